@@ -1,5 +1,5 @@
-//! Compiles the kernel's side: every `bpf/**/*.bpf.c` with clang into an object that `bpf::objects` embeds, and
-//! `bpf/include/qf_abi.h` into the types of [`abi`](src/abi.rs).
+//! Compiles the BPF programs: clang compiles every `bpf/**/*.bpf.c` into an object that `bpf::objects` embeds, and
+//! bindgen turns `bpf/include/qf_abi.h` into the types of [`abi`](src/abi.rs).
 
 use std::env;
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest compiler whose BPF code our kernels verify.
+/// Oldest clang whose BPF code the supported kernels verify.
 const CLANG_MIN: u32 = 17;
-/// The newest one tried by its versioned name.
+/// Newest clang that is tried by its versioned name.
 const CLANG_MAX: u32 = 22;
 
 fn main() {
@@ -32,19 +32,19 @@ fn fail(why: &str) -> ! {
     std::process::exit(1)
 }
 
-/// `$CLANG`, else `clang`, else the newest versioned one: the first that is new enough.
+/// The first clang that is new enough: `$CLANG`, then `clang`, then the newest versioned name.
 fn find_clang() -> Result<OsString, String> {
     let named = env::var_os("CLANG").into_iter().chain(["clang".into()]);
     let numbered = (CLANG_MIN..=CLANG_MAX).rev().map(|version| format!("clang-{version}").into());
     named.chain(numbered).find(|clang| version(clang).is_some_and(|version| version >= CLANG_MIN)).ok_or_else(|| {
         format!(
-            "No clang of version {CLANG_MIN} or newer was found, which compiles the kernel's side (bpf/*.bpf.c).\n\
-             Install one (Debian, Ubuntu: apt-get install clang-19) or name it: CLANG=/path/to/clang cargo build"
+            "No clang of version {CLANG_MIN} or newer was found; it compiles the BPF programs (bpf/*.bpf.c).\n\
+             Install one (Debian, Ubuntu: apt-get install clang-19), or name one: CLANG=/path/to/clang cargo build"
         )
     })
 }
 
-/// The compiler's major version; nothing where there is none.
+/// Major version of the compiler; `None` if it cannot be run.
 fn version(clang: &OsString) -> Option<u32> {
     let output = Command::new(clang).arg("-dumpversion").output().ok()?;
     String::from_utf8(output.stdout).ok()?.split('.').next()?.trim().parse().ok()
@@ -66,14 +66,15 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// `bpf/test/machine.bpf.c` is called `test_machine`.
+/// Name of the object: `bpf/test/machine.bpf.c` becomes `test_machine`.
 fn name(bpf: &Path, source: &Path) -> String {
-    let inside = source.strip_prefix(bpf).expect("sources are found inside").to_string_lossy().into_owned();
+    let inside = source.strip_prefix(bpf).expect("sources are below bpf/").to_string_lossy().into_owned();
     inside.trim_end_matches(".bpf.c").replace(['/', '-', '.'], "_")
 }
 
 fn compile(clang: &OsString, bpf: &Path, source: &Path, object: &Path) {
-    let libbpf = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys is a direct dependency and says its headers");
+    let libbpf =
+        env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys is a direct dependency and sets the path of its headers");
     let status = Command::new(clang)
         .args(["-O2", "-g", "-std=gnu11", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
         .args(["-Wno-unused-parameter", "-Wno-missing-declarations", "-fno-stack-protector", "-nostdinc"])
@@ -88,12 +89,12 @@ fn compile(clang: &OsString, bpf: &Path, source: &Path, object: &Path) {
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(_) => fail(&format!("{} was not compiled: clang's reasons are above.", source.display())),
+        Ok(_) => fail(&format!("{} was not compiled; read clang's errors above.", source.display())),
         Err(error) => fail(&format!("{}: {error}", clang.to_string_lossy())),
     }
 }
 
-/// One constant for each object.
+/// Generates one constant for each object.
 fn embed(bpf: &Path, sources: &[PathBuf], out: &Path) -> String {
     let mut text = String::new();
     for source in sources {
@@ -106,7 +107,7 @@ fn embed(bpf: &Path, sources: &[PathBuf], out: &Path) -> String {
     text
 }
 
-/// The records shared with the kernel's side, as Rust types.
+/// Generates Rust types for the records shared with the BPF programs.
 fn bind(header: &Path, out: &Path) {
     println!("cargo:rerun-if-changed={}", header.display());
     bindgen::Builder::default()
@@ -127,7 +128,8 @@ fn bind(header: &Path, out: &Path) {
         .expect("OUT_DIR can be written");
 }
 
-/// bindgen takes a macro's number as signed: all ones in 64 bits would be -1.
+/// bindgen reads the number of a macro as signed, so that all ones in 64 bits would become -1. This makes such numbers
+/// u64.
 #[derive(Debug)]
 struct Numbers;
 

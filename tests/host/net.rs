@@ -29,12 +29,12 @@ impl Net {
     /// None: not here, which is said.
     pub fn new(hosts: usize) -> Option<Net> {
         if !rustix::process::geteuid().is_root() || run("ip", &["netns", "list"]).is_none() {
-            println!("skipped: needs root and `ip netns`");
+            qfabric_linux::testing::skip("needs root and `ip netns`");
             return None;
         }
         let net = Net { id: process::id(), hosts, folder: tempfile::tempdir().expect("a folder") };
         if run("ip", &["netns", "add", &net.router(0)]).is_none() {
-            println!("skipped: no network namespaces here");
+            qfabric_linux::testing::skip("no network namespaces here");
             return None;
         }
         net.build();

@@ -4,12 +4,14 @@ use anyhow::Result;
 use xshell::{Shell, cmd};
 
 use crate::setup;
-use crate::tools::cargo_tool;
+use crate::tools::{cargo_tool, python_tool};
 
-/// Formatting, clippy with warnings as errors, and the dependencies' licences and sources.
+/// Formatting, spelling, clippy with warnings as errors, and the dependencies' licences and sources.
 pub fn lint(sh: &Shell) -> Result<()> {
     setup::run(sh)?;
     cmd!(sh, "cargo fmt --all --check").run()?;
+    let typos = python_tool(sh, "typos")?;
+    cmd!(sh, "{typos} --config typos.toml").run()?;
     cmd!(sh, "cargo clippy --workspace --all-targets --locked -- -D warnings").run()?;
     let deny = cargo_tool(sh, "cargo-deny", &[])?;
     // The advisories come from the net at every run: they are looked at by hand, with `cargo deny check`.

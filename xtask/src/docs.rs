@@ -31,6 +31,17 @@ mod tests {
         blocks.map(|(_, text)| text).filter(|text| text.starts_with(first)).collect()
     }
 
+    #[test]
+    fn the_files_of_the_three_journeys_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let page = fs::read_to_string(root.join("docs/guide/src/architecture.md")).unwrap();
+        let is_path = |quoted: &&str| ["crates/", "bpf/", "docs/"].iter().any(|folder| quoted.starts_with(folder));
+        let files: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_path).collect();
+        assert!(files.len() > 30, "{} files are named", files.len());
+        let missing: Vec<_> = files.iter().filter(|file| !root.join(file).exists()).collect();
+        assert!(missing.is_empty(), "the page names files that do not exist: {missing:?}");
+    }
+
     /// They are changes that a reader applies: also true where one is applied already.
     #[test]
     fn the_first_changes_of_the_guide_apply_to_this_code() {
@@ -65,7 +76,7 @@ mod tests {
             |arguments: &[&str]| Command::new("unshare").arg("--net").arg("nft").args(arguments).output().ok();
         match in_a_network_of_its_own(&["list", "ruleset"]) {
             Some(answer) if answer.status.success() => {}
-            _ => return eprintln!("skipped: nft (nftables) and root are needed"),
+            _ => return qfabric_linux::testing::skip("nft (nftables) and root are needed"),
         }
         let loaded = in_a_network_of_its_own(&["-f", file.to_str().unwrap()]).unwrap();
         assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));

@@ -7,11 +7,13 @@ mod check;
 mod docs;
 mod fuzz;
 mod install;
+mod portable;
 mod races;
 mod rooms;
 #[cfg(test)]
 mod security;
 mod setup;
+mod skips;
 mod test;
 mod tools;
 mod vm;
@@ -42,7 +44,7 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Formatting, clippy with warnings as errors, licences and sources of dependencies
+    /// Formatting, spelling, clippy with warnings as errors, licences and sources of dependencies
     Lint,
     /// The benchmarks
     Bench {
@@ -67,6 +69,8 @@ enum Job {
         #[arg(long, env = "DESTDIR", default_value = "")]
         destdir: String,
     },
+    /// Check the rooms without C libraries for another machine
+    Portable(portable::Options),
     /// Print how the rooms really depend on each other
     Rooms,
     /// Other kernels in an emulated machine
@@ -99,6 +103,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Docs => docs::run(&sh),
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),
+        Job::Portable(options) => portable::run(&sh, &options),
         Job::Rooms => rooms::print(root),
         Job::Vm(job) => return vm::run(&sh, root, job),
     }

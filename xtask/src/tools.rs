@@ -30,3 +30,22 @@ pub fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
     }
     Ok(program)
 }
+
+/// The project's virtual environment of Python, made once, in the target folder.
+pub fn venv(sh: &Shell) -> Result<PathBuf> {
+    let venv = target(sh)?.join("venv");
+    if !venv.join("bin/pip").exists() {
+        cmd!(sh, "python3 -m venv {venv}").run()?;
+    }
+    Ok(venv)
+}
+
+/// A program of a Python package of the same name, installed once into the virtual environment.
+pub fn python_tool(sh: &Shell, name: &str) -> Result<PathBuf> {
+    let bin = venv(sh)?.join("bin");
+    let (program, pip) = (bin.join(name), bin.join("pip"));
+    if !program.exists() {
+        cmd!(sh, "{pip} install --quiet --disable-pip-version-check {name}").run()?;
+    }
+    Ok(program)
+}

@@ -1,29 +1,29 @@
-//! Weighted water-filling under overlapping limits: who should hold how much, were all changes instant.
-//! Shares in whole millionths of one CPU, rounded down.
+//! Weighted water-filling under overlapping limits: computes the share that each application should hold if all
+//! changes took effect at once. Shares in whole millionths of one CPU, rounded down.
 //!
-//! Approach: guaranteed parts first; then level by level from the highest, what is left is poured in
-//! proportion to the weights until a claim is full or a limit (host, level, user, group) is. A limit that is
-//! full freezes the claims under it; the others go on rising. Each round either fills claims or closes a
-//! limit, and looks at every claim once. Source: AQuoSA 2009, §4.4, §5.3.2. Departure: AQuoSA leaves open
-//! how the maxima of users act inside a level; here they are limits like any other (max-min fairness).
+//! Approach: guaranteed parts come first. Then, level by level from the highest, the remaining capacity is poured
+//! in proportion to the weights until a claim is full or a limit (host, level, user, group) is reached. A full
+//! limit freezes the claims under it; the others go on rising. Each round either fills claims or closes a limit,
+//! and visits every claim once. Source: AQuoSA 2009, §4.4, §5.3.2. Departure: AQuoSA does not specify how the
+//! maxima of users act inside a level; here they are limits like any other (max-min fairness).
 
 use crate::LEVELS;
 
-/// No limit: more than all claims together.
+/// Stands for an absent limit: larger than the sum of all claims.
 pub(crate) const NO_LIMIT: u64 = u64::MAX >> 1;
 
-/// One application's claim. `given` is the answer.
+/// The claim of one application. All shares in millionths of one CPU; `given` is the result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Claim {
     pub level: u8,
     pub weight: u32,
-    /// Which of [`Room::owners`] it counts against as its user's and its group's; 0 for none.
+    /// Indices into [`Room::owners`] of the maxima of its user and its group; 0 if there is no maximum.
     pub user: usize,
     pub group: usize,
     pub guaranteed: u64,
     pub wanted: u64,
     pub given: u64,
-    /// Still rising: scratch of one level.
+    /// Still rising; scratch space of one level.
     pub open: bool,
 }
 
@@ -37,19 +37,19 @@ impl Claim {
     }
 }
 
-/// What is left under each limit.
+/// Remaining room under each limit, in millionths of one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     pub capacity: u64,
     pub levels: [u64; LEVELS],
-    /// Users' and groups' limits in one list; index 0 is [`NO_LIMIT`].
+    /// Remaining room of users and groups in one list; index 0 is [`NO_LIMIT`].
     pub owners: Vec<u64>,
-    /// Weights of the open claims under each owner limit: scratch of one round.
+    /// Sum of the weights of the open claims under each limit of `owners`; scratch space of one round.
     weights: Vec<u64>,
 }
 
 impl Room {
-    /// Room for `owners` limits without allocating again.
+    /// Allocates for `owners` limits, so that later calls do not allocate.
     pub(crate) fn reserve(&mut self, owners: usize) {
         self.owners.reserve(owners.saturating_sub(self.owners.len()));
         self.weights.reserve(owners.saturating_sub(self.weights.len()));
@@ -66,7 +66,7 @@ impl Room {
     }
 }
 
-/// A rising level of water, `num / den` millionths per unit of weight.
+/// A water level: `num / den` millionths per unit of weight.
 #[derive(Clone, Copy)]
 struct Ratio {
     num: u64,
@@ -82,14 +82,14 @@ impl Ratio {
     }
 }
 
-/// Which limit closes first.
+/// The limit that closes first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tight {
     Everything,
     Owner(usize),
 }
 
-/// Sets `given` of every claim. `room` comes in whole and goes out with what is left.
+/// Sets `given` of every claim. `room` comes in whole, and holds the remainder afterwards.
 pub(crate) fn fill(claims: &mut [Claim], room: &mut Room) {
     give_guarantees(claims, room);
     for level in (0..LEVELS as u8).rev() {
@@ -97,7 +97,8 @@ pub(crate) fn fill(claims: &mut [Claim], room: &mut Room) {
     }
 }
 
-/// Guaranteed parts, as far as they are wanted; scaled down together where the capacity fell below them.
+/// Gives each claim its guaranteed part, as far as the application wants it. If the capacity is smaller than the
+/// sum of these parts, all are scaled down by the same factor.
 fn give_guarantees(claims: &mut [Claim], room: &mut Room) {
     let base = |claim: &Claim| claim.wanted.min(claim.guaranteed);
     let (sum, capacity) = (claims.iter().map(base).sum::<u64>(), room.capacity);
@@ -120,7 +121,7 @@ fn pour(claims: &mut [Claim], level: u8, room: &mut Room) {
     }
 }
 
-/// The limit that would be full first if all open claims rose together; none when no claim is open.
+/// The limit that would be full first if all open claims rose together; `None` if no claim is open.
 fn first_to_close(claims: &[Claim], level: u8, room: &mut Room) -> Option<(Tight, Ratio)> {
     room.weights.clear();
     room.weights.resize(room.owners.len(), 0);
@@ -143,8 +144,8 @@ fn first_to_close(claims: &[Claim], level: u8, room: &mut Room) -> Option<(Tight
     Some(tightest)
 }
 
-/// Fills the claims that are full before the water stands at `water`. They take no more than their part, so
-/// every limit stays at least as wide for the others.
+/// Fills the claims that are full before the water reaches `water`. Each takes no more than its part, so every
+/// limit stays at least as wide for the other claims.
 fn fill_the_small(claims: &mut [Claim], water: Ratio, room: &mut Room) -> bool {
     let mut any = false;
     for claim in claims.iter_mut().filter(|claim| claim.open) {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_does_not_want_goes_to_the_others_by_weight() {
+    fn unwanted_capacity_goes_to_the_other_claims_by_weight() {
         let claims = vec![claim(5, 2, 0, 100), claim(5, 1, 0, 900), claim(5, 2, 0, 900)];
         assert_eq!(given(claims, room(1_000)), [100, 300, 600]);
     }
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(given(vec![claim(0, 1, 600, 600), claim(9, 1, 200, 200)], room(400)), [300, 100]);
     }
 
-    /// Gives out one millionth at a time to whoever has the least per weight and is not blocked.
+    /// Gives out one millionth at a time to the unblocked claim with the smallest amount per weight.
     fn oracle(claims: &[Claim], room: &Room) -> Vec<u64> {
         let mut room = room.clone();
         let mut given: Vec<u64> = claims.iter().map(|c| c.wanted.min(c.guaranteed)).collect();
@@ -269,7 +270,7 @@ mod tests {
                 let mut room = room(capacity);
                 room.levels[1] = level;
                 room.owners.extend([a, b, c]);
-                // Admission keeps the guarantees inside the owners' maxima; so does the case.
+                // Admission keeps the guarantees within the maxima of the owners, so this case does too.
                 for claim in &mut claims {
                     claim.guaranteed = claim.guaranteed.min(15);
                 }
@@ -284,9 +285,9 @@ mod tests {
             let expected = oracle(&claims, &room);
             let got = given(claims.clone(), room);
             for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
-                // Both round; a rounded limit may pass a few millionths to a claim under another limit.
+                // Both round. A rounded limit may leave a few millionths to a claim under another limit.
                 let tolerance = 8 * claims.len() as u64;
-                prop_assert!(got.abs_diff(expected) <= tolerance, "claim {i}: {got} against {expected}");
+                prop_assert!(got.abs_diff(expected) <= tolerance, "claim {i}: got {got}, expected {expected}");
             }
         }
 
@@ -306,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_left_over_while_somebody_could_use_it((claims, limits) in any_case()) {
+        fn no_capacity_is_left_over_while_a_claim_could_use_it((claims, limits) in any_case()) {
             let mut filled = claims.clone();
             let mut left = limits;
             fill(&mut filled, &mut left);
@@ -314,17 +315,17 @@ mod tests {
             for claim in filled.iter().filter(|c| c.rest() > slack) {
                 let room = left.capacity.min(left.levels[claim.level as usize]);
                 let room = room.min(left.owners[claim.user]).min(left.owners[claim.group]);
-                prop_assert!(room <= slack, "{room} is left, {} is wanted", claim.rest());
+                prop_assert!(room <= slack, "{room} ppm are left, {} ppm are wanted", claim.rest());
             }
         }
 
         #[test]
-        fn a_larger_weight_never_yields_less((claims, limits) in any_case(), who in 0usize..8) {
-            let who = who % claims.len();
+        fn a_larger_weight_never_yields_less((claims, limits) in any_case(), at in 0usize..8) {
+            let at = at % claims.len();
             let mut heavier = claims.clone();
-            heavier[who].weight *= 2;
+            heavier[at].weight *= 2;
             let slack = claims.len() as u64;
-            prop_assert!(given(heavier, limits.clone())[who] + slack >= given(claims, limits)[who]);
+            prop_assert!(given(heavier, limits.clone())[at] + slack >= given(claims, limits)[at]);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Who was promised what: admission and sharing of the processor.
+//! Admission and sharing of the processor: records the share that each application was promised and holds.
 //!
-//! A [`Supervisor`] keeps the books of one host. Verbs: [`Supervisor::admit`], [`Supervisor::want`],
-//! [`Supervisor::settle`], [`Supervisor::release`]; the answers are [`Supervisor::grants`], or a [`Refusal`]
-//! that names what was asked, what is free and who holds the rest. Nothing here reads a clock.
+//! A [`Supervisor`] keeps the accounts of one host. Its verbs are [`Supervisor::admit`], [`Supervisor::want`],
+//! [`Supervisor::settle`] and [`Supervisor::release`]. The answers are [`Supervisor::grants`], or a [`Refusal`]
+//! that names the requested share, the free share and the holders of the rest. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
 #![forbid(unsafe_code)]
 

@@ -1,42 +1,41 @@
-//! Promises where servers are bound to CPUs: each CPU has books of its own, and one promise lives on one CPU.
+//! Promises if servers are bound to CPUs: each CPU has separate accounts, and a promise stays on one CPU.
 //!
-//! Approach: worst fit. A promise goes to the CPU on which most stays free with it, among those on which the
-//! test of the mechanism's theory accepts it beside what is promised there already. The test comes from outside
-//! (`host` hands in that of DWCS): this room knows who was promised what, not how it is scheduled.
-//! Shares in millionths of one CPU, rounded up where they are promised.
+//! Approach: worst fit. A promise goes to the CPU that has the largest free share, among the CPUs on which the
+//! schedulability test of the mechanism accepts the promise beside the existing ones. The caller supplies the test
+//! (`host` passes the one of DWCS): this crate records the promises, it does not schedule them. Shares in
+//! millionths of one CPU; promised shares are rounded up.
 
 use std::fmt;
 
 use qfabric_types::api::{Holder, Problem};
 use qfabric_types::{AppId, Nanos, Share, Window};
 
-/// A service in every period, less what the window lets pass.
+use crate::refusal::write_holders;
+
+/// A service in every period, less the periods that the window allows to miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// To whom.
     pub app: AppId,
-    /// What people call it.
     pub name: String,
-    /// C.
+    /// C, the CPU time in a period.
     pub service: Nanos,
-    /// T.
+    /// T, the period.
     pub period: Nanos,
-    /// x/y.
+    /// x/y: at most x of every y periods may pass without their service.
     pub window: Window,
 }
 
 impl Promise {
-    /// C/T: what it holds in a period that is not missed.
+    /// C/T: the share in a period that is not missed.
     pub fn full(&self) -> Share {
         Share::of_budget(self.service, self.period)
     }
-    /// `(1 − x/y)·C/T`: what must not be missed.
+    /// `(1 − x/y)·C/T`: the guaranteed share.
     pub fn share(&self) -> Share {
         self.window.of_share(self.full())
     }
 }
 
-/// What is promised on one CPU.
 #[derive(Clone, Debug)]
 struct Cpu {
     id: u32,
@@ -53,40 +52,39 @@ impl Cpu {
     }
 }
 
-/// The books of all CPUs.
+/// The accounts of all CPUs.
 #[derive(Clone, Debug)]
 pub struct Partition {
     capacity: Share,
     cpus: Vec<Cpu>,
 }
 
-/// A promise that no CPU can hold. Nothing was changed.
+/// No CPU can hold the promise. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionRefusal {
-    /// What must not be missed.
+    /// The guaranteed share `(1 − x/y)·C/T` of the request.
     pub asked: Share,
-    /// The most that a CPU has free.
+    /// The largest share that is free on one CPU.
     pub free: Share,
-    /// What may be promised on one CPU.
+    /// The share that can be promised on each CPU.
     pub capacity: Share,
-    /// How many CPUs were asked.
+    /// Number of CPUs that are online.
     pub cpus: usize,
-    /// Why the CPU with the most room cannot hold it, where room is not the reason.
+    /// The failed test on the CPU with the largest free share, if that share itself is sufficient.
     pub why: Option<String>,
-    /// Who holds the rest of that CPU, largest first.
+    /// The applications with promises on that CPU, largest first; at most [`crate::Refusal::MOST_HOLDERS`].
     pub holders: Vec<Holder>,
 }
 
 impl Partition {
-    /// Nothing is promised yet on `cpus`, of each of which `capacity` may be.
+    /// Accounts without promises for `cpus`; up to `capacity` can be promised on each CPU.
     pub fn new(cpus: &[u32], capacity: Share) -> Self {
         let mut partition = Partition { capacity, cpus: Vec::new() };
         partition.set_online(cpus);
         partition
     }
 
-    /// These CPUs are there from now on, and no others. What was promised on those that are gone is not promised any
-    /// more.
+    /// Sets the CPUs that are online. The promises on CPUs that went offline are dropped.
     pub fn set_online(&mut self, cpus: &[u32]) {
         for cpu in &mut self.cpus {
             cpu.online = cpus.contains(&cpu.id);
@@ -99,17 +97,16 @@ impl Partition {
         self.cpus.extend(fresh);
     }
 
-    /// Whether a CPU is there.
     pub fn is_online(&self, cpu: u32) -> bool {
         self.cpus.iter().any(|c| c.id == cpu && c.online)
     }
 
-    /// Promises, and answers on which CPU. `test` says whether all promises of a CPU can be kept together within
-    /// its capacity; a change of what the same application was promised is tested without the old promise, and
-    /// stays on its CPU where that can hold it.
+    /// Records a promise and returns its CPU. `test` decides whether one CPU can keep all its promises within its
+    /// capacity. A promise to an application that has one already replaces it: the test leaves the old promise out,
+    /// and the new one stays on the same CPU if that CPU can hold it.
     ///
     /// # Errors
-    /// No CPU can hold it. The old promise, if there is one, stays in force.
+    /// No CPU can hold the promise. The old promise, if there is one, stays in force.
     pub fn admit(
         &mut self,
         promise: Promise,
@@ -124,23 +121,23 @@ impl Partition {
         Ok(self.cpus[at].id)
     }
 
-    /// Nothing is promised to `app` any more.
+    /// Drops the promise to `app`.
     pub fn release(&mut self, app: AppId) {
         self.cpus.iter_mut().for_each(|cpu| cpu.promises.retain(|promise| promise.app != app));
     }
 
-    /// On which CPU `app` was promised something.
+    /// The CPU of the promise to `app`.
     pub fn cpu_of(&self, app: AppId) -> Option<u32> {
         self.place_of(app).map(|at| self.cpus[at].id)
     }
 
-    /// T of what `app` was promised; zero where that is nothing.
+    /// T of the promise to `app`; zero if there is none.
     pub fn period_of(&self, app: AppId) -> Nanos {
         let mut promises = self.cpus.iter().flat_map(|cpu| &cpu.promises);
         promises.find(|promise| promise.app == app).map_or(Nanos::ZERO, |promise| promise.period)
     }
 
-    /// Σ C/T on a CPU: what its promises hold in periods that are not missed. May exceed the capacity.
+    /// Σ C/T on a CPU: the share of its promises in periods that are not missed. May exceed the capacity.
     pub fn full_on(&self, cpu: u32) -> Share {
         self.cpus.iter().find(|c| c.id == cpu).map_or(Share::ZERO, Cpu::full)
     }
@@ -150,7 +147,7 @@ impl Partition {
         self.cpus.iter().find(|c| c.id == cpu).map_or(Share::ZERO, Cpu::promised)
     }
 
-    /// What may be promised on one CPU.
+    /// The share that can be promised on each CPU.
     pub fn capacity(&self) -> Share {
         self.capacity
     }
@@ -159,7 +156,7 @@ impl Partition {
         self.cpus.iter().position(|cpu| cpu.promises.iter().any(|promise| promise.app == app))
     }
 
-    /// Most room first; then the lower number.
+    /// Indices of the CPUs, the one with the largest free share first, then by number.
     fn by_room(&self, app: AppId) -> Vec<usize> {
         let others = |cpu: &Cpu| cpu.promises.iter().filter(|p| p.app != app).map(Promise::share).sum::<Share>();
         let mut order: Vec<usize> = (0..self.cpus.len()).filter(|&at| self.cpus[at].online).collect();
@@ -199,11 +196,11 @@ impl PartitionRefusal {
     fn next_step(&self) -> String {
         match &self.why {
             Some(_) => "choose a period that divides or is a multiple of the others', ask for a shorter service, \
-                        or let a holder go (`qfabric status` lists them)"
+                        or stop one of the holders (`qfabric status` lists them)"
                 .to_owned(),
             None => format!(
-                "ask for at most {} (a shorter service, a longer period, or a wider window), or let one of the \
-                 holders go (`qfabric status` lists them)",
+                "ask for at most {} (a shorter service, a longer period, or a wider window), or stop one of the \
+                 holders (`qfabric status` lists them)",
                 self.free
             ),
         }
@@ -215,13 +212,9 @@ impl fmt::Display for PartitionRefusal {
         let PartitionRefusal { asked, free, capacity, cpus, .. } = self;
         write!(f, "asked for U = {asked} on one CPU; of {capacity} on each of {cpus}, at most {free} is free")?;
         if let Some(why) = &self.why {
-            write!(f, ", but not in this company: {why}")?;
+            write!(f, ", but the schedulability test fails beside the promises on that CPU: {why}")?;
         }
-        for (i, holder) in self.holders.iter().enumerate() {
-            let lead = if i == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
     }
 }
 
@@ -256,7 +249,7 @@ mod tests {
         }
     }
 
-    /// U ≤ capacity and nothing else.
+    /// Accepts if U ≤ capacity.
     fn by_sum(all: &[Promise], capacity: Share) -> Result<(), String> {
         let sum: Share = all.iter().map(Promise::share).sum();
         if sum <= capacity { Ok(()) } else { Err(format!("{sum}")) }
@@ -279,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_no_cpu_is_refused_though_the_sum_has_room() {
+    fn a_promise_that_fits_no_single_cpu_is_refused_though_the_sum_is_free() {
         let mut partition = partition();
         for app in [1, 2] {
             partition.admit(promise(app, 50, 100, "0/1"), by_sum).unwrap();
@@ -293,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_gone_holds_no_promise_and_gets_none() {
+    fn an_offline_cpu_holds_no_promise_and_gets_none() {
         let mut partition = partition();
         let cpus = [1, 2].map(|app| partition.admit(promise(app, 50, 100, "0/1"), by_sum).unwrap());
         partition.set_online(&[0, 4]);
@@ -307,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_makes_room() {
+    fn a_window_lowers_the_promised_share() {
         let mut partition = Partition::new(&[3], Share::from_ppm(950_000));
         partition.admit(promise(1, 50, 100, "1/2"), by_sum).unwrap();
         assert_eq!(partition.admit(promise(2, 60, 100, "0/1"), by_sum), Ok(3));
@@ -318,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn company_that_the_theory_refuses_is_named() {
+    fn a_failed_test_is_named_in_the_refusal() {
         let mut partition = Partition::new(&[0], Share::from_ppm(950_000));
         let apart = |all: &[Promise], _| if all.len() > 1 { Err("T = 7 ms beside 40 ms".into()) } else { Ok(()) };
         partition.admit(promise(1, 10, 40, "0/1"), apart).unwrap();
         let refusal = partition.admit(promise(2, 1, 7, "1/2"), apart).unwrap_err();
-        assert!(refusal.to_string().contains("not in this company: T = 7 ms beside 40 ms"), "{refusal}");
+        assert!(refusal.to_string().contains("beside the promises on that CPU: T = 7 ms beside 40 ms"), "{refusal}");
     }
 
     #[test]

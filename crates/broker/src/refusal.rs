@@ -1,49 +1,42 @@
-//! Why an admission is refused: asked, free, and who holds the rest. Nothing is changed by a refusal.
+//! The refusal of an admission: names the requested share, the free share and the holders of the rest. A refusal
+//! changes nothing.
 
 use std::fmt;
 
 use qfabric_types::Share;
 use qfabric_types::api::{Holder, Problem};
 
-/// What ran out.
+/// The limit that the request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// U_lub of the host.
     Capacity(Share),
-    /// The maximum of a user.
     User {
-        /// Which.
         uid: u32,
-        /// Its maximum.
         cap: Share,
     },
-    /// The maximum of a group.
     Group {
-        /// Which.
         gid: u32,
-        /// Its maximum.
         cap: Share,
     },
 }
 
-/// A guarantee that cannot be given (AQuoSA (9), §5.3.2). Nothing was changed.
+/// A guarantee that the host cannot give (AQuoSA (9), §5.3.2). A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// What ran out.
     pub bound: Bound,
-    /// The guarantee asked for.
     pub asked: Share,
-    /// What could still be guaranteed.
+    /// The share that can still be guaranteed.
     pub free: Share,
-    /// Who was guaranteed the rest, largest first; at most [`Refusal::MOST_HOLDERS`].
+    /// The applications with guarantees, largest first; at most [`Refusal::MOST_HOLDERS`].
     pub holders: Vec<Holder>,
 }
 
 impl Refusal {
-    /// Longer lists help nobody who reads them.
+    /// The message names the holders; a longer list would hide the rest of it.
     pub const MOST_HOLDERS: usize = 16;
 
-    /// Stable name of the reason.
+    /// Stable name of the reason, for programs.
     pub fn code(&self) -> &'static str {
         match self.bound {
             Bound::Capacity(_) => "over_committed",
@@ -54,9 +47,9 @@ impl Refusal {
 
     fn next_step(&self) -> String {
         let who = match self.bound {
-            Bound::Capacity(_) => "or let one of the holders go (`qfabric status` lists them)".to_owned(),
-            Bound::User { uid, .. } => format!("or have the administrator raise the maximum of user {uid}"),
-            Bound::Group { gid, .. } => format!("or have the administrator raise the maximum of group {gid}"),
+            Bound::Capacity(_) => "or stop one of the holders (`qfabric status` lists them)".to_owned(),
+            Bound::User { uid, .. } => format!("or ask the administrator to raise the maximum of user {uid}"),
+            Bound::Group { gid, .. } => format!("or ask the administrator to raise the maximum of group {gid}"),
         };
         format!("ask for at most {}, ask for class C, which needs no guarantee, {who}", self.free)
     }
@@ -74,12 +67,17 @@ impl fmt::Display for Refusal {
                 write!(f, "asked for a guarantee of {asked}, group {gid} has {free} left of its maximum of {cap}")?
             }
         }
-        for (i, holder) in self.holders.iter().enumerate() {
-            let lead = if i == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
     }
+}
+
+/// Ends the message of a refusal with those who hold the rest.
+pub(crate) fn write_holders(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
+    for (i, holder) in holders.iter().enumerate() {
+        let lead = if i == 0 { "; held by" } else { "," };
+        write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
+    }
+    Ok(())
 }
 
 impl std::error::Error for Refusal {}

@@ -1,7 +1,7 @@
-//! The supervisor: who was promised how much of the processor, and who holds how much of it now.
-//! Shares in millionths of one CPU, moments in nanoseconds.
+//! The supervisor: records the share of the processor that each application was promised and holds now. Shares in
+//! millionths of one CPU, instants in nanoseconds.
 //!
-//! Three numbers per application, always `granted <= target`, `granted <= booked`:
+//! The supervisor keeps three shares per application; always `granted <= target` and `granted <= booked`:
 //!
 //! ```text
 //!   wanted --(guarantees, levels, weights, maxima: filling)--> target --(room)--> granted --> kernel
@@ -9,21 +9,21 @@
 //!                            a decrease stays booked until it has taken effect --> booked
 //! ```
 //!
-//! Σ booked never exceeds the capacity. A decrease is granted at once but frees its room only when it is
-//! settled, or one server period later: the old budget may still be consumed until the next replenishment. For
-//! applications whose room is free at once ([`Supervisor::free_at_once`]) `booked` is always `granted`.
-//! An increase above the free room is granted in part and stays pending; it is served as room appears.
-//! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2. A request is O(1) while everybody has what is wanted, O(n)
-//! otherwise; nothing is allocated after admission.
+//! Σ booked never exceeds the capacity. A decrease is granted at once, but frees its room only when it is settled,
+//! or one server period later: the application may still use its old budget until the next replenishment. For
+//! applications whose room is free at once ([`Supervisor::free_at_once`]), `booked` always equals `granted`. An
+//! increase above the free room is granted in part; the rest stays pending and is granted when room becomes free.
+//! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2. A request is O(1) while every application holds the share it wants,
+//! O(n) otherwise. After admission no call allocates memory.
 
 use qfabric_types::api::Holder;
-use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Owner, Share};
+use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
 use crate::filling::{self, Claim, NO_LIMIT, Room};
 use crate::refusal::{Bound, Refusal};
 use crate::{LEVELS, Limits};
 
-/// One application in the books.
+/// The accounts of one application.
 #[derive(Clone, Debug)]
 struct Entry {
     app: AppId,
@@ -31,10 +31,10 @@ struct Entry {
     owner: Owner,
     level: u8,
     weight: u32,
-    /// Places of its user's and its group's maximum in `caps`; 0 for none.
+    /// Indices into `caps` of the maxima of its user and its group; 0 if there is no maximum.
     user: usize,
     group: usize,
-    /// P: how long a decrease may take to become effective.
+    /// P: a decrease has taken effect after this time at the latest.
     period: Nanos,
     most: u64,
     guaranteed: u64,
@@ -42,30 +42,31 @@ struct Entry {
     target: u64,
     granted: u64,
     booked: u64,
-    /// When `booked` falls to `granted`; NEVER while they are equal.
+    /// The time at which `booked` falls to `granted`; `NEVER` while they are equal.
     due: Instant,
-    /// Its decreases free their room at once.
+    /// Decreases free their room at once.
     at_once: bool,
-    /// Has left; stays in the books until its last decrease is due.
+    /// The application has left; the entry stays until its last decrease is due.
     left: bool,
-    /// In `changed` already.
-    told: bool,
+    /// Already in `changed`.
+    is_listed: bool,
 }
 
-/// The books of one host's processor.
+/// The accounts of one host's processor.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     limits: Limits,
-    /// Ascending by number: admission hands numbers out in order.
+    /// Ascending by application number: admission assigns numbers in order.
     entries: Vec<Entry>,
     booked: u64,
     wanted: u64,
-    /// Everybody holds what is wanted: a request that fits needs no sharing out.
+    /// Every application holds the share it wants, so a request that fits needs no new division.
     calm: bool,
-    /// No maximum but the capacity concerns anybody present; otherwise every request is shared out.
+    /// No maximum but the capacity applies to the present applications; otherwise every request causes a new
+    /// division.
     simple: bool,
     earliest_due: Instant,
-    /// Maxima of the users and groups present; the first is none.
+    /// Maxima of the present users and groups; index 0 stands for no maximum.
     caps: Vec<u64>,
     changed: Vec<AppId>,
     claims: Vec<Claim>,
@@ -73,7 +74,6 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Books with nothing in them.
     pub fn new(limits: Limits) -> Self {
         Supervisor {
             limits,
@@ -90,14 +90,15 @@ impl Supervisor {
         }
     }
 
-    /// Takes `app` in and guarantees it `guaranteed` (classes A and B, and fixed services; nothing to class C). It
-    /// holds nothing until it wants something. Numbers must ascend from admission to admission.
+    /// Admits `app` and guarantees it `guaranteed` (classes A and B, and fixed services; class C gets no
+    /// guarantee). The application holds no share until it wants one. Application numbers must ascend from
+    /// admission to admission.
     ///
     /// # Errors
-    /// The guarantee does not fit beside the others (AQuoSA (9)), or is above its user's or group's
-    /// maximum. Nothing was changed.
+    /// The guarantee does not fit beside the others (AQuoSA (9)), or exceeds the maximum of its user or group. A
+    /// refusal changes nothing.
     pub fn admit(&mut self, app: AppId, owner: Owner, contract: &Contract, guaranteed: Share) -> Result<(), Refusal> {
-        assert!(self.entries.last().is_none_or(|last| last.app < app), "applications are numbered in order");
+        assert!(self.entries.last().is_none_or(|last| last.app < app), "application numbers ascend");
         let guaranteed = if promises(contract) { guaranteed } else { Share::ZERO };
         self.check(app, owner, guaranteed)?;
         self.entries.push(Entry {
@@ -118,16 +119,16 @@ impl Supervisor {
             due: Instant::NEVER,
             at_once: false,
             left: false,
-            told: false,
+            is_listed: false,
         });
         self.number_owners();
         self.reserve_scratch();
-        let entry = self.entries.last_mut().expect("an entry was just pushed");
+        let entry = self.entries.last_mut().expect("the entry pushed above");
         entry.write(contract, guaranteed);
         Ok(())
     }
 
-    /// Replaces the contract of `app`; what it holds is shared out anew.
+    /// Replaces the contract of `app` and divides the capacity again.
     ///
     /// # Errors
     /// As for [`Supervisor::admit`]; the old contract stays in force.
@@ -145,13 +146,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// `app` wants `share` from now on; more than its contract's maximum bandwidth is not given. What
-    /// follows for anybody is told by [`Supervisor::grants`]. Unknown applications are ignored.
-    pub fn want(&mut self, app: AppId, share: Share, now: Instant) {
+    /// The application wants this share from now on; a share above its contract's maximum bandwidth is cut to the
+    /// maximum. [`Supervisor::grants`] returns the resulting changes of all applications. An unknown application is
+    /// ignored.
+    pub fn want(&mut self, demand: Demand, now: Instant) {
         self.expire(now);
-        let Some(at) = self.find_present(app) else { return };
+        let Some(at) = self.find_present(demand.app) else { return };
         let entry = &mut self.entries[at];
-        let wanted = u64::from(share.ppm()).min(entry.most);
+        let wanted = u64::from(demand.share.ppm()).min(entry.most);
         let before = std::mem::replace(&mut entry.wanted, wanted);
         self.wanted = self.wanted - before + wanted;
         if self.calm && self.simple && self.fits(at) {
@@ -162,12 +164,12 @@ impl Supervisor {
         }
     }
 
-    /// The grants that changed since last asked, each once, with its newest value.
+    /// The grants that changed since the last call, each application once, with its newest grant.
     pub fn grants(&mut self) -> impl Iterator<Item = (AppId, Share)> + '_ {
         std::iter::from_fn(move || {
             while let Some(app) = self.changed.pop() {
                 if let Some(at) = self.find(app) {
-                    self.entries[at].told = false;
+                    self.entries[at].is_listed = false;
                     return Some((app, share(self.entries[at].granted)));
                 }
             }
@@ -175,8 +177,8 @@ impl Supervisor {
         })
     }
 
-    /// What each application would hold if all wanted all that their contracts allow, ascending by application.
-    /// Their sum is never above the capacity.
+    /// The share that each application would hold if every application wanted its contract's maximum, ascending by
+    /// application. The sum never exceeds the capacity.
     pub fn shares(&self) -> Vec<(AppId, Share)> {
         let all = |entry: &Entry| Claim { wanted: if entry.left { 0 } else { entry.most }, ..Self::claim(entry) };
         let mut claims: Vec<Claim> = self.entries.iter().map(all).collect();
@@ -187,16 +189,18 @@ impl Supervisor {
         self.entries.iter().zip(&claims).map(|(entry, claim)| (entry.app, share(claim.given))).collect()
     }
 
-    /// Whether decreases of `app` free their room when they are granted, as suits who reclaims and may run for a server
-    /// period more on what it had; else they do when they are settled. What it holds when it leaves never does.
+    /// Sets whether decreases of `app` free their room when they are granted. Use this for an application that
+    /// reclaims: it may run one server period longer on its old budget anyway. Otherwise decreases free their room
+    /// when they are settled. The share of an application that leaves is never free at once.
     pub fn free_at_once(&mut self, app: AppId, at_once: bool) {
         if let Some(at) = self.find_present(app) {
             self.entries[at].at_once = at_once;
         }
     }
 
-    /// A thread of `from` that holds `share` is `to`'s from now on, and with it as much of what `from` wants and holds, no
-    /// more than `to` may hold. Answers how much; the sums stay as they are.
+    /// Moves a thread with the grant `share_held` from `from` to `to`, together with that part of `from`'s wanted
+    /// share and grant, limited to the maximum of `to`. Returns the share that moved; the sums over all
+    /// applications do not change.
     pub fn transfer(&mut self, from: AppId, to: AppId, share_held: Share) -> Share {
         let (Some(old), Some(new)) = (self.find_present(from), self.find_present(to)) else { return Share::ZERO };
         let Entry { granted, wanted, .. } = self.entries[old];
@@ -209,15 +213,15 @@ impl Supervisor {
         (taker.wanted, taker.target) = (taker.wanted + part, taker.target + part);
         (taker.granted, taker.booked) = (taker.granted + part, taker.booked + part);
         for at in [old, new] {
-            if !std::mem::replace(&mut self.entries[at].told, true) {
+            if !std::mem::replace(&mut self.entries[at].is_listed, true) {
                 self.changed.push(self.entries[at].app);
             }
         }
         share(part)
     }
 
-    /// The last decrease of `app` has taken effect: its room is free. Without this call that is assumed
-    /// one server period after the decrease was granted.
+    /// The last decrease of `app` has taken effect, so its room is free. Without this call, the supervisor assumes
+    /// this one server period after the decrease was granted.
     pub fn settle(&mut self, app: AppId, now: Instant) {
         if let Some(at) = self.find(app) {
             self.unbook(at);
@@ -225,7 +229,7 @@ impl Supervisor {
         }
     }
 
-    /// `app` has left. Its guarantee is free at once, what it held when that has taken effect.
+    /// `app` has left. Its guarantee is free at once; its grant is free when the decrease has taken effect.
     pub fn release(&mut self, app: AppId, now: Instant) {
         let Some(at) = self.find_present(app) else { return };
         let entry = &mut self.entries[at];
@@ -235,10 +239,10 @@ impl Supervisor {
         self.sweep(now);
     }
 
-    /// The administrator allows something else, or the host has another capacity. What is held is shared out anew by the
-    /// same formula; guarantees that were given are kept, also where they are above a new maximum of a level, user or group.
-    /// Where the capacity fell below what is held, holdings are cut as by any other overload; until those decreases have
-    /// taken effect, more than the capacity is booked.
+    /// Sets new limits of the administrator or a new capacity of the host, and divides the capacity again by the
+    /// same formula. Existing guarantees are kept, even above a new maximum of a level, user or group. If the
+    /// capacity fell below the sum of the grants, grants are cut as in any other overload; until those decreases
+    /// have taken effect, more than the capacity is booked.
     pub fn set_limits(&mut self, limits: Limits, now: Instant) {
         self.limits = limits;
         self.number_owners();
@@ -246,12 +250,12 @@ impl Supervisor {
         self.share_out(now);
     }
 
-    /// When a decrease frees room that somebody waits for.
+    /// The time at which a decrease frees room that an application waits for.
     pub fn next_wakeup(&self) -> Option<Instant> {
         (!self.calm && self.earliest_due != Instant::NEVER).then_some(self.earliest_due)
     }
 
-    /// Time has passed: frees what is due and serves what is pending.
+    /// Frees room that is due at `now` and grants pending increases.
     pub fn on_time(&mut self, now: Instant) {
         self.expire(now);
     }
@@ -260,27 +264,27 @@ impl Supervisor {
     pub fn capacity(&self) -> Share {
         self.limits.capacity
     }
-    /// Σ of the guarantees.
+    /// Σ guaranteed.
     pub fn guaranteed(&self) -> Share {
         share(self.entries.iter().map(|e| e.guaranteed).sum())
     }
-    /// Σ of what is granted.
+    /// Σ granted.
     pub fn granted(&self) -> Share {
         share(self.entries.iter().map(|e| e.granted).sum())
     }
-    /// Σ of what is granted and of decreases that have not taken effect.
+    /// Σ booked: the grants, and decreases that have not taken effect.
     pub fn booked(&self) -> Share {
         share(self.booked)
     }
-    /// What `app` holds; nothing for an unknown one.
+    /// The grant of `app`; zero for an unknown application.
     pub fn grant_of(&self, app: AppId) -> Share {
         self.find(app).map_or(Share::ZERO, |at| share(self.entries[at].granted))
     }
-    /// What `app` wants; nothing for an unknown one.
+    /// The share that `app` wants; zero for an unknown application.
     pub fn wanted_by(&self, app: AppId) -> Share {
         self.find(app).map_or(Share::ZERO, |at| share(self.entries[at].wanted))
     }
-    /// What is guaranteed to `app`; nothing for an unknown one.
+    /// The guarantee of `app`; zero for an unknown application.
     pub fn guaranteed_to(&self, app: AppId) -> Share {
         self.find(app).map_or(Share::ZERO, |at| share(self.entries[at].guaranteed))
     }
@@ -293,8 +297,8 @@ impl Supervisor {
         self.find(app).filter(|&at| !self.entries[at].left)
     }
 
-    /// AQuoSA (9) for the host, and the same for the maxima of the owner. No more than was guaranteed before is never
-    /// refused, since limits may have been lowered below it.
+    /// Checks AQuoSA (9) for the host, and the same for the maxima of the owner. A guarantee that is not above the
+    /// old one is never refused, because limits may have been lowered below it.
     fn check(&self, app: AppId, owner: Owner, asked: Share) -> Result<(), Refusal> {
         if asked <= self.guaranteed_to(app) {
             return Ok(());
@@ -331,18 +335,19 @@ impl Supervisor {
         Err(Refusal { bound, asked, free, holders })
     }
 
-    /// Whether everybody can hold what is wanted, this one at once.
+    /// Whether every application can hold the share it wants, and the one at `at` can hold it at once.
     fn fits(&self, at: usize) -> bool {
         let (capacity, entry) = (u64::from(self.limits.capacity.ppm()), &self.entries[at]);
         let rise = entry.wanted.saturating_sub(entry.booked);
         self.wanted <= capacity && self.booked + rise <= capacity
     }
 
-    /// Computes who should hold what, then moves towards it: decreases at once, increases into free room.
+    /// Computes the target of every application, then moves grants towards it: decreases at once, increases into
+    /// free room.
     fn share_out(&mut self, now: Instant) {
         self.fill_targets();
         for at in 0..self.entries.len() {
-            // Also increases inside what is still booked: they cost no room.
+            // Includes increases within the booked share: they need no room.
             let Entry { target, granted, booked, .. } = self.entries[at];
             if target < granted || granted < booked {
                 self.set(at, target.min(booked), now);
@@ -368,7 +373,7 @@ impl Supervisor {
         }
     }
 
-    /// The limits of the host and of its levels; those of the owners are set.
+    /// Sets the limits of the host and of its levels; the caller has set those of the owners.
     fn open(&self, room: &mut Room) {
         room.capacity = u64::from(self.limits.capacity.ppm());
         for (level, room) in room.levels.iter_mut().enumerate() {
@@ -388,7 +393,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives every user and group that has a maximum its place in the list of limits, and sees whether there are any.
+    /// Gives every user and group with a maximum its index in `caps`, and updates `simple`.
     fn number_owners(&mut self) {
         self.caps.clear();
         self.caps.push(NO_LIMIT);
@@ -402,7 +407,7 @@ impl Supervisor {
         self.simple = self.limits.levels.is_empty() && self.caps.len() == 1;
     }
 
-    /// Raises grants towards `goal`, each by the same fraction of what it lacks, as far as there is room.
+    /// Raises grants towards `goal`, as far as there is room, each by the same fraction of its gap.
     fn serve(&mut self, now: Instant, goal: impl Fn(&Entry) -> u64) {
         let lack = |entry: &Entry| goal(entry).saturating_sub(entry.granted);
         let missing: u64 = self.entries.iter().map(&lack).sum();
@@ -419,7 +424,7 @@ impl Supervisor {
         }
     }
 
-    /// Grants exactly `granted`, keeping the books.
+    /// Sets a grant and updates the accounts.
     fn set(&mut self, at: usize, granted: u64, now: Instant) {
         let entry = &mut self.entries[at];
         if entry.granted == granted {
@@ -434,7 +439,7 @@ impl Supervisor {
             (entry.booked, entry.due) = (granted, Instant::NEVER);
         }
         entry.granted = granted;
-        if !std::mem::replace(&mut entry.told, true) {
+        if !std::mem::replace(&mut entry.is_listed, true) {
             self.changed.push(entry.app);
         }
         if self.entries[at].at_once {
@@ -448,7 +453,7 @@ impl Supervisor {
         (entry.booked, entry.due) = (entry.granted, Instant::NEVER);
     }
 
-    /// Frees what is due by `now`, and serves who waits for it.
+    /// Frees room that is due at `now`, and grants pending increases.
     fn expire(&mut self, now: Instant) {
         if now < self.earliest_due {
             return;
@@ -461,7 +466,7 @@ impl Supervisor {
         self.sweep(now);
     }
 
-    /// Forgets who has left and owes nothing, and shares free room out.
+    /// Removes applications that have left and whose room is free, and divides free room.
     fn sweep(&mut self, now: Instant) {
         let before = self.entries.len();
         self.entries.retain(|entry| !(entry.left && entry.booked == 0));
@@ -493,12 +498,12 @@ impl Entry {
     }
 }
 
-/// Classes A and B are guaranteed a part; so is a static reservation, whatever its class.
+/// Whether a contract gets a guarantee: classes A and B, and static reservations of any class.
 fn promises(contract: &Contract) -> bool {
     contract.class != Class::C || contract.static_server().is_some()
 }
 
-/// The index of a new limit, or 0 for none.
+/// Appends a maximum to `caps` and returns its index, or 0 for `None`.
 fn limit(cap: Option<Share>, caps: &mut Vec<u64>) -> usize {
     let Some(cap) = cap else { return 0 };
     caps.push(u64::from(cap.ppm()));

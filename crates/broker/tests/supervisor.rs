@@ -1,9 +1,9 @@
-//! The supervisor's promises, as plans and as properties.
+//! Tests of the supervisor: scenarios with expected grants, and properties over random steps.
 
 use proptest::prelude::*;
 use qfabric_broker::{Limits, Supervisor};
 use qfabric_types::api::Problem;
-use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Owner, Share};
+use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
 const P: Nanos = Nanos::from_millis(10);
 const ME: Owner = Owner { uid: 1000, gid: 100 };
@@ -26,6 +26,10 @@ fn class_a(name: &str) -> Contract {
     contract(|c| (c.class, c.name) = (Class::A, name.to_owned()))
 }
 
+fn demand(app: u64, percent: u32) -> Demand {
+    Demand { app: AppId(app), share: share(percent) }
+}
+
 fn with_apps(capacity: u32, apps: u64) -> Supervisor {
     let mut supervisor = Supervisor::new(Limits::of_capacity(share(capacity)));
     for app in 1..=apps {
@@ -39,14 +43,14 @@ fn held(supervisor: &Supervisor, apps: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_decrease_frees_its_room_at_once_where_that_was_said_and_never_when_its_application_leaves() {
+fn free_at_once_frees_the_room_of_a_decrease_but_not_of_a_release() {
     let mut books = with_apps(90, 2);
     books.free_at_once(AppId(1), true);
-    books.want(AppId(1), share(90), at(0));
-    books.want(AppId(2), share(60), at(1));
+    books.want(demand(1, 90), at(0));
+    books.want(demand(2, 60), at(1));
     assert_eq!((held(&books, 2), books.booked()), (vec![45, 45], share(90)), "the first loses, the second gains");
-    books.want(AppId(2), share(20), at(2));
-    assert_eq!((held(&books, 2), books.booked()), (vec![45, 20], share(90)), "what the second loses stays booked");
+    books.want(demand(2, 20), at(2));
+    assert_eq!((held(&books, 2), books.booked()), (vec![45, 20], share(90)), "the decrease of the second stays booked");
     books.on_time(at(12));
     assert_eq!(held(&books, 2), [70, 20]);
     books.release(AppId(1), at(13));
@@ -89,12 +93,12 @@ fn a_user_at_its_maximum_is_refused_while_others_are_not() {
 }
 
 #[test]
-fn a_users_maximum_also_holds_for_what_is_not_guaranteed() {
+fn a_users_maximum_also_limits_shares_without_guarantee() {
     let mut books = Supervisor::new(Limits { default_user: Some(share(30)), ..Limits::of_capacity(share(90)) });
     for app in 1..=3 {
         let owner = Owner { uid: (app as u32).min(2), gid: 0 };
         books.admit(AppId(app), owner, &contract(|_| ()), Share::ZERO).unwrap();
-        books.want(AppId(app), share(50), at(0));
+        books.want(demand(app, 50), at(0));
     }
     books.on_time(at(100));
     assert_eq!(held(&books, 3), [30, 15, 15]);
@@ -103,9 +107,9 @@ fn a_users_maximum_also_holds_for_what_is_not_guaranteed() {
 #[test]
 fn room_from_a_decrease_is_given_only_when_it_has_taken_effect() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(80), at(0));
-    books.want(AppId(2), share(30), at(0));
-    assert_eq!(held(&books, 2), [60, 10], "the new one gets what is free; the other is cut at once");
+    books.want(demand(1, 80), at(0));
+    books.want(demand(2, 30), at(0));
+    assert_eq!(held(&books, 2), [60, 10], "the second gets the free room; the first is cut at once");
     assert_eq!(books.next_wakeup(), Some(at(10)));
     books.on_time(at(9));
     assert_eq!(held(&books, 2), [60, 10]);
@@ -115,19 +119,19 @@ fn room_from_a_decrease_is_given_only_when_it_has_taken_effect() {
 }
 
 #[test]
-fn settling_serves_the_waiting_before_the_period_is_over() {
+fn settling_grants_pending_increases_before_the_period_is_over() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(80), at(0));
-    books.want(AppId(2), share(30), at(0));
+    books.want(demand(1, 80), at(0));
+    books.want(demand(2, 30), at(0));
     books.settle(AppId(1), at(1));
     assert_eq!(held(&books, 2), [60, 30]);
 }
 
 #[test]
-fn a_pending_increase_is_served_when_another_leaves() {
+fn a_pending_increase_is_granted_when_another_application_leaves() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(60), at(0));
-    books.want(AppId(2), share(60), at(0));
+    books.want(demand(1, 60), at(0));
+    books.want(demand(2, 60), at(0));
     books.on_time(at(10));
     assert_eq!(held(&books, 2), [45, 45]);
     books.grants().for_each(drop);
@@ -145,14 +149,14 @@ fn a_guarantee_is_honoured_against_higher_levels() {
     let mut books = Supervisor::new(Limits::of_capacity(share(90)));
     books.admit(AppId(1), ME, &contract(|c| c.priority = 9), Share::ZERO).unwrap();
     books.admit(AppId(2), ME, &contract(|c| (c.class, c.priority) = (Class::B, 0)), share(30)).unwrap();
-    books.want(AppId(1), share(90), at(0));
-    books.want(AppId(2), share(50), at(5));
+    books.want(demand(1, 90), at(0));
+    books.want(demand(2, 50), at(5));
     books.on_time(at(15));
     assert_eq!(held(&books, 2), [60, 30]);
 }
 
 #[test]
-fn class_c_is_guaranteed_nothing_whatever_it_asks_for() {
+fn class_c_gets_no_guarantee() {
     let mut books = Supervisor::new(Limits::of_capacity(share(10)));
     books.admit(AppId(1), ME, &contract(|_| ()), share(90)).unwrap();
     assert_eq!(books.guaranteed(), Share::ZERO);
@@ -169,10 +173,10 @@ fn a_refused_change_leaves_the_old_contract_in_force() {
 }
 
 #[test]
-fn a_smaller_capacity_cuts_everybody_in_proportion() {
+fn a_smaller_capacity_cuts_all_grants_in_proportion() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(40), at(0));
-    books.want(AppId(2), share(40), at(0));
+    books.want(demand(1, 40), at(0));
+    books.want(demand(2, 40), at(0));
     books.set_limits(Limits::of_capacity(share(40)), at(0));
     assert_eq!(held(&books, 2), [20, 20]);
     books.on_time(at(10));
@@ -180,37 +184,43 @@ fn a_smaller_capacity_cuts_everybody_in_proportion() {
 }
 
 #[test]
-fn lower_maxima_share_out_anew_and_keep_what_was_guaranteed() {
+fn lower_maxima_divide_the_capacity_again_and_keep_guarantees() {
     let mut books = Supervisor::new(Limits::of_capacity(share(90)));
     books.admit(AppId(1), ME, &class_a("promised"), share(50)).unwrap();
     books.admit(AppId(2), ME, &contract(|_| ()), Share::ZERO).unwrap();
-    books.want(AppId(1), share(60), at(0));
-    books.want(AppId(2), share(30), at(0));
+    books.want(demand(1, 60), at(0));
+    books.want(demand(2, 30), at(0));
     assert_eq!(held(&books, 2), [60, 30]);
     let lower = Limits { users: [(ME.uid, share(40))].into(), ..Limits::of_capacity(share(90)) };
     books.set_limits(lower, at(1));
-    assert_eq!(held(&books, 2), [50, 0], "the guarantee is above the new maximum, and nothing is left for the rest");
+    assert_eq!(
+        held(&books, 2),
+        [50, 0],
+        "the guarantee is above the new maximum, and no room is left for the other application"
+    );
     books.on_time(at(11));
     assert_eq!(books.booked(), share(50));
     let mut weightier = class_a("promised");
     weightier.weight = 3;
-    books.change(AppId(1), &weightier, share(50), at(12)).expect("what is guaranteed already is not asked for anew");
-    assert!(books.change(AppId(1), &weightier, share(51), at(12)).is_err(), "more of it is");
+    books.change(AppId(1), &weightier, share(50), at(12)).expect("an existing guarantee is not checked again");
+    assert!(
+        books.change(AppId(1), &weightier, share(51), at(12)).is_err(),
+        "a larger guarantee is checked against the maximum"
+    );
     books.set_limits(Limits::of_capacity(share(90)), at(13));
-    assert_eq!(held(&books, 2), [60, 30], "what is allowed again is granted again");
+    assert_eq!(held(&books, 2), [60, 30], "a raised maximum raises the grants");
 }
 
 #[test]
-fn a_lower_maximum_of_a_level_holds_for_those_who_are_there() {
+fn a_lower_maximum_of_a_level_cuts_present_applications() {
     let mut books = with_apps(90, 2);
-    books.want(AppId(1), share(40), at(0));
-    books.want(AppId(2), share(20), at(0));
+    books.want(demand(1, 40), at(0));
+    books.want(demand(2, 20), at(0));
     let level = contract(|_| ()).priority;
     books.set_limits(Limits { levels: [(level, share(30))].into(), ..Limits::of_capacity(share(90)) }, at(1));
     assert_eq!(held(&books, 2), [15, 15], "equal weights");
 }
 
-/// One random step of a random life.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Want(u64, u32),
@@ -224,7 +234,7 @@ enum Step {
         percent: u32,
     },
     Wait(u64),
-    /// Another maximum of user 1.
+    /// A new maximum of user 1, in percent of one CPU.
     Limits(u32),
 }
 
@@ -241,9 +251,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a careful outsider knows: every share that an application may still be consuming.
+/// An application as seen from observed: the share that it may still be using.
 #[derive(Default)]
-struct Outside {
+struct Observed {
     uid: u32,
     guaranteed: Share,
     wanted: Share,
@@ -255,7 +265,7 @@ struct Outside {
 
 struct World {
     books: Supervisor,
-    apps: Vec<Outside>,
+    apps: Vec<Observed>,
     now_ms: u64,
     user_cap: Share,
 }
@@ -279,7 +289,7 @@ impl World {
         let known = |app: u64| app <= self.apps.len() as u64 && !self.apps[app as usize - 1].gone;
         match step {
             Step::Want(app, percent) => {
-                self.books.want(AppId(app), share(percent), now);
+                self.books.want(demand(app, percent), now);
                 if known(app) {
                     self.apps[app as usize - 1].wanted = share(percent);
                 }
@@ -290,8 +300,8 @@ impl World {
             }
             Step::Release(app) if known(app) => {
                 self.books.release(AppId(app), now);
-                let outside = &mut self.apps[app as usize - 1];
-                (outside.gone, outside.guaranteed, outside.wanted) = (true, Share::ZERO, Share::ZERO);
+                let observed = &mut self.apps[app as usize - 1];
+                (observed.gone, observed.guaranteed, observed.wanted) = (true, Share::ZERO, Share::ZERO);
             }
             Step::Admit { class_c, weight, priority, uid, percent } => {
                 self.admit(class_c, weight, priority, uid, share(percent))
@@ -306,7 +316,7 @@ impl World {
             }
             _ => (),
         }
-        self.look();
+        self.apply_grants();
     }
 
     fn admit(&mut self, class_c: bool, weight: u32, priority: u8, uid: u32, guaranteed: Share) {
@@ -315,33 +325,33 @@ impl World {
         let app = AppId(self.apps.len() as u64 + 1);
         if self.books.admit(app, Owner { uid, gid: 0 }, &contract, guaranteed).is_ok() {
             let guaranteed = if class_c { Share::ZERO } else { guaranteed };
-            self.apps.push(Outside { uid, guaranteed, ..Outside::default() });
+            self.apps.push(Observed { uid, guaranteed, ..Observed::default() });
         }
     }
 
-    /// Follows the grants: a decrease may be consumed for another P.
-    fn look(&mut self) {
+    /// Applies the changed grants: an application may use the old share for another P after a decrease.
+    fn apply_grants(&mut self) {
         let changes: Vec<_> = self.books.grants().collect();
         for (app, granted) in changes {
-            let outside = &mut self.apps[app.0 as usize - 1];
-            if granted < outside.held {
-                outside.may_consume = outside.may_consume.max(outside.held);
-                outside.until = self.now_ms + 10;
+            let observed = &mut self.apps[app.0 as usize - 1];
+            if granted < observed.held {
+                observed.may_consume = observed.may_consume.max(observed.held);
+                observed.until = self.now_ms + 10;
             }
-            outside.held = granted;
+            observed.held = granted;
         }
-        for outside in &mut self.apps {
-            if outside.until <= self.now_ms {
-                outside.may_consume = Share::ZERO;
+        for observed in &mut self.apps {
+            if observed.until <= self.now_ms {
+                observed.may_consume = Share::ZERO;
             }
         }
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
         let consumable: Share = self.apps.iter().map(|a| a.held.max(a.may_consume)).sum();
-        prop_assert!(consumable <= share(CAPACITY), "{consumable} may be consumed");
-        let of_user = |part: fn(&Outside) -> Share| self.apps.iter().filter(|a| a.uid == 1).map(part).sum::<Share>();
-        // A maximum may have been lowered below what was guaranteed before.
+        prop_assert!(consumable <= share(CAPACITY), "{consumable} may be in use");
+        let of_user = |part: fn(&Observed) -> Share| self.apps.iter().filter(|a| a.uid == 1).map(part).sum::<Share>();
+        // A maximum may have been lowered below an earlier guarantee.
         let most = self.user_cap.max(of_user(|a| a.guaranteed.min(a.wanted)));
         prop_assert!(of_user(|a| a.held) <= most, "user 1 holds {} of {most}", of_user(|a| a.held));
         prop_assert!(self.apps.iter().all(|a| a.held <= a.wanted));
@@ -362,7 +372,7 @@ proptest! {
         }
         world.now_ms += 1_000;
         world.books.on_time(at(world.now_ms));
-        world.look();
+        world.apply_grants();
         for app in &world.apps {
             prop_assert!(app.held >= app.wanted.min(app.guaranteed), "a guarantee is not honoured at rest");
         }
@@ -371,10 +381,10 @@ proptest! {
     }
 
     #[test]
-    fn without_maxima_nothing_is_left_over_at_rest(wants in prop::collection::vec(0u32..60, 1..9)) {
+    fn without_maxima_no_capacity_is_left_over_at_rest(wants in prop::collection::vec(0u32..60, 1..9)) {
         let mut books = with_apps(100, wants.len() as u64);
         for (app, percent) in wants.iter().enumerate() {
-            books.want(AppId(app as u64 + 1), share(*percent), at(app as u64));
+            books.want(demand(app as u64 + 1, *percent), at(app as u64));
         }
         books.on_time(at(1_000));
         let could_use = share(wants.iter().sum::<u32>().min(100));
@@ -383,7 +393,7 @@ proptest! {
 }
 
 #[test]
-fn the_default_maximum_is_not_for_those_who_are_exempt() {
+fn the_default_maximum_does_not_apply_to_exempt_users() {
     let limits = Limits { default_user: Some(share(30)), exempt: [0].into(), ..Limits::of_capacity(share(90)) };
     let mut books = Supervisor::new(limits.clone());
     let of = |uid| Owner { uid, gid: uid };

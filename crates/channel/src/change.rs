@@ -2,12 +2,13 @@
 
 use qfabric_types::channel::ChannelId;
 
-use crate::{Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
+use crate::{Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
 
 /// One step of a host's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    Hold(ChannelId, Origin, Spec),
+    /// The proof is that of the origin.
+    Hold(ChannelId, Origin, Spec, Proof),
     Release(ChannelId),
     Source(ChannelId, SourceId, SourceInfo),
     SourceGone(ChannelId, SourceId),

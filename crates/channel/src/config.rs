@@ -6,7 +6,7 @@ use qfabric_ecode::{Engine, Interpreter, Limits, Program};
 use qfabric_types::channel::{ChannelId, Name};
 
 use crate::change::Change;
-use crate::{Error, Incarnation, Spec};
+use crate::{Error, Incarnation, Notary, Spec};
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +83,8 @@ pub struct Config {
     pub engines: Engines,
     /// Who may do what.
     pub policy: Box<dyn Policy>,
+    /// Signs and verifies creations. None: creations of hosts that are gone are believed without a proof.
+    pub notary: Option<Box<dyn Notary>>,
 }
 
 impl Config {
@@ -90,7 +92,7 @@ impl Config {
     pub fn new(host: Name, incarnation: Incarnation) -> Config {
         let policy = Box::new(AllowAll { this: host.clone() });
         let quality = Spec::default();
-        Config { host, incarnation, unix_offset_ns: 0, quality, engines: interpreter(), policy }
+        Config { host, incarnation, unix_offset_ns: 0, quality, engines: interpreter(), policy, notary: None }
     }
 
     /// Why a host may not do it; none: it may.
@@ -109,7 +111,7 @@ impl Config {
     pub(crate) fn denied(&self, host: &Name, change: &Change) -> Option<Action> {
         let (who, action, channel) = match change {
             _ if *host == self.host => return None,
-            Change::Hold(channel, origin, _) => (&origin.creator, Action::Create, channel),
+            Change::Hold(channel, origin, ..) => (&origin.creator, Action::Create, channel),
             Change::Sink(channel, ..) => (host, Action::Join, channel),
             Change::Source(channel, ..) => (host, Action::Send, channel),
             _ => return None,

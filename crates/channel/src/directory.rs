@@ -6,7 +6,9 @@ use std::sync::Arc;
 use qfabric_types::channel::{ChannelId, Name};
 
 use crate::change::Change;
-use crate::{Incarnation, Limits, Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
+use crate::{
+    Incarnation, Limits, Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec,
+};
 
 /// All hosts that are there, this one included.
 #[derive(Debug, Default)]
@@ -38,6 +40,8 @@ pub struct Held {
     pub origin: Origin,
     /// What it is.
     pub spec: Arc<Spec>,
+    /// What shows that the origin's creator said so.
+    pub proof: Proof,
     /// The host's sources.
     pub sources: BTreeMap<SourceId, SourceInfo>,
     /// The host's sinks.
@@ -75,16 +79,20 @@ impl Directory {
         self.hosts.iter().filter_map(move |(name, host)| Some((name, host.channels.get(channel)?)))
     }
 
-    /// A channel, by the earliest of its creations.
+    /// A channel, by the earliest of its creations, whoever names it; [`crate::Node::channel`] goes by the one that stands.
     pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView> {
-        let stands = self.standing(channel)?;
+        Some(self.view(channel, self.standing(channel)?))
+    }
+
+    /// A channel, by the creation that this host or another one holds it by.
+    pub(crate) fn view(&self, channel: &ChannelId, stands: &Held) -> ChannelView {
         let (mut hosts, mut sources, mut sinks) = (0, 0, 0);
         for (_, held) in self.holders(channel) {
             hosts += 1;
             sources += held.sources.len();
             sinks += held.sinks.len();
         }
-        Some(ChannelView { origin: stands.origin.clone(), spec: stands.spec.clone(), hosts, sources, sinks })
+        ChannelView { origin: stands.origin.clone(), spec: stands.spec.clone(), hosts, sources, sinks }
     }
 
     /// How the earliest creation of a channel is held by some host.
@@ -156,7 +164,7 @@ impl HostRecord {
     pub(crate) fn changes(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (id, held) in &self.channels {
-            changes.push(Change::Hold(id.clone(), held.origin.clone(), (*held.spec).clone()));
+            changes.push(held.hold(id));
             let sources = held.sources.iter();
             changes.extend(sources.map(|(number, info)| Change::Source(id.clone(), *number, info.clone())));
             let sinks = held.sinks.iter();
@@ -187,7 +195,9 @@ impl HostRecord {
     fn has(&self, change: &Change) -> bool {
         let held = change.channel().and_then(|channel| self.channels.get(channel));
         match change {
-            Change::Hold(_, origin, spec) => held.is_some_and(|held| held.origin == *origin && *held.spec == *spec),
+            Change::Hold(_, origin, spec, proof) => {
+                held.is_some_and(|held| held.origin == *origin && *held.spec == *spec && held.proof == *proof)
+            }
             Change::Source(_, id, info) => held.is_some_and(|held| held.sources.get(id) == Some(info)),
             Change::Sink(_, id, info) => held.is_some_and(|held| held.sinks.get(id) == Some(info)),
             Change::Register(id, registration) => self.registrations.get(id) == Some(registration),
@@ -202,6 +212,11 @@ impl HostRecord {
 }
 
 impl Held {
+    /// What makes another host hold the channel by the same creation.
+    pub(crate) fn hold(&self, id: &ChannelId) -> Change {
+        Change::Hold(id.clone(), self.origin.clone(), (*self.spec).clone(), self.proof.clone())
+    }
+
     fn members_gone(&self, id: &ChannelId, other: &Held, changes: &mut Vec<Change>) {
         let sources = self.sources.keys().filter(|number| !other.sources.contains_key(number));
         changes.extend(sources.map(|number| Change::SourceGone(id.clone(), *number)));
@@ -214,7 +229,7 @@ impl Directory {
     /// Carries a change out; `spec` is what [`Directory::shared`] made of a hold's.
     pub(crate) fn apply(&mut self, host: &Name, change: Change) -> Result<(), Unfit> {
         let spec = match &change {
-            Change::Hold(channel, _, spec) => Some(self.shared(channel, spec.clone())),
+            Change::Hold(channel, _, spec, _) => Some(self.shared(channel, spec.clone())),
             _ => None,
         };
         let (channel, crowd) = (change.channel().cloned(), change.channel().map_or(0, |id| self.crowd(id)));
@@ -237,7 +252,7 @@ impl HostRecord {
     fn apply(&mut self, change: Change, spec: Option<Arc<Spec>>, has_room: bool) -> Result<(), Unfit> {
         let record = self;
         match change {
-            Change::Hold(channel, origin, _) => record.hold(channel, origin, spec.ok_or(Unfit)?),
+            Change::Hold(channel, origin, _, proof) => record.hold(channel, origin, spec.ok_or(Unfit)?, proof),
             Change::Release(channel) => record.channels.remove(&channel).map(drop).ok_or(Unfit),
             Change::Source(channel, id, info) => {
                 let held = record.channels.get_mut(&channel).ok_or(Unfit)?;
@@ -271,13 +286,13 @@ impl HostRecord {
 
 impl HostRecord {
     /// Members stay where the specification does.
-    fn hold(&mut self, channel: ChannelId, origin: Origin, spec: Arc<Spec>) -> Result<(), Unfit> {
+    fn hold(&mut self, channel: ChannelId, origin: Origin, spec: Arc<Spec>, proof: Proof) -> Result<(), Unfit> {
         match self.channels.get_mut(&channel) {
-            Some(held) if held.spec == spec => held.origin = origin,
+            Some(held) if held.spec == spec => (held.origin, held.proof) = (origin, proof),
             _ => {
                 fits(self.channels.len() < 2 * Limits::CHANNELS)?;
                 let (sources, sinks) = Default::default();
-                self.channels.insert(channel, Held { origin, spec, sources, sinks });
+                self.channels.insert(channel, Held { origin, spec, proof, sources, sinks });
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What a channel is: its types of events, their order, and what happens when a sink is slow.
 
 use qfabric_types::Nanos;
+pub use qfabric_types::api::channel::Order;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::Format;
 use serde::{Deserialize, Serialize};
@@ -23,18 +24,8 @@ impl EventType {
     }
 }
 
-/// In which order queued events of one priority are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// As they were submitted, by this host's clock.
-    #[default]
-    Time,
-    /// Earliest deadline first; those without one after the others.
-    Deadline,
-}
-
-/// What happens to an event when a sink's queue is full.
+/// What happens to an event when a sink's queue is full. The API names the same three, with the patience in a field of its
+/// own ([`qfabric_types::api::channel::Pressure`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pressure {
@@ -194,6 +185,8 @@ impl Limits {
     pub const FRAME: usize = 128 << 10;
     /// Bytes of a specification as it is told to others.
     pub const SPEC: usize = 48 << 10;
+    /// Bytes of a creation's proof.
+    pub const PROOF: usize = 4 << 10;
     /// Longest time for which a slow sink may hold up the others.
     pub const PATIENCE: Nanos = Nanos::from_millis(10_000);
 }

@@ -67,7 +67,7 @@ fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_one
 
 /// A channel of no types, created by `h1`, and as many sources of it as one channel may have, as changes.
 fn crowd(channel: u8) -> Vec<u8> {
-    let hold = [&[1, 0, 1, channel][..], &[0; 8], &[2, b'h', b'1', 0, 0, 0, 0]].concat();
+    let hold = [&[1, 0, 1, channel][..], &[0; 8], &[2, b'h', b'1', 0, 0, 0, 0, 0, 0]].concat();
     let source = |number: u32| [&[3, 0, 1, channel][..], &number.to_le_bytes(), &[0, 0, 0]].concat();
     let sources = (0..Limits::MEMBERS as u32).flat_map(source);
     [&(1 + Limits::MEMBERS as u16).to_le_bytes()[..], &hold].concat().into_iter().chain(sources).collect()

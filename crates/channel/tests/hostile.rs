@@ -2,7 +2,7 @@
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
-    Action, Config, Direction, Error, EventType, FilterCommand, FilterError, FilterSpec, Lane, Limits, Notice,
+    Action, Config, Direction, Error, EventType, FilterCommand, FilterError, FilterSpec, Lane, Limits, Notary, Notice,
     PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
@@ -169,10 +169,16 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
 
 /// A host says that it holds `v`, of no types, which `h0` created in 1970.
 fn claim(world: &mut Memory, from: &Name, to: &Name) {
+    claim_with(world, from, to, b'v', &[]);
+}
+
+/// The same of another channel, and with a proof.
+fn claim_with(world: &mut Memory, from: &Name, to: &Name, channel: u8, proof: &[u8]) {
     let record = world.node(to).directory().host(from).expect("it is there");
     let prefix = [&[PROTOCOL, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
-    let hold = [&[1, 0, 1, 0, 1, b'v'][..], &[0; 8], &[2, b'h', b'0', 0, 0, 0, 0]].concat();
-    world.with(to, |node, now| node.arrive(from, Lane::Control, &[prefix, hold].concat(), now));
+    let hold = [&[1, 0, 1, 0, 1, channel][..], &[0; 8], &[2, b'h', b'0', 0, 0, 0, 0]].concat();
+    let frame = [&prefix[..], &hold, &(proof.len() as u16).to_le_bytes(), proof].concat();
+    world.with(to, |node, now| node.arrive(from, Lane::Control, &frame, now));
 }
 
 #[test]
@@ -190,6 +196,108 @@ fn who_may_not_create_ends_no_channel_by_naming_an_earlier_creation() {
     }
     claim(&mut world, &hosts[3], &hosts[2]);
     assert!(duplicate(&mut world, &hosts[2]), "h3 may create");
+}
+
+/// Signs by a number that hosts do not tell each other; only this test has all of them.
+struct Seal(Name);
+
+fn seal(host: &Name, statement: &[u8]) -> Vec<u8> {
+    let secret = host.as_str().bytes().map(|byte| byte ^ 0x5a);
+    let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    secret.chain(statement.iter().copied()).fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes().to_vec()
+}
+
+impl Notary for Seal {
+    fn sign(&self, statement: &[u8]) -> Option<Vec<u8>> {
+        Some(seal(&self.0, statement))
+    }
+
+    fn verifies(&self, creator: &Name, _: u64, statement: &[u8], proof: &[u8]) -> bool {
+        proof == seal(creator, statement)
+    }
+}
+
+fn sealed(config: Config) -> Config {
+    Config { notary: Some(Box::new(Seal(config.host.clone()))), ..house(config) }
+}
+
+/// The channel `v`, whose creator `h0` is gone.
+fn orphaned(configure: fn(Config) -> Config) -> (Memory, Vec<Name>) {
+    let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, configure);
+    world.kill(&hosts[0]);
+    world.detect();
+    hosts.iter().for_each(|host| drop(world.is_up(host).then(|| world.notices(host))));
+    (world, hosts)
+}
+
+fn is_ended(world: &mut Memory, host: &Name) -> bool {
+    let told = world.notices(host).iter().any(|notice| matches!(notice, Notice::DuplicateName { .. }));
+    assert_eq!(told, !world.node(host).is_open(&channel("v")));
+    told
+}
+
+#[test]
+fn without_proofs_a_claim_of_an_earlier_creation_by_a_host_that_is_gone_is_believed() {
+    let (mut world, hosts) = orphaned(|config| Config { notary: None, policy: Box::new(Members), ..config });
+    claim(&mut world, &hosts[1], &hosts[2]);
+    assert!(is_ended(&mut world, &hosts[2]), "nobody is left who may create");
+}
+
+#[test]
+fn a_host_that_may_not_create_and_claims_an_earlier_creation_by_a_host_that_is_gone_changes_nothing() {
+    let (mut world, hosts) = orphaned(|config| Config { policy: Box::new(Members), ..sealed(config) });
+    let stands = world.node(&hosts[2]).channel(&channel("v")).expect("it lives on");
+    let own = seal(&hosts[1], b"v");
+    for proof in [vec![], own, vec![7; Limits::PROOF]] {
+        claim_with(&mut world, &hosts[1], &hosts[2], b'v', &proof);
+        world.settle();
+        assert!(!is_ended(&mut world, &hosts[2]));
+        let after = world.node(&hosts[2]).channel(&channel("v")).expect("it lives on");
+        assert_eq!((after.origin, after.spec), (stands.origin.clone(), stands.spec.clone()));
+        // Nor is there a channel that only such a claim names.
+        claim_with(&mut world, &hosts[1], &hosts[2], b'w', &proof);
+        let opened = world.with(&hosts[2], |node, now| node.open(&channel("w"), now));
+        assert_eq!(opened, Err(Error::Unknown(channel("w"))));
+    }
+    assert!(world.node(&hosts[2]).channel(&channel("w")).is_none());
+    let too_long = vec![7; Limits::PROOF + 1];
+    let before = world.node(&hosts[2]).counts().malformed;
+    claim_with(&mut world, &hosts[1], &hosts[2], b'v', &too_long);
+    assert_eq!(world.node(&hosts[2]).counts().malformed, before + 1);
+}
+
+#[test]
+fn who_may_create_takes_the_name_of_a_channel_that_only_an_unproved_claim_names() {
+    let (mut world, hosts) = orphaned(sealed);
+    claim_with(&mut world, &hosts[1], &hosts[2], b'w', &[]);
+    world.with(&hosts[2], |node, now| node.create(&channel("w"), spec(), now)).expect("nobody has it");
+    let view = world.node(&hosts[2]).channel(&channel("w")).expect("created");
+    assert_eq!((view.origin.creator, &*view.spec), (hosts[2].clone(), &spec()));
+}
+
+#[test]
+fn what_a_creator_that_is_gone_has_signed_is_believed_of_everybody_who_holds_it() {
+    let (mut world, hosts) = orphaned(sealed);
+    let origin = world.node(&hosts[2]).channel(&channel("v")).expect("it lives on").origin;
+    // It knows nothing of before, and no holder may create but h2 and h3, of which none is the creator.
+    world.kill(&hosts[3]);
+    world.kill(&hosts[2]);
+    world.detect();
+    world.start(&hosts[3]);
+    world.settle();
+    world.with(&hosts[3], |node, now| node.open(&channel("v"), now)).expect("h1 has the proof");
+    world.settle();
+    let view = world.node(&hosts[3]).channel(&channel("v")).expect("opened");
+    assert_eq!((view.origin, &*view.spec, view.hosts), (origin, &spec(), 2));
+}
+
+/// Only `h0` may create.
+struct Members;
+
+impl Policy for Members {
+    fn allows(&self, host: &Name, action: Action, _: &ChannelId) -> bool {
+        action != Action::Create || host.as_str() == "h0"
+    }
 }
 
 fn filter(name: &str, text: &str) -> FilterSpec {

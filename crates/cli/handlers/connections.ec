@@ -1,8 +1,8 @@
 /*
  * Counts the connections of a server that does not store their number itself, for service tcp.state.
  *
- * A connection is open from the end of its handshake until the server closes it, or it is reset; one that its client
- * has left (CLOSE_WAIT) is still work for the server.
+ * A connection is open from the end of its handshake until the server closes it or the connection is reset. A connection
+ * that the client has closed (CLOSE_WAIT) still counts, because the server still has work with it.
  *
  * written  numconnects   open now
  *          completed     ended so far

@@ -1,35 +1,35 @@
 /*
  * The overload controller of ECalls (003 §5.3, Figure 7), for service tcp.accept.
  *
- * An event is a SYN at a listening socket. While two criteria hold at once, more connections open than their
- * threshold AND more of them waiting to be accepted than theirs, it is dropped (verdict 0): nothing was spent on it
- * yet, and what was let in is answered before its client gives up. One criterion alone is a burst that the server
- * will soon have worked off, or many connections that ask for nothing.
+ * An event is a SYN at a listening socket. The handler drops the SYN (verdict 0) while two criteria hold at once: more
+ * connections are open than their threshold, AND more connections wait to be accepted than theirs. The server has spent
+ * no work on the connection yet, and it answers the accepted connections before their clients give up. One criterion
+ * alone is a burst that the server soon works off, or many connections without requests.
  *
- * Thresholds follow from what the server is seen to complete: as many connections as it completes within
- * `patience_ns`, half of that in the queue. They were constants found by experiment in the paper, which says that
- * they could be adaptive.
+ * The thresholds follow from the observed rate of completed connections: the server may have as many open connections as
+ * it completes within `patience_ns`, and half as many in the queue. In the paper the thresholds are constants found by
+ * experiment; the paper says that they could be adaptive.
  *
  * read     numconnects     open connections: stored by the server, or counted by connections.ec
- *          with_waiting    1: those that wait to be accepted are among them, as connections.ec counts; 0: a server's own
- *                          number, to which they are added
- *          completed       connections ended so far: the same
- *          patience_ns     how long a connection may wait for the server
- *          fixed_connections, fixed_queue   thresholds given by somebody; 0: found
- * written  capacity        connections completed per second by a server that always had some waiting; 0: not known
- *          connections_limit, queue_limit, accept_queue     thresholds in force; the queue as last seen
- *          syns, dropped   requests seen; those dropped
+ *          with_waiting    1: numconnects includes the connections that wait to be accepted (connections.ec counts them);
+ *                          0: it does not, and the handler adds them
+ *          completed       connections ended so far: stored by the server, or counted by connections.ec
+ *          patience_ns     longest time that a connection may wait for the server
+ *          fixed_connections, fixed_queue   thresholds set by the user; 0: the handler finds them
+ * written  capacity        connections completed per second while connections always waited; 0: not known yet
+ *          connections_limit, queue_limit, accept_queue     thresholds in force; last length of the queue
+ *          syns, dropped   SYNs seen, SYNs dropped
  */
 enum {
-    WINDOW = 100000000,  /* ns over which a rate is taken */
+    WINDOW = 100000000,  /* ns over which a rate is measured */
     SECOND = 1000000000,
-    UNKNOWN = 32,        /* connections let in before a capacity is known */
-    LEAST = 2            /* so many are always let in */
+    UNKNOWN = 32,        /* threshold of connections before the capacity is known */
+    LEAST = 2            /* smallest threshold of connections */
 };
 
-static long begun, done, waiting;  /* of the window: when, completed so far, queue at that moment */
+static long begun, done, waiting;  /* at the begin of the window: time, completed connections, length of the queue */
 
-/* A rate counts as the capacity if the server had something to do: the queue was not empty at both ends. */
+/* A rate counts as the capacity if the server was busy: the queue was not empty at the begin and the end of the window. */
 void learn(long time, long queue)
 {
     long passed = time - begun;

@@ -1,4 +1,4 @@
-//! The one definition of the command line: parser, help, man pages and completions come from here.
+//! Defines the command line. The parser, the help, the man pages and the shell completions all come from here.
 
 use clap::{Parser, Subcommand};
 
@@ -8,11 +8,11 @@ use crate::{
     services, sim, status, top,
 };
 
-/// What every page of help ends with.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 a fault; 2 bad command line or input; 3 refused, nothing changed; 4 no daemon or no
-mechanism; 126/127 the program cannot be executed/found. `run` and `probe` end with the program's own exit
-code, or 128+n when signal n ended it.
+Exit codes: 0 done; 1 fault: something that should have worked did not; 2 invalid command line or input file; 3 refused by \
+admission, limits or access rules, nothing was changed; 4 no daemon, or no scheduling mechanism; 126 the program cannot be \
+executed; 127 the program cannot be found. `run` and `probe` end with the exit code of their program, or with 128+n if \
+signal n ended the program.
 
 Example: qfabric run --fps 25 -- mpv film.mkv";
 
@@ -20,12 +20,10 @@ Example: qfabric run --fps 25 -- mpv film.mkv";
 #[derive(Parser, Debug)]
 #[command(name = "qfabric", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant)] // one value per process
 pub enum Command {
@@ -51,7 +49,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Carries the command out.
     pub fn run(self) -> Outcome {
         match self {
             Command::Run(args) => run::run(args),
@@ -84,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_of_the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_shows_an_example_of_itself() {
+    fn the_help_of_every_command_has_an_example() {
         fn check(command: &clap::Command, path: &str) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(command.has_subcommands() || help.contains(path), "{path} has no example");
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_explained() {
+    fn every_option_has_a_help_text() {
         fn check(command: &clap::Command) {
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());

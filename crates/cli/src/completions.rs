@@ -1,4 +1,4 @@
-//! `qfabric generate`: man pages and shell completions from the definition of the command line.
+//! `qfabric generate`: generates man pages and shell completions from the definition of the command line.
 
 use std::path::PathBuf;
 
@@ -9,36 +9,36 @@ use crate::args::Cli;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Man pages and shell completions, made from the same definition as the help.
+/// Generates man pages and shell completions from the same definition as the help.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric generate completions bash > /etc/bash_completion.d/qfabric")]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
-    /// One man page per command, into a folder that exists.
+enum Command {
+    /// Writes one man page for each command into an existing folder. Ends with 1 if the folder is missing.
     #[command(after_help = "Example: qfabric generate man /usr/local/share/man/man1")]
     Man {
-        /// The folder.
+        /// Existing folder that receives the man pages
         folder: PathBuf,
     },
-    /// The completions for one shell, to stdout.
+    /// Prints the completions for one shell to stdout.
     #[command(after_help = "Example: qfabric generate completions bash > /etc/bash_completion.d/qfabric")]
     Completions {
-        /// Which shell.
+        /// Shell that reads the completions
         shell: Shell,
     },
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    match args.what {
-        What::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder)
-            .map_err(|error| Failure::fault(format!("cannot write man pages into {}: {error}", folder.display())))?,
-        What::Completions { shell } => output::print(&completions(shell))?,
+    match args.command {
+        Command::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder).map_err(|error| {
+            Failure::fault(format!("cannot write man pages into the folder {}: {error}", folder.display()))
+        })?,
+        Command::Completions { shell } => output::print(&completions(shell))?,
     }
     Ok(Done(0))
 }

@@ -1,4 +1,4 @@
-//! Finding the daemon, or being it: `run` works on a host where nobody set up a service.
+//! Finds the daemon, or starts one inside this process, so that `run` also works on a host without a daemon.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,18 @@ use qfabric_types::MechanismName;
 
 use crate::exit::Failure;
 
-/// A daemon to talk to. An embedded one puts everything back when dropped.
+/// A connection to a daemon. An embedded daemon restores all threads and settings when it is dropped.
 pub struct Service {
-    /// The way to it.
     pub client: Client,
     embedded: Option<Embedded>,
 }
 
 impl Service {
-    /// The daemon at `socket`; without one, the daemon of this host, else one inside this process, with `mechanism`
-    /// where its configuration leaves that open.
+    /// Connects to the daemon at `socket`. Without `socket`, connects to the daemon of this host, or starts a daemon
+    /// inside this process. The embedded daemon uses `mechanism` instead of the configured one unless it is `Auto`.
+    ///
+    /// # Errors
+    /// No daemon answers at `socket`; or, without `socket`, no daemon answers and none can be started here.
     pub fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
         match (daemon(socket), socket) {
             (Ok(client), _) => Ok(Service { client, embedded: None }),
@@ -32,13 +34,15 @@ impl Service {
             config.mechanism.name = mechanism;
         }
         let embedded = Embedded::start(config).map_err(|error| {
-            Failure::unavailable(format!("{error}\nno daemon answers either; see what qfabric doctor finds"))
+            Failure::unavailable(format!(
+                "{error}\nno daemon answers either; run qfabric doctor to see what is missing"
+            ))
         })?;
         let client = Client::connect_to(embedded.socket()).map_err(failure)?;
         Ok(Service { client, embedded: Some(embedded) })
     }
 
-    /// Where it is, for people.
+    /// Names the daemon in messages.
     pub fn place(&self) -> String {
         match &self.embedded {
             Some(_) => "this process (no daemon found)".to_owned(),
@@ -47,23 +51,23 @@ impl Service {
     }
 }
 
-/// Where the daemon is, for commands that need a running one: what is opened or attached inside this process would end
-/// with it.
+/// The option `--socket` of commands that need a running daemon. They start no daemon of their own, because a channel or
+/// interface that is opened through an embedded daemon would close when the command ends.
 #[derive(clap::Args, Debug, Default)]
 pub struct Daemon {
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
 impl Daemon {
-    /// The way to it.
     pub fn client(&self) -> Result<Client, Failure> {
         daemon(self.socket.as_deref())
     }
 }
 
-/// A running daemon; there must be one.
+/// Connects to a running daemon, at `socket` or in the usual places.
 pub fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
     match socket {
         Some(path) => Client::connect_to(path),
@@ -72,12 +76,12 @@ pub fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
     .map_err(failure)
 }
 
-/// The failure that a client's error is to this program's user.
+/// Gives an error of the client library its exit code and next step.
 pub fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::NoDaemon { .. } => Failure::unavailable(error),
         ClientError::Refused(problem) if problem.code == "mechanism" => {
-            Failure::unavailable(format!("{}; see what qfabric doctor finds", problem.message))
+            Failure::unavailable(format!("{}; run qfabric doctor to see why", problem.message))
         }
         ClientError::Refused(problem) if problem.code == "unavailable" || problem.code == "channels_off" => {
             Failure::unavailable(problem)

@@ -1,4 +1,4 @@
-//! The options that say a contract, shared by the commands that ask for one.
+//! The options that describe a contract.
 
 use clap::ArgAction;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
@@ -9,7 +9,6 @@ use qfabric_types::{
 
 use crate::exit::Failure;
 
-/// A rate in jobs per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(f64);
 
@@ -27,122 +26,146 @@ impl std::str::FromStr for Rate {
 }
 
 impl Rate {
-    /// The period in steps of 16 ns, so that T/16 and all wider server periods are whole.
+    /// The period, rounded to a multiple of 16 ns, so that T/2, T/4, T/8 and T/16 are whole numbers of nanoseconds.
     fn period(self) -> Nanos {
         Nanos::new((1e9 / self.0 / 16.0).round() as u64 * 16)
     }
 }
 
-/// How often jobs come.
 #[derive(clap::Args, Debug, Clone)]
 #[group(id = "rhythm", multiple = false)]
 pub struct Rhythm {
-    /// Jobs per second, such as the frame rate
+    /// Number of jobs per second, such as the frame rate of a film; the period T is 1/N, rounded to 16 ns
     #[arg(long, value_name = "N", conflicts_with = "period")]
     pub fps: Option<Rate>,
-    /// T: time from one job to the next, such as 40ms; without it and without --fps only consumption is
-    /// looked at
+    /// T: time from the release of a job to the next, such as 40ms; from 100us to 4.19s
+    ///
+    /// If neither --period nor --fps is given, `run` adapts the budget to the consumption and counts no jobs; `probe` looks
+    /// for a period.
     #[arg(long, value_name = "TIME")]
     pub period: Option<Nanos>,
 }
 
 impl Rhythm {
-    /// T, if it was given.
     pub fn period(&self) -> Option<Nanos> {
         self.period.or(self.fps.map(Rate::period))
     }
 }
 
-/// What the program needs and how its budget is found.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ContractArgs {
     #[command(flatten)]
     pub rhythm: Rhythm,
-    /// Find the period in the program's activations while it runs, tell it, and watch for changes; until it is found,
-    /// and where there is none, consumption decides
+    /// Find the period T in the activations of the program while it runs, and follow its changes
+    ///
+    /// Prints a period that is found, changed or lost. As long as no period is known, the budget follows the consumption.
     #[arg(long, conflicts_with_all = ["rhythm", "server_period", "service", "fixed", "controller"])]
     pub auto: bool,
-    /// P: period of the reservation; T must be a whole multiple [default: T/4; with --reclaiming soft: T]
+    /// P: period of the reservation; T must be a whole multiple of P [default: T/4; with --reclaiming soft: T]
+    ///
+    /// A shorter P gives finer control and more context switches.
     #[arg(long, value_name = "TIME")]
     pub server_period: Option<Nanos>,
-    /// A and B: a part of the CPU is guaranteed; C: takes what is left over
+    /// Guarantee: A and B have a guaranteed part of the CPU, C shares the capacity that remains
+    ///
+    /// A keeps the target interval and returns to it within --recovery-jobs jobs. B returns to it at some time. C guarantees
+    /// nothing. If the guaranteed part is not free, the contract is refused with exit code 3.
     #[arg(long, default_value_t = Class::C)]
     pub class: Class,
-    /// Never ask for more than this many CPUs
+    /// Largest bandwidth to request, in CPUs; use more than 1 for a program with several busy threads
     #[arg(long, value_name = "CPUS", default_value = "0.95")]
     pub max_bandwidth: Share,
-    /// Guaranteed part for class A and B [default: derived from the profile; without one, a --max-bandwidth you set]
+    /// Guaranteed part for class A and B, in CPUs, at most --max-bandwidth [default: derived from --profile, else a
+    /// --max-bandwidth that you set]
     #[arg(long, value_name = "CPUS")]
     pub guaranteed: Option<Share>,
-    /// h: within how many jobs class A is back in its target after a deviation
+    /// h: number of jobs within which class A returns to its target interval, 1 to 1000
     #[arg(long, value_name = "JOBS", default_value_t = 10)]
     pub recovery_jobs: u32,
-    /// Γ: the largest deviation to return from, as a fraction of the period
+    /// Γ: largest deviation from which class A returns within --recovery-jobs, as a fraction of T, 0 to 100
     #[arg(long, value_name = "FRACTION", default_value_t = 1.0, allow_negative_numbers = true)]
     pub deviation: f64,
-    /// Weight inside the priority level under overload, 1 to 10000
+    /// Weight inside the priority level when the capacity does not suffice for all, 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
-    /// Priority level under overload, 0 (last) to 9 (first)
+    /// Priority level when the capacity does not suffice for all, 0 (last) to 9 (first)
     #[arg(long, value_name = "LEVEL", default_value_t = 5)]
     pub priority: u8,
-    /// What says the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
+    /// Predictor of the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
+    ///
+    /// ma: average of the last N jobs. mma: S interleaved averages of N jobs each, for a pattern that repeats every S jobs.
+    /// ol: TAPS coefficients found by least squares over TRAINING jobs, at most 64,512. pct: percentile, 50 to 100, of the
+    /// last N jobs. hint: regression of the last N jobs on the hints of the application. N is at most 4096.
     #[arg(long, value_name = "SPEC", default_value_t = PredictorSpec::default())]
     pub predictor: PredictorSpec,
-    /// Which budget of those that hold the target: left, middle, right, zero or cost
+    /// Budget to choose among those that keep the target interval: left, middle, right, zero or cost
+    ///
+    /// left: least bandwidth. right: most tolerant of jobs longer than predicted. middle: mean of both. zero: scheduling error
+    /// zero if possible. cost: least expected cost of bandwidth and of the uncertainty of the next error.
     #[arg(long, visible_alias = "choice", value_name = "END", default_value_t = Choice::Left)]
     pub choose: Choice,
-    /// ρ: half-width of the predicted interval in standard deviations
+    /// ρ: half-width of the predicted interval in standard deviations, 0 to 100; a larger value reserves more
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub rho: f64,
-    /// e/T: how early a job may end, as a fraction of the period
+    /// e/T: time before its deadline at which a job may end and be on target, as a fraction of T, 0 to 1
     #[arg(long, value_name = "FRACTION", default_value_t = 0.2, allow_negative_numbers = true)]
     pub early: f64,
-    /// E/T: how late a job may end, as a fraction of the period
+    /// E/T: time after its deadline at which a job may end and be on target, as a fraction of T, 0 to 100
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     pub late: f64,
-    /// What happens at the end of the budget. hard: wait for the next period. soft: go on with a later deadline.
-    /// grub: the budget lasts longer while others sleep. iris: idle time begins the next period early. soft and iris
-    /// need the mechanism ext
+    /// Rule for a server that has used its budget: hard, soft, grub or iris
+    ///
+    /// hard: wait for the next period. soft: continue with a new budget and a deadline one period later. grub: the budget
+    /// lasts longer while other servers sleep. iris: the next period begins early when the CPU would idle. soft and iris need
+    /// the mechanism ext, and cannot be combined with --window.
     #[arg(long, value_name = "KIND", default_value_t = Reclaiming::Grub)]
     pub reclaiming: Reclaiming,
-    /// The same as --reclaiming grub
+    /// Same as --reclaiming grub
     #[arg(long, conflicts_with_all = ["hard", "reclaiming"])]
     pub reclaim: bool,
-    /// The same as --reclaiming hard: never run beyond the budget of a period
+    /// Same as --reclaiming hard: never use more than the budget of a server period
     #[arg(long, visible_alias = "no-reclaim", conflicts_with = "reclaiming")]
     pub hard: bool,
-    /// Where jobs compete, keep only a part of the reservation between jobs (programs that
-    /// mark their jobs, with GRUB; mechanism deadline): yes or no
+    /// Keep only a part of the reservation between jobs when applications compete for the capacity: yes or no
+    ///
+    /// Has an effect only for programs that mark their jobs, with GRUB, the mechanism deadline and a period of at least 10 ms.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = BoolishValueParser::new(), action = ArgAction::Set)]
     pub give_back: bool,
-    /// C: so much CPU time in every period, for all threads together, instead of what feedback finds out
-    /// (mechanism ext)
+    /// C: fixed CPU time in every period for all threads together, at most T; needs the mechanism ext
+    ///
+    /// Replaces the budget that feedback finds. Needs --period or --fps. C/T must not exceed --max-bandwidth.
     #[arg(long, value_name = "TIME", requires = "rhythm", conflicts_with_all = ["server_period", "controller"])]
     pub service: Option<Nanos>,
-    /// A static reservation without feedback: this share of a CPU in every server period. deadline: one server per
-    /// thread, the oldest threads first, up to --max-bandwidth in all; ext: one server for all threads
+    /// Static reservation without feedback: this share of one CPU in every server period, at most --max-bandwidth
+    ///
+    /// Mechanism deadline: one server for each thread, the oldest threads first, up to --max-bandwidth in total. Mechanism
+    /// ext: one server for all threads.
     #[arg(long, value_name = "CPUS", conflicts_with_all = ["service", "controller"])]
     pub fixed: Option<Share>,
-    /// At most X of every Y periods may pass without their service (mechanism ext)
+    /// At most X of every Y periods may pass without their service, Y at most 255; needs the mechanism ext
     #[arg(long, value_name = "X/Y")]
     pub window: Option<Window>,
-    /// Get CPU time beyond the service before best effort does (mechanism ext)
+    /// Use CPU time beyond the service, before best effort does; needs the mechanism ext
     #[arg(long)]
     pub work_conserving: bool,
-    /// Be favoured by pending events: those raised for it, and its wake-ups (mechanism ext)
+    /// Run before others when an event was raised for the program or woke it; needs the mechanism ext
     #[arg(long)]
     pub favour_events: bool,
-    /// Where the budget of the next job is decided: user, or kernel (mechanism ext)
+    /// Place where the budget of the next job is decided: user or kernel
+    ///
+    /// kernel needs the mechanism ext, a known period, and the predictor ma:N or mma:N,S.
     #[arg(long, value_name = "PLACE", default_value_t = ControlPlace::User)]
     pub controller: ControlPlace,
-    /// What to call it [default: the program's name]
+    /// Name of the application, 1 to 64 characters [default: the name of the program's file]
     #[arg(long)]
     pub name: Option<String>,
 }
 
 impl ContractArgs {
-    /// The contract for a program called `program`, checked.
+    /// The contract that the options describe. Its name is `program` unless `--name` is given.
+    ///
+    /// # Errors
+    /// A value is out of range, or two options contradict each other.
     pub fn contract(&self, program: &str) -> Result<Contract, Failure> {
         let mut contract = match self.rhythm.period() {
             Some(period) => Contract::new(self.name(program), period),
@@ -184,7 +207,6 @@ impl ContractArgs {
     }
 }
 
-/// The parser of `--mechanism`.
 pub fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
     PossibleValuesParser::new(MechanismName::ALL.map(MechanismName::name)).try_map(|name| name.parse::<MechanismName>())
 }
@@ -207,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_the_guide_says_what_it_means() {
+    fn the_example_of_the_guide_gives_the_contract_that_it_describes() {
         let c = contract("--period 40ms --class A --max-bandwidth 0.4 --weight 2 --predictor mma:3,12").unwrap();
         assert_eq!((c.period, c.class, c.weight), (Nanos::from_millis(40), Class::A, 2));
         assert_eq!(c.predictor, PredictorSpec::Interleaved { n: 3, lanes: 12 });
@@ -216,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_a_window_is_what_the_guide_says() {
+    fn a_service_with_a_window_gives_the_contract_that_the_guide_describes() {
         let c = contract("--period 40ms --service 10ms --window 1/5 --work-conserving --favour-events").unwrap();
         assert_eq!((c.service, c.server_period), (Some(Nanos::from_millis(10)), Nanos::from_millis(40)));
         assert_eq!((c.window, c.work_conserving, c.favour_events), (Window::new(1, 5).ok(), true, true));
@@ -225,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reclaiming_has_its_name() {
+    fn every_kind_of_reclaiming_is_parsed_by_its_name() {
         for kind in Reclaiming::ALL {
             assert_eq!(contract(&format!("--reclaiming {kind}")).unwrap().reclaiming, kind);
         }
@@ -237,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_share_is_a_static_server_on_every_mechanism() {
+    fn a_fixed_share_needs_no_special_mechanism() {
         let c = contract("--fixed 0.3 --hard").unwrap();
         assert_eq!((c.fixed, c.needs(), c.reclaiming), (Some(Share::from_ppm(300_000)), None, Reclaiming::Hard));
         assert_eq!(c.static_server().unwrap().budget(), Nanos::from_millis(3));
@@ -246,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_period_means_that_only_consumption_is_looked_at() {
+    fn without_a_period_the_jobs_are_unknown() {
         assert_eq!(contract("").unwrap().jobs, JobSource::Consumption);
         assert_eq!(contract("--auto").unwrap().jobs, JobSource::Auto);
     }
 
     #[test]
-    fn every_rate_has_a_sixteenth() {
+    fn the_period_of_every_rate_is_a_multiple_of_16_ns() {
         for fps in ["25", "29.97", "23.976", "59.94", "1000", "3"] {
             let c = contract(&format!("--fps {fps}")).unwrap();
             assert_eq!(c.period.get() % 16, 0, "{fps}");
@@ -261,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_value() {
+    fn an_invalid_option_is_refused_with_its_value() {
         for (line, named) in [
             ("--fps 0", "\"0\""),
             ("--fps -3", "-3"),

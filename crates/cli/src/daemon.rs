@@ -1,4 +1,4 @@
-//! `qfabric daemon`: the per-host service, in the foreground.
+//! `qfabric daemon`: runs the service of this host in the foreground.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,28 @@ use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
 
-/// The per-host service, in the foreground; Ctrl-C or SIGTERM ends it and puts everything back.
+/// Runs the daemon of this host in the foreground, until Ctrl-C or SIGTERM.
 ///
-/// SIGHUP reads the configuration again: the access list and the capacity change at once.
+/// At its end the daemon restores all threads and host settings that it has changed. SIGHUP makes it read its configuration
+/// again; the access list and the capacity change at once. Ends with 2 if the configuration is invalid, and with 4 if the
+/// required mechanism does not work on this kernel: run `qfabric doctor` then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric daemon --config /etc/qfabric/daemon.toml")]
 pub struct Args {
-    /// Its configuration [default: /etc/qfabric/daemon.toml where it exists]
+    /// Configuration file [default: /etc/qfabric/daemon.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Folder of sockets and journal, instead of the configured one
+    /// Folder for the sockets and the journal, instead of the configured folder
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
-    /// Which mechanism, instead of the configured one
+    /// Mechanism to use, instead of the configured mechanism
     #[arg(long, value_parser = crate::contract::mechanisms())]
     mechanism: Option<MechanismName>,
-    /// Only read and check the configuration
+    /// Check the configuration and end; 0 if it is valid, 2 if not
     #[arg(long)]
     check: bool,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let config = args.configuration().map_err(Failure::usage)?;
     if args.check {
@@ -41,7 +42,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 impl Args {
-    /// The file's configuration with what the command line says instead.
+    /// The configuration file, with the values of the command line in place of its own.
     fn configuration(&self) -> Result<Config, InvalidConfig> {
         let mut config = Config::load(self.config.as_deref())?;
         if let Some(directory) = &self.directory {
@@ -54,7 +55,7 @@ impl Args {
     }
 }
 
-/// A mechanism that this kernel has not is no fault of the program's.
+/// A mechanism that this kernel does not offer is no fault of the program: exit code 4 instead of 1.
 fn failure(error: DaemonError) -> Failure {
     match error {
         DaemonError::Mechanism(_) => Failure::unavailable(error),

@@ -1,4 +1,4 @@
-//! `qfabric demo`: the main job, measured side by side.
+//! `qfabric demo`: measures video players under load, with Q-Fabric and with its rivals.
 
 use std::path::PathBuf;
 
@@ -7,49 +7,50 @@ use qfabric_demo::{Options, Terminal};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// The exit code of a program that Ctrl-C ended.
+/// 128 + SIGINT, as a shell reports it.
 const INTERRUPTED: u8 = 130;
 
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
 
-The clips are made once by ffmpeg (some minutes) and kept in $XDG_CACHE_HOME/qfabric. Ctrl-C puts everything back
-and reports what was measured so far.";
+ffmpeg makes the clips at the first run, which takes some minutes; they are kept in the folder of --cache. Ctrl-C restores \
+all settings and prints a report of the measurements so far; the exit code is 130 then. Otherwise the exit code is 0 if a \
+report was made, whatever its verdicts are.";
 
-/// Decodes real video at 25 fps under load, without and with Q-Fabric, side by side.
+/// Decodes video at 25 frames per second under load, without and with Q-Fabric, and compares the results.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// How long it should take, the making of clips excepted
+    /// Duration of the measurement in seconds, 1 to 86400; making the clips takes additional time
     #[arg(long, value_name = "N", default_value_t = Options::default().seconds)]
     seconds: f64,
-    /// Write report, plots and tables into this folder
+    /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write rows, verdicts and steal as JSON
+    /// Write the rows, the verdicts and the steal time as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Processes that burn CPU time [default: six per CPU]
+    /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
-    /// Only policies whose `setting: policy` contains this word; may be repeated
+    /// Run only the policies whose `setting: policy` contains this word; may be repeated
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// All policies, the paper's predictors and skipping players too
+    /// Run all policies, also the paper's predictors and players that skip frames
     #[arg(long)]
     all: bool,
-    /// L: server periods P of the players' reservations in one frame period
+    /// L: number of server periods P in one frame period of 40 ms, 2 to 20
     #[arg(long, value_name = "L", default_value_t = Options::default().server_periods,
           value_parser = clap::value_parser!(u64).range(2..=20))]
     server_periods: u64,
-    /// Seed of the random order of the rounds [default: from the clock; the report names it]
+    /// Seed of the random order of the rounds [default: taken from the clock; the report names it]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Folder the clips are kept in
+    /// Folder of the clips [default: $QFABRIC_CACHE, else $XDG_CACHE_HOME/qfabric, else ~/.cache/qfabric]
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
-    /// A further option for each player under Q-Fabric, such as --contract=--rho=1.5; may be repeated
+    /// Additional contract option for each player under Q-Fabric, such as --contract=--rho=1.5; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     contract: Vec<String>,
 }
@@ -59,7 +60,7 @@ fn seed_from_clock() -> u64 {
     u64::from(now.unwrap_or_default().subsec_micros())
 }
 
-/// Runs the demo and prints its report. The exit code is 0 whenever a report was made, whatever its verdicts.
+/// Runs the demo and prints its report. The exit code is 0 if a report was made, whatever its verdicts are.
 pub fn run(args: Args) -> Outcome {
     if !(1.0..=86_400.0).contains(&args.seconds) {
         return Err(Failure::usage(format!("--seconds is {}; use 1 to 86400", args.seconds)));

@@ -1,4 +1,4 @@
-//! Exit codes, few and documented, and the failures that lead to them.
+//! Exit codes, and the failures that lead to them.
 //!
 //! | code | meaning |
 //! |---|---|
@@ -7,15 +7,15 @@
 //! | 2 | the command line or an input file makes no sense |
 //! | 3 | refused: admission, limits or ownership; nothing was changed |
 //! | 4 | no daemon, or no mechanism on this kernel |
-//! | 126, 127 | the program cannot be executed, cannot be found (as a shell says it) |
-//! | other | `run` and `probe`: the program's own; 128 + n when signal n ended it |
+//! | 126, 127 | the program cannot be executed, cannot be found (the exit codes of a shell) |
+//! | other | `run` and `probe`: the exit code of the program; 128 + n if signal n ended the program |
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use qfabric_types::api::Problem;
 
-/// How a command ends when it does not fail.
+/// The exit code of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done(pub u8);
 
@@ -25,39 +25,38 @@ impl From<Done> for ExitCode {
     }
 }
 
-/// Why a command failed, in the words its user gets, and the exit code that goes with it.
+/// The message that the user reads, and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     code: u8,
     message: String,
 }
 
-/// What every command returns.
 pub type Outcome = Result<Done, Failure>;
 
 impl Failure {
-    /// Something that should have worked did not.
+    /// Exit code 1: something that should have worked did not.
     pub fn fault(message: impl Display) -> Self {
         Failure { code: 1, message: message.to_string() }
     }
-    /// The command line or an input file makes no sense.
+    /// Exit code 2: the command line or an input file is invalid.
     pub fn usage(message: impl Display) -> Self {
         Failure { code: 2, message: message.to_string() }
     }
-    /// Nothing was changed.
+    /// Exit code 3: a refusal. Nothing was changed.
     pub fn refused(message: impl Display) -> Self {
         Failure { code: 3, message: message.to_string() }
     }
-    /// No daemon, or no mechanism.
+    /// Exit code 4: no daemon, or no mechanism.
     pub fn unavailable(message: impl Display) -> Self {
         Failure { code: 4, message: message.to_string() }
     }
-    /// The program cannot be executed (126) or found (127).
+    /// `code` is 126 if the program cannot be executed, 127 if it cannot be found.
     pub fn program(code: u8, message: impl Display) -> Self {
         Failure { code, message: message.to_string() }
     }
 
-    /// A refusal of the daemon: what happened and who holds the rest, what to do.
+    /// A refusal by the daemon: its message, then its next step.
     pub fn problem(problem: &Problem) -> Self {
         let mut message = problem.message.clone();
         if !problem.next_step.is_empty() {
@@ -66,13 +65,13 @@ impl Failure {
         Failure::refused(message)
     }
 
-    /// Prints the message to stderr and gives the exit code.
+    /// Prints the message to stderr and returns the exit code.
     pub fn report(self) -> ExitCode {
         eprintln!("qfabric: {}", self.message);
         ExitCode::from(self.code)
     }
 
-    /// The message with more said of where it happened.
+    /// Puts `place` in front of the message.
     pub fn context(mut self, place: impl Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_who_holds_the_rest_and_what_to_do() {
+    fn a_refusal_names_the_holder_of_the_rest_and_the_next_step() {
         let problem = Problem {
             code: "over_committed".into(),
             message: "asked for 0.5 CPU, 0.1 CPU is free; held by mpv (3): 0.9 CPU".into(),

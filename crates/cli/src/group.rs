@@ -1,4 +1,4 @@
-//! `qfabric group`: which applications act together, and on which hosts.
+//! `qfabric group`: lists the groups of applications and the hosts of the realm.
 
 use clap::Subcommand;
 use qfabric_client::channel::{GroupInfo, GroupMember, HostInfo};
@@ -7,7 +7,7 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Groups of applications that are managed together, and the hosts that take part.
+/// Lists groups of applications that are managed together, and the hosts of the realm.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -20,29 +20,28 @@ enum Command {
     Hosts(HostsArgs),
 }
 
-/// Lists which applications, on which hosts, at which level of the tree.
+/// Lists the applications in groups, with their hosts and their levels in the QoS tree.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric group ls")]
 struct LsArgs {
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Lists the hosts that take part.
+/// Lists the hosts that take part, with the difference of their clocks to the clock of this host.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric group hosts")]
 struct HostsArgs {
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => {
@@ -59,7 +58,8 @@ pub fn run(args: Args) -> Outcome {
 
 fn groups(list: &[GroupInfo]) -> String {
     if list.is_empty() {
-        return "no application is in a group; see register() of the client library\n".to_owned();
+        return "no application is in a group; an application joins one with register() of the client library\n"
+            .to_owned();
     }
     let mut table = output::new_table(["group", "level", "part of", "application", "host", "wants"]);
     for group in list {
@@ -77,7 +77,7 @@ fn groups(list: &[GroupInfo]) -> String {
     format!("{table}\n")
 }
 
-/// 001 §3.3.
+/// The levels of the QoS tree (001 §3.3).
 fn level(member: &GroupMember) -> String {
     let name = match member.level {
         1 => "connection",
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_shows_its_level_by_name_and_what_it_wants() {
+    fn a_member_is_shown_with_the_name_of_its_level_and_its_wanted_range() {
         let qos = vec![qfabric_client::channel::QosRange { metric: "frame_rate".into(), min: 10, max: 25 }];
         let [host, application] = ["alpha", "player"].map(|name| name.parse().unwrap());
         let member = GroupMember { host, application, parent: None, level: 2, qos };

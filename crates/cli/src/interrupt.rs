@@ -1,4 +1,4 @@
-//! Ending on request: a flag that signals set.
+//! A flag that signals set, for commands that run until Ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,12 +7,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Failure;
 
-/// Set at Ctrl-C and SIGTERM.
+/// Returns a flag that Ctrl-C (SIGINT) and SIGTERM set.
 pub fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
     interrupted_by(&[SIGINT, SIGTERM])
 }
 
-/// Set at these signals.
+/// Returns a flag that the given signals set.
 pub fn interrupted_by(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in signals {

@@ -1,4 +1,4 @@
-//! `qfabric limits`: what the administrator allows, shown and changed while the daemon runs.
+//! `qfabric limits`: shows and changes the administrator's limits while the daemon runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// One of them has to be there.
+/// Options of which `limits set` needs at least one.
 const CHANGES: [&str; 8] = [
     "capacity",
     "user",
@@ -23,7 +23,7 @@ const CHANGES: [&str; 8] = [
     "max_threads",
 ];
 
-/// What may be promised in all, and to whom how much of it.
+/// Shows and changes the limits of promised bandwidth: in total, for each user, group and priority level.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits\n          qfabric limits set --user 1000=0.5")]
 pub struct Args {
@@ -37,48 +37,50 @@ enum Command {
     Set(SetArgs),
 }
 
-/// Shows every limit, and what is guaranteed and granted under it now.
+/// Shows every limit, with the bandwidth that is guaranteed and granted under it now.
 #[derive(clap::Args, Debug, Default)]
 #[command(after_help = "Example: qfabric limits show")]
 struct ShowArgs {
-    /// As JSON: what PUT /v1/limits takes
+    /// Print the limits as JSON, in the format of PUT /v1/limits
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Changes limits until the daemon's next start or reload; those not named stay.
+/// Changes limits until the next start or reload of the daemon; limits that are not named stay.
 ///
-/// All that is named changes at once, or nothing where one value is refused. Guarantees that applications were given are
-/// kept; what they hold beyond is shared out anew. For root, and for the user that the daemon runs as.
+/// All named limits change at once. If one value is refused, no limit changes; the command ends with 2 or 3 then. Existing
+/// guarantees stay; the remaining bandwidth is divided again. Needs root, or the user that the daemon runs as. To change limits
+/// permanently, edit [limits] in daemon.toml.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits set --user 1000=0.5 --level 9=0.8
           qfabric limits set --user 1000=none --capacity none")]
 #[command(group = ArgGroup::new("change").required(true).multiple(true).args(CHANGES))]
 struct SetArgs {
-    /// The most that may be promised in all; none: what the kernel admits
+    /// Largest bandwidth of all applications together, in CPUs; none: as much as the kernel admits
     #[arg(long, value_name = "CPUS")]
-    capacity: Option<Most<Share>>,
-    /// The most for a user's applications together, by its number (id -u); none: no maximum of its own
+    capacity: Option<Limit<Share>>,
+    /// Largest bandwidth of one user's applications together; UID is a number (id -u); none removes the limit; may be repeated
     #[arg(long, value_name = "UID=CPUS")]
-    user: Vec<Named<u32>>,
-    /// The most for a group's applications together, by its number
+    user: Vec<KeyedLimit<u32>>,
+    /// Largest bandwidth of one group's applications together; GID is a number (id -g); none removes the limit; may be repeated
     #[arg(long, value_name = "GID=CPUS")]
-    group: Vec<Named<u32>>,
-    /// The most for the applications of a priority level together, 0 (last) to 9 (first)
+    group: Vec<KeyedLimit<u32>>,
+    /// Largest bandwidth of the applications of a priority level together, 0 (last) to 9 (first); none removes the limit; may be
+    /// repeated
     #[arg(long, value_name = "LEVEL=CPUS")]
-    level: Vec<Named<u8>>,
-    /// The most for each user that is not named; none: no maximum
+    level: Vec<KeyedLimit<u8>>,
+    /// Largest bandwidth of each user without a limit of its own, in CPUs; none: unlimited
     #[arg(long, value_name = "CPUS")]
-    default_user: Option<Most<Share>>,
-    /// Applications held at the same time
+    default_user: Option<Limit<Share>>,
+    /// Largest number of applications at the same time, 1 to 10000
     #[arg(long, value_name = "COUNT")]
     max_applications: Option<usize>,
-    /// Of these, the most of one user
+    /// Largest number of applications of one user at the same time, 1 to 10000; root is excepted
     #[arg(long, value_name = "COUNT")]
     max_applications_per_user: Option<usize>,
-    /// Threads of one application under reservation
+    /// Largest number of threads of one application under reservation, 1 to 10000; more threads stay under the normal scheduler
     #[arg(long, value_name = "COUNT")]
     max_threads: Option<usize>,
     /// Print all limits as JSON
@@ -88,40 +90,39 @@ struct SetArgs {
     daemon: Daemon,
 }
 
-/// A limit, or the word that there is none.
+/// A limit; `None` is the word `none`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Most<T>(Option<T>);
+struct Limit<T>(Option<T>);
 
-impl<T: FromStr<Err: Display>> FromStr for Most<T> {
+impl<T: FromStr<Err: Display>> FromStr for Limit<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "none" {
-            return Ok(Most(None));
+            return Ok(Limit(None));
         }
-        text.parse().map(|most| Most(Some(most))).map_err(|why| format!("{why}, or none"))
+        text.parse().map(|limit| Limit(Some(limit))).map_err(|why| format!("{why}, or none"))
     }
 }
 
 /// The limit of one user, group or level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Named<K> {
+struct KeyedLimit<K> {
     key: K,
-    most: Most<Share>,
+    limit: Limit<Share>,
 }
 
-impl<K: FromStr<Err: Display>> FromStr for Named<K> {
+impl<K: FromStr<Err: Display>> FromStr for KeyedLimit<K> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected =
-            || format!("{text:?} names no number and limit; write NUMBER=CPUS, such as 1000=0.5 or 1000=none");
-        let (key, most) = text.split_once('=').ok_or_else(expected)?;
-        Ok(Named { key: key.parse().map_err(|_| expected())?, most: most.parse()? })
+            || format!("{text:?} is not a number with its limit; write NUMBER=CPUS, such as 1000=0.5 or 1000=none");
+        let (key, limit) = text.split_once('=').ok_or_else(expected)?;
+        Ok(KeyedLimit { key: key.parse().map_err(|_| expected())?, limit: limit.parse()? })
     }
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command.unwrap_or_else(|| Command::Show(ShowArgs::default())) {
         Command::Show(args) => {
@@ -129,7 +130,7 @@ pub fn run(args: Args) -> Outcome {
             let limits = client.limits().map_err(connect::failure)?;
             match args.json {
                 true => output::print_json(&limits)?,
-                false => output::print(&shown(&limits, &client.status().map_err(connect::failure)?))?,
+                false => output::print(&limits_text(&limits, &client.status().map_err(connect::failure)?))?,
             }
         }
         Command::Set(args) => {
@@ -137,7 +138,7 @@ pub fn run(args: Args) -> Outcome {
             let limits = client.change_limits(&args.patch()).map_err(connect::failure)?;
             match args.json {
                 true => output::print_json(&limits)?,
-                false => output::print(&shown(&limits, &client.status().map_err(connect::failure)?))?,
+                false => output::print(&limits_text(&limits, &client.status().map_err(connect::failure)?))?,
             }
         }
     }
@@ -145,12 +146,12 @@ pub fn run(args: Args) -> Outcome {
 }
 
 impl SetArgs {
-    /// Where one is named twice, the last word counts.
+    /// If a limit is given twice, the last value counts.
     fn patch(&self) -> LimitsPatch {
         let count = |count: Option<usize>| count.map_or(Change::Keep, Change::Set);
         LimitsPatch {
-            capacity: self.capacity.map_or(Change::Keep, |most| most.0.into()),
-            default_user: self.default_user.map_or(Change::Keep, |most| most.0.into()),
+            capacity: self.capacity.map_or(Change::Keep, |limit| limit.0.into()),
+            default_user: self.default_user.map_or(Change::Keep, |limit| limit.0.into()),
             users: changes(&self.user),
             groups: changes(&self.group),
             levels: changes(&self.level),
@@ -161,11 +162,11 @@ impl SetArgs {
     }
 }
 
-fn changes<K: Ord + Copy>(named: &[Named<K>]) -> Change<BTreeMap<K, Option<Share>>> {
-    Change::Set(named.iter().map(|Named { key, most }| (*key, most.0)).collect())
+fn changes<K: Ord + Copy>(named: &[KeyedLimit<K>]) -> Change<BTreeMap<K, Option<Share>>> {
+    Change::Set(named.iter().map(|KeyedLimit { key, limit }| (*key, limit.0)).collect())
 }
 
-fn shown(limits: &HostLimits, status: &HostStatus) -> String {
+fn limits_text(limits: &HostLimits, status: &HostStatus) -> String {
     let mut table = output::new_table(["limit", "at most", "guaranteed", "granted"]);
     let mut row = |name: String, most: String, counts: &dyn Fn(&Application) -> bool| {
         let those = || status.applications.iter().filter(|app| counts(app));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_changes_and_the_rest_stays() {
+    fn a_patch_changes_the_named_limits_only() {
         use clap::Parser;
         #[derive(Parser)]
         struct Line {
@@ -230,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_none_is_explained() {
+    fn an_invalid_limit_is_refused_with_an_example() {
         for bad in ["1000", "x=0.5", "-1=0.5", "1000=much", "1000=-0.1"] {
-            let why = bad.parse::<Named<u32>>().unwrap_err();
+            let why = bad.parse::<KeyedLimit<u32>>().unwrap_err();
             assert!(why.contains("such as"), "{bad}: {why}");
         }
     }
 
     #[test]
-    fn every_limit_is_shown_with_what_is_held_under_it() {
+    fn every_limit_is_shown_with_the_bandwidth_granted_under_it() {
         let mut limits =
             HostLimits { capacity: Some(cpus(1.5)), default_user: Some(cpus(0.3)), ..HostLimits::default() };
         limits.users.insert(1_000, cpus(0.9));
@@ -256,7 +257,7 @@ mod tests {
             fallback: None,
             loans: vec![],
         };
-        let text = shown(&limits, &status);
+        let text = limits_text(&limits, &status);
         for part in
             ["1.4 CPU (of 1.5 CPU)", "level 9", "user 1000", "0.9 CPU", "0.25 CPU", "each other user", "1 of 256"]
         {

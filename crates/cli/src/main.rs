@@ -1,7 +1,7 @@
-//! The program `qfabric`: every command of Q-Fabric at a terminal.
+//! The program `qfabric`: all commands of Q-Fabric for a terminal.
 //!
-//! Approach: one file per command, each with its options and its `run`; [`args`] is the one definition that
-//! gives parser, help, man pages and completions. Results go to stdout, everything else to stderr.
+//! Approach: each command has a file with its options and a function `run`. [`args`] joins them to the definition from
+//! which parser, help, man pages and completions come. Results go to stdout, all other output to stderr.
 #![forbid(unsafe_code)]
 
 mod args;

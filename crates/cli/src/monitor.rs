@@ -1,4 +1,5 @@
-//! `qfabric monitor`: what this host looks at, and tells its resource managers and those of other hosts.
+//! `qfabric monitor`: lists, changes and shows the attributes that the resource monitor of this host reads and reports to
+//! the resource managers of this host and of others.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::exit::{Done, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// Resource monitoring: attributes, how often they are polled, and when they report at once.
+/// Lists, changes and shows the attributes that the resource monitor of this host reads and reports.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,20 +28,21 @@ enum Command {
     Watch(WatchArgs),
 }
 
-/// Lists what is monitored, what could be, and what cannot be here.
+/// Lists all attributes: their periods, thresholds and values, and why an attribute is not available here.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric monitor ls")]
 struct LsArgs {
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Changes how an attribute is monitored.
+/// Starts monitoring an attribute, or changes how it is monitored; options that are not given keep their values.
 ///
-/// Readings go to the resource managers of all hosts that share a channel or a group with this one.
+/// The readings go to the resource managers of all hosts that share a channel or a group with this host. Ends with 3 if the
+/// attribute does not exist or a value is out of range; `qfabric monitor ls` lists the attributes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric monitor set cpu.run_queue --poll 20ms --threshold '> 4'
           qfabric monitor set cpu.run_queue --poll 1s --check 20ms --threshold '> 4' --quiet
@@ -48,60 +50,62 @@ struct LsArgs {
           qfabric monitor set memory.available --adaptive 100ms:10s --tolerance 1000000
           qfabric monitor set cpu.run_queue --off")]
 struct SetArgs {
-    /// The attribute
+    /// Attribute, such as cpu.run_queue; `qfabric monitor ls` lists all
     attribute: String,
-    /// Time between two polls [default: 1s, or as it is]
+    /// Time between two reports, from 1ms to 1h [default: 1s, or unchanged]
     #[arg(long, value_name = "TIME")]
     poll: Option<Nanos>,
-    /// Feedback sets the time between two polls: it is halved when the value moves, else it grows; --poll ends that
+    /// Let feedback set the time between two reports, from SHORTEST to LONGEST, such as 20ms:2s
+    ///
+    /// The time is halved when the value changes by more than --tolerance; otherwise it grows by a quarter. --poll ends the
+    /// feedback.
     #[arg(long, value_name = "SHORTEST:LONGEST", value_parser = periods)]
     adaptive: Option<(Nanos, Nanos)>,
-    /// With --adaptive: differences up to this, in the attribute's unit, are no movement
+    /// With --adaptive: largest difference, in the unit of the attribute, that does not count as a change [default: 0]
     #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true, requires = "adaptive")]
     tolerance: u64,
-    /// What is told of the looks between two polls (see --check) [default: last, or as it is]
+    /// Value to report from the looks since the last report; see --check [default: last, or unchanged]
     #[arg(long)]
     summary: Option<Summary>,
-    /// Reports at once beyond it, such as '> 4' or '> 4 until 3'; '' for none
+    /// Threshold whose crossing is reported at once, such as '> 4' or '> 4 until 3'; '' removes it
     #[arg(long, value_name = "THRESHOLD", value_parser = threshold)]
     threshold: Option<String>,
-    /// Look so often, for threshold and summary, where that is more often than polls; 0s: at polls
+    /// Time between two looks for --threshold and --summary, if shorter than --poll, from 1ms; 0s: look at reports only
     #[arg(long, value_name = "TIME")]
     check: Option<Nanos>,
-    /// Tell only when the threshold is crossed; needs one
+    /// Report only crossings of the threshold; refused without a threshold
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false")]
     quiet: Option<bool>,
-    /// Of this application; see qfabric status [default: of the host]
+    /// Number of the application that is monitored; `qfabric status` shows it [default: the host]
     #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
     application: u64,
-    /// Not any more
+    /// Stop monitoring the attribute
     #[arg(long, conflicts_with_all = ["poll", "adaptive", "summary", "threshold", "check", "quiet"])]
     off: bool,
-    /// Print JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Shows the values of what is monitored, until Ctrl-C.
+/// Prints the values of the monitored attributes until Ctrl-C. Ends at once if no attribute is monitored.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric monitor watch --interval 500ms")]
 struct WatchArgs {
-    /// Time between two looks
+    /// Time between two lines, at least 50ms
     #[arg(long, default_value = "1s")]
     interval: Nanos,
-    /// End after so many looks
+    /// End after this number of lines [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
-    /// Print JSON, a list for each look in a line of its own
+    /// Print one JSON list per line instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(args),
@@ -161,7 +165,7 @@ fn watch(args: WatchArgs) -> Outcome {
         let mut list = client.monitors().map_err(connect::failure)?;
         list.retain(|info| info.poll_ns.is_some());
         if list.is_empty() {
-            output::print("nothing is monitored; begin with qfabric monitor set ATTRIBUTE\n")?;
+            output::print("no attribute is monitored; start with qfabric monitor set ATTRIBUTE\n")?;
             return Ok(Done(0));
         }
         output::print(&if args.json { line_of_json(&list) } else { line(&list) })?;
@@ -186,16 +190,16 @@ fn line_of_json(list: &[MonitorInfo]) -> String {
 }
 
 fn table(list: &[MonitorInfo]) -> String {
-    let mut table = output::new_table(["attribute", "application", "poll", "threshold", "told", "value", "unit"]);
+    let mut table = output::new_table(["attribute", "application", "poll", "threshold", "reports", "value", "unit"]);
     for info in list {
         table.add_row([
             info.attribute.clone(),
             if info.application == 0 { "–".to_owned() } else { info.application.to_string() },
             poll(info),
-            judged(info),
-            told(info),
+            threshold_text(info),
+            reports(info),
             value(info),
-            info.unavailable.as_ref().map_or(info.unit.clone(), |why| format!("not here: {why}")),
+            info.unavailable.as_ref().map_or(info.unit.clone(), |why| format!("not available: {why}")),
         ]);
     }
     format!("{table}\n")
@@ -209,18 +213,18 @@ fn poll(info: &MonitorInfo) -> String {
     }
 }
 
-fn judged(info: &MonitorInfo) -> String {
+fn threshold_text(info: &MonitorInfo) -> String {
     let Some(threshold) = &info.threshold else { return "–".to_owned() };
     match &info.trigger_refused {
         _ if info.by_kernel => format!("{threshold}, by the kernel"),
-        Some(why) => format!("{threshold}, at looks only: {why}"),
+        Some(why) => format!("{threshold}, checked at looks only: {why}"),
         None => threshold.clone(),
     }
 }
 
-/// What is told, and when beside polls.
-fn told(info: &MonitorInfo) -> String {
-    let what = match info.summary {
+/// The value that is reported, and the time between two looks.
+fn reports(info: &MonitorInfo) -> String {
+    let value = match info.summary {
         None => return "–".to_owned(),
         Some(_) if info.quiet => "crossings",
         Some(Summary::Last) => "last",
@@ -228,7 +232,7 @@ fn told(info: &MonitorInfo) -> String {
         Some(Summary::Min) => "min",
         Some(Summary::Max) => "max",
     };
-    info.check_ns.map_or_else(|| what.to_owned(), |check| format!("{what}, looked at every {check}"))
+    info.check_ns.map_or_else(|| value.to_owned(), |check| format!("{value}, looked at every {check}"))
 }
 
 fn name(info: &MonitorInfo) -> String {
@@ -248,8 +252,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threshold_is_checked_before_anybody_is_asked() {
-        // With the way back, as `ls` shows it.
+    fn a_threshold_is_checked_before_the_daemon_is_asked() {
+        // With its hysteresis, as `ls` shows it.
         assert_eq!(threshold("> 4").as_deref(), Ok("> 4 until 3"));
         assert_eq!(threshold("").as_deref(), Ok(""));
         assert!(threshold("above four").is_err());

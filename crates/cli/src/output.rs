@@ -1,4 +1,4 @@
-//! Printing: a reader that goes away (`| head`) is no fault, and JSON looks the same everywhere.
+//! Prints text, tables and JSON. A closed pipe (`| head`) is no error. All commands print JSON in the same layout.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// A table without lines, as wide as what is in it.
+/// A table without lines; each column is as wide as its widest cell.
 pub fn new_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     table
 }
 
-/// Prints `text` to stdout.
+/// Prints `text` to stdout. A closed pipe is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -25,7 +25,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints `value` to stdout as indented JSON.
+/// Prints `value` to stdout as JSON with indentation.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
@@ -38,8 +38,8 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     fs::write(path, json(value)?).map_err(|error| Failure::fault(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Fails where `path` could not be written, before what it is to hold has cost an hour. Its content stays, and where
-/// there was no file there is none: whoever is interrupted leaves nothing behind.
+/// Fails if `path` cannot be written, so that a long measurement does not end without its result. The content of an
+/// existing file stays; a missing file stays missing, so that an interrupted command leaves no empty file.
 pub fn check_writable(path: &Path) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return Ok(());
@@ -48,7 +48,7 @@ pub fn check_writable(path: &Path) -> Result<(), Failure> {
     let opened = fs::OpenOptions::new().create(true).append(true).open(path);
     opened.map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
     if fresh {
-        // It was made just now; that it cannot be removed harms nobody.
+        // The file was created by the line above and is empty: if it cannot be removed, nothing is lost.
         let _ = fs::remove_file(path);
     }
     Ok(())

@@ -1,6 +1,7 @@
-//! `qfabric policy`: what this host's resource manager does for a channel.
+//! `qfabric policy`: lists, starts and stops the policies of this host's resource manager.
 //!
-//! The options of each kind are the fields of its structure in `qfabric_types::api::channel`: nothing here knows a kind.
+//! The options of a kind of policy are the fields of its structure in `qfabric_types::api::channel`. This file contains no
+//! code for single kinds.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::ecode::source::Source;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Policies: what this host's resource manager decides for a channel, while all runs.
+/// Lists, starts and stops policies: rules by which the resource manager of this host controls channels and groups.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,7 +28,7 @@ pub struct Args {
 #[allow(clippy::large_enum_variant)] // one value per process
 enum Command {
     Ls(LsArgs),
-    /// Starts a policy: it runs until it is stopped, or the daemon ends
+    /// Starts a policy; it runs until `qfabric policy stop` or the end of the daemon
     #[command(subcommand)]
     Start(Kind),
     Stop(StopArgs),
@@ -42,9 +43,9 @@ macro_rules! define_kind {
         }
 
         impl Kind {
-            fn asked(self) -> (Asked, Policy) {
+            fn into_call(self) -> (CallOptions, Policy) {
                 match self {
-                    $(Kind::$Kind(Start { policy, asked }) => (asked, Policy::$Kind(policy)),)*
+                    $(Kind::$Kind(Start { policy, call }) => (call, Policy::$Kind(policy)),)*
                 }
             }
         }
@@ -53,52 +54,50 @@ macro_rules! define_kind {
 
 qfabric_types::policy_kinds!(define_kind);
 
-/// A policy and whom to ask for it. Options that are flattened bring their description along, and the last one stays: it
-/// has to be the policy's.
+/// The options of a policy and those of the call. Flattened options overwrite the description of the command, so it is set
+/// here to the description of the policy.
 #[derive(clap::Args, Debug)]
 #[command(about = described::<K>().0, long_about = described::<K>().1)]
 struct Start<K: clap::Args> {
     #[command(flatten)]
     policy: K,
     #[command(flatten)]
-    asked: Asked,
+    call: CallOptions,
 }
 
-/// The short and the long description of some options.
+/// The short and the long description of `K`.
 fn described<K: clap::Args>() -> (Resettable<StyledStr>, Resettable<StyledStr>) {
     let options = K::augment_args(Clap::new(""));
     (options.get_about().cloned().into(), options.get_long_about().cloned().into())
 }
 
-/// Who is asked, and how the answer is shown.
 #[derive(clap::Args, Debug)]
-struct Asked {
-    /// As JSON
+struct CallOptions {
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Lists the policies of this host, and what they have decided.
+/// Lists the policies of this host, with their decisions, faults and CPU time.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy ls")]
 struct LsArgs {
     #[command(flatten)]
-    asked: Asked,
+    call: CallOptions,
 }
 
-/// Stops a policy: what it decided about rates holds no longer.
+/// Stops a policy and removes the rates that it has decided. Ends with 3 if no policy has this name.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy stop roles.video")]
 struct StopArgs {
-    /// Its name
+    /// Name of the policy, as `qfabric policy ls` shows it
     name: Name,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(args),
@@ -111,7 +110,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn start(kind: Kind) -> Outcome {
-    let (Asked { json, daemon }, policy) = kind.asked();
+    let (CallOptions { json, daemon }, policy) = kind.into_call();
     let info = daemon.client()?.start_policy(&with_text(policy)?).map_err(connect::failure)?;
     if json {
         output::print_json(&info)?
@@ -121,7 +120,7 @@ fn start(kind: Kind) -> Outcome {
     Ok(Done(0))
 }
 
-/// A text that is in a file is read here, with the rights of who asks: the daemon reads files of its configuration only.
+/// Reads the file of a policy's text here, with the rights of the user. The daemon reads only the files of its configuration.
 fn with_text(mut policy: Policy) -> Result<Policy, Failure> {
     if let Some(TextFile { file, text }) = policy.as_kind_mut().text_file()
         && let Some(path) = file.take()
@@ -132,8 +131,8 @@ fn with_text(mut policy: Policy) -> Result<Policy, Failure> {
 }
 
 fn ls(args: LsArgs) -> Outcome {
-    let list = args.asked.daemon.client()?.policies().map_err(connect::failure)?;
-    if args.asked.json {
+    let list = args.call.daemon.client()?.policies().map_err(connect::failure)?;
+    if args.call.json {
         output::print_json(&list)?
     } else {
         output::print(&table(&list))?
@@ -143,7 +142,7 @@ fn ls(args: LsArgs) -> Outcome {
 
 fn table(list: &[PolicyInfo]) -> String {
     if list.is_empty() {
-        return "no policy runs here; begin with qfabric policy start roles --channel NAME\n".to_owned();
+        return "no policy runs here; start one with qfabric policy start roles --channel NAME\n".to_owned();
     }
     let mut table = output::new_table([
         "policy",
@@ -155,7 +154,7 @@ fn table(list: &[PolicyInfo]) -> String {
         "dropped",
         "decisions",
         "faults",
-        "asked for",
+        "options",
     ]);
     for info in list {
         table.add_row([
@@ -183,18 +182,20 @@ fn table(list: &[PolicyInfo]) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Why it is not called, or was not.
+/// Says that a policy has failed, or was suspended because it used too much CPU time.
 fn state(info: &PolicyInfo) -> Option<String> {
     let PolicyInfo { name, suspensions, .. } = info;
     if info.failed {
-        return Some(format!("\n{name}: it does not run any more; qfabric policy stop {name} frees its name"));
+        return Some(format!(
+            "\n{name}: it has failed and does not run any more; qfabric policy stop {name} frees its name"
+        ));
     }
     let budget = Nanos::new(info.budget_ns.filter(|_| *suspensions > 0)?);
     let now = if info.suspended { "; it is suspended now" } else { "" };
     Some(format!("\n{name}: more CPU time than {budget} in {suspensions} s, suspended for the rest of each{now}"))
 }
 
-/// As people read it.
+/// An amount with the unit of its attribute.
 pub fn amount(attribute: &str, amount: i64) -> String {
     match attribute {
         "app.rate_milli" if amount == 0 => "stopped".to_owned(),

@@ -86,8 +86,8 @@ fn watch(program: &Running, observer: &mut dyn Observer) -> Result<Trial, Failur
         let ended = program.ended_within(FETCH_MS)?;
         loop {
             let polled = observer.poll(&mut |observation| {
-                if let Observation::Ran { tid, from, to, used, slept } = observation {
-                    trial.ran(tid, from, to, used, slept);
+                if let Observation::Ran(sample) = observation {
+                    trial.ran(sample);
                 }
             });
             if !polled.more {

@@ -1,4 +1,4 @@
-//! Where profiles of trial executions are kept: `$XDG_DATA_HOME/qfabric/profiles/NAME.json`.
+//! Stores and reads the profiles of trial executions: `$XDG_DATA_HOME/qfabric/profiles/NAME.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use qfabric_types::Profile;
 use crate::exit::Failure;
 use crate::output;
 
-/// The file for `name`; a name with a `/` or ending in `.json` is the file itself.
+/// The file of the profile `name`. A name that contains `/` or ends in `.json` is the path of the file.
 pub fn file(name: &str) -> Result<PathBuf, Failure> {
     if name.contains('/') || name.ends_with(".json") {
         return Ok(PathBuf::from(name));
@@ -16,23 +16,23 @@ pub fn file(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder()?.join(format!("{name}.json")))
 }
 
-/// Stores `profile`, making the folder where it is missing.
+/// Writes `profile` to `file`, and creates the folder if it is missing.
 pub fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)
-            .map_err(|error| Failure::fault(format!("cannot make {}: {error}", folder.display())))?;
+            .map_err(|error| Failure::fault(format!("cannot create the folder {}: {error}", folder.display())))?;
     }
     output::write_json(file, profile)
 }
 
-/// Reads the profile called `name`.
 pub fn load(name: &str) -> Result<Profile, Failure> {
     let file = file(name)?;
     let shown = file.display();
     let text = fs::read_to_string(&file).map_err(|error| {
         Failure::usage(format!("cannot read the profile {shown}: {error}; make one with qfabric probe"))
     })?;
-    serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{shown} is no profile: {error}")))
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::usage(format!("{shown} is no profile: {error}; make one with qfabric probe")))
 }
 
 fn folder() -> Result<PathBuf, Failure> {
@@ -40,7 +40,11 @@ fn folder() -> Result<PathBuf, Failure> {
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("qfabric/profiles"))
-        .ok_or_else(|| Failure::usage("neither $XDG_DATA_HOME nor $HOME says where profiles live; set one"))
+        .ok_or_else(|| {
+            Failure::usage(
+                "profiles need a folder: neither $XDG_DATA_HOME nor $HOME is an absolute path; set one of them",
+            )
+        })
 }
 
 #[cfg(test)]
@@ -50,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_read_back() {
+    fn a_stored_profile_is_read_back_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("deep/er/p.json");
         let profile = Profile { costs: vec![Nanos::from_millis(3)], hints: vec![2.0] };
@@ -59,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_profile_says_how_to_make_one() {
+    fn the_error_for_a_missing_profile_names_qfabric_probe() {
         assert!(format!("{:?}", load("/nowhere/x.json").unwrap_err()).contains("qfabric probe"));
     }
 }

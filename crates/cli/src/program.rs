@@ -1,8 +1,8 @@
-//! A program as a child process: held before its first instruction, let go, waited for, its signals passed
-//! on. Times in milliseconds.
+//! Runs a program as a child process: holds it before its first instruction, starts it, passes signals on to it, and waits
+//! for its end. Times in milliseconds.
 //!
 //! ```text
-//! Waiting (exists, has its pid) ──go──> Running ──ended──> (zombie, its pid still its own) ──reap──> exit code
+//! Waiting (exists, has its pid) ──go──> Running ──ended──> (zombie, keeps its pid) ──reap──> exit code
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -27,20 +27,20 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::exit::{Done, Failure};
 
-/// What is passed on to the program.
+/// Signals that are passed on to the program.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// Of these, what asks it to end.
+/// The signals of [`PASSED_ON`] that ask the program to end.
 const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
-/// A program that exists but has not run its first instruction. Dropped, it ends without having run.
+/// A program that exists but has not run its first instruction. If it is dropped, it ends without having run.
 pub struct Waiting {
     name: String,
     held: Held,
     relay: Relay,
 }
 
-/// A program that runs. Dropped without [`Running::reap`], it is killed: nobody is left to care for it.
+/// A running program. If it is dropped before [`Running::reap`], it is killed, because no process would wait for it.
 pub struct Running {
     child: Child,
     pidfd: Arc<OwnedFd>,
@@ -48,7 +48,10 @@ pub struct Running {
 }
 
 impl Waiting {
-    /// Starts `command` and holds it.
+    /// Starts `command` and holds it before its first instruction.
+    ///
+    /// # Errors
+    /// Exit code 127 if the program is not found, 126 if it cannot be executed.
     pub fn start(command: &[OsString]) -> Result<Waiting, Failure> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| Failure::usage("no program given; name one after --"))?;
@@ -61,12 +64,12 @@ impl Waiting {
         Ok(Waiting { name, held, relay })
     }
 
-    /// Its process id, the same before and after it became the program.
+    /// Process id, the same before and after the exec.
     pub fn pid(&self) -> i32 {
         self.held.pid()
     }
 
-    /// Lets it become the program.
+    /// Lets the child execute the program.
     pub fn go(self) -> Result<Running, Failure> {
         let Waiting { name, held, relay } = self;
         let child = held.go().map_err(|error| not_executed(&name, &error))?;
@@ -77,7 +80,7 @@ impl Waiting {
 }
 
 impl Running {
-    /// Whether it has ended within `ms`; it is not reaped, so its pid stays its own.
+    /// Waits up to `ms` milliseconds for the end of the program. Does not reap it, so its pid is not reused.
     pub fn ended_within(&self, ms: u32) -> Result<bool, Failure> {
         let timeout = Timespec { tv_sec: i64::from(ms / 1_000), tv_nsec: i64::from(ms % 1_000) * 1_000_000 };
         match poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&timeout)) {
@@ -87,12 +90,12 @@ impl Running {
         }
     }
 
-    /// Whether somebody asked it to end, by Ctrl-C or a signal to us.
+    /// Whether a signal to this process, such as Ctrl-C, asked the program to end.
     pub fn was_asked_to_end(&self) -> bool {
         self.relay.asked_to_end.load(Ordering::Relaxed)
     }
 
-    /// Reaps it and gives the exit code a shell would give.
+    /// Reaps the program. Returns the exit code that a shell would report.
     pub fn reap(mut self) -> Result<Done, Failure> {
         Ok(Done(exit_code(self.child.wait()?)))
     }
@@ -100,13 +103,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail where it was reaped already: then there is nothing to do.
+        // Both fail if the program was reaped already; then there is nothing to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Passes signals sent to us on to the program, from a thread of its own.
+/// Passes the signals sent to this process on to the program, in a separate thread.
 struct Relay {
     target: Arc<Mutex<Target>>,
     asked_to_end: Arc<AtomicBool>,
@@ -114,7 +117,7 @@ struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who gets the signals: nobody yet, so that they are kept, or the program.
+/// Receiver of the signals: until the program runs they are stored, then the program receives them.
 enum Target {
     Keep(Vec<Signal>),
     Program(Arc<OwnedFd>),
@@ -136,7 +139,7 @@ impl Relay {
         Ok(Relay { target, asked_to_end, handle, thread: Some(thread) })
     }
 
-    /// The program runs: it gets what was kept, and all that follows.
+    /// Sends the stored signals to the program, and passes later signals on directly.
     fn open_to(&self, pidfd: Arc<OwnedFd>) {
         let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
         if let Target::Keep(kept) = std::mem::replace(&mut *target, Target::Program(pidfd.clone())) {
@@ -149,14 +152,15 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It only forwards signals and cannot panic; nothing to learn from its end.
+            // The thread only forwards signals and cannot panic, so its result carries no information.
             let _ = thread.join();
         }
     }
 }
 
-/// The terminal sends Ctrl-C to its whole foreground group, the program included: twice would be wrong.
-/// Before the exec the program cannot take signals, so then they are kept wherever they came from.
+/// Passes a signal on, unless it comes from the kernel: the terminal sends Ctrl-C to its whole foreground group, so the
+/// program has received it already. Before the exec the program cannot take signals; then all signals are stored, at most
+/// one for each kind.
 fn pass_on(target: &mut Target, origin: &Origin) {
     let Some(signal) = Signal::from_named_raw(origin.signal) else { return };
     match target {
@@ -168,7 +172,7 @@ fn pass_on(target: &mut Target, origin: &Origin) {
 }
 
 fn send(pidfd: &OwnedFd, signal: Signal) {
-    // Gone already: then there is nobody left to tell.
+    // Fails if the program has ended already.
     let _ = pidfd_send_signal(pidfd, signal);
 }
 
@@ -180,7 +184,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     }
 }
 
-/// A program that could not be started, with a shell's exit codes.
+/// The failure for a program that could not be started, with the exit codes of a shell.
 fn not_executed(program: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::program(127, format!("{program}: not found; give its path or check $PATH")),
@@ -188,7 +192,7 @@ fn not_executed(program: &str, error: &io::Error) -> Failure {
     }
 }
 
-/// Finds `program` as a shell would: a typing error should be told before anything is asked of a daemon.
+/// Finds `program` as a shell does, so that a misspelt name is reported before the daemon is asked for a reservation.
 fn find(program: &OsStr) -> io::Result<()> {
     if program.to_string_lossy().contains('/') {
         return executable(Path::new(program));
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_found_as_a_shell_finds_them() {
+    fn a_program_is_found_as_in_a_shell() {
         let kind = |program| find(OsStr::new(program)).map_err(|error| error.kind());
         assert_eq!(kind("sh"), Ok(()));
         assert_eq!(kind("/etc"), Err(io::ErrorKind::IsADirectory));

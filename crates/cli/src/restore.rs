@@ -1,4 +1,4 @@
-//! `qfabric restore`: puts back what a killed daemon, or a killed `qfabric run` without one, left.
+//! `qfabric restore`: undoes the changes that a killed daemon, or a killed `qfabric run` without a daemon, left behind.
 
 use std::path::{Path, PathBuf};
 
@@ -9,32 +9,31 @@ use qfabric_linux::journal::{self, JournalError, Restored, own};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{doctor, output};
 
-/// Puts threads and host settings back that a killed daemon, or a killed `run` without one, left changed.
+/// Restores threads and host settings that a killed daemon, or a killed `run` without a daemon, left changed.
 ///
-/// Says how many, and from which journals. Safe to repeat.
+/// Prints the numbers of restored threads and settings for each journal. Can be repeated. Ends with 1 if a thread or setting
+/// could not be restored, or if the daemon of --directory still runs. A running daemon restores its own changes when it ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric restore")]
 pub struct Args {
-    /// The daemon's folder, with its journal [default: that of the daemon's configuration, that of
-    /// doctor --fix, and those of killed runs]
+    /// Folder of a daemon, with its journal [default: the folders of the configured daemon, of doctor --fix and of killed
+    /// runs]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// What was put back, journal by journal.
 #[derive(Debug, Default, serde::Serialize)]
 struct Report {
     #[serde(flatten)]
     sum: Restored,
     journals: Vec<Journal>,
-    /// Journals of running services: there is nothing to put back.
+    /// Journals of daemons that still run; they restore their own changes.
     held: Vec<PathBuf>,
 }
 
-/// What one journal said, and what came of it.
 #[derive(Debug, serde::Serialize)]
 struct Journal {
     path: PathBuf,
@@ -42,7 +41,6 @@ struct Journal {
     restored: Restored,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let mut report = Report::default();
     let asked_for = args.directory.is_some();
@@ -64,14 +62,14 @@ fn directories(given: Option<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     }
     let daemon = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
     let mut directories = vec![doctor::directory()?, daemon];
-    // Without a run folder of its own this user has no killed runs either.
+    // A user without a runtime folder has no journals of killed runs.
     directories.extend(Config::default().directory());
     directories.dedup();
     Ok(directories)
 }
 
 impl Report {
-    /// A running service looks after its threads. Only where its folder was asked for is that a failure.
+    /// Turns the journals of running daemons into failures if the user named a folder.
     fn refuse_held(&mut self, asked_for: bool) {
         if asked_for {
             let error = |path: PathBuf| JournalError::Held { path }.to_string();
@@ -79,7 +77,7 @@ impl Report {
         }
     }
 
-    /// Of the folder's own journal, of its interfaces, and of those of killed services below it.
+    /// Restores from the journal of the folder, from its record of interfaces, and from the journals of killed runs below it.
     fn restore(&mut self, directory: &Path) {
         self.add(directory.join(journal::FILE), journal::restore(directory));
         match qfabric_linux::net::restore(directory) {
@@ -114,18 +112,18 @@ impl Report {
 
 fn text(report: &Report) -> String {
     let Restored { threads, skipped, settings, failed } = &report.sum;
-    let mut text = format!("{threads} threads and {settings} host settings put back, {skipped} threads had ended\n");
+    let mut text = format!("{threads} threads and {settings} host settings restored, {skipped} threads had ended\n");
     for Journal { path, restored } in &report.journals {
         let Restored { threads, skipped, settings, .. } = restored;
         let path = path.display();
         text +=
-            &format!("journal {path}: {threads} threads and {settings} host settings put back, {skipped} had ended\n");
+            &format!("journal {path}: {threads} threads and {settings} host settings restored, {skipped} had ended\n");
     }
     for path in &report.held {
-        text += &format!("journal {}: a running service looks after its threads\n", path.display());
+        text += &format!("journal {}: its daemon still runs and restores its own changes\n", path.display());
     }
     for failure in failed {
-        text += &format!("not put back: {failure}\n");
+        text += &format!("not restored: {failure}\n");
     }
     text
 }
@@ -135,14 +133,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_put_back_is_named() {
+    fn a_failed_restore_is_reported_with_its_reason() {
         let mut report = Report::default();
         let restored = Restored { threads: 2, failed: vec!["thread 7: EPERM".into()], ..Restored::default() };
         report.add("/run/x/journal.jsonl".into(), Ok(restored));
         report.add("/run/y/journal.jsonl".into(), Ok(Restored { threads: 1, ..Restored::default() }));
         report.add("/run/z/journal.jsonl".into(), Err(JournalError::Held { path: "/run/z".into() }));
         let text = text(&report);
-        for part in ["3 threads", "journal /run/x/journal.jsonl: 2 threads", "not put back: thread 7: EPERM", "/run/z"]
+        for part in ["3 threads", "journal /run/x/journal.jsonl: 2 threads", "not restored: thread 7: EPERM", "/run/z"]
         {
             assert!(text.contains(part), "{text} lacks {part}");
         }

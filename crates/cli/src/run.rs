@@ -1,10 +1,10 @@
-//! `qfabric run`: any unmodified program under a contract, all its threads, its budget tuned while it runs.
+//! `qfabric run`: runs an unmodified program, with all its threads, under a contract.
 //!
 //! ```text
-//! hold program ─ admit its pid ─ let it go ─┬─ look now and then ─┐─ ended ─ last look ─ release ─ report
-//!                   │ refused: it never ran  └────────────────────┘
+//! hold program ─ admit its pid ─ start it ─┬─ read its row ─┐─ ended ─ read last row ─ release ─ report
+//!                   │ refused: never runs   └────────────────┘
 //! ```
-//! With `--after` the program goes first, and is admitted while it runs; refused, it is ended.
+//! With `--after` the program starts first and is admitted while it runs. If it is refused, the program is ended.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,55 +22,62 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::{output, profiles};
 
-/// How often the application's row is read while it runs, in the first looks and later: what a report can lose
-/// at most, since the daemon forgets an application with its process.
+/// Milliseconds between two reads of the application's row, at first and later. A report misses at most this time, because
+/// the daemon removes an application when its process ends.
 const LOOK_MS: (u32, u32) = (100, 500);
-/// Looks at the faster pace: a short run loses little, a long one costs little.
+/// Number of reads at the shorter interval, so that the report of a short run misses little and a long run costs little.
 const FIRST_LOOKS: u32 = 50;
 
 const EXAMPLES: &str = "\
 Examples: qfabric run --fps 25 -- mpv film.mkv
-          qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 --report r.json -- ./prog
+                    qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 -- ./prog
           qfabric run --auto -- mpv film.mkv
-          qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
+                    qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
+                    qfabric run --fps 25 --report r.json -- ./prog";
 
-Finds the daemon, or does its work itself while the program runs (needs CAP_SYS_NICE then; ext: root). Ends with the
-program's exit code, or 128+n when signal n ended it.";
-
-/// Runs any program under a contract: all its threads, the budget tuned while it runs.
+/// Runs a program under a contract: reserves CPU time for all its threads, and adapts the budget while it runs.
+///
+/// Uses the daemon of this host. Without a daemon, `run` does the daemon's work itself while the program runs; this needs
+/// CAP_SYS_NICE, and root for the mechanism ext. Ends with the exit code of the program, or with 128+n if signal n ended it.
+/// If the contract is refused, ends with 3 and the program never runs. If no mechanism works here, ends with 4: run
+/// `qfabric doctor`. To find good values for the options, run `qfabric probe`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     contract: ContractArgs,
-    /// Which mechanism must carry the reservations out; auto: the daemon's, or the one that can what is asked
+    /// Mechanism that must carry the reservations out; ends with 4 if the daemon uses another one
+    ///
+    /// auto: the mechanism of the daemon; without a daemon, the mechanism that supports the given options.
     #[arg(long, default_value_t, value_parser = mechanisms())]
     mechanism: MechanismName,
-    /// Start from this profile of a trial execution: a name under which probe stored it, or a file
+    /// Profile of a trial execution to start from: a name that `qfabric probe` stored, or a file
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Write what was achieved as JSON; - for stdout
+    /// Write the achieved quality as JSON to this file at the end; - is stdout
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Reserve only once the program has run for this long, such as 500ms: for programs that set up their own scheduling
-    /// when they start, which fails under a reservation (cyclictest, GStreamer)
+    /// Reserve only after the program has run for this time, such as 500ms
+    ///
+    /// For programs that set up their own scheduling when they start, which fails under a reservation (cyclictest, GStreamer).
+    /// If the contract is refused, the program is ended.
     #[arg(long, value_name = "TIME")]
     after: Option<Nanos>,
-    /// Take what this host keeps for it, as another host's refusal said it
+    /// Use the loan that this host keeps for the program: the claim from the refusal of another host
     #[arg(long, value_name = "HOST:NUMBER")]
     claim: Option<Claim>,
-    /// Say nothing at the end
+    /// Print no summary at the end, and no found periods
     #[arg(short, long)]
     quiet: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let mut contract = args.contract.contract(&name_of(&args.command))?;
     if let Some(profile) = &args.profile {
@@ -106,20 +113,20 @@ pub fn run(args: Args) -> Outcome {
         output::write_json(path, &[Row::of(&last)])?;
     }
     if !args.quiet {
-        // Where the terminal is gone, the program's exit code says what there is to say.
+        // Ignored: the terminal may be closed, and the exit code still reports the result.
         let _ = writeln!(std::io::stderr(), "{}", summary(&last, &service.place()));
     }
     Ok(code)
 }
 
-/// The name of a program: its file's name, cut to what a contract may be called.
+/// The name of a program's file, without control characters, cut to the 64 characters of a contract's name.
 pub fn name_of(command: &[OsString]) -> String {
     let path = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let name: String = path.to_string_lossy().chars().filter(|c| is_plain(*c)).take(64).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// The mechanism that a service of our own would use.
+/// The mechanism for an embedded daemon: `ext` if the contract needs it and the user requires no other.
 fn mechanism(wanted: MechanismName, contract: &Contract) -> MechanismName {
     let needs_ext = contract.needs().or(contract.reclaiming.beyond_deadline()).is_some();
     if wanted == MechanismName::Auto && needs_ext { MechanismName::Ext } else { wanted }
@@ -135,8 +142,8 @@ fn check_mechanism(client: &Client, wanted: MechanismName) -> Result<(), Failure
     }
     let why = status.fallback.map(|why| format!(" ({why})")).unwrap_or_default();
     Err(Failure::unavailable(format!(
-        "mechanism {wanted} asked for, the daemon uses {}{why}; set mechanism.name = \"{wanted}\" in its \
-         configuration (qfabric doctor says what works here), or stop it: then run brings its own",
+        "mechanism {wanted} is required, but the daemon uses {}{why}; set mechanism.name = \"{wanted}\" in its \
+                 configuration (qfabric doctor shows the mechanisms that work here), or stop the daemon: run then does its work itself",
         status.mechanism
     )))
 }
@@ -153,8 +160,8 @@ fn milliseconds(time: Nanos) -> u32 {
     u32::try_from(time.get().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Waits for the end of the program and gives its exit code, what it last was seen to achieve, and the real-time policy
-/// that it had chosen itself when it ended, if it had.
+/// Waits for the end of the program. Returns its exit code, the last row that the daemon showed of it, and the real-time
+/// policy that the program had set for itself at its end.
 fn follow(
     program: Running,
     client: &Client,
@@ -172,34 +179,35 @@ fn follow(
                 }
                 last = application;
             }
-            // A daemon forgets a program as soon as that has ended, which may be just now.
+            // The daemon removes a program that has ended; it may notice the end before this process does.
             Err(_) if ended || program.ended_within(LOOK_MS.0)? => break,
-            // The daemon may be gone or restarting: the program goes on, and we with it.
-            Err(error) => tell_once(&error),
+            // The daemon may have ended or may be restarting. The program continues, so keep waiting for its end.
+            Err(error) => warn_once(&error),
         }
         if ended {
             break;
         }
     }
     release(client, id);
-    // A program that has ended keeps its number, and its policy, until it is reaped.
+    // A program that has ended keeps its pid and its policy until it is reaped.
     let policy = SchedAttr::of(ThreadId(last.pid)).ok().map(|attr| attr.policy);
     let chosen = policy.filter(|policy| [Policy::FIFO, Policy::RR].contains(policy));
     Ok((program.reap()?, last, chosen))
 }
 
-/// Why a program that schedules itself may have failed. Those that test whether they may be real-time (rt-tests do) go
-/// to SCHED_FIFO and back to what they had; the kernel takes SCHED_DEADLINE from `sched_setattr` alone.
+/// Explains why a program that sets its own scheduling may have failed. Programs that test whether they may use real-time
+/// scheduling (rt-tests) switch to SCHED_FIFO and back to their former policy. The kernel accepts SCHED_DEADLINE only from
+/// `sched_setattr`, so the way back fails under a reservation.
 fn own_scheduling(command: &[OsString], code: Done, policy: Policy) -> String {
     let (name, code, policy) = (name_of(command), code.0, policy.name());
     format!(
-        "qfabric: {name} failed (exit code {code}) after it had put itself under {policy}. A program that is reserved \
-         cannot go back to its former policy by sched_setscheduler: the kernel answers EINVAL.\n\
-         try: qfabric run --after 500ms …, which reserves once it has set itself up, or --mechanism ext (Linux 6.19)"
+        "qfabric: {name} failed (exit code {code}) after it had put itself under {policy}. A program under a reservation \
+                 cannot return to its former policy by sched_setscheduler: the kernel answers EINVAL.\n\
+                 try: qfabric run --after 500ms …, which reserves after the program has set itself up, or --mechanism ext (Linux 6.19)"
     )
 }
 
-/// What became of the period that the daemon looks for, if that changed.
+/// A message if the period that the daemon finds has appeared, changed or vanished.
 fn rhythm_news(before: &Application, now: &Application) -> Option<String> {
     match (before.rhythm, now.rhythm) {
         (before, Some(FoundRhythm { period, confidence, after })) if before.map(|b| b.period) != Some(period) => {
@@ -208,33 +216,34 @@ fn rhythm_news(before: &Application, now: &Application) -> Option<String> {
         }
         (Some(lost), None) => {
             let period = lost.period;
-            Some(format!("auto: period {period} lost; consumption decides until a period is found again"))
+            Some(format!(
+                "auto: period {period} lost; the budget follows the consumption until a period is found again"
+            ))
         }
         _ => None,
     }
 }
 
-/// A daemon that saw the end before us has released it already; one that is gone has nothing to release.
+/// Releases the application. Errors are ignored: the daemon may have released it already, or may have ended itself.
 fn release(client: &Client, id: AppId) {
     let _ = client.release(id);
 }
 
-fn tell_once(error: &ClientError) {
+fn warn_once(error: &ClientError) {
     use std::sync::Once;
-    static TOLD: Once = Once::new();
+    static WARNED: Once = Once::new();
     let why = match error {
-        ClientError::Refused(_) => "the daemon holds no reservation for it any more".to_owned(),
+        ClientError::Refused(_) => "the daemon no longer has a reservation for the program".to_owned(),
         other => other.to_string(),
     };
-    TOLD.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {why}; the program goes on without")));
+    WARNED.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {why}; the program continues without the daemon")));
 }
 
-/// The row of the report.
 #[derive(serde::Serialize)]
 struct Row {
     #[serde(flatten)]
     quality: Quality,
-    /// What its servers counted, under a mechanism that counts.
+    /// Present only under a mechanism whose servers count their periods.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<ServerCounts>,
 }
@@ -257,14 +266,14 @@ fn summary(application: &Application, place: &str) -> String {
     format!("qfabric: {}: {did}; {bandwidth}; by {place}", contract.name)
 }
 
-/// What became of its jobs. A job that ended early is no failure: it had more CPU time than it needed.
+/// Summary of the jobs. A job that ended early is no failure: it had more CPU time than it needed.
 fn jobs(contract: &Contract, quality: &Quality) -> String {
     let Quality { jobs, misses, in_target, .. } = quality;
     if contract.jobs == JobSource::Consumption {
-        return "no period: no jobs to count (--period or --fps names one)".to_owned();
+        return "no period: no jobs to count (set one with --period or --fps)".to_owned();
     }
     if *jobs == 0 {
-        return "ended before a job was seen".to_owned();
+        return "the program ended before its first job".to_owned();
     }
     let late = format!("{misses} of {jobs} jobs late ({:.1} %)", 100.0 * *misses as f64 / *jobs as f64);
     let inside = (in_target * *jobs as f64).round() as u64;
@@ -272,7 +281,7 @@ fn jobs(contract: &Contract, quality: &Quality) -> String {
     format!("{late}, {inside} in the target interval, {early} earlier than it; T {}", contract.period)
 }
 
-/// What became of the server's periods.
+/// Summary of the server's periods.
 fn periods(contract: &Contract, counts: &ServerCounts) -> String {
     let ServerCounts { served, missed, violations, boosts, .. } = counts;
     let window = contract.window.map(|window| format!(" of window {window}")).unwrap_or_default();
@@ -290,7 +299,7 @@ mod tests {
     use crate::status::tests::application;
 
     #[test]
-    fn a_program_is_called_by_its_file_name() {
+    fn a_program_is_named_after_its_file() {
         let name = |command: &str| name_of(&[OsString::from(command)]);
         assert_eq!(name("/usr/bin/mpv"), "mpv");
         assert_eq!(name("../a\nb"), "ab");
@@ -299,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_of_a_report_is_named_and_has_the_promised_keys() {
+    fn the_row_of_a_report_has_the_documented_keys() {
         let mut app = application(1, "mpv", 0.25);
         let row = serde_json::to_value(Row::of(&app)).unwrap();
         assert_eq!(row["policy"], "mpv");
@@ -322,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contract_that_needs_ext_brings_ext_where_nothing_else_is_said() {
+    fn a_contract_that_needs_ext_selects_ext_unless_another_mechanism_is_required() {
         let plain = Contract::default();
         let windowed = Contract { window: "1/5".parse().ok(), ..Contract::default() };
         assert_eq!(mechanism(MechanismName::Auto, &plain), MechanismName::Auto);
@@ -332,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_that_is_found_changes_or_is_lost_is_told_once() {
+    fn a_found_changed_or_lost_period_is_reported_once() {
         let app = |ms: Option<u64>| Application {
             rhythm: ms.map(|ms| FoundRhythm {
                 period: Nanos::from_millis(ms),
@@ -349,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_claims_nothing_of_jobs_that_were_not_seen() {
+    fn the_summary_makes_no_claim_about_unknown_jobs() {
         let mut app = application(1, "mpv", 0.25);
         let text = summary(&app, "x");
         let jobs = "1 of 100 jobs late (1.0 %), 90 in the target interval, 9 earlier than it; T 40 ms; ";

@@ -1,4 +1,4 @@
-//! `qfabric services`: what one can subscribe to.
+//! `qfabric services`: lists the services that one can subscribe to.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,24 @@ use crate::connect::{self, Service};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Lists the services of the kernel and of programs that one can subscribe to.
+/// Lists the services of the kernel, the daemon and programs: the sources of events for E-code and subscriptions.
 ///
-/// With a name: its event format, its options, and why it cannot be had here if so.
+/// With a name, shows the event format and the options of this service, and why it is not available here. Ends with 2 if no
+/// service has this name. Without a daemon, does the daemon's work itself, which needs root.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric services\n          qfabric services net.rx")]
 pub struct Args {
-    /// Only this service, with its event format and options
+    /// Service to show, with its event format and options [default: list all services]
     name: Option<String>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), Default::default())?;
     let list = service.client.services().map_err(connect::failure)?;
@@ -39,17 +40,17 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-/// The service of a name.
+/// The service called `name`. The failure lists the names that exist.
 pub fn find<'a>(list: &'a [ServiceInfo], name: &str) -> Result<&'a ServiceInfo, Failure> {
     let none = || {
         let known: Vec<_> = list.iter().map(|service| service.name.as_str()).collect();
-        Failure::usage(format!("there is no service {name:?}; there are: {}", known.join(", ")))
+        Failure::usage(format!("there is no service {name:?}; the services are: {}", known.join(", ")))
     };
     list.iter().find(|service| service.name == name).ok_or_else(none)
 }
 
 fn table(list: &[ServiceInfo]) -> String {
-    let mut table = output::new_table(["service", "from", "subscribers", "raised", "dropped", "tells"]);
+    let mut table = output::new_table(["service", "from", "subscribers", "raised", "dropped", "meaning"]);
     for service in list {
         table.add_row([
             service.name.clone(),
@@ -57,10 +58,10 @@ fn table(list: &[ServiceInfo]) -> String {
             service.subscribers.to_string(),
             service.raised.to_string(),
             service.dropped.to_string(),
-            tells(service),
+            meaning(service),
         ]);
     }
-    format!("{table}\n\nMore of one: qfabric services NAME\n")
+    format!("{table}\n\nDetails of one service: qfabric services NAME\n")
 }
 
 fn origin(service: &ServiceInfo) -> &'static str {
@@ -71,9 +72,9 @@ fn origin(service: &ServiceInfo) -> &'static str {
     }
 }
 
-fn tells(service: &ServiceInfo) -> String {
+fn meaning(service: &ServiceInfo) -> String {
     match &service.unavailable {
-        Some(why) => format!("not here: {why}"),
+        Some(why) => format!("not available: {why}"),
         None => service.about.clone(),
     }
 }
@@ -84,8 +85,8 @@ fn one(service: &ServiceInfo) -> String {
         text += &format!("not available here: {why}\n");
     }
     text += match service.concerns_process {
-        true => "concerns one process each: users may have those of their own\n",
-        false => "concerns the whole host: needs root or a grant in the daemon's configuration\n",
+        true => "each event concerns one process: users may receive the events of their own processes\n",
+        false => "the events concern the whole host: they need root or a grant in the daemon's configuration\n",
     };
     text += &format!("\n{}\n", service.declaration.trim_end());
     if !service.options.is_empty() {
@@ -108,7 +109,7 @@ mod tests {
         ServiceInfo {
             id: 1,
             name: name.into(),
-            about: "tells it".into(),
+            about: "wake-ups".into(),
             origin: Origin::Kernel,
             hook: "tp_btf/x".into(),
             format: Format { name: "e".into(), size: 0, align: 1, fields: vec![] },
@@ -127,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_why_a_service_cannot_be_had() {
+    fn the_table_says_why_a_service_is_not_available() {
         let missing = ServiceInfo { unavailable: Some("no BTF; use another kernel".into()), ..service("b.c") };
         let text = table(&[service("a.b"), missing]);
-        for part in ["a.b", "tells it", "not here: no BTF", "kernel"] {
+        for part in ["a.b", "wake-ups", "not available: no BTF", "kernel"] {
             assert!(text.contains(part), "{text} lacks {part}");
         }
     }

@@ -1,4 +1,4 @@
-//! `qfabric sim …`: without a kernel. Here `control`, the closed loop on a trace of computation times.
+//! `qfabric sim`: simulations without a kernel. This file has `control`, the closed loop on a trace of computation times.
 
 mod compare;
 mod dwcs;
@@ -19,18 +19,18 @@ use self::compare::{Controller, Row};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// A longer file is refused before it is read: a million jobs or tasks of 64 characters.
+/// Largest input file. It holds a million jobs or tasks of 64 characters each.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Runs real controllers without a kernel.
+/// Simulates controllers, schedulers and networks of hosts, with the code that runs in production but without a kernel.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum Command {
     Control(Control),
     Dwcs(dwcs::Args),
     Fabric(fabric::Args),
@@ -40,70 +40,72 @@ enum What {
 const EXAMPLE: &str = "\
 Examples: qfabric sim control --trace film.trace --period 40ms --server-period 2.5ms --predictor mma:3,12
           qfabric sim control --stream 1 --server-period 1ms --max-bandwidth 0.25 --choose middle \\
-              --predictor mma:3,12 --against ol:36,60 --against ol:45,120 --against 20% --against 25% --svg figure8.svg
+              --predictor mma:3,12 --against ol:36,60 --against ol:45,120 --against 20% \\
+              --against 25% --svg figure8.svg
 
-A trace has one job per line: its computation time in ns and, optionally, a hint known before it ran (such as
-the bytes of a frame). Jobs before the predictor has its samples run at the maximum and count in no statistic.
-Fractions are of the period, of jobs, or of one CPU.";
+A trace has one line for each job: its computation time in ns and, optionally, a hint that was known before the job ran, \
+such as the bytes of a video frame. Jobs of the warm-up, before the predictor has its samples, run with the largest budget \
+and count in no statistic. Fractions are of the period, of the number of jobs, or of one CPU.";
 
-/// The closed loop of predictor and feedback law on a trace of computation times.
+/// Simulates the closed loop of predictor and feedback law on a trace of computation times.
+///
+/// Ends with 2 if the trace or an option is invalid.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 struct Control {
-    /// The trace; - for stdin
+    /// File with the trace, at most 64 MiB; - is the standard input
     #[arg(long, value_name = "FILE", required_unless_present = "stream")]
     trace: Option<PathBuf>,
-    /// Instead of a trace: 8000 jobs with the statistics of the paper's first or second video stream
+    /// Use 8000 jobs with the statistics of the paper's first or second video stream, instead of a trace
     #[arg(long, value_name = "1|2", conflicts_with = "trace", value_parser = clap::value_parser!(u8).range(1..=2))]
     stream: Option<u8>,
-    /// T: time from one job to the next
+    /// T: time from the release of a job to the next
     #[arg(long, value_name = "TIME", default_value = "40ms")]
     period: Nanos,
-    /// P: period of the reservation; T must be a whole multiple
+    /// P: period of the reservation; T must be a whole multiple of P
     #[arg(long, value_name = "TIME", default_value = "2.5ms")]
     server_period: Nanos,
-    /// What says the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
+    /// Predictor of the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
     #[arg(long, value_name = "SPEC", default_value_t = PredictorSpec::default())]
     predictor: PredictorSpec,
-    /// ρ: half-width of the predicted interval in standard deviations
+    /// ρ: half-width of the predicted interval in standard deviations; a larger value reserves more
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     rho: f64,
-    /// Which budget of those that hold the target: left, middle, right, zero or cost
+    /// Budget to choose among those that keep the target interval: left, middle, right, zero or cost
     #[arg(long, visible_alias = "choice", value_name = "END", default_value_t = Choice::Left)]
     choose: Choice,
-    /// e/T: how early a job may end, as a fraction of the period
+    /// e/T: time before its deadline at which a job may end and be on target, as a fraction of T
     #[arg(long, value_name = "FRACTION", default_value_t = 0.2, allow_negative_numbers = true)]
     early: f64,
-    /// E/T: how late a job may end, as a fraction of the period
+    /// E/T: time after its deadline at which a job may end and be on target, as a fraction of T
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     late: f64,
-    /// Never ask for more than this share of one CPU
+    /// Largest bandwidth to request, as a share of one CPU, at most 1
     #[arg(long, value_name = "CPUS", default_value_t = 0.4, allow_negative_numbers = true)]
     max_bandwidth: f64,
-    /// A fixed share of one CPU instead of feedback
+    /// Fixed share of one CPU instead of feedback
     #[arg(long, value_name = "CPUS", conflicts_with = "predictor")]
     fixed: Option<Share>,
-    /// Another controller on the same trace: a predictor, or a fixed share such as 25%; may be repeated
+    /// Rival controller to run on the same trace: a predictor, or a fixed share such as 25%; may be repeated
     #[arg(long, value_name = "CONTROLLER")]
     against: Vec<Controller>,
-    /// Draw how the scheduling errors of all controllers are distributed (AQuoSA's Figure 8)
+    /// Draw the distribution of the scheduling errors of all controllers into this file (AQuoSA, Figure 8)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Draw how the costs of the trace are distributed and repeat (AQuoSA's Figure 7)
+    /// Draw the distribution and the autocorrelation of the costs into this file (AQuoSA, Figure 7)
     #[arg(long, value_name = "FILE")]
     trace_svg: Option<PathBuf>,
-    /// Every job and the summary as JSON
+    /// Print every job and the summary as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
-    match args.what {
-        What::Control(args) => control(&args),
-        What::Dwcs(args) => dwcs::run(&args),
-        What::Fabric(args) => fabric::run(&args),
-        What::Grid(args) => grid::run(&args),
+    match args.command {
+        Command::Control(args) => control(&args),
+        Command::Dwcs(args) => dwcs::run(&args),
+        Command::Fabric(args) => fabric::run(&args),
+        Command::Grid(args) => grid::run(&args),
     }
 }
 
@@ -132,11 +134,11 @@ fn control(args: &Control) -> Outcome {
     Ok(Done(0))
 }
 
-/// Jobs of a stream: as many as the paper's overhead experiments have.
+/// Jobs of a stream: the number in the paper's overhead experiments.
 const STREAM_JOBS: usize = 8_000;
 
 impl Control {
-    /// The trace and what to call it.
+    /// The name of the trace, and the trace.
     fn jobs(&self) -> Result<(String, Vec<Job>), Failure> {
         let make = match self.stream {
             Some(1) => streams::stream_1,
@@ -186,7 +188,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// One job per line: a trace of a million jobs stays readable by line tools.
+/// JSON with one line for each job, so that line tools can read a trace of a million jobs.
 fn json(output: &Output, rivals: &[Row]) -> Result<String, Failure> {
     let mut text = String::from("{\"jobs\":[");
     for (i, job) in output.jobs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `qfabric status`: who holds what, uses what, achieves what.
+//! `qfabric status`: shows the reservation, the CPU time and the achieved quality of each application.
 
 use std::path::PathBuf;
 
@@ -9,19 +9,21 @@ use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
 
-/// Who holds what, uses what and achieves what.
+/// Shows for each application its reservation, the CPU time that it uses, and the quality that it achieves.
+///
+/// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric status --json")]
 pub struct Args {
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let status = connect::daemon(args.socket.as_deref())?.status().map_err(connect::failure)?;
     if args.json {
@@ -45,8 +47,8 @@ fn text(status: &HostStatus) -> String {
     if status.applications.is_empty() {
         return headline(status)
             + "\n"
-            + &of_loans(status)
-            + "nobody holds a reservation; start one with qfabric run -- PROGRAM\n";
+            + &loan_lines(status)
+            + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
     let mut table = output::new_table(columns(status));
     for app in &status.applications {
@@ -55,11 +57,11 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{}{}{}\n{table}\n", headline(status), of_overload(status), of_loans(status), of_cpus(status))
+    format!("{}\n{}{}{}\n{table}\n", headline(status), overload_lines(status), loan_lines(status), cpu_lines(status))
 }
 
 /// One line for each application in overload.
-fn of_overload(status: &HostStatus) -> String {
+fn overload_lines(status: &HostStatus) -> String {
     let line = |app: &Application| {
         let overload = app.overload?;
         let Overload { wanted, granted } = overload;
@@ -72,11 +74,11 @@ fn of_overload(status: &HostStatus) -> String {
     status.applications.iter().filter_map(line).collect()
 }
 
-/// Times left are shown in steps of so many nanoseconds.
+/// A remaining time is shown in steps of this number of nanoseconds.
 const TENTH: u64 = 100_000_000;
 
-/// One line for each application of another host that something is kept for.
-fn of_loans(status: &HostStatus) -> String {
+/// One line for each loan.
+fn loan_lines(status: &HostStatus) -> String {
     let line = |loan: &Loan| {
         let Loan { host, share, left_ns } = loan;
         let left = Nanos::new(left_ns.get() / TENTH * TENTH);
@@ -86,7 +88,7 @@ fn of_loans(status: &HostStatus) -> String {
 }
 
 /// One line for each CPU on which servers are admitted.
-fn of_cpus(status: &HostStatus) -> String {
+fn cpu_lines(status: &HostStatus) -> String {
     let line = |cpu: &CpuStatus| {
         let CpuStatus { cpu, capacity, guaranteed, granted } = cpu;
         format!("CPU {cpu}: {granted} granted, {guaranteed} guaranteed, of {capacity}\n")
@@ -94,24 +96,23 @@ fn of_cpus(status: &HostStatus) -> String {
     status.cpus.iter().map(line).collect()
 }
 
-/// What `status` and `top` show of an application; shares in percent of one CPU.
+/// The columns of `status` and `top`; shares are in percent of one CPU.
 pub const COLUMNS: [&str; 11] =
     ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "jobs", "missed", "in target"];
-/// What they show beside where the mechanism has servers that count.
+/// Additional columns for a mechanism whose servers count their periods.
 pub const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
 
-/// The columns for this host.
 pub fn columns(status: &HostStatus) -> Vec<&'static str> {
     let of_servers = if has_servers(status) { &SERVER_COLUMNS[..] } else { &[] };
     COLUMNS.iter().chain(of_servers).copied().collect()
 }
 
-/// Whether the mechanism has servers, bound to CPUs, that count.
+/// Whether the mechanism has servers that are bound to CPUs and count their periods.
 pub fn has_servers(status: &HostStatus) -> bool {
     !status.cpus.is_empty() || status.applications.iter().any(|app| app.server.is_some())
 }
 
-/// One application in those columns.
+/// The cells of one application; with `servers`, also those of [`SERVER_COLUMNS`].
 pub fn row(app: &Application, servers: bool) -> Vec<String> {
     let counts_jobs = app.contract.jobs != JobSource::Consumption && app.quality.jobs > 0;
     let of_jobs = |fraction: f64| if counts_jobs { format!("{:.1} %", 100.0 * fraction) } else { "–".into() };
@@ -129,12 +130,12 @@ pub fn row(app: &Application, servers: bool) -> Vec<String> {
         of_jobs(app.quality.in_target),
     ];
     if servers {
-        row.extend(of_server(app));
+        row.extend(server_cells(app));
     }
     row
 }
 
-fn of_server(app: &Application) -> [String; 5] {
+fn server_cells(app: &Application) -> [String; 5] {
     let cpus: Vec<String> = app.cpus.iter().map(u32::to_string).collect();
     let count = |count: fn(&ServerCounts) -> u64| app.server.as_ref().map_or("–".into(), |c| count(c).to_string());
     [
@@ -156,7 +157,7 @@ pub mod tests {
 
     use super::*;
 
-    /// An application called `name` that is granted `cpus` and missed one job in a hundred.
+    /// An application called `name` that is granted `cpus` and has missed one job of a hundred.
     pub fn application(id: u64, name: &str, cpus: f64) -> Application {
         let jobs = JobSource::Activations;
         Application {
@@ -179,7 +180,6 @@ pub mod tests {
         }
     }
 
-    /// A host with these applications.
     pub fn host(applications: Vec<Application>) -> HostStatus {
         HostStatus {
             version: "0".into(),
@@ -195,7 +195,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_table_says_who_holds_uses_and_achieves_what() {
+    fn the_table_shows_grant_use_and_quality_of_each_application() {
         let text = text(&host(vec![application(1, "mpv", 0.25), application(2, "encoder", 0.5)]));
         for part in ["0.75 CPU granted", "of 1.8 CPU", "mpv", "25.0 %", "12.5 %", "1.0 %", "90.0 %", "encoder"] {
             assert!(text.contains(part), "{text}\nlacks {part}");
@@ -213,7 +213,7 @@ pub mod tests {
     }
 
     #[test]
-    fn servers_show_their_cpu_window_and_what_became_of_their_periods() {
+    fn servers_are_shown_with_their_cpu_their_window_and_their_counts() {
         let mut host = host(vec![served(1, "mpv"), application(2, "plain", 0.1)]);
         let (capacity, granted) = (Share::from_f64(0.95), Share::from_f64(0.25));
         host.cpus = vec![CpuStatus { cpu: 1, capacity, guaranteed: Share::ZERO, granted }];
@@ -227,7 +227,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_application_in_overload_is_named_with_what_it_lacks_and_how_far_to_go_down() {
+    fn an_application_in_overload_is_named_with_its_grant_and_the_factor_to_reduce_its_cost() {
         let [calm, mut short] = [application(1, "calm", 0.25), application(2, "mpv", 0.2)];
         short.overload = Some(Overload { wanted: Share::from_f64(0.8), granted: Share::from_f64(0.2) });
         let text = text(&host(vec![calm, short]));
@@ -238,13 +238,13 @@ pub mod tests {
     }
 
     #[test]
-    fn a_mechanism_that_the_kernel_ended_is_named_with_its_reason() {
+    fn the_reason_for_a_fallback_is_shown() {
         let fallback = Some("ext was ended by the kernel: runnable task stall".to_owned());
         assert!(text(&HostStatus { fallback, ..host(vec![]) }).contains("runnable task stall"));
     }
 
     #[test]
-    fn what_is_kept_for_other_hosts_is_named_with_its_time() {
+    fn a_loan_is_shown_with_its_remaining_time() {
         let (share, left_ns) = (Share::from_f64(0.5), Nanos::from_millis(27_456));
         let loan = Loan { host: "alpha".parse().unwrap(), share, left_ns };
         for applications in [vec![], vec![application(1, "mpv", 0.25)]] {
@@ -254,12 +254,12 @@ pub mod tests {
     }
 
     #[test]
-    fn an_empty_host_says_how_to_start() {
+    fn without_applications_the_command_to_start_one_is_named() {
         assert!(text(&host(vec![])).contains("qfabric run"));
     }
 
     #[test]
-    fn nothing_is_claimed_of_jobs_that_were_not_seen() {
+    fn unknown_jobs_are_shown_as_a_dash() {
         let mut app = application(1, "mpv", 0.25);
         app.contract.jobs = JobSource::Consumption;
         assert_eq!(row(&app, false)[9..], ["–", "–"]);

@@ -1,7 +1,7 @@
-//! `qfabric top`: the same as `status`, live. Keys: q ends, s sorts by the next column, r turns the order.
+//! `qfabric top`: shows the table of `status` live. Keys: q quits, s sorts by the next column, r reverses the order.
 //!
-//! Approach: a [`View`] is a value fed with statuses and keys, drawn by [`draw`]; only [`run`] knows a
-//! terminal, a clock and a daemon.
+//! Approach: a [`View`] is a value that receives statuses and keys; [`draw`] draws it. Only [`run`] uses a terminal, a clock
+//! and a daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,26 +22,28 @@ use crate::{connect, output};
 
 const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13];
 
-/// Who holds what, live; q ends, s sorts by the next column, r turns the order.
+/// Shows the table of `status` live; q quits, s sorts by the next column, r reverses the order.
+///
+/// Ends with 4 if no daemon answers, and with 2 if the output is no terminal: use --json or `qfabric status` then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric top --every 250ms
           qfabric top --json --count 10 --every 1s")]
 pub struct Args {
-    /// How often to look
+    /// Time between two updates, from 50ms to 60s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     every: Nanos,
-    /// One line of JSON per look, as status --json writes it; needs no terminal
+    /// Print one line of JSON for each update, with the content of `status --json`; needs no terminal
     #[arg(long)]
     json: bool,
-    /// With --json: end after so many looks
+    /// With --json: end after this number of updates [default: run until Ctrl-C]
     #[arg(long, value_name = "N", requires = "json")]
     count: Option<u64>,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries it out, until q, Ctrl-C, or the daemon's end.
 pub fn run(args: Args) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
     let pause = Duration::from_nanos(args.every.get()).clamp(Duration::from_millis(50), Duration::from_secs(60));
@@ -50,7 +52,7 @@ pub fn run(args: Args) -> Outcome {
     }
     let mut view = View::new(client.status().map_err(connect::failure)?);
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-        return Err(Failure::usage("top needs a terminal; use qfabric status instead"));
+        return Err(Failure::usage("top needs a terminal; use qfabric status, or qfabric top --json"));
     }
     let mut terminal = ratatui::try_init()?;
     let ended = loop {
@@ -73,7 +75,7 @@ pub fn run(args: Args) -> Outcome {
     ended
 }
 
-/// A look is a line.
+/// Prints `count` statuses as lines of JSON.
 fn lines(client: &Client, pause: Duration, count: u64) -> Outcome {
     for look in 0..count {
         if look > 0 {
@@ -95,7 +97,6 @@ fn next_key(pause: Duration) -> Result<Option<KeyEvent>, Failure> {
     })
 }
 
-/// What is on the screen.
 struct View {
     status: HostStatus,
     sort: usize,
@@ -107,7 +108,7 @@ impl View {
         View { status, sort: 0, descending: false }
     }
 
-    /// Takes a key; false means that the user wants to leave.
+    /// Handles a key. Returns false if the user quits.
     fn press(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -129,7 +130,7 @@ impl View {
     }
 }
 
-/// By the value a column shows, not by its text: 9 % comes before 10 %.
+/// Compares the values of a column, not their texts: 9 % comes before 10 %.
 fn compare(a: &Application, b: &Application, column: usize) -> std::cmp::Ordering {
     let counted = |count: fn(&ServerCounts) -> u64| {
         let of = |app: &Application| app.server.as_ref().map(count);
@@ -162,13 +163,13 @@ fn draw(frame: &mut Frame, view: &View) {
         Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(2), Constraint::Length(1)])
             .areas(frame.area());
     frame.render_widget(Line::from(status::headline(&view.status)), top);
-    frame.render_widget(promised(&view.status), gauge);
+    frame.render_widget(granted_gauge(&view.status), gauge);
     frame.render_widget(applications(view), table);
     frame.render_widget(Line::from("q quit   s sort by next column   r reverse").style(Color::DarkGray), keys);
 }
 
-/// How much of what may be promised is granted.
-fn promised(status: &HostStatus) -> Gauge<'static> {
+/// A gauge of the granted part of the capacity.
+fn granted_gauge(status: &HostStatus) -> Gauge<'static> {
     let ratio = status.granted.as_f64() / status.capacity.as_f64().max(1e-6);
     Gauge::default().ratio(ratio.clamp(0.0, 1.0)).gauge_style(Color::Blue)
 }
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn s_sorts_by_the_next_column_and_r_turns_the_order() {
+    fn s_sorts_by_the_next_column_and_r_reverses_the_order() {
         let mut view = view();
         let order = |view: &View| view.sorted().iter().map(|a| a.contract.name.clone()).collect::<Vec<_>>();
         assert_eq!(order(&view), ["zoom", "mpv"]);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_have_columns_of_their_own() {
+    fn applications_with_servers_have_additional_columns() {
         let mut terminal = Terminal::new(TestBackend::new(180, 10)).unwrap();
         terminal.draw(|frame| draw(frame, &View::new(host(vec![served(1, "mpv")])))).unwrap();
         let screen = terminal.backend().to_string();
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn q_escape_and_ctrl_c_leave() {
+    fn q_escape_and_ctrl_c_quit() {
         let mut view = view();
         assert!(!view.press(key('q')));
         assert!(!view.press(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)));
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_is_no_fault() {
+    fn a_very_small_terminal_does_not_panic() {
         for size in [(1, 1), (20, 3), (200, 2)] {
             let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
             terminal.draw(|frame| draw(frame, &view())).unwrap();

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_control::trial::period_of;
-use qfabric_types::{Instant, Nanos, Profile, Share, ThreadId};
+use qfabric_types::{Instant, Nanos, Profile, Sample, Share, ThreadId};
 
 /// Stretches kept per thread: a day of 10 Hz, or the first seven minutes of a thread that sleeps every 2 ms.
 const MAX_STRETCHES: usize = 200_000;
@@ -29,20 +29,11 @@ pub struct Trial {
 #[derive(Debug, Default)]
 struct Thread {
     used: Nanos,
-    stretches: Vec<Stretch>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    from: Instant,
-    to: Instant,
-    used: Nanos,
-    /// It ended in sleep; otherwise the next stretch goes on with the same activation.
-    slept: bool,
+    stretches: Vec<Sample>,
 }
 
 impl Thread {
-    fn ran(&mut self, stretch: Stretch) {
+    fn ran(&mut self, stretch: Sample) {
         self.used += stretch.used;
         let has_room = self.stretches.len() < MAX_STRETCHES;
         match self.stretches.last_mut() {
@@ -95,11 +86,10 @@ pub struct Found {
 
 impl Trial {
     /// A stretch that a thread ran.
-    pub fn ran(&mut self, thread: ThreadId, from: Instant, to: Instant, used: Nanos, slept: bool) {
-        self.begin = Some(self.begin.map_or(from, |begin| begin.min(from)));
-        self.end = self.end.max(to);
-        let thread = self.threads.entry(thread).or_default();
-        thread.ran(Stretch { from, to, used, slept });
+    pub fn ran(&mut self, stretch: Sample) {
+        self.begin = Some(self.begin.map_or(stretch.from, |begin| begin.min(stretch.from)));
+        self.end = self.end.max(stretch.to);
+        self.threads.entry(stretch.thread).or_default().ran(stretch);
     }
 
     /// What it came to, with the period where it is known.
@@ -143,7 +133,7 @@ impl Trial {
 }
 
 /// Adds what a stretch used to the windows in which it was used, evenly over its length.
-fn spread(stretch: &Stretch, settled: Instant, window: Nanos, windows: &mut BTreeMap<u64, f64>) {
+fn spread(stretch: &Sample, settled: Instant, window: Nanos, windows: &mut BTreeMap<u64, f64>) {
     let whole = stretch.to.since(stretch.from).get().max(1);
     let (mut at, end) = (stretch.from.max(settled), stretch.to);
     while at < end {
@@ -194,16 +184,20 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn sample(thread: i32, from: Instant, used: Nanos, slept: bool) -> Sample {
+        Sample { thread: ThreadId(thread), from, to: from + used, used, slept }
+    }
+
     /// A decoder: every 40 ms some work in two parts around a short sleep, and a helper thread.
     fn decoder(drift_ns: u64) -> Trial {
         let mut trial = Trial::default();
         for k in 0..100 {
             let at = |ms: u64| Instant::new(k * (40 * MS + drift_ns) + ms * MS);
             let work = if k % 4 == 0 { 8 } else { 4 };
-            trial.ran(ThreadId(1), at(0), at(2), Nanos::from_millis(2), false); // preempted
-            trial.ran(ThreadId(1), at(5), at(6), Nanos::from_millis(1), true);
-            trial.ran(ThreadId(1), at(9), at(9 + work), Nanos::from_millis(work), true);
-            trial.ran(ThreadId(2), at(20), at(21), Nanos::from_millis(1), true);
+            trial.ran(sample(1, at(0), Nanos::from_millis(2), false)); // preempted
+            trial.ran(sample(1, at(5), Nanos::from_millis(1), true));
+            trial.ran(sample(1, at(9), Nanos::from_millis(work), true));
+            trial.ran(sample(2, at(20), Nanos::from_millis(1), true));
         }
         trial
     }
@@ -229,7 +223,7 @@ mod tests {
         let mut trial = Trial::default();
         for k in 0..50 {
             let start = Instant::new(k * 20 * MS + (k % 3) * 100_000);
-            trial.ran(ThreadId(1), start, start + Nanos::from_millis(3), Nanos::from_millis(3), true);
+            trial.ran(sample(1, start, Nanos::from_millis(3), true));
         }
         let period = trial.found(None).period.unwrap();
         assert!((period.as_f64() / 20e6 - 1.0).abs() < 0.02, "{period}");
@@ -241,7 +235,7 @@ mod tests {
         let mut trial = Trial::default();
         for k in 0_u64..50 {
             let start = Instant::new(k * k * MS);
-            trial.ran(ThreadId(1), start, start + Nanos::from_millis(1), Nanos::from_millis(1), true);
+            trial.ran(sample(1, start, Nanos::from_millis(1), true));
         }
         let found = trial.found(None);
         assert_eq!((found.period, found.profile.costs.len()), (None, 0));
@@ -255,8 +249,7 @@ mod tests {
         for k in 0..500 {
             for thread in 0..4_u64 {
                 let from = Instant::new((2 * k + thread / 2) * 4 * MS);
-                let ran = Nanos::from_millis(4);
-                trial.ran(ThreadId(thread as i32), from, from + ran, ran, false);
+                trial.ran(sample(thread as i32, from, Nanos::from_millis(4), false));
             }
         }
         let found = trial.found(Some(Nanos::from_millis(50)));
@@ -267,7 +260,7 @@ mod tests {
     #[test]
     fn a_short_trial_never_used_more_on_average_than_at_most() {
         let mut trial = Trial::default();
-        trial.ran(ThreadId(1), Instant::new(5 * MS), Instant::new(7 * MS), Nanos::from_millis(2), true);
+        trial.ran(sample(1, Instant::new(5 * MS), Nanos::from_millis(2), true));
         let found = trial.found(None);
         assert_eq!((found.mean, found.peak, found.lasted), (Share::ONE, Share::ONE, Nanos::from_millis(2)));
     }

@@ -38,6 +38,7 @@
 //!
 //! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`], Q-channels in [`channel`].
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod attempt;
 pub mod channel;

@@ -1,6 +1,6 @@
-//! What control costs per job: learn from the last one, predict the next, decide its budget. Target: 200 ns.
-//! `cargo bench -p qfabric-control`. `job/…` is the whole of it through [`TaskController`]; `law` the decision
-//! alone; `train` the one solution of OL, made once in the life of a task.
+//! Measures the cost of control per job: learn from the last job, predict the next, decide its budget. Target: 200
+//! ns. Run with `cargo bench -p qfabric-control`. `job/…` measures all of it through [`TaskController`], `law` the
+//! decision alone, `train` the one solution of OL, which happens once per task.
 
 use divan::{Bencher, black_box};
 use qfabric_control::{Interval, Target, TaskController, law, predictor};

@@ -1,54 +1,58 @@
-//! The controller of a thread of which nothing is known but what it consumes. Times in [`Nanos`].
-//! Approach: once per window the budget follows the consumption per server period: a high percentile of it under a
-//! hard reservation, where a peak must fit into the budget; the mean where the thread reclaims, since a peak then runs
-//! on what others leave over, and all that is booked above the mean is lost to everybody else.
-//! A thread that was held back wanted more than it got, and consumption cannot say how much: the budget grows
-//! by a factor until that ends. It shrinks slowly, since a stretch of idleness says little.
-//! Source: the idea is LFS++'s (legacy feedback scheduling, AQuoSA's successor); the law is this project's own.
+//! The controller of a thread whose jobs are unknown: it uses only the thread's CPU consumption. Times in
+//! [`Nanos`].
+//!
+//! Approach: once per window, the budget follows the consumption per server period. Under a hard reservation it
+//! follows a high percentile, because a peak must fit into the budget. If the thread reclaims, it follows the mean,
+//! because a peak then runs on time that others leave over, and bandwidth booked above the mean is lost to all
+//! other threads. A throttled thread wanted more than it got, and its consumption does not show how much more: the
+//! budget grows by a factor until the throttling ends. The budget shrinks slowly, because a short idle time is weak
+//! evidence. Source: the idea is LFS++'s (legacy feedback scheduling, AQuoSA's successor); the law is this
+//! project's own.
 //!
 //! ```text
-//!   Growing ──not held back──> Following ──throttled; hard: or saturated──> Growing
+//!   Growing ──not throttled──> Following ──throttled; hard: or saturated──> Growing
 //!   each window: Growing Q·1.5    Following max(1.15·percentile; Q·0.9), hard, or max(1.1·mean; Q·0.7)
 //! ```
 
 use qfabric_types::{Contract, MIN_BUDGET, Nanos, Reclaiming, Reservation};
 
-/// Windows remembered: one second of a 40 ms window.
+/// Number of remembered windows: one second of 40 ms windows.
 const WINDOWS: usize = 25;
-/// Part of the windows whose consumption the budget must cover.
+/// Fraction of the windows whose consumption the budget must cover.
 const COVERED: f64 = 0.95;
-/// Budget over that consumption under a hard reservation, and over the mean where the thread reclaims. There the kernel lends
-/// what a peak needs beyond the budget, and a thread that is held back all the same grows.
+/// Factor of the budget over the covered consumption under a hard reservation, and over the mean if the thread
+/// reclaims. A thread that reclaims can also use time that others leave over; if it is throttled anyway, its budget
+/// grows.
 const MARGIN_HARD: f64 = 1.15;
 const MARGIN_RECLAIMING: f64 = 1.1;
-/// Growth per throttled window: from a hundredth of a CPU to all of it in a dozen windows.
+/// Growth per throttled window: from a hundredth of a CPU to a whole CPU in a dozen windows.
 const GROWTH: f64 = 1.5;
-/// What a budget keeps per window while it shrinks: halved in seven windows under a hard reservation; in two where the
-/// thread reclaims and loses little by a budget that is too small.
+/// Least factor per window while the budget shrinks: halves the budget in seven windows under a hard reservation,
+/// and in two if the thread reclaims, because a budget that is too small then costs it little.
 const DECAY_HARD: f64 = 0.9;
 const DECAY_RECLAIMING: f64 = 0.7;
-/// Consumption above this part of the grant counts as throttled: enforcement at the tick is coarse.
+/// A consumption above this fraction of the grant counts as throttled, because enforcement at the tick is coarse.
 const SATURATED: f64 = 0.95;
-/// Never below this part of the server period: what wakes up must be able to show what it wants, within its budget
-/// under a hard reservation, beyond it where it reclaims.
+/// Least budget, as a fraction of the server period. A thread that wakes up must be able to show its demand: within
+/// the budget under a hard reservation, beyond the budget if it reclaims.
 const FLOOR_HARD: f64 = 0.01;
 const FLOOR_RECLAIMING: f64 = 0.001;
 
-/// Decides the budget per server period from consumption alone.
+/// Decides the budget per server period from the consumption alone.
 #[derive(Clone, Debug)]
 pub struct ConsumptionController {
     server_period: Nanos,
     max_budget: Nanos,
     reclaims: bool,
     budget_ns: f64,
-    /// Consumption per server period in each of the last windows, oldest overwritten first.
+    /// Consumption per server period in each of the last windows; the oldest is overwritten first.
     consumed: [f64; WINDOWS],
     next: usize,
     seen: usize,
 }
 
 impl ConsumptionController {
-    /// For a checked contract; starts with all it may have.
+    /// Takes a checked contract; starts with the maximum budget.
     pub fn new(contract: &Contract) -> Self {
         let max_budget = contract.max_budget().max(MIN_BUDGET);
         ConsumptionController {
@@ -62,8 +66,8 @@ impl ConsumptionController {
         }
     }
 
-    /// The thread used `used` in a window of length `window`, under `granted` (if anything), and was or was
-    /// not held back. Returns the next budget per server period.
+    /// Records a window of length `window` in which the thread used `used` under the reservation `granted` (if
+    /// any); `throttled` tells whether the thread was throttled. Returns the next budget per server period.
     pub fn on_window(&mut self, used: Nanos, window: Nanos, granted: Option<Reservation>, throttled: bool) -> Nanos {
         if window == Nanos::ZERO {
             return self.budget();
@@ -86,7 +90,7 @@ impl ConsumptionController {
         Nanos::from_f64(self.budget_ns.ceil()).clamp(MIN_BUDGET, self.max_budget)
     }
 
-    /// The contract changed. What was seen stays.
+    /// Takes a changed contract. The remembered windows stay.
     pub fn on_change(&mut self, contract: &Contract) {
         let scale = contract.server_period.as_f64() / self.server_period.as_f64();
         self.consumed.iter_mut().for_each(|ns| *ns *= scale);
@@ -96,7 +100,7 @@ impl ConsumptionController {
         self.budget_ns = (self.budget_ns * scale).clamp(self.floor_ns(), self.max_budget.as_f64());
     }
 
-    /// Whether the last windows say that it wants no more than the floor.
+    /// Whether the budget is at its floor, because the last windows had almost no consumption.
     pub fn is_at_rest(&self) -> bool {
         self.budget_ns <= 1.01 * self.floor_ns()
     }
@@ -112,7 +116,7 @@ impl ConsumptionController {
         self.seen = (self.seen + 1).min(WINDOWS);
     }
 
-    /// The mean consumption of the remembered windows.
+    /// Mean consumption of the remembered windows.
     fn mean(&self) -> f64 {
         self.consumed[..self.seen].iter().sum::<f64>() / self.seen.max(1) as f64
     }
@@ -131,7 +135,7 @@ fn saturated(used: Nanos, window: Nanos, grant: Reservation) -> bool {
     used.as_f64() / window.as_f64() >= SATURATED * grant.budget().as_f64() / grant.period().as_f64()
 }
 
-/// What was granted, per server period of this contract.
+/// The grant, converted to the server period of this contract.
 fn granted_ns(granted: Option<Reservation>, server_period: Nanos) -> Option<f64> {
     granted.map(|grant| grant.budget().as_f64() / grant.period().as_f64() * server_period.as_f64())
 }
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_reclaims_gets_its_mean_and_a_margin_whatever_its_peaks() {
+    fn a_thread_that_reclaims_gets_its_mean_and_a_margin_despite_peaks() {
         let grub = contract().reclaimed_as(Reclaiming::Grub);
         let mut controller = ConsumptionController::new(&grub);
         for k in 0..100 {
@@ -160,20 +164,20 @@ mod tests {
             controller.on_window(used, WINDOW, Reservation::new(controller.budget(), P).ok(), false);
         }
         let share = controller.budget().as_f64() / P.as_f64();
-        assert!((share - MARGIN_RECLAIMING * 0.2).abs() < 0.001, "8 ms in 40 on average, 24 at most: {share}");
+        assert!((share - MARGIN_RECLAIMING * 0.2).abs() < 0.001, "mean 8 ms in 40 ms, largest 24 ms: {share}");
         assert!(!controller.is_at_rest());
     }
 
     #[test]
-    fn a_thread_that_reclaims_and_is_held_back_grows() {
+    fn a_throttled_thread_that_reclaims_gets_a_larger_budget() {
         let mut controller = ConsumptionController::new(&contract().reclaimed_as(Reclaiming::Grub));
         windows(&mut controller, 100, 0.0);
         assert!(controller.is_at_rest());
         let grown = (0..50).take_while(|_| window(&mut controller, 0.5) < 0.5).count();
-        assert!(grown <= 18, "{grown} windows from a thousandth to a half");
+        assert!(grown <= 18, "{grown} windows from a thousandth of a CPU to a half");
     }
 
-    /// A thread that wants `want` of a CPU, under the budget it gets.
+    /// Runs one window of a thread that wants the fraction `want` of a CPU, under its current budget.
     fn window(controller: &mut ConsumptionController, want: f64) -> f64 {
         let budget = controller.budget();
         let share = budget.as_f64() / P.as_f64();
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_settles_a_margin_above_what_is_used() {
+    fn the_budget_settles_a_margin_above_the_consumption() {
         let mut controller = ConsumptionController::new(&contract());
         let shares: Vec<f64> = (0..60).map(|_| window(&mut controller, 0.2)).collect();
         assert!((shares[59] - 0.23).abs() < 0.001, "{shares:?}");
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_wakes_up_gets_what_it_wants_within_a_dozen_windows() {
+    fn a_thread_that_wakes_up_gets_its_demand_within_a_dozen_windows() {
         let mut controller = ConsumptionController::new(&contract());
         windows(&mut controller, 100, 0.0);
         assert!((controller.budget().as_f64() / P.as_f64() - FLOOR_HARD).abs() < 1e-6);
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_idle_window_takes_nothing_away() {
+    fn one_idle_window_does_not_lower_the_budget() {
         let mut controller = ConsumptionController::new(&contract());
         windows(&mut controller, 60, 0.3);
         let before = controller.budget();
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reservation_the_consumption_alone_speaks() {
+    fn without_a_reservation_the_consumption_alone_decides() {
         let mut controller = ConsumptionController::new(&contract());
         for _ in 0..60 {
             controller.on_window(Nanos::from_millis(12), WINDOW, None, false);
@@ -225,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_reported_the_budget_is_one_the_kernel_accepts(
+        fn any_report_gives_a_budget_the_kernel_accepts(
             reports in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..80),
         ) {
             let mut controller = ConsumptionController::new(&contract());

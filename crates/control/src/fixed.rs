@@ -1,63 +1,61 @@
-//! The controller of [`TaskController`](crate::TaskController) in whole nanoseconds: what a server carries in the kernel.
+//! The controller of [`TaskController`](crate::TaskController) in whole nanoseconds, for servers in the kernel.
 //!
-//! The twin of `bpf/include/aquosa.h`, bit for bit, and so its description in a language that tests can hold against
-//! the real-valued law. `MA[n]` and `MMA[n,S]` only. Roundings: up for what a job needs, below the open right end of (7).
-//! The predicted ends are within `3 + 2ρ` ns of the real-valued ones while no sample is 2^29 ns (0.54 s) or more from
-//! the mean, within `3 + 17ρ` else. Source: AQuoSA 2009, §4.3.1 (7), §4.3.2.
+//! Equals `bpf/include/aquosa.h` bit for bit, so tests can compare the kernel's law with the real-valued law
+//! through this file. Supports `MA[n]` and `MMA[n,S]` only. Rounding: up for the need of a job, below the open
+//! right end of (7). The predicted ends are within `3 + 2ρ` ns of the real-valued ones while no sample is 2^29 ns
+//! (0.54 s) or more from the mean, and within `3 + 17ρ` ns otherwise. Source: AQuoSA 2009, §4.3.1 (7), §4.3.2.
 
 use qfabric_types::Choice;
 
-/// Samples kept at most: n of `MA[n]`, n·S of `MMA[n,S]`.
+/// Most samples: n of `MA[n]`, n·S of `MMA[n,S]`.
 pub const MAX_SAMPLES: u32 = 64;
-/// Costs above count as this, in ns.
+/// Larger costs are cut to this, in ns.
 const COST_MAX: u64 = u32::MAX as u64;
-/// Deviations from here on are squared with [`COARSE_SHIFT`] bits less, so that 64 squares fit into 64 bits.
+/// Deviations of at least 2^29 ns are squared with [`COARSE_SHIFT`] bits less, so that the sum of 64 squares fits
+/// into 64 bits.
 const FINE_BITS: u32 = 29;
 const COARSE_SHIFT: u32 = 3;
 
-/// What the controller is to do. Lengths in server periods P, budgets in ns.
+/// The specification of a controller. Lengths in server periods P, budgets in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedSpec {
-    /// n.
+    /// n, the samples of a lane.
     pub samples: u32,
-    /// S; 1 for `MA[n]`.
+    /// S, the number of lanes; 1 for `MA[n]`.
     pub lanes: u32,
     /// ρ in thousandths, at most 10,000.
     pub rho_milli: u32,
-    /// L.
+    /// L = T/P.
     pub periods_per_job: u32,
-    /// ê.
+    /// ê = e/P.
     pub early: u32,
-    /// Ê.
+    /// Ê = E/P.
     pub late: u32,
-    /// Which budget of the family.
+    /// The budget to choose from the family.
     pub choice: Choice,
-    /// P.
     pub period_ns: u64,
-    /// The least budget.
     pub min_budget_ns: u64,
-    /// Q̄.
+    /// Q̄, the largest budget.
     pub max_budget_ns: u64,
 }
 
-/// A controller's state.
 #[derive(Clone, Debug)]
 pub struct FixedController {
     spec: FixedSpec,
-    /// Job k's cost is number k modulo n·S.
+    /// The cost of job k is at index k modulo n·S.
     costs: [u32; MAX_SAMPLES as usize],
     jobs: u64,
     shortest_ns: u64,
     prediction: Option<(u64, u64)>,
 }
 
-/// The specification names no predictor, or one beyond [`MAX_SAMPLES`], or lengths out of range.
+/// The specification has no samples or lanes, more than [`MAX_SAMPLES`], or lengths out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit;
 
 impl FixedController {
     /// # Errors
-    /// [`Unfit`], by the same rules as the kernel's.
+    /// [`Unfit`], by the same rules as in the kernel.
     pub fn new(spec: FixedSpec) -> Result<Self, Unfit> {
         let lengths = [spec.periods_per_job, spec.early, spec.late].iter().all(|&periods| periods <= 65_535);
         let samples = (1..=MAX_SAMPLES).contains(&spec.samples)
@@ -71,7 +69,8 @@ impl FixedController {
         Ok(FixedController { spec, costs: [0; MAX_SAMPLES as usize], jobs: 0, shortest_ns: 0, prediction: None })
     }
 
-    /// A job of `cost_ns` ended `late` server periods after its deadline (0: in time). The budget of the next one.
+    /// Records a job with the cost `cost_ns` that ended `late` server periods after its deadline (0: in time).
+    /// Returns the budget of the next job, in ns.
     pub fn on_job(&mut self, cost_ns: u64, late: u64) -> u64 {
         self.observe(cost_ns.min(COST_MAX));
         self.prediction = self.predict();
@@ -82,7 +81,7 @@ impl FixedController {
         budget.max(least).min(most)
     }
 
-    /// [h, H] for the next job; `None` while warming up.
+    /// [h, H] for the next job, in ns; `None` during the warm-up.
     pub fn prediction(&self) -> Option<(u64, u64)> {
         self.prediction
     }
@@ -119,7 +118,7 @@ impl FixedController {
         (high > 0).then_some((mean.saturating_sub(half), high))
     }
 
-    /// (7): outside the family the left end, or all of Q̄ where not even that exists.
+    /// (7). Outside the family: the left end, or Q̄ if there is no left end.
     fn law(&self, low: u64, high: u64, late: u64) -> u64 {
         let (periods, most) = (u64::from(self.spec.periods_per_job), self.spec.max_budget_ns);
         let Some(until_late) = (periods + u64::from(self.spec.late)).checked_sub(late).filter(|&left| left > 0) else {
@@ -127,7 +126,7 @@ impl FixedController {
         };
         let left = high.div_ceil(until_late).min(most);
         let until_early = periods.saturating_sub(1 + u64::from(self.spec.early)).saturating_sub(late);
-        // The end is open: the largest whole budget below it.
+        // The right end is open: take the largest whole budget below it.
         let right = low.saturating_sub(1).checked_div(until_early).map_or(left, |right| right.min(most - 1));
         if right > left { self.point(low, high, late, left, right) } else { left }
     }
@@ -142,7 +141,7 @@ impl FixedController {
         }
     }
 
-    /// Fact 1; without one, 0, which lies left of everything.
+    /// The budget of Fact 1; 0, which is left of every family, if there is none.
     fn zero(&self, low: u64, high: u64, late: u64) -> Option<u64> {
         let periods = u64::from(self.spec.periods_per_job).checked_sub(late).filter(|&left| left > 0)?;
         Some((low + high) / 2 / periods + 1)
@@ -154,7 +153,7 @@ impl FixedController {
     }
 }
 
-/// The least number whose square is not below `value`.
+/// The least number whose square is at least `value`.
 fn sqrt_up(value: u64) -> u64 {
     let root = value.isqrt();
     root + u64::from(root * root < value)
@@ -187,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_task_has_all_it_may_until_its_samples_are_there() {
+    fn an_unknown_task_has_the_largest_budget_during_the_warm_up() {
         let mut controller = FixedController::new(FixedSpec { samples: 3, ..spec() }).unwrap();
         assert_eq!([0; 3].map(|_| controller.on_job(8_000_000, 0)), [8_000_000, 8_000_000, 2_000_000]);
-        assert_eq!(controller.on_job(8_000_000, 1), 2_666_667, "three periods left, rounded up");
-        assert_eq!(controller.on_job(8_000_000, 4), 8_000_000, "no period left");
+        assert_eq!(controller.on_job(8_000_000, 1), 2_666_667, "three server periods are left, rounded up");
+        assert_eq!(controller.on_job(8_000_000, 4), 8_000_000, "no server period is left");
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn an_invalid_specification_is_refused() {
         for unfit in [
             FixedSpec { samples: 0, ..spec() },
             FixedSpec { samples: 33, lanes: 2, ..spec() },
@@ -251,8 +250,8 @@ mod tests {
                 };
                 let (fixed_low, fixed_high) = fixed.prediction().unwrap_or((0, 0));
                 let bound = 3.0 + 17.0 * rho;
-                prop_assert!((fixed_low as f64 - low.max(0.0)).abs() <= bound, "{} is not {}", fixed_low, low);
-                prop_assert!((fixed_high as f64 - high).abs() <= bound, "{} is not {}", fixed_high, high);
+                prop_assert!((fixed_low as f64 - low.max(0.0)).abs() <= bound, "the low end is {}, expected {}", fixed_low, low);
+                prop_assert!((fixed_high as f64 - high).abs() <= bound, "the high end is {}, expected {}", fixed_high, high);
             }
         }
 
@@ -271,8 +270,8 @@ mod tests {
                 let real = law::decide(&target, choice, costs, error, most);
                 (fixed - real).abs() <= 1.5 + real * 1e-12
             };
-            // Where both ends of (7) meet, or Fact 1's end and the right one, a nanosecond decides which rule holds;
-            // both budgets are then right.
+            // If both ends of (7) meet, or the end of Fact 1 and the right end, one nanosecond decides which rule
+            // applies; both budgets are then correct.
             let meets = |choice: Choice| match law::Family::at(&target, costs, error, most) {
                 law::Family { left, right: Some(right) } => {
                     let centre = costs.centre() / (l - late as f64);

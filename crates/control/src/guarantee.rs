@@ -1,46 +1,48 @@
-//! What is guaranteed to an application, and whether its target interval can be kept at all.
+//! The guarantee of an application, and whether its target interval can be kept at all.
 //!
-//! Approach: the contract's predictor is replayed over the profile of a trial execution. Its intervals `[h_k, H_k]` give
-//! `α = inf h_k/H_k` and the `H_k` that Theorems 2 and 3 are about; the observed costs enter only through them.
-//! Source: AQuoSA 2009, §4.3.1, §4.4, §5.3.2. The choices where the paper is silent: docs/design/0025.
+//! Approach: replays the contract's predictor over the profile of a trial execution. The predicted intervals `[h_k,
+//! H_k]` give `α = inf h_k/H_k` and the `H_k` of Theorems 2 and 3; the observed costs enter only through them.
+//! Source: AQuoSA 2009, §4.3.1, §4.4, §5.3.2. docs/design/0025 gives the choices that the paper leaves open.
 
 use qfabric_types::{Class, Contract, Invariance, MIN_BUDGET, Nanos, Profile, Share};
 
 use crate::reach::Reach;
 use crate::{Target, predictor};
 
-/// What a contract of class A, B or C is guaranteed.
+/// The guarantee of a contract of class A, B or C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guarantee {
-    /// The part of the processor that stays its own under overload.
+    /// The share of the processor that the application keeps under overload.
     pub share: Share,
-    /// Theorem 2 for the profile; none without a profile that says it.
+    /// Theorem 2 for the profile; `None` without a profile that determines it.
     pub invariance: Option<Invariance>,
 }
 
-/// The guarantee that a class promises does not exist. Nothing was changed.
+/// The class's guarantee does not exist. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // each message says what its fields are
+#[allow(missing_docs)] // the messages explain the fields
 pub enum NoGuarantee {
-    #[error("class {class} guarantees a part of the processor, and nothing in the contract says how much")]
+    #[error(
+        "class {class} guarantees a share of the processor, but the contract has no profile, guarantee or maximum bandwidth to derive it from"
+    )]
     Unknown { class: Class },
-    #[error("the profile has {jobs} jobs, which the predictor needs for its warm-up: it predicts none of them")]
+    #[error("the profile has {jobs} jobs; the predictor uses all of them for its warm-up and predicts none")]
     ShortProfile { jobs: usize },
     #[error(
-        "class A keeps the target interval only with a prediction of α = inf h/H above {least:.3}; on the profile α is \
+        "class A keeps the target interval only with a prediction of α = inf h/H above {least:.3}; the profile gives α = \
          {alpha:.3}"
     )]
     Blunt { alpha: f64, least: f64, early: Option<f64> },
-    #[error("class {class} needs {least} under Theorems 2 and 3, the maximum bandwidth is {most}")]
+    #[error("class {class} needs {least} by Theorems 2 and 3, but the maximum bandwidth is {most}")]
     OverMaximum { class: Class, least: Share, most: Share },
-    #[error("{jobs} jobs are too few to return from a deviation of {deviation} T; Theorem 3 asks for at least {least}")]
+    #[error("{jobs} jobs are too few to return from a deviation of {deviation} T; Theorem 3 needs at least {least}")]
     TooFewJobs { jobs: u32, deviation: f64, least: u64 },
     #[error("the server period equals the period: with L = 1 no budget makes the target interval reachable")]
     OneServerPeriod,
 }
 
 impl NoGuarantee {
-    /// Stable name of the reason.
+    /// Stable name of the reason, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             NoGuarantee::Unknown { .. } | NoGuarantee::ShortProfile { .. } => "no_profile",
@@ -48,7 +50,6 @@ impl NoGuarantee {
         }
     }
 
-    /// What to do about it.
     pub fn next_step(&self) -> String {
         match *self {
             NoGuarantee::Unknown { .. } => {
@@ -82,7 +83,7 @@ impl NoGuarantee {
     }
 }
 
-/// What the contract's predictor says of the jobs of its profile.
+/// The predictions of the contract's predictor for the jobs of its profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
     /// `H_k` of every predicted job, in ns.
@@ -92,8 +93,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Replays `contract`'s predictor over `profile`. `None` where it predicts no job. Predictions of `H_k = 0` say
-    /// nothing (the law answers them with Q̄) and are left out.
+    /// Replays the predictor of `contract` over `profile`. `None` if it predicts no job. Predictions with `H_k = 0`
+    /// are left out, because the law answers them with Q̄.
     pub fn of(profile: &Profile, contract: &Contract) -> Option<Bounds> {
         let mut predictor = predictor(contract.predictor, contract.rho);
         let mut bounds = Bounds { highs: Vec::with_capacity(profile.costs.len()), alpha: 1.0 };
@@ -125,11 +126,12 @@ impl Bounds {
         }
     }
 
-    /// The minimum of §4.4 for a class, whatever the contract's maximum bandwidth: class B what Theorem 3 (1) asks for,
-    /// class A the maximum of Theorems 2 and 3 with the contract's h and Γ, class C nothing.
+    /// The minimum of §4.4 for a class, independent of the contract's maximum bandwidth. For class B it is the
+    /// bound of Theorem 3 (1); for class A the larger of the bounds of Theorems 2 and 3, with the contract's h and
+    /// Γ; for class C zero.
     ///
     /// # Errors
-    /// No budget gives what the class promises.
+    /// [`NoGuarantee`] if no budget satisfies the class.
     pub fn minimum(&self, class: Class, contract: &Contract) -> Result<Share, NoGuarantee> {
         let target = Target::of(contract).on_lattice();
         let reach = Reach::new(&self.highs, target);
@@ -150,17 +152,18 @@ impl Bounds {
     }
 }
 
-/// A promise is rounded up when it is counted, and exceeds the bound that it was computed from.
+/// Rounds a bound up to the next millionth above it, because the budget must exceed the bound.
 fn counted(cpus: f64) -> Share {
     Share::from_f64(((cpus * 1e6).floor() + 1.0) / 1e6)
 }
 
-/// The guarantee of `contract` (§4.4, §5.3.2): what it names; else the minimum of its class on its profile; else, where
-/// it has no profile, a maximum bandwidth that it sets itself, since no controller asks for more than that.
+/// The guarantee of `contract` (§4.4, §5.3.2). It is the guarantee that the contract names; else the minimum of its
+/// class on its profile; else, without a profile, the maximum bandwidth that the contract sets, because no
+/// controller requests more than that.
 ///
 /// # Errors
-/// Nothing says how much to guarantee, or class A cannot keep its target interval (Theorem 2), or no budget up to the
-/// maximum bandwidth gives what the class promises.
+/// [`NoGuarantee`] if the contract gives no basis for an amount, if class A cannot keep its target interval
+/// (Theorem 2), or if no budget up to the maximum bandwidth satisfies the class.
 pub fn guarantee(contract: &Contract) -> Result<Guarantee, NoGuarantee> {
     let class = contract.class;
     let profile = contract.profile.as_ref().filter(|profile| !profile.costs.is_empty());
@@ -220,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Two values in turn: MA[3] sees (a, b, a) or (b, a, b), so α and H have closed forms.
+    /// Two alternating costs: MA[3] sees (a, b, a) or (b, a, b), so α and H have closed forms.
     fn two(class: Class, a_us: u64, b_us: u64) -> Contract {
         contract(class, (0..200).map(|k| if k % 2 == 0 { a_us } else { b_us }))
     }
@@ -230,21 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn the_minima_count_the_predicted_costs_and_not_the_observed_ones() {
+    fn the_minima_use_the_predicted_costs_not_the_observed_ones() {
         // μ = 31/3 or 32/3 ms, σ = √2/3 ms: H is 10.805 or 11.138 ms, though no job is longer than 11 ms.
         let c = two(Class::B, 10_000, 11_000);
         let bounds = Bounds::of(c.profile.as_ref().unwrap(), &c).unwrap();
-        assert_eq!(bounds.highs.len(), 197, "three jobs warm the predictor up");
+        assert_eq!(bounds.highs.len(), 197, "the first three jobs are the warm-up");
         assert!((bounds.highest_ns() - (32.0 + 2f64.sqrt()) / 3.0 * 1e6).abs() < 1.0);
         // ⌈10.805/Q⌉ + ⌈11.138/Q⌉ < 32: 15 periods for the first and 16 for the second, Q ≥ 10.805/15 ms.
         let least = bounds.highs.iter().copied().fold(f64::MAX, f64::min) / 15.0 / 2.5e6;
-        assert!((share(&c) - least).abs() < 3e-6, "{} is not {least}", share(&c));
+        assert!((share(&c) - least).abs() < 3e-6, "share {}, expected {least}", share(&c));
         let wide = Contract { rho: 3.0, ..c.clone() };
         assert!(share(&wide) > share(&c) * 1.05, "a wider prediction needs a larger guarantee");
     }
 
     #[test]
-    fn class_a_is_the_maximum_of_both_theorems_and_class_c_is_guaranteed_nothing() {
+    fn class_a_needs_the_larger_bound_of_both_theorems_and_class_c_none() {
         let of = |class| share(&two(class, 10_000, 11_000));
         let (a, b) = (of(Class::A), of(Class::B));
         assert!(a >= b && a > (32.0 + 2f64.sqrt()) / 3.0 / 40.0, "{a}: Q̄ > sup H/L");
@@ -258,18 +261,18 @@ mod tests {
         let far = Contract { deviation: 4.0, ..base.clone() };
         assert!(share(&hasty) > share(&base) && share(&far) > share(&base));
         let b = two(Class::B, 10_000, 11_000);
-        assert_eq!(share(&Contract { recovery_jobs: 3, ..b.clone() }), share(&b), "class B has no h");
+        assert_eq!(share(&Contract { recovery_jobs: 3, ..b.clone() }), share(&b), "class B does not use h");
     }
 
     #[test]
-    fn theorem_3_says_how_many_jobs_are_too_few() {
+    fn too_few_recovery_jobs_are_refused_with_the_least_number() {
         let refused = guarantee(&Contract { recovery_jobs: 1, ..two(Class::A, 10_000, 11_000) }).unwrap_err();
         assert_eq!(refused, NoGuarantee::TooFewJobs { jobs: 1, deviation: 1.0, least: 2 });
         assert!(refused.next_step().contains("--recovery-jobs 2"));
     }
 
     #[test]
-    fn a_prediction_too_blunt_for_the_target_refuses_class_a_and_is_stated_to_b_and_c() {
+    fn a_wide_prediction_refuses_class_a_and_is_reported_to_b_and_c() {
         let blunt = |class| guarantee(&two(class, 8_000, 12_000));
         let refused = blunt(Class::A).unwrap_err();
         let NoGuarantee::Blunt { alpha, least, early: Some(early) } = refused else { panic!("{refused:?}") };
@@ -281,13 +284,13 @@ mod tests {
             assert!(!stated.holds && (stated.alpha - alpha).abs() < 1e-12 && stated.least_alpha == least);
         }
         let remedied = Contract { early, ..two(Class::A, 8_000, 12_000) };
-        assert!(guarantee(&remedied).unwrap().invariance.unwrap().holds, "the remedy works: --early {early}");
+        assert!(guarantee(&remedied).unwrap().invariance.unwrap().holds, "the suggested --early {early} suffices");
         let less = Contract { early: early - 1.0 / 16.0, ..remedied };
-        assert!(guarantee(&less).is_err(), "and it is the least one");
+        assert!(guarantee(&less).is_err(), "and no smaller one suffices");
     }
 
     #[test]
-    fn class_a_and_b_without_a_profile_take_what_the_contract_names_or_are_refused() {
+    fn without_a_profile_class_a_and_b_need_an_amount_in_the_contract() {
         for class in [Class::A, Class::B] {
             let bare = Contract { profile: None, ..two(class, 1, 1) };
             let refused = guarantee(&bare).unwrap_err();

@@ -1,27 +1,28 @@
-//! The feedback law: which budget keeps the error in its interval. Budgets and times in nanoseconds.
-//! Approach: the family of Theorem 2, formula (7),
-//! `Q in [ H/(L + Ê − S(ε)/P), min{ h/(L − 1 − ê − S(ε)/P), Q̄ } [`, and one point of it by [`Choice`].
-//! Source: AQuoSA 2009, §4.3.1, Fact 1. Outside the family (error too large, prediction too wide) the law
-//! recovers: the left end, or all of Q̄ where not even that exists.
+//! The feedback law: computes the budget that keeps the error in its interval. Budgets and times in nanoseconds.
+//!
+//! Approach: the family of Theorem 2, formula (7), `Q in [ H/(L + Ê − S(ε)/P), min{ h/(L − 1 − ê − S(ε)/P), Q̄ }
+//! [`, and one point of it by [`Choice`]. Outside the family (error too large, prediction too wide) the law
+//! recovers: it takes the left end, or Q̄ if there is no left end. Source: AQuoSA 2009, §4.3.1, Fact 1.
 
 use qfabric_types::Choice;
 
 use crate::{Interval, Target};
 
-/// Above the closed left end of Fact 1 by this factor, so that rounding cannot make an exact job late.
+/// Factor above the closed left end of Fact 1, so that rounding cannot make an exact job late.
 const JUST_ABOVE: f64 = 1.0 + 1e-12;
 
-/// The ends of (7). `right` is `None` where the family is empty: no budget serves both ends of the prediction.
+/// The ends of (7). `right` is `None` if the family is empty: no budget suits both ends of the prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Family {
-    /// The least budget that avoids errors above E, at most Q̄.
+    /// The least budget that avoids errors above E; at most Q̄.
     pub left: f64,
-    /// The budget from which on errors fall below −e, at most Q̄.
+    /// The budget from which on errors fall below −e; at most Q̄.
     pub right: Option<f64>,
 }
 
 impl Family {
-    /// (7) at error `error_ns`, for a job predicted in `costs`, under the maximum budget `q_max_ns` (Q̄).
+    /// (7) at error `error_ns`, for a job with the predicted costs `costs`, under the maximum budget `q_max_ns`
+    /// (Q̄).
     pub fn at(target: &Target, costs: Interval, error_ns: f64, q_max_ns: f64) -> Family {
         let late_by = error_ns.max(0.0) / target.server_period_ns();
         let left_periods = target.periods_per_job() + target.late() - late_by;
@@ -32,20 +33,20 @@ impl Family {
     }
 }
 
-/// `cost / periods`, where that many periods are left at all.
+/// `cost / periods`; `None` if no periods are left.
 fn over(cost_ns: f64, periods: f64) -> Option<f64> {
     (periods > 0.0).then(|| cost_ns / periods)
 }
 
 /// The budget for the next job: real-valued, in `[0, q_max_ns]`.
 ///
-/// * `left` – the left end; `right` – the right end itself; `middle` – the mean of both.
-/// * `zero` – the left end of Fact 1's range for the centre of the prediction, met with (7).
-/// * `cost` – least `(H − h)/(Q·L) + Q/P` in (7): one period of uncertainty about the next error weighs as
-///   much as one CPU. The sum is convex with its minimum at `√((H − h)·P/L)`.
+/// * `left`: the left end; `right`: the right end itself; `middle`: the mean of both.
+/// * `zero`: the left end of Fact 1's range for the centre of the prediction, intersected with (7).
+/// * `cost`: the budget in (7) with the least `(H − h)/(Q·L) + Q/P`: one period of uncertainty about the next error
+///   weighs as much as one CPU. The sum is convex with its minimum at `√((H − h)·P/L)`.
 ///
-/// An empty family, or one without a right end, gives the left end; a left end that does not exist gives Q̄.
-/// So does a prediction of nothing (`H = 0`: a filter that went astray), which would never let a job end.
+/// An empty family, or one without a right end, gives the left end; without a left end the result is Q̄. A
+/// prediction with `H = 0` (from a filter that diverged) also gives Q̄: a budget of 0 would never let a job end.
 pub fn decide(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q_max_ns: f64) -> f64 {
     if costs.high <= 0.0 {
         return q_max_ns;
@@ -63,9 +64,9 @@ pub fn decide(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q
     }
 }
 
-/// [`decide`] for a kernel that counts whole nanoseconds: rounded up for what the job needs, and below the open end of
-/// (7). `Choice::Right` is therefore the largest whole budget inside the half-open family. Where the family holds no
-/// whole number, the left end rounded up. In `[0, ⌈q_max_ns⌉]`.
+/// [`decide`] for a kernel that counts whole nanoseconds: rounded up for the need of the job, and below the open
+/// end of (7). `Choice::Right` therefore gives the largest whole budget inside the half-open family. If the family
+/// contains no whole number, the result is the left end rounded up. In `[0, ⌈q_max_ns⌉]`.
 pub fn decide_whole(target: &Target, choice: Choice, costs: Interval, error_ns: f64, q_max_ns: f64) -> f64 {
     let budget = decide(target, choice, costs, error_ns, q_max_ns).ceil();
     if costs.high <= 0.0 {
@@ -98,7 +99,7 @@ mod tests {
     use qfabric_types::Nanos;
 
     const ALL: [Choice; 5] = [Choice::Left, Choice::Middle, Choice::Right, Choice::Zero, Choice::Cost];
-    /// Nanoseconds stand for any unit here: T = 40, P = 2.5 would not be whole, so T = 1600, P = 100, L = 16.
+    /// Nanoseconds stand for any unit here: with T = 40, P = 2.5 would not be whole, so T = 1600, P = 100, L = 16.
     const T: Nanos = Nanos::new(1600);
     const P: Nanos = Nanos::new(100);
 
@@ -117,7 +118,11 @@ mod tests {
         assert_eq!(family, Family { left: 20.0, right: Some(300.0 / 11.0) });
         let late = Family::at(&t, costs(300.0, 340.0), 300.0, 90.0);
         assert_eq!(late, Family { left: 340.0 / 14.0, right: Some(300.0 / 8.0) });
-        assert_eq!(Family::at(&t, costs(300.0, 340.0), -300.0, 90.0), family, "an early job changes nothing");
+        assert_eq!(
+            Family::at(&t, costs(300.0, 340.0), -300.0, 90.0),
+            family,
+            "an early job does not change the family"
+        );
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
         let t = target(4.0, 1.0);
         let at = |choice| decide(&t, choice, costs(275.0, 340.0), 0.0, 90.0);
         assert_eq!([at(Choice::Left), at(Choice::Middle), at(Choice::Right)], [20.0, 22.5, 25.0]);
-        assert_eq!(decide(&t, Choice::Right, costs(275.0, 340.0), 0.0, 24.0), 24.0, "Q̄ cuts the right end");
+        assert_eq!(decide(&t, Choice::Right, costs(275.0, 340.0), 0.0, 24.0), 24.0, "Q̄ limits the right end");
         assert_eq!(decide(&t, Choice::Middle, costs(275.0, 340.0), 0.0, 24.0), 22.0);
     }
 
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_denominator_is_not_positive_the_law_recovers_with_the_left_end_or_all_it_may() {
+    fn without_a_right_end_the_law_takes_the_left_end_and_without_both_the_maximum() {
         for choice in ALL {
             // L − 1 − ê − S(ε)/P = 0: no right end.
             assert_eq!(decide(&target(15.0, 0.0), choice, costs(320.0, 320.0), 0.0, 90.0), 20.0, "{choice}");
@@ -163,18 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn zero_takes_no_more_than_ends_an_exact_job_at_its_deadline() {
+    fn zero_gives_the_budget_that_ends_an_exact_job_at_its_deadline() {
         let t = target(4.0, 3.0);
         let q = decide(&t, Choice::Zero, costs(640.0, 640.0), 0.0, 90.0);
-        assert!((q - 40.0).abs() < 1e-9, "{q}, where the left end is {}", 640.0 / 19.0);
+        assert!((q - 40.0).abs() < 1e-9, "{q}; the left end is {}", 640.0 / 19.0);
         assert_eq!(without_residual(0.0, 640.0, q, 1600.0, 100.0), 0.0);
     }
 
     #[test]
-    fn cost_pays_bandwidth_for_certainty_only_as_far_as_it_is_worth_it() {
+    fn cost_minimises_the_sum_of_uncertainty_and_bandwidth() {
         let t = target(10.0, 0.0);
         let at = |low, high| decide(&t, Choice::Cost, costs(low, high), 0.0, 90.0);
-        assert_eq!(at(320.0, 320.0), 20.0, "nothing is uncertain: the least bandwidth");
+        assert_eq!(at(320.0, 320.0), 20.0, "no uncertainty, so the least bandwidth");
         let price = |q: f64| 80.0 / (q * 16.0) + q / 100.0;
         let (q, family) = (at(240.0, 320.0), Family::at(&t, costs(240.0, 320.0), 0.0, 90.0));
         for other in [family.left, (family.left + q) / 2.0, q * 1.1, family.right.unwrap()] {
@@ -182,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A target and a prediction for which Theorem 2's condition holds, and where the state is inside.
+    /// A target, a prediction for which the condition of Theorem 2 holds, and an error inside the interval.
     fn kept() -> impl Strategy<Value = (Target, Interval, f64)> {
         (0u32..13, 0u32..8, 100.0f64..2000.0, 0.0f64..1.0, 0.0f64..1.0).prop_map(|(early, late, high, sharp, at)| {
             let t = target(f64::from(early), f64::from(late));
@@ -212,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn whole_budgets_keep_the_interval_wherever_the_family_holds_one(
+        fn whole_budgets_keep_the_interval_if_the_family_contains_one(
             (t, interval, error) in kept(), choice in prop::sample::select(&ALL[..]), at in 0.0f64..1.0,
         ) {
             // Nanoseconds instead of the unit of the other tests: a million times finer.
@@ -236,14 +241,15 @@ mod tests {
             prop_assume!(t.least_alpha() > 0.01);
             let low = blunt * t.least_alpha() * high;
             prop_assert!(!t.is_invariant(low / high, high, f64::INFINITY));
-            // The worst states inside are those that are not late: fewest budgets suit both ends of the prediction.
+            // Errors that are not late are the worst states inside: fewest budgets then suit both ends of the
+            // prediction.
             let (error, budget) = (0.0, q * high);
             let ends = [low, high].map(|cost| without_residual(error, cost, budget, 1600.0, 100.0));
             prop_assert!(ends.iter().any(|&end| !t.contains(end)), "Q = {}: {:?}", budget, ends);
         }
 
         #[test]
-        fn the_budget_is_always_between_nothing_and_the_maximum(
+        fn the_budget_is_always_between_zero_and_the_maximum(
             early in 0.0f64..16.0, late in 0.0f64..200.0, low in 0.0f64..3000.0, width in 0.0f64..3000.0,
             error in -1500.0f64..9000.0, q_max in 1.0f64..100.0, choice in prop::sample::select(&ALL[..]),
         ) {

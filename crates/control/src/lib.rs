@@ -1,12 +1,12 @@
-//! What to ask for next: the dynamics of a reservation, prediction, the feedback law, and what they need.
+//! The control of reservations: their dynamics, the prediction of costs, the feedback law, and related analyses.
 //!
 //! ```text
 //!   job ends ──cost, error──> predict ──[h, H]──> law ──Q──> next reservation
 //!                                ^ hint known before the job
 //! ```
-//! Times in nanoseconds as `f64` where formulas run, [`qfabric_types::Nanos`] at the border. Nothing here
-//! does I/O or reads a clock. Source: AQuoSA 2009 (§3–4); symbols are the paper's, in
-//! the clear form of design.md §6. `L = T/P` server periods per job, `ε` the scheduling error, `Q` the budget.
+//! Times are nanoseconds as `f64` in formulas, and [`qfabric_types::Nanos`] in interfaces. No code in this crate
+//! does I/O or reads a clock. Source: AQuoSA 2009 (§3–4). Symbols are the paper's: `L = T/P` server periods per
+//! job, `ε` the scheduling error, `Q` the budget.
 #![forbid(unsafe_code)]
 
 pub mod adapt;

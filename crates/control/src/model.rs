@@ -1,8 +1,9 @@
-//! How the scheduling error evolves when a job of cost `c` runs under budget `Q`. Times in nanoseconds.
-//! Approach: equations (2) and (3) word for word, in double precision, budgets real-valued.
-//! Source: AQuoSA 2009, §3.1. `ε_{k+1} = s_k − d_k`: the error seen at the end of job `k`.
+//! The evolution of the scheduling error when a job of cost `c` runs under budget `Q`. Times in nanoseconds.
+//!
+//! Approach: equations (2) and (3) as printed, in double precision, with real-valued budgets. Source: AQuoSA 2009,
+//! §3.1. `ε_{k+1} = s_k − d_k`: the error at the end of job `k`.
 
-/// A reservation serving a periodic task: the error `ε_k` and the residual budget `x_k`, both 0 at first.
+/// A reservation that serves a periodic task: the error `ε_k` and the residual budget `x_k`, both 0 at first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dynamics {
     period_ns: f64,
@@ -17,7 +18,7 @@ impl Dynamics {
         Dynamics { period_ns, server_period_ns, error_ns: 0.0, residual_ns: 0.0 }
     }
 
-    /// The same with another error to start from, the residual budget being spent.
+    /// The same with the initial error `error_ns` and no residual budget.
     pub fn with_error(self, error_ns: f64) -> Self {
         Dynamics { error_ns, residual_ns: 0.0, ..self }
     }
@@ -27,7 +28,7 @@ impl Dynamics {
         self.error_ns
     }
 
-    /// x_k: what the next job finds left in the server period it shares with the last one, in ns.
+    /// x_k: the budget that the next job finds in the server period that it shares with the last job, in ns.
     pub fn residual_ns(&self) -> f64 {
         self.residual_ns
     }
@@ -37,12 +38,12 @@ impl Dynamics {
         debug_assert!(cost_ns >= 0.0 && budget_ns > 0.0, "c = {cost_ns}, Q = {budget_ns}");
         let (error, residual) = self.after(cost_ns, budget_ns);
         self.error_ns = error;
-        // (2), first line: a job that was not late leaves nothing to share.
+        // (2), first line: a job that was not late leaves no residual budget.
         self.residual_ns = if error > 0.0 { residual } else { 0.0 };
         error
     }
 
-    /// (3), with what is left of the last server period.
+    /// (3), including the rest of the last server period.
     fn after(&self, cost_ns: f64, budget_ns: f64) -> (f64, f64) {
         let (t, p) = (self.period_ns, self.server_period_ns);
         if self.error_ns > 0.0 && cost_ns <= self.residual_ns {
@@ -55,7 +56,7 @@ impl Dynamics {
     }
 }
 
-/// (4) with `c' = c`: the error of a job that finds no residual budget. Never below (3).
+/// (4) with `c' = c`: the error of a job that finds no residual budget. Never below the result of (3).
 pub fn without_residual(error_ns: f64, cost_ns: f64, budget_ns: f64, period_ns: f64, server_period_ns: f64) -> f64 {
     error_ns.max(0.0) + (cost_ns / budget_ns).ceil() * server_period_ns - period_ns
 }
@@ -71,31 +72,31 @@ mod tests {
     }
 
     #[test]
-    fn a_job_within_its_period_leaves_nothing_behind() {
+    fn a_job_within_its_period_leaves_no_residual_budget() {
         let mut d = figure_1();
         assert_eq!(d.step(3.0, 2.0), 0.0);
         assert_eq!(d.residual_ns(), 0.0);
     }
 
     #[test]
-    fn a_late_job_hands_its_unused_budget_to_the_next() {
+    fn a_late_job_leaves_its_residual_budget_to_the_next() {
         let mut d = figure_1();
         assert_eq!(d.step(5.0, 2.0), 5.0);
         assert_eq!(d.residual_ns(), 1.0);
-        assert_eq!(d.step(2.5, 2.0), 0.0, "1 from the shared period, 1.5 in one more");
+        assert_eq!(d.step(2.5, 2.0), 0.0, "1 from the shared period, 1.5 from the next one");
     }
 
     #[test]
-    fn a_job_that_fits_the_shared_period_costs_no_period_of_its_own() {
+    fn a_job_that_fits_the_shared_period_needs_no_further_period() {
         let mut d = figure_1();
         d.step(6.5, 2.0); // four periods: ε = 10, x = 1.5
         assert_eq!((d.error_ns(), d.residual_ns()), (10.0, 1.5));
         assert_eq!(d.step(1.0, 2.0), 0.0);
-        assert_eq!(d.residual_ns(), 0.0, "no longer late: nothing is shared");
+        assert_eq!(d.residual_ns(), 0.0, "no longer late, so no residual budget");
     }
 
     #[test]
-    fn what_is_left_of_a_shared_period_stays_for_the_job_after_next() {
+    fn the_residual_budget_stays_for_the_job_after_next() {
         let mut d = figure_1();
         d.step(14.5, 2.0); // eight periods: ε = 30, x = 1.5
         assert_eq!(d.step(1.0, 2.0), 20.0);

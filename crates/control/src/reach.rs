@@ -1,12 +1,11 @@
-//! How much budget makes the target interval reachable. Times in nanoseconds.
-//! Approach: Theorem 3's means `mean ⌈H_j/Q̄⌉·Q̄` are compared with `L·Q̄`; divided by Q̄ both sides count
-//! server periods, and `mean ⌈H_j/Q̄⌉ < L` only gets truer as Q̄ grows: the least Q̄ is found by bisection.
-//! Source: AQuoSA 2009, §4.3.1 (Theorems 2 and 3). Departure: the limit over all jobs is taken over the jobs of a
-//! trial execution.
+//! Computes the budgets that make the target interval reachable. Times in nanoseconds. Approach: Theorem 3's means
+//! `mean ⌈H_j/Q̄⌉·Q̄` are compared with `L·Q̄`. Divided by Q̄, both sides count server periods, and `mean ⌈H_j/Q̄⌉`
+//! never grows with Q̄, so bisection finds the least Q̄. Source: AQuoSA 2009, §4.3.1 (Theorems 2 and 3). Departure:
+//! the limit over all jobs is replaced by the mean over the jobs of a trial execution.
 
 use crate::Target;
 
-/// Upper bounds `H_j` of the computation times of a stretch of jobs, in ns, each above 0.
+/// Upper bounds `H_j` of the computation times of successive jobs, in ns, each above 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach<'a> {
     costs: &'a [f64],
@@ -14,61 +13,61 @@ pub struct Reach<'a> {
 }
 
 impl<'a> Reach<'a> {
-    /// For jobs bounded by `costs`, kept to `target`.
+    /// For jobs bounded by `costs`, with the target `target`.
     pub fn new(costs: &'a [f64], target: Target) -> Self {
         Reach { costs, target }
     }
 
-    /// H̄ at maximum budget `q_max_ns`: mean of `⌈H_j/Q̄⌉·Q̄`, in ns.
+    /// H̄ at the maximum budget `q_max_ns`: the mean of `⌈H_j/Q̄⌉·Q̄`, in ns.
     pub fn mean_rounded_ns(&self, q_max_ns: f64) -> f64 {
         self.periods(q_max_ns).sum::<f64>() * q_max_ns / self.costs.len().max(1) as f64
     }
 
-    /// H_h at maximum budget `q_max_ns`: the largest mean of the same over `h` successive jobs, in ns.
+    /// H_h at the maximum budget `q_max_ns`: the largest mean of `⌈H_j/Q̄⌉·Q̄` over `h` successive jobs, in ns.
     pub fn worst_mean_rounded_ns(&self, h: usize, q_max_ns: f64) -> f64 {
         self.worst_periods(h, q_max_ns) * q_max_ns / h.clamp(1, self.costs.len().max(1)) as f64
     }
 
     /// Theorem 3 (1): `Q̄ > H̄/L` suffices for global reachability.
     pub fn is_reachable(&self, q_max_ns: f64) -> bool {
-        // Both sides over Q̄: whole numbers, so that no rounding decides.
+        // Both sides divided by Q̄ are whole numbers, so that rounding does not decide.
         self.periods(q_max_ns).sum::<f64>() < self.target.periods_per_job() * self.costs.len() as f64
     }
 
-    /// Theorem 3 (2): `Q̄ >= H̄/L` is needed for global reachability.
+    /// Theorem 3 (2): `Q̄ >= H̄/L` is necessary for global reachability.
     pub fn may_be_reachable(&self, q_max_ns: f64) -> bool {
         self.periods(q_max_ns).sum::<f64>() <= self.target.periods_per_job() * self.costs.len() as f64
     }
 
-    /// The least h that Theorem 3 (3) allows at any budget: `⌈(Γ−Ê)/(L−1)⌉`; `None` where `L = 1`.
+    /// The least h that Theorem 3 (3) allows with any budget: `⌈(Γ−Ê)/(L−1)⌉`; `None` if `L = 1`.
     pub fn least_steps(&self, deviation: f64) -> Option<u64> {
         let (l, late) = (self.target.periods_per_job(), self.target.late());
         (l > 1.0).then(|| ((deviation - late) / (l - 1.0)).ceil().max(1.0) as u64)
     }
 
-    /// Theorem 3 (3): from a deviation of `Γ = deviation` server periods back inside within `h` jobs, given
-    /// global reachability: `h >= ⌈(Γ−Ê)/(L−1)⌉` and `Q̄ >= h·H_h/(hL − Γ + Ê)`.
+    /// Theorem 3 (3): whether the error returns from a deviation of `Γ = deviation` server periods within `h` jobs,
+    /// given global reachability: `h >= ⌈(Γ−Ê)/(L−1)⌉` and `Q̄ >= h·H_h/(hL − Γ + Ê)`.
     pub fn is_reachable_in(&self, h: usize, deviation: f64, q_max_ns: f64) -> bool {
         let (l, late, jobs) = (self.target.periods_per_job(), self.target.late(), h as f64);
         let room = jobs * l - deviation + late;
         let least_h = if l > 1.0 { ((deviation - late) / (l - 1.0)).ceil() } else { f64::INFINITY };
-        // h·H_h/Q̄ server periods have to fit into the room.
+        // h·H_h/Q̄ server periods must fit into the room.
         let needed = self.worst_periods(h, q_max_ns) * jobs / h.clamp(1, self.costs.len().max(1)) as f64;
         jobs >= least_h && room >= needed
     }
 
-    /// Theorem 2 requires `Q̄ > sup H / L`: this bound, which Q̄ must exceed.
+    /// The bound `sup H / L` of Theorem 2, in ns, which Q̄ must exceed.
     pub fn least_invariant_ns(&self) -> f64 {
         self.highest() / self.target.periods_per_job()
     }
 
-    /// The least Q̄ (up to rounding, from above) with which the interval is globally reachable.
+    /// The least Q̄, in ns, with which the interval is globally reachable; rounded up by at most a millionth.
     pub fn least_reachable_ns(&self) -> f64 {
         self.least(|q_max_ns| self.is_reachable(q_max_ns))
     }
 
-    /// The least Q̄ with which it is also reached within `h` jobs from `deviation` server periods; `None`
-    /// where no budget does it.
+    /// The least Q̄, in ns, with which the interval is also reached within `h` jobs from `deviation` server
+    /// periods; `None` if no budget suffices.
     pub fn least_reachable_in_ns(&self, h: usize, deviation: f64) -> Option<f64> {
         let enough = |q_max_ns: f64| self.is_reachable(q_max_ns) && self.is_reachable_in(h, deviation, q_max_ns);
         enough(self.ample()).then(|| self.least(enough))
@@ -78,17 +77,17 @@ impl<'a> Reach<'a> {
         self.costs.iter().copied().fold(0.0, f64::max)
     }
 
-    /// A budget that finishes any of the jobs in one server period.
+    /// A budget with which any of the jobs ends in one server period, in ns.
     fn ample(&self) -> f64 {
         self.highest() + 1.0
     }
 
-    /// Server periods each job takes under `q_max_ns`.
+    /// The server periods that each job takes under `q_max_ns`.
     fn periods(&self, q_max_ns: f64) -> impl Iterator<Item = f64> {
         self.costs.iter().map(move |cost| (cost / q_max_ns).ceil())
     }
 
-    /// Most server periods that `h` successive jobs take together.
+    /// The largest number of server periods that `h` successive jobs take together.
     fn worst_periods(&self, h: usize, q_max_ns: f64) -> f64 {
         let h = h.clamp(1, self.costs.len().max(1));
         let mut sum = 0.0;
@@ -99,7 +98,7 @@ impl<'a> Reach<'a> {
         sums.fold(0.0, f64::max)
     }
 
-    /// The least budget of which `enough` holds, if it holds of every larger one; to a millionth.
+    /// The least budget for which `enough` holds, if it holds for every larger one; to a millionth.
     fn least(&self, enough: impl Fn(f64) -> bool) -> f64 {
         let (mut too_little, mut plenty) = (0.0, self.ample());
         while plenty - too_little > 1e-6 * plenty {
@@ -130,11 +129,11 @@ mod tests {
         assert_eq!(reach.mean_rounded_ns(100.0), (100.0 + 300.0 + 400.0 + 100.0) / 4.0);
         assert_eq!(reach.worst_mean_rounded_ns(2, 100.0), 350.0);
         assert_eq!(reach.worst_mean_rounded_ns(1, 100.0), 400.0);
-        assert_eq!(reach.worst_mean_rounded_ns(99, 100.0), 225.0, "no longer stretch than there is");
+        assert_eq!(reach.worst_mean_rounded_ns(99, 100.0), 225.0, "h is limited to the number of jobs");
     }
 
     #[test]
-    fn constant_jobs_need_their_share_and_no_more() {
+    fn constant_jobs_need_exactly_their_share() {
         let costs = [320.0; 50];
         let least = Reach::new(&costs, target(0.0)).least_reachable_ns();
         // ⌈320/Q̄⌉ < 16 means 15 server periods at most.
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_jobs_to_recover_in_are_too_few_at_any_budget() {
+    fn too_few_recovery_jobs_are_unreachable_with_any_budget() {
         let reach = Reach::new(&[320.0; 50], target(0.0));
         assert_eq!(reach.least_reachable_in_ns(1, 16.0), None, "⌈16/15⌉ = 2 jobs at least");
         assert!(reach.least_reachable_in_ns(2, 16.0).is_some());
@@ -167,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn the_law_is_back_inside_within_h_jobs_when_theorem_3_says_so(
+        fn the_law_returns_within_h_jobs_if_theorem_3_holds(
             costs in jobs(), h in 2usize..10, late in 0u32..4, at in 0usize..40,
         ) {
             let target = target(f64::from(late));

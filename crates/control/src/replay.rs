@@ -1,5 +1,5 @@
-//! The closed loop on known computation times: predict, decide, run the job in the model, learn. No kernel.
-//! Times in nanoseconds, budgets real-valued. Source: AQuoSA 2009, §3.1 and §4.3, joined as in its Figure 2.
+//! Runs the closed loop on known computation times, without a kernel: predict, decide, run the job in the model,
+//! learn. Times in nanoseconds, budgets real-valued. Source: AQuoSA 2009, §3.1 and §4.3, joined as in its Figure 2.
 
 use qfabric_types::{Choice, MIN_BUDGET, Nanos, PredictorSpec};
 
@@ -15,14 +15,13 @@ pub struct Loop {
     reservation: Dynamics,
 }
 
-/// What a loop is made of.
+/// The parameters of a loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// T.
     pub period: Nanos,
-    /// P, a whole part of T.
+    /// P, an integral part of T.
     pub server_period: Nanos,
-    /// What says the next cost.
     pub predictor: PredictorSpec,
     /// ρ.
     pub rho: f64,
@@ -36,10 +35,9 @@ pub struct Setup {
     pub max_bandwidth: f64,
 }
 
-/// One job of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// What was predicted; `None` while the predictor warms up.
+    /// The prediction; `None` during the warm-up.
     pub predicted: Option<Interval>,
     /// Q_k, in ns.
     pub budget_ns: f64,
@@ -48,12 +46,12 @@ pub struct Step {
 }
 
 impl Loop {
-    /// The loop `setup` describes, before its first job.
+    /// A loop before its first job.
     pub fn new(setup: &Setup) -> Self {
         Loop::with_predictor(setup, predictor(setup.predictor, setup.rho))
     }
 
-    /// The same with a predictor of the caller's own.
+    /// The same with the caller's own predictor.
     pub fn with_predictor(setup: &Setup, predictor: Box<dyn Predictor>) -> Self {
         let server_period_ns = setup.server_period.as_f64();
         Loop {
@@ -65,12 +63,11 @@ impl Loop {
         }
     }
 
-    /// The target interval.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Runs the next job, of cost `cost_ns` and known beforehand by `hint`.
+    /// Runs the next job, with the cost `cost_ns` and the hint that is known before it runs.
     pub fn step(&mut self, cost_ns: f64, hint: Option<f64>) -> Step {
         let predicted = self.predictor.predict(hint);
         let budget_ns = predicted.map_or(self.max_budget_ns, |costs| self.decide(costs));
@@ -79,22 +76,22 @@ impl Loop {
         Step { predicted, budget_ns, error_ns }
     }
 
-    /// The law, and never less than a reservation can be.
+    /// The budget of the law, at least the least budget of a reservation.
     fn decide(&self, costs: Interval) -> f64 {
         let budget_ns = law::decide(&self.target, self.choice, costs, self.reservation.error_ns(), self.max_budget_ns);
         budget_ns.max(MIN_BUDGET.as_f64().min(self.max_budget_ns))
     }
 }
 
-/// What a loop achieved, folded job by job; jobs of the warm-up are left out. Errors in fractions of T,
-/// bandwidths in fractions of one CPU.
+/// The result of a loop; jobs of the warm-up are not counted. Errors in fractions of T, bandwidths in fractions of
+/// one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Jobs counted.
+    /// Number of counted jobs.
     pub jobs: u64,
-    /// Fraction of them whose error lay in the target interval.
+    /// Fraction of jobs whose error lay in the target interval.
     pub in_target: f64,
-    /// Fraction of them that were late.
+    /// Fraction of jobs that were late.
     pub late: f64,
     /// Mean of Q/P.
     pub mean_bandwidth: f64,
@@ -103,12 +100,12 @@ pub struct Score {
 }
 
 impl Score {
-    /// How `setup` does on `trace`: pairs of cost in ns and hint.
+    /// Runs `setup` on `trace`: pairs of cost in ns and hint.
     pub fn of(setup: &Setup, trace: impl IntoIterator<Item = (f64, Option<f64>)>) -> Score {
         Score::of_loop(Loop::new(setup), setup, trace)
     }
 
-    /// How a loop with its own predictor does on `trace`.
+    /// Runs `control` with its own predictor on `trace`.
     pub fn of_loop(mut control: Loop, setup: &Setup, trace: impl IntoIterator<Item = (f64, Option<f64>)>) -> Score {
         let mut sum = Score::default();
         for (cost_ns, hint) in trace {
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_runs_at_the_maximum_and_counts_for_nothing() {
+    fn the_warm_up_runs_at_the_maximum_and_is_not_counted() {
         let mut control = Loop::new(&setup("ma:3"));
         for _ in 0..3 {
             let step = control.step(8e6, None);
@@ -166,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn a_late_job_is_made_up_for_at_once() {
+    fn the_error_of_a_late_job_is_corrected_at_once() {
         let mut control = Loop::new(&setup("ma:1"));
         control.step(8e6, None);
         let late = control.step(9e6, None);
-        assert_eq!(late.error_ns, 5e6, "two server periods late at 0.5 ms each");
+        assert_eq!(late.error_ns, 5e6, "two server periods late, at 0.5 ms each");
         let next = control.step(9e6, None);
         assert_eq!(next.budget_ns, 9e6 / 14.0);
         assert_eq!(next.error_ns, 0.0);
     }
 
     #[test]
-    fn a_prediction_of_nothing_still_leaves_a_budget() {
+    fn a_prediction_of_zero_still_gives_a_budget() {
         struct Nothing;
         impl Predictor for Nothing {
             fn observe(&mut self, _: f64, _: Option<f64>) {}

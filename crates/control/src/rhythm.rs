@@ -1,47 +1,50 @@
-//! The period of a program, from the spectrum of its activations. Times in [`Nanos`], frequencies in Hz.
-//! Approach: an activation is an event with the weight `w = √(CPU time)`, between counting wake-ups and counting work.
-//! `A(f) = |Σ w·e^(−2πi·f·t)| / Σw` is 1 where all events fall on one phase of `f`, and about `1/√N` for events without
-//! a rhythm. The period is the lowest frequency with a peak near the highest one: harmonics lie above it.
-//! Source: period analysers of legacy feedback scheduling (Cucinotta, Abeni et al.: sparse Fourier transforms of the
-//! times of events); weights, choice of the peak and the tests against chance are this project's own.
+//! Finds the period of a program in the spectrum of its activations. Times in [`Nanos`], frequencies in Hz.
 //!
-//! **What it withstands.** Missing events lower nothing; jitter of standard deviation σ leaves `e^(−2π²σ²/T²)`; small
-//! wake-ups between jobs weigh little; costs that repeat over several jobs (groups of pictures) add peaks below 1/T
-//! that stay under [`NEAR`]. **What it refuses:** too few events, a peak that chance explains, and two rhythms of
-//! similar strength, since a job would mix both.
+//! Approach: an activation is an event with the weight `w = √(CPU time)`, between counting wake-ups and counting
+//! work. `A(f) = |Σ w·e^(−2πi·f·t)| / Σw` is 1 if all events fall on one phase of `f`, and about `1/√N` for events
+//! without a rhythm. The period belongs to the lowest frequency whose peak is near the highest peak; harmonics have
+//! higher frequencies. Source: period analysers of legacy feedback scheduling (Cucinotta, Abeni et al.: sparse
+//! Fourier transforms of the times of events); the weights, the choice of the peak and the tests against chance are
+//! this project's own.
+//!
+//! **Tolerated:** missing events do not lower A(f); jitter of standard deviation σ leaves `e^(−2π²σ²/T²)`; small
+//! wake-ups between jobs have small weights; costs that repeat over several jobs (groups of pictures) add peaks
+//! below 1/T that stay under [`NEAR`]. **Refused:** too few events, a peak that chance explains, and two rhythms of
+//! similar strength, because a job would mix both.
 
 use qfabric_types::{Instant, Nanos};
 
-/// Events remembered: ten seconds of a 25 Hz program, one second at the highest rate.
+/// Number of remembered events: ten seconds of a 25 Hz program, one second at the highest rate.
 const EVENTS: usize = 256;
-/// The second look, for programs whose phase drifts: each period begins when the last job ended.
+/// Number of events of the second search, for programs whose phase drifts because each period begins when the last
+/// job ended.
 const FEW_EVENTS: usize = 64;
-/// Fewer events say nothing.
+/// Least number of events for a search.
 const LEAST_EVENTS: usize = 24;
-/// Activations closer than this are one event.
+/// Activations closer than this count as one event.
 const MERGED: Nanos = Nanos::from_millis(1);
-/// A period must fit this often into the time seen.
+/// Least number of periods in the observed time.
 const LEAST_PERIODS: f64 = 8.0;
 /// Periods from 4 ms (enforcement at the tick makes shorter ones meaningless) to 1 s.
 const FREQUENCIES_HZ: (f64, f64) = (1.0, 250.0);
-/// Candidates per `1/W`, with W the time seen: a peak between two of them loses at most a tenth.
+/// Candidates per `1/W`, with W the observed time: a peak between two candidates loses at most a tenth.
 const CANDIDATES: f64 = 4.0;
-/// Frequencies up to this multiple of the mean rate of events: half of the events may be missing.
+/// Frequencies up to this multiple of the mean rate of events are searched: half of the events may be missing.
 const ABOVE_RATE: f64 = 2.0;
-/// A peak of this part of the highest one is near it.
+/// A peak of at least this fraction of the highest peak is near it.
 const NEAR: f64 = 0.5;
-/// A peak outside the harmonics of the chosen one with this part of its height is another rhythm.
+/// A peak that is no harmonic of the chosen one, with at least this fraction of its height, is another rhythm.
 const RIVAL: f64 = 0.75;
-/// A(f) below this is no rhythm: jitter beyond a fifth of the period.
+/// A(f) below this is not a rhythm: the jitter exceeds a fifth of the period.
 const LEAST_CONFIDENCE: f64 = 0.5;
-/// Chance explains a peak with the probability `M·e^(−N·A²)` for M candidates; at most e^−7, a thousandth.
+/// Chance explains a peak with the probability `M·e^(−N·A²)` for M candidates; e^−7, a thousandth, is tolerated.
 const CHANCE: f64 = 7.0;
-/// Rates in use, in Hz; a period this close to one (relatively) is taken for it.
+/// Common rates, in Hz; a period within the relative distance [`SNAP`] of one is set to it.
 const RATES_HZ: [f64; 17] =
     [10.0, 12.5, 15.0, 20.0, 23.976, 24.0, 25.0, 29.97, 30.0, 48.0, 50.0, 59.94, 60.0, 75.0, 100.0, 120.0, 144.0];
 const SNAP: f64 = 4e-4;
 
-/// A period that was found.
+/// The period of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
     /// T, a multiple of 16 ns, so that T/4 is whole.
@@ -59,13 +62,13 @@ struct Event {
 /// The latest activations of one thread.
 #[derive(Clone, Debug)]
 pub struct RhythmAnalyser {
-    /// A ring; `next` is the oldest once it is full.
+    /// A ring; `next` is the index of the oldest event once it is full.
     events: [Event; EVENTS],
     next: usize,
     seen: usize,
-    /// The last stretch ended without a sleep: the next one continues the activation.
+    /// The last stretch ended without a sleep, so the next one continues the activation.
     awake: bool,
-    /// Events since [`RhythmAnalyser::find`] was last asked.
+    /// Number of events since the last call of [`RhythmAnalyser::find`].
     fresh: usize,
 }
 
@@ -76,7 +79,8 @@ impl Default for RhythmAnalyser {
 }
 
 impl RhythmAnalyser {
-    /// A stretch of the thread on a CPU, from `from` on, which `used` CPU time and ended with a sleep or not.
+    /// Adds a stretch of the thread on a CPU: it began at `from`, used `used` CPU time, and ended with a sleep or
+    /// not.
     pub fn ran(&mut self, from: Instant, used: Nanos, slept: bool) {
         let continues = self.last().is_some_and(|last| self.awake || from < last.at + MERGED);
         if continues {
@@ -90,12 +94,12 @@ impl RhythmAnalyser {
         self.awake = !slept;
     }
 
-    /// Activations since [`RhythmAnalyser::find`] was last asked.
+    /// Number of activations since the last call of [`RhythmAnalyser::find`].
     pub fn fresh(&self) -> usize {
         self.fresh
     }
 
-    /// The rhythm of the activations seen so far, if they have one. Costs about a millisecond of CPU time at most.
+    /// The rhythm of the recorded activations, if they have one. Costs at most about a millisecond of CPU time.
     pub fn find(&mut self) -> Option<Rhythm> {
         self.fresh = 0;
         let events = self.in_order();
@@ -106,7 +110,7 @@ impl RhythmAnalyser {
         (self.seen > 0).then(|| self.events[(self.next + EVENTS - 1) % EVENTS])
     }
 
-    /// Oldest first.
+    /// The events, oldest first.
     fn in_order(&self) -> Vec<Event> {
         (0..self.seen).map(|k| self.events[(self.next + EVENTS - self.seen + k) % EVENTS]).collect()
     }
@@ -123,7 +127,7 @@ fn rhythm_of(events: &[Event]) -> Option<Rhythm> {
     (sure && !rivals).then(|| Rhythm { period: period_at(chosen.hz), confidence: chosen.height.min(1.0) })
 }
 
-/// The rate in use next to `hz`, or `hz` itself, as a period.
+/// The period of the common rate next to `hz`, or of `hz` itself.
 fn period_at(hz: f64) -> Nanos {
     let rate = RATES_HZ.iter().find(|rate| (*rate - hz).abs() <= SNAP * *rate);
     Nanos::new((1e9 / rate.unwrap_or(&hz) / 16.0).round() as u64 * 16)
@@ -137,9 +141,9 @@ struct Peak {
 
 /// A(f) at equidistant frequencies.
 struct Spectrum {
-    /// Seconds since the middle of the time seen, and weights that sum up to 1.
+    /// Seconds since the middle of the observed time, and weights whose sum is 1.
     weighted: Vec<(f64, f64)>,
-    /// `(Σw)²/Σw²`: as many events of equal weight say as much.
+    /// `(Σw)²/Σw²`: the equivalent number of events of equal weight.
     events: f64,
     lowest_hz: f64,
     step_hz: f64,
@@ -171,7 +175,7 @@ impl Spectrum {
         Some(spectrum)
     }
 
-    /// Every event turns by the same angle from one candidate to the next: no trigonometry inside.
+    /// From one candidate to the next, every event turns by the same angle, so the loop needs no trigonometry.
     fn fill(&mut self) {
         let phasor = |hz: f64, t: f64| (-std::f64::consts::TAU * hz * t).sin_cos();
         let mut sums = vec![(0.0, 0.0); self.heights.len()];
@@ -221,7 +225,7 @@ impl Spectrum {
         Peak { hz, height: self.height_at(hz) }
     }
 
-    /// A peak that `chosen` does not explain: neither its own flank nor one of its harmonics.
+    /// Whether a peak is explained neither by the flank of `chosen` nor by one of its harmonics.
     fn rivals(&self, peak: &Peak, chosen: &Peak) -> bool {
         let off = (peak.hz / chosen.hz - (peak.hz / chosen.hz).round()).abs() * chosen.hz;
         peak.height >= RIVAL * chosen.height && off > 2.0 * CANDIDATES * self.step_hz

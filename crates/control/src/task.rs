@@ -1,10 +1,11 @@
-//! The controller of one task whose job ends are known: cost and error in, next budget out. Nothing on the
+//! The controller of a task whose job ends are known: takes cost and error, returns the next budget. No call on the
 //! path of a job allocates. Times in [`Nanos`].
-//! Approach: predict the next job's cost, then take a point of Theorem 2's family; Q̄ while warming up. An unmodified
-//! program that reclaims warms up with less: half a second of Q̄ is as much as it needs in ten, and what it lacks in one
-//! job it finds in what others leave over.
-//! Source: AQuoSA 2009, §4.3. Departures: budgets are whole nanoseconds inside the half-open family and never below
-//! what the kernel accepts; the target interval is taken on the lattice of server periods.
+//!
+//! Approach: predicts the cost of the next job, then takes a point of Theorem 2's family; during the warm-up the
+//! budget is Q̄. An unmodified program that reclaims warms up with a smaller budget: half a second of Q̄ equals its
+//! need for ten seconds, and a job whose budget is too small runs on time that others leave over. Source: AQuoSA
+//! 2009, §4.3. Departures: budgets are whole nanoseconds inside the half-open family and never below the kernel's
+//! least budget; the target interval is taken on the lattice of server periods.
 
 use qfabric_types::{
     Choice, Contract, Foresight, Instant, JobSource, MIN_BUDGET, Nanos, PredictorSpec, Profile, Reclaiming, Usage,
@@ -13,17 +14,17 @@ use qfabric_types::{
 
 use crate::{Interval, Predictor, Target, law, predictor};
 
-/// How fast the shortest cost is forgotten: by half in 35 jobs.
+/// Growth per job of the remembered shortest cost: it doubles in 35 jobs.
 const FORGET: f64 = 1.02;
-/// Part of the shortest cost below which no prediction is followed.
+/// Fraction of the shortest cost below which a prediction is not followed.
 const TRUST: f64 = 0.5;
 
-/// Jobs to be seen before an unmodified program asks for less than Q̄ …
+/// Number of jobs before an unmodified program requests less than Q̄ …
 const FIRST_JOBS: usize = 3;
-/// … and what it asks for then, over the dearest of the last ones, until its predictor says something.
+/// … and the factor over the largest of the last costs that it requests then, until its predictor is ready.
 const AMPLE: f64 = 1.5;
 
-/// Decides the budget of each next job.
+/// Decides the budget of each job.
 pub struct TaskController {
     target: Target,
     period: Nanos,
@@ -35,21 +36,23 @@ pub struct TaskController {
     predictor: Box<dyn Predictor>,
     /// ε at the end of the last job, in ns.
     error_ns: f64,
-    /// The number the next job should have.
+    /// Expected number of the next job.
     next_job: u64,
-    /// What is known of the next job.
+    /// The foresight of the next job.
     known: Foresight,
-    /// The shortest cost of late, in ns: a predictor gone astray is not followed below half of it.
+    /// The shortest recent cost, in ns: a prediction below half of it, from a predictor that diverged, is not
+    /// followed.
     shortest_ns: f64,
     /// The last costs in ns, newest last; zero before the first jobs.
     last_ns: [f64; FIRST_JOBS],
-    /// Whether it warms up with less than Q̄.
+    /// Whether the warm-up uses less than Q̄.
     is_modest: bool,
     budget: Nanos,
 }
 
 impl TaskController {
-    /// For a checked contract. A profile in it is learned from, so that the first job is predicted already.
+    /// Takes a checked contract. Learns from its profile, if there is one, so that the first job is predicted
+    /// already.
     pub fn new(contract: &Contract) -> Self {
         let predictor = predictor(contract.predictor, contract.rho);
         let mut controller = TaskController::with_predictor(contract, predictor);
@@ -60,7 +63,7 @@ impl TaskController {
         controller
     }
 
-    /// With the user's own predictor instead of the one the contract names.
+    /// With the user's own predictor instead of the contract's.
     pub fn with_predictor(contract: &Contract, predictor: Box<dyn Predictor>) -> Self {
         TaskController {
             target: Target::of(contract).on_lattice(),
@@ -94,7 +97,7 @@ impl TaskController {
         self.last_ns[FIRST_JOBS - 1] = cost_ns;
     }
 
-    /// A job ended. Returns the budget for the next one, between the kernel's least and Q̄.
+    /// Records the end of a job. Returns the budget of the next job, between the kernel's least budget and Q̄.
     pub fn on_usage(&mut self, usage: &Usage) -> Nanos {
         let job = &usage.job;
         let deadline = job.release + self.period;
@@ -107,7 +110,7 @@ impl TaskController {
         self.decide()
     }
 
-    /// Something became known of the job that begins. Returns its budget if that changes it.
+    /// Takes foresight about the job that begins. Returns its budget if it changed.
     pub fn on_foresight(&mut self, known: Foresight) -> Option<Nanos> {
         let before = self.budget;
         if !known.is_nothing() {
@@ -117,7 +120,7 @@ impl TaskController {
         (self.budget != before).then_some(self.budget)
     }
 
-    /// The contract changed. What was learned stays, unless another predictor is asked for.
+    /// Takes a changed contract. The learned costs stay, unless the predictor changes.
     pub fn on_change(&mut self, contract: &Contract) {
         if (contract.predictor, contract.rho) != (self.spec, self.rho) {
             let known = self.known;
@@ -132,12 +135,12 @@ impl TaskController {
         self.decide();
     }
 
-    /// Nothing is predicted or said of the next job: it is given all it may have.
+    /// Whether the next job has neither a prediction nor foresight, and so gets the warm-up budget.
     pub fn is_learning(&self) -> bool {
         !matches!(self.known, Foresight::Budget(_)) && self.prediction().is_none()
     }
 
-    /// Q for the next job, as last decided.
+    /// Q of the next job, as last decided.
     pub fn budget(&self) -> Nanos {
         self.budget
     }
@@ -147,7 +150,7 @@ impl TaskController {
         self.error_ns as i64
     }
 
-    /// Where the next job's cost is expected; `None` while warming up.
+    /// The predicted cost of the next job; `None` during the warm-up.
     pub fn prediction(&self) -> Option<Interval> {
         match self.known {
             Foresight::Interval { low, high } => Some(Interval { low: low.min(high).as_f64(), high: high.as_f64() }),
@@ -155,7 +158,7 @@ impl TaskController {
         }
     }
 
-    /// Looks at what is known and predicted, sets the one result.
+    /// Computes the budget from foresight and prediction.
     fn decide(&mut self) -> Nanos {
         let wanted = match (self.known, self.prediction()) {
             (Foresight::Budget(budget), _) => budget,
@@ -166,7 +169,7 @@ impl TaskController {
         self.budget
     }
 
-    /// All it may have, or what covers the last jobs well: once some were seen, and the last one was in time.
+    /// Q̄; or, after the first jobs and if the last one was in time, a budget that covers the last jobs well.
     fn unpredicted(&self) -> Nanos {
         if !self.is_modest || self.error_ns > 0.0 || self.last_ns.contains(&0.0) {
             return self.max_budget;
@@ -183,7 +186,7 @@ impl TaskController {
         Nanos::from_f64(budget_ns.max(floor_ns).ceil())
     }
 
-    /// When the job released at `release` has to be done.
+    /// The deadline of a job that is released at `release`.
     pub fn deadline(&self, release: Instant) -> Instant {
         release + self.period
     }
@@ -208,7 +211,7 @@ mod tests {
         contract
     }
 
-    /// Job `k` of `cost_ms`, ending `late_ms` after its deadline (0: at it).
+    /// Job `k` with the cost `cost_ms`, ending `late_ms` after its deadline (0: at the deadline).
     fn job(k: u64, cost_ms: u64, late_ms: u64, next: Foresight) -> Usage {
         let release = Instant::new(k * T.get());
         let finish = release + T + Nanos::from_millis(late_ms);
@@ -227,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unmodified_program_warms_up_with_half_as_much_again_as_its_last_jobs_need() {
+    fn an_unmodified_program_warms_up_with_1_5_times_its_last_costs() {
         let mut controller = TaskController::new(&contract("ma:12"));
-        assert_eq!(run(&mut controller, &[12, 6]), Nanos::from_millis(8), "too few jobs to judge by");
+        assert_eq!(run(&mut controller, &[12, 6]), Nanos::from_millis(8), "too few jobs so far");
         assert_eq!(run(&mut controller, &[6, 6, 4]), Nanos::from_micros(2_250), "1.5 x 6 ms in four server periods");
         controller.on_usage(&job(3, 6, 5, Foresight::Nothing));
-        assert_eq!(controller.budget(), Nanos::from_millis(8), "late: all there is");
+        assert_eq!(controller.budget(), Nanos::from_millis(8), "late, so the largest budget");
         for contract in [
             Contract { jobs: JobSource::Marked, ..contract("ma:12") },
             Contract { reclaiming: Reclaiming::Hard, ..contract("ma:12") },
@@ -254,11 +257,11 @@ mod tests {
             controller.on_usage(&job(k as u64, cost, 0, Foresight::Nothing));
         }
         let ratio = reserved / used;
-        assert!((1.0..1.33).contains(&ratio), "{ratio}; with Q̄ for twelve jobs it would be 1.5");
+        assert!((1.0..1.33).contains(&ratio), "{ratio}; it would be 1.5 with Q̄ for twelve jobs");
     }
 
     #[test]
-    fn an_unknown_task_starts_with_all_it_may_have() {
+    fn an_unknown_task_starts_with_the_largest_budget() {
         let mut controller = TaskController::new(&contract("ma:3"));
         assert_eq!(controller.budget(), Nanos::from_millis(8));
         assert_eq!(run(&mut controller, &[8, 8]), Nanos::from_millis(8));
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_makes_the_first_job_a_predicted_one() {
+    fn with_a_profile_the_first_job_is_predicted() {
         let mut contract = contract("ma:3");
         contract.profile = Some(Profile { costs: vec![Nanos::from_millis(12); 5], hints: vec![] });
         assert_eq!(TaskController::new(&contract).budget(), Nanos::from_millis(3));
@@ -276,14 +279,22 @@ mod tests {
     fn a_late_job_raises_the_next_budget() {
         let mut controller = TaskController::new(&contract("ma:1"));
         assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::from_millis(3));
-        assert_eq!(controller.on_usage(&job(1, 12, 5, Foresight::Nothing)), Nanos::from_millis(4), "3 periods left");
+        assert_eq!(
+            controller.on_usage(&job(1, 12, 5, Foresight::Nothing)),
+            Nanos::from_millis(4),
+            "three server periods are left"
+        );
         assert_eq!(controller.error_ns(), 10_000_000);
-        assert_eq!(controller.on_usage(&job(2, 12, 95, Foresight::Nothing)), Nanos::from_millis(8), "no period left");
+        assert_eq!(
+            controller.on_usage(&job(2, 12, 95, Foresight::Nothing)),
+            Nanos::from_millis(8),
+            "no server period is left"
+        );
     }
 
     #[test]
     fn the_right_choice_stays_below_the_open_end_of_the_family() {
-        // L = 4, ê = 1: Q in [12/4, 12/2[ ms; at 6 ms the job would end after two server periods, ε = −2 P < −e.
+        // L = 4, ê = 1: Q in [12/4, 12/2[ ms; with 6 ms the job would end after two server periods, ε = −2 P < −e.
         let right = Contract { choice: Choice::Right, early: 0.25, ..contract("ma:1") };
         let mut controller = TaskController::new(&right);
         assert_eq!(controller.on_usage(&job(0, 12, 0, Foresight::Nothing)), Nanos::new(5_999_999));
@@ -293,17 +304,17 @@ mod tests {
     }
 
     #[test]
-    fn the_virtual_finishing_time_says_how_many_server_periods_are_left() {
+    fn the_virtual_finishing_time_determines_the_server_periods_left() {
         let mut controller = TaskController::new(&contract("ma:1"));
         let mut usage = job(0, 12, 2, Foresight::Nothing);
-        // The finish, 2 ms late, would count as a whole server period; the server's deadline lies 5 ms after d_k.
+        // The finish, 2 ms late, would count as a whole server period; the server's deadline is 5 ms after d_k.
         usage.served = Some(usage.job.finish + Nanos::from_millis(3));
         let budget = controller.on_usage(&usage);
         assert_eq!((controller.error_ns(), budget), (5_000_000, Nanos::new(3_428_572)), "12 ms in 3.5 periods");
     }
 
     #[test]
-    fn the_application_may_say_the_interval_or_the_budget_itself() {
+    fn the_application_may_state_the_interval_or_the_budget() {
         let mut controller = TaskController::new(&contract("ma:9"));
         let interval = Foresight::Interval { low: Nanos::from_millis(10), high: Nanos::from_millis(16) };
         assert_eq!(controller.on_usage(&job(0, 12, 0, interval)), Nanos::from_millis(4));
@@ -315,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_known_at_the_last_moment_still_changes_the_budget() {
+    fn late_foresight_still_changes_the_budget() {
         let mut controller = TaskController::new(&contract("ma:1"));
         controller.on_usage(&job(0, 12, 0, Foresight::Nothing));
         assert_eq!(controller.on_foresight(Foresight::Nothing), None);
         let known = Foresight::Budget(Nanos::from_millis(5));
         assert_eq!(controller.on_foresight(known), Some(Nanos::from_millis(5)));
-        assert_eq!(controller.on_foresight(known), None, "nothing new");
+        assert_eq!(controller.on_foresight(known), None, "the same foresight again");
     }
 
     #[test]
@@ -329,20 +340,20 @@ mod tests {
         let mut controller = TaskController::new(&contract("mma:1,2"));
         run(&mut controller, &[8, 16]);
         assert_eq!(controller.on_usage(&job(2, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
-        // Job 3 is lost: job 4 is another short one, a long one follows.
+        // Job 3 is lost: job 4 is another short one, and a long one follows.
         assert_eq!(controller.on_usage(&job(4, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
     }
 
     #[test]
-    fn a_predictor_gone_astray_does_not_starve_the_task() {
-        struct Astray;
-        impl Predictor for Astray {
+    fn a_diverged_predictor_does_not_starve_the_task() {
+        struct Diverged;
+        impl Predictor for Diverged {
             fn observe(&mut self, _: f64, _: Option<f64>) {}
             fn predict(&self, _: Option<f64>) -> Option<Interval> {
                 Some(Interval { low: 0.0, high: 1.0 })
             }
         }
-        let mut controller = TaskController::with_predictor(&contract("ma:1"), Box::new(Astray));
+        let mut controller = TaskController::with_predictor(&contract("ma:1"), Box::new(Diverged));
         assert_eq!(
             run(&mut controller, &[12, 20, 16]),
             Nanos::new(1_560_600),
@@ -351,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_the_ring_leaves_a_budget_the_kernel_accepts() {
+    fn invalid_records_give_a_budget_the_kernel_accepts() {
         let mut controller = TaskController::new(&contract("ol:2,5"));
         for k in [0, u64::MAX, 3, 1, u64::MAX, 5, 6, 7] {
             let mut usage = job(1, 1, 0, Foresight::Hint(-1e300));
@@ -363,16 +374,16 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_contract_keeps_what_was_learned() {
+    fn a_changed_contract_keeps_the_learned_costs() {
         let mut controller = TaskController::new(&contract("ma:2"));
         run(&mut controller, &[12, 12]);
         let mut changed = contract("ma:2");
         changed.max_bandwidth = Share::from_ppm(200_000);
         controller.on_change(&changed);
-        assert_eq!(controller.budget(), Nanos::from_millis(2), "the new maximum binds");
+        assert_eq!(controller.budget(), Nanos::from_millis(2), "the new maximum applies");
         controller.on_change(&contract("ma:2"));
-        assert_eq!(controller.budget(), Nanos::from_millis(3), "nothing was forgotten");
+        assert_eq!(controller.budget(), Nanos::from_millis(3), "the learned costs are kept");
         controller.on_change(&contract("ma:5"));
-        assert_eq!(controller.budget(), Nanos::from_millis(8), "another predictor starts afresh");
+        assert_eq!(controller.budget(), Nanos::from_millis(8), "another predictor starts without samples");
     }
 }

@@ -1,5 +1,5 @@
-//! Recordings of real decoding, for tests and simulations: computation times of 600 frames each, with their bytes. Each
-//! says in its head how it was made. One line per frame: `c_ns bytes`; a `#` begins a comment.
+//! Recordings of real decoding, for tests and simulations: computation times and sizes of 600 frames each. The head
+//! of each file tells how it was recorded. One line per frame: `c_ns bytes`; a `#` begins a comment.
 
 /// H.264 1080p, groups of 12 frames, closed: the cost repeats with the group.
 pub const H264_GROUPS: &str = include_str!("../traces/h264_gop12_1080.trace");

@@ -1,7 +1,7 @@
-//! Trial execution: from the jobs a program ran once, the parameters of its contract. Times in nanoseconds.
-//! Approach: run the closed loop on the trace with every predictor there is, take the one that keeps the
-//! target interval most often for the bandwidth it costs; read maximum and guaranteed bandwidth off Theorems 2 and 3.
-//! Source: AQuoSA 2009, §6.1 («a trial execution of 1000 samples showed…»); QualMan's probing.
+//! Trial execution: derives the parameters of a contract from the jobs of one run of a program. Times in
+//! nanoseconds. Approach: runs the closed loop on the trace with every candidate predictor, and takes the one that
+//! keeps the target interval most often for its bandwidth; computes maximum and guaranteed bandwidth by Theorems 2
+//! and 3. Source: AQuoSA 2009, §6.1 («a trial execution of 1000 samples showed…»); QualMan's probing.
 
 use qfabric_types::{Class, Contract, Instant, Invariance, Nanos, PredictorSpec, Profile, Share};
 
@@ -10,49 +10,49 @@ use crate::guarantee::{Bounds, NoGuarantee};
 use crate::reach::Reach;
 use crate::replay::{Score, Setup};
 
-/// Fewer jobs than this say nothing worth a contract.
+/// Least number of jobs for a suggestion.
 pub const LEAST_JOBS: usize = 24;
-/// A point of p is worth so much of the mean demand: predictors are ranked by `p − PRICE·(bandwidth/demand)`.
+/// The price of bandwidth: predictors are ranked by `p − PRICE·(bandwidth/demand)`.
 const PRICE: f64 = 0.5;
-/// Patterns worth trying as lanes: groups of pictures of usual length.
+/// Numbers of lanes to try: the usual lengths of groups of pictures.
 const LANES: [usize; 4] = [3, 12, 15, 30];
-/// Jobs up to this quantile shall be able to end in time (Theorem 2's `Q̄ > H/L`); longer ones are recovered from.
+/// Jobs up to this quantile can end in time (Theorem 2's `Q̄ > H/L`); longer ones are recovered from.
 const LONG: f64 = 0.99;
-/// Headroom of the suggested maximum over what the trial needed: another run is never the same.
+/// Factor of the suggested maximum over the need of the trial, because two runs never have the same costs.
 const HEADROOM: f64 = 1.2;
 
-/// What a trial execution suggests.
+/// The suggestions from a trial execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
-    /// The predictor that did best.
+    /// The best predictor.
     pub predictor: PredictorSpec,
-    /// What it achieved on the trial's jobs under the suggested maximum.
+    /// Its result on the trial's jobs under the suggested maximum.
     pub score: Score,
-    /// Q̄/P: enough for all but the longest hundredth of the jobs, and to recover from the contract's deviation within
-    /// its recovery jobs, with headroom.
+    /// Q̄/P: sufficient for all but the longest hundredth of the jobs, and to recover from the contract's deviation
+    /// within its recovery jobs, with headroom.
     pub max_bandwidth: Share,
-    /// What class A needs to be guaranteed, or why no budget does; see [`Suggestion::invariance`] for its target.
+    /// The guarantee that class A needs, or the reason why no budget suffices; see [`Suggestion::invariance`] for
+    /// its target.
     pub class_a: Result<Share, NoGuarantee>,
-    /// What class B needs to be guaranteed, or why no budget does.
+    /// The guarantee that class B needs, or the reason why no budget suffices.
     pub class_b: Result<Share, NoGuarantee>,
-    /// Theorem 2 under the suggested predictor: whether class A can be asked for.
+    /// Theorem 2 under the suggested predictor: whether class A is possible.
     pub invariance: Invariance,
-    /// The least `e/T` with which class A can be asked for; `None` where none is.
+    /// The least `e/T` with which class A is possible; `None` if there is none.
     pub early: Option<f64>,
-    /// All predictors tried, best first.
+    /// All candidates with their results, best first.
     pub tried: Vec<(PredictorSpec, Score)>,
 }
 
-/// The trial was too short. Nothing can be suggested.
+/// The trial was too short for a suggestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trial saw {jobs} jobs; run it for at least {LEAST_JOBS}")]
+#[error("the trial recorded {jobs} jobs; run it for at least {LEAST_JOBS} jobs")]
 pub struct TooShort {
-    /// Jobs in the profile.
     pub jobs: usize,
 }
 
 impl Suggestion {
-    /// `contract` with what is suggested filled in, and `profile` for its warm start.
+    /// A copy of `contract` with the suggestions filled in, and with `profile` for its warm start.
     pub fn applied_to(&self, contract: &Contract, profile: &Profile) -> Contract {
         Contract {
             predictor: self.predictor,
@@ -63,7 +63,7 @@ impl Suggestion {
     }
 }
 
-/// What the jobs of `profile` suggest for `contract`, of which period, target interval, ρ and choice are kept.
+/// Suggestions from the jobs of `profile` for `contract`; its period, target interval, ρ and choice are kept.
 pub fn suggest(profile: &Profile, contract: &Contract) -> Result<Suggestion, TooShort> {
     if profile.costs.len() < LEAST_JOBS {
         return Err(TooShort { jobs: profile.costs.len() });
@@ -106,7 +106,7 @@ fn worth(score: &Score) -> f64 {
     score.in_target - PRICE * score.mean_bandwidth / score.mean_demand.max(f64::MIN_POSITIVE)
 }
 
-/// Those that leave at least half of the profile to be judged by; MA[3] always does.
+/// The candidates that leave at least half of the profile for their judgement; MA[3] always does.
 fn candidates(profile: &Profile) -> Vec<PredictorSpec> {
     let jobs = profile.costs.len();
     let mut specs = vec![PredictorSpec::MovingAverage { n: 3 }, PredictorSpec::MovingAverage { n: 12 }];
@@ -116,17 +116,8 @@ fn candidates(profile: &Profile) -> Vec<PredictorSpec> {
     if profile.hints.len() == jobs {
         specs.extend([12, 24].map(|n| PredictorSpec::Hint { n }));
     }
-    specs.retain(|spec| warm_up(*spec) * 2 <= jobs);
+    specs.retain(|spec| spec.warm_up() * 2 <= jobs);
     specs
-}
-
-/// Jobs before the predictor's first word.
-fn warm_up(spec: PredictorSpec) -> usize {
-    match spec {
-        PredictorSpec::MovingAverage { n } | PredictorSpec::Percentile { n, .. } | PredictorSpec::Hint { n } => n,
-        PredictorSpec::Interleaved { n, lanes } => n * lanes,
-        PredictorSpec::LeastSquares { training, .. } => training,
-    }
 }
 
 fn setup(contract: &Contract, predictor: PredictorSpec) -> Setup {
@@ -152,9 +143,9 @@ fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.get(at).copied()
 }
 
-/// The period of a program whose jobs began at `starts`: the median distance, snapped to a rate in use where
-/// one lies within 2 %. `None` with fewer than [`LEAST_JOBS`] distances, or without a period to be seen
-/// (a quarter of the distances is more than a fifth off).
+/// The period of a program whose jobs began at `starts`: the median distance, set to a common rate if one is within
+/// 2 %. `None` if there are fewer than [`LEAST_JOBS`] distances, or if they show no period (a quarter of the
+/// distances is off by more than a fifth).
 pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
     let distances: Vec<f64> = starts.windows(2).map(|pair| pair[1].since(pair[0]).as_f64()).collect();
     if distances.len() < LEAST_JOBS {
@@ -166,7 +157,7 @@ pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
     (median > 0.0 && regular * 4 >= distances.len() * 3).then(|| Nanos::from_f64(period_ns))
 }
 
-/// Rates people use, per second.
+/// Common rates, per second.
 const RATES: [f64; 12] = [10.0, 15.0, 20.0, 24.0, 25.0, 30.0, 48.0, 50.0, 60.0, 75.0, 100.0, 120.0];
 
 fn snapped(period_ns: f64) -> f64 {
@@ -184,7 +175,7 @@ mod tests {
         contract
     }
 
-    /// A pattern of twelve with a wobble of 2 %.
+    /// A pattern of twelve with a variation of 2 %.
     fn pictures(jobs: u64) -> Profile {
         let cost = |k: u64| match k % 12 {
             0 => 16_000_000,
@@ -205,9 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn hints_win_where_there_is_no_pattern() {
+    fn hints_win_if_there_is_no_pattern() {
         let mut profile = pictures(300);
-        // The same pictures in an order that no period explains.
+        // The same pictures in an order without a period.
         profile.costs = (0..300).map(|k| profile.costs[k * k * 7 % 300]).collect();
         profile.hints = profile.costs.iter().map(|cost| cost.as_f64() / 100.0).collect();
         let suggestion = suggest(&profile, &contract()).unwrap();
@@ -215,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_suggestion_is_a_contract_that_can_be_asked_for() {
+    fn the_suggestion_is_a_valid_contract() {
         let profile = pictures(100);
         let applied = suggest(&profile, &contract()).unwrap().applied_to(&contract(), &profile);
         assert_eq!(applied.check(), Ok(()));
@@ -223,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_too_short_says_how_long_it_should_be() {
+    fn a_short_trial_is_refused_with_the_least_length() {
         let refusal = suggest(&pictures(5), &contract()).unwrap_err().to_string();
         assert!(refusal.contains('5') && refusal.contains("24"), "{refusal}");
     }
 
     #[test]
-    fn jobs_that_take_more_than_there_is_are_not_attainable() {
+    fn jobs_beyond_the_cpu_are_not_attainable() {
         let costs = vec![Nanos::from_millis(60); 100];
         let suggestion = suggest(&Profile { costs, hints: vec![] }, &contract()).unwrap();
         assert!(!suggestion.invariance.holds);
@@ -237,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_is_read_from_activations() {
+    fn the_period_is_found_in_the_activations() {
         let every = |ns: u64, wobble: u64| -> Vec<Instant> {
             (0..50).map(|k| Instant::new(1_000 + k * ns + k * 7919 % (wobble + 1))).collect()
         };

@@ -1,4 +1,5 @@
-//! Nothing on the path of a job allocates: the control thread is locked in memory and must not wait for it.
+//! No call on the path of a job allocates: the control thread has its memory locked and must not wait for the
+//! allocator.
 
 use qfabric_control::{ConsumptionController, TaskController};
 use qfabric_types::{Contract, Foresight, Instant, JobRecord, Nanos, Usage};
@@ -19,7 +20,7 @@ fn usage(k: u64) -> Usage {
 }
 
 #[test]
-fn a_job_allocates_nothing_whatever_the_predictor() {
+fn a_job_allocates_nothing_with_any_predictor() {
     for spec in ["ma:12", "mma:3,12", "pct:64,95", "hint:24"] {
         let mut contract = Contract::new("test", Nanos::from_millis(40));
         contract.predictor = spec.parse().unwrap();
@@ -35,7 +36,7 @@ fn a_job_allocates_nothing_whatever_the_predictor() {
 }
 
 #[test]
-fn least_squares_allocates_at_the_end_of_its_training_only() {
+fn least_squares_allocates_only_at_the_end_of_its_training() {
     let mut contract = Contract::new("test", Nanos::from_millis(40));
     contract.predictor = "ol:15,180".parse().unwrap();
     let mut controller = TaskController::new(&contract);

@@ -1,6 +1,6 @@
-//! The hint predictor on real decoding traces, beside the paper's own predictors. Deterministic: the traces are
-//! recordings (`traces/*.trace`; each says how it was measured). Run with `--nocapture` for the table.
-//! Setting: P = 2.5 ms, T = 40 ms, e = 0.2 T, E = 0, ρ = 1, left end, Q̄ = 95 %: one for all clips.
+//! Compares the hint predictor with the paper's own predictors on real decoding traces. Deterministic: the traces
+//! are recordings (`traces/*.trace`; the head of each tells how it was measured). Run with `--nocapture` for the
+//! table. Setting for all clips: P = 2.5 ms, T = 40 ms, e = 0.2 T, E = 0, ρ = 1, left end, Q̄ = 95 %.
 
 use qfabric_control::replay::{Score, Setup};
 use qfabric_control::traces;
@@ -19,7 +19,7 @@ fn read(text: &str) -> Trace {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
-            let (cost, bytes) = line.split_once(' ').expect("a cost and a hint");
+            let (cost, bytes) = line.split_once(' ').expect("a line has a cost and a hint");
             (cost.parse().unwrap(), Some(bytes.parse().unwrap()))
         })
         .collect()
@@ -59,7 +59,7 @@ fn the_hint_predictor_keeps_eighty_percent_in_target_at_1_15_times_the_demand() 
 }
 
 #[test]
-fn it_beats_the_best_of_the_papers_predictors_by_ten_points_at_no_more_bandwidth() {
+fn hint_beats_the_papers_predictors_by_ten_points_at_no_more_bandwidth() {
     for (clip, text) in CLIPS {
         let trace = read(text);
         let hint = Score::of(&setup("hint:24"), trace.clone());
@@ -75,7 +75,7 @@ fn it_beats_the_best_of_the_papers_predictors_by_ten_points_at_no_more_bandwidth
 }
 
 #[test]
-fn it_does_not_hang_on_the_order_of_the_scenes() {
+fn the_result_does_not_depend_on_the_order_of_the_scenes() {
     for (clip, text) in CLIPS {
         let trace = read(text);
         let half = trace.len() / 2;
@@ -96,7 +96,7 @@ fn it_does_not_hang_on_the_order_of_the_scenes() {
 }
 
 #[test]
-fn its_window_is_no_fragile_choice() {
+fn the_result_does_not_depend_on_the_exact_window() {
     for (clip, text) in CLIPS {
         println!("{clip}");
         for window in ["hint:12", "hint:16", "hint:24", "hint:36", "hint:60"] {

@@ -1,4 +1,4 @@
-//! Which period is found in the activations of a program: jitter, missing events, harmonics, two rhythms, none.
+//! Tests of the period found in the activations of a program: jitter, missing events, harmonics, two rhythms, none.
 
 use proptest::prelude::*;
 use qfabric_control::{Rhythm, RhythmAnalyser};
@@ -6,7 +6,7 @@ use qfabric_types::{Instant, Nanos};
 
 const MS: f64 = 1e6;
 
-/// What a program does: `(time in ms, CPU time in ms)`.
+/// The rhythm of the stretches `(time in ms, CPU time in ms)`.
 fn find(mut stretches: Vec<(f64, f64)>) -> Option<Rhythm> {
     stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut analyser = RhythmAnalyser::default();
@@ -20,7 +20,7 @@ fn period_ms(stretches: Vec<(f64, f64)>) -> Option<f64> {
     find(stretches).map(|rhythm| rhythm.period.as_f64() / MS)
 }
 
-/// A fixed sequence of numbers from 0 to 1 that repeats nothing.
+/// A fixed sequence of numbers from 0 to 1 without repetition.
 fn noise(seed: u64) -> impl FnMut() -> f64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move || {
@@ -57,7 +57,7 @@ fn two_seconds_of_a_film_are_enough() {
 }
 
 #[test]
-fn a_group_of_pictures_is_not_taken_for_the_frame() {
+fn the_period_of_a_group_of_pictures_is_not_the_result() {
     let cost = |k: usize| [12.0, 3.0, 3.0, 6.0, 3.0, 3.0, 6.0, 3.0, 3.0, 6.0, 3.0, 3.0][k % 12];
     assert_near(period_ms((0..240).map(|k| (k as f64 * 40.0, cost(k))).collect()), 40.0);
 }
@@ -87,7 +87,7 @@ fn a_program_that_sleeps_a_fixed_time_after_its_work_is_followed() {
 }
 
 #[test]
-fn two_rhythms_of_one_weight_are_none() {
+fn two_rhythms_of_equal_weight_give_no_result() {
     let mut both = every(40.0, 100, 3.0);
     both.extend(every(25.0, 160, 3.0));
     assert_eq!(find(both), None);
@@ -132,18 +132,18 @@ proptest! {
     }
 
     #[test]
-    fn no_rhythm_is_found_in_chance(seed in 1_u64.., mean in 2.0..100.0_f64, jobs in 24_usize..300) {
+    fn no_rhythm_is_found_in_random_events(seed in 1_u64.., mean in 2.0..100.0_f64, jobs in 24_usize..300) {
         let (mut random, mut at) = (noise(seed), 0.0);
         let stretches = (0..jobs).map(|_| {
             at += 1.0 - mean * random().max(1e-9).ln();
             (at, 0.1 + random())
         }).collect();
-        // Waiting times of at least 1 ms give weak lines; none is a rhythm.
+        // Intervals of at least 1 ms give weak lines; none of them is a rhythm.
         prop_assert_eq!(find(stretches), None);
     }
 
     #[test]
-    fn whatever_is_reported_nothing_breaks(
+    fn any_input_gives_a_valid_result(
         reports in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..400),
     ) {
         let mut analyser = RhythmAnalyser::default();

@@ -1,17 +1,16 @@
-//! The syntax tree: what was written, not yet what it means.
+//! The syntax tree of a source text. The parser builds it; the checker gives it meaning.
 
 use qfabric_types::format::Scalar;
 
 use crate::diagnostics::Span;
 use crate::hir::{BinaryOp, CompareOp};
 
-/// A text.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub functions: Vec<Function>,
-    /// Declarations and statements, in order, without functions.
+    /// Declarations and statements in source order, without functions.
     pub statements: Vec<Stmt>,
-    /// What the statements call.
+    /// Function names that the statements call.
     pub calls: Vec<Ident>,
 }
 
@@ -27,9 +26,9 @@ pub(crate) struct Function {
     pub name: Ident,
     pub parameters: Vec<Parameter>,
     pub body: Vec<Stmt>,
-    /// What it calls.
+    /// Function names that the body calls.
     pub calls: Vec<Ident>,
-    /// Of its head, up to the parameters' parenthesis.
+    /// From the result type to the closing parenthesis of the parameters.
     pub head: Span,
 }
 
@@ -39,7 +38,7 @@ pub(crate) struct Parameter {
     pub declarator: Declarator,
 }
 
-/// What stands before the declared names.
+/// The type in front of the declared names.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeName {
     pub kind: TypeKind,
@@ -54,18 +53,18 @@ pub(crate) enum TypeKind {
     Enum { constants: Option<Vec<(Ident, Option<Expr>)>> },
 }
 
-/// A line of a structure: `int a, b[3];`.
+/// One member line of a structure: `int a, b[3];`.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub ty: TypeName,
     pub declarators: Vec<Declarator>,
 }
 
-/// A declared name: `b[3] = {1, 2, 3}`.
+/// A declared name with its dimensions and initial value: `b[3] = {1, 2, 3}`.
 #[derive(Clone, Debug)]
 pub(crate) struct Declarator {
     pub name: Ident,
-    /// `[]` has no number.
+    /// `None` stands for `[]`.
     pub dims: Vec<Option<Expr>>,
     pub init: Option<Init>,
     pub span: Span,
@@ -103,7 +102,7 @@ pub(crate) enum StmtKind {
         then: Box<Stmt>,
         otherwise: Option<Box<Stmt>>,
     },
-    /// `while` has neither `first` nor `step`.
+    /// In a `while` loop, `first` and `step` are `None`.
     Loop {
         keyword: Span,
         first: Option<Box<Stmt>>,
@@ -122,10 +121,10 @@ pub(crate) enum StmtKind {
     Return(Option<Expr>),
 }
 
-/// Labels of a `switch` and the statements behind them.
+/// The labels of a `switch` section and the statements after them.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// `default` has no value.
+    /// The value of `default` is `None`.
     pub labels: Vec<(Option<Expr>, Span)>,
     pub body: Vec<Stmt>,
 }
@@ -134,7 +133,7 @@ pub(crate) struct Section {
 pub(crate) struct Expr {
     pub kind: ExprKind,
     pub span: Span,
-    /// Nodes on the longest way down, this one included: whoever walks the tree recurs so deep.
+    /// Nodes on the longest path down, including this node. A walk over the tree recurs to this depth.
     pub depth: u32,
 }
 
@@ -147,12 +146,12 @@ impl Expr {
 
 #[derive(Clone, Debug)]
 pub(crate) enum ExprKind {
-    /// As the literal's own type.
+    /// The value in the literal's own type.
     Int(i64, Scalar),
     Name(String),
     Unary(UnaryOp, Box<Expr>),
     Binary(Operator, Span, Box<Expr>, Box<Expr>),
-    /// `=` has no operator.
+    /// The operator of a plain `=` is `None`.
     Assign(Option<BinaryOp>, Span, Box<Expr>, Box<Expr>),
     /// `++` and `--`.
     Step {

@@ -1,14 +1,14 @@
-//! What is wrong with a text: each error with its place, what is the matter there, and what to do about it.
+//! The errors of a source text: each has a message, a place with a label, and a remedy.
 
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-/// Errors that one run reports at most; more would only be consequences.
+/// Most errors that one run reports. Further errors are usually consequences of the first ones.
 const MOST: usize = 20;
 
-/// A stretch of the source text, in bytes.
+/// A byte range of the source text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     pub start: u32,
@@ -20,12 +20,12 @@ impl Span {
         Span { start: start as u32, end: end as u32 }
     }
 
-    /// From the beginning of this one to the end of the other.
+    /// From the start of `self` to the end of `other`.
     pub fn to(self, other: Span) -> Span {
         Span { start: self.start, end: other.end.max(self.start) }
     }
 
-    /// Nothing, right behind it.
+    /// The empty range directly after this one.
     pub fn after(self) -> Span {
         Span { start: self.end, end: self.end }
     }
@@ -39,7 +39,6 @@ impl Span {
     }
 }
 
-/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     message: String,
@@ -52,50 +51,50 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// `label` says at the marked place what the message says of the whole.
+    /// `message` states the error in one line; `label` describes the marked place.
     pub(crate) fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
         let (message, label) = (message.into(), label.into());
         Diagnostic { message, span, label, related: Vec::new(), help: None, line: 0, column: 0 }
     }
 
-    /// The remedy.
+    /// Adds the remedy.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Diagnostic {
         self.help = Some(help.into());
         self
     }
 
-    /// Another place that belongs to it.
+    /// Adds a second place with its own label.
     pub(crate) fn related(mut self, span: Span, label: impl Into<String>) -> Diagnostic {
         self.related.push((span, label.into()));
         self
     }
 
-    /// What is wrong, in one line.
+    /// The error in one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What is wrong at the marked place; may be empty.
+    /// The description of the marked place; may be empty.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// What to do about it.
+    /// How to correct the error.
     pub fn remedy(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// The line, from 1.
+    /// Line number, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// The column, from 1, in characters.
+    /// Column in characters, from 1.
     pub fn column(&self) -> u32 {
         self.column
     }
 
-    /// The marked bytes of the text.
+    /// The marked bytes of the source text.
     pub fn range(&self) -> Range<usize> {
         self.span.range()
     }
@@ -114,22 +113,22 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with a text, in the order of the text.
+/// All errors of a source text, in source order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
-    /// Errors beyond [`MOST`].
+    /// Number of errors beyond [`MOST`].
     left_out: usize,
 }
 
 impl Diagnostics {
-    /// The errors, in the order of the text. Never empty.
+    /// The errors in source order. Never empty.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
 
-    /// As a compiler shows them: the source line, the marked place, the remedy. `name` is the file's, `text` the
-    /// text that was compiled; `colour` for terminals.
+    /// Renders the errors as a compiler does: source line, marked place, remedy. `name` is the file name, `text`
+    /// the compiled source text. `colour` adds escape sequences for terminals.
     pub fn render(&self, name: &str, text: &str, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut shown: Vec<String> = self.list.iter().map(|error| render_one(&renderer, error, name, text)).collect();
@@ -142,7 +141,7 @@ impl Diagnostics {
 
 fn render_one(renderer: &Renderer, error: &Diagnostic, name: &str, text: &str) -> String {
     let title = Level::ERROR.primary_title(&error.message);
-    // Of a text that is too long to be read nothing is shown.
+    // A source text beyond the limit was not read, so none of its lines is shown.
     let group: Group<'_> = match text.len() > crate::lexer::MAX_SOURCE {
         true => title.element(Origin::path(name)),
         false => title.element(snippet(error, name, text)),
@@ -168,7 +167,7 @@ fn label(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The marked bytes, if `text` has them: the caller may have given another text.
+/// The marked bytes if `text` contains them. The caller may have passed a text that differs from the compiled one.
 fn fit(span: Span, text: &str) -> Range<usize> {
     let range = span.range();
     if text.get(range.clone()).is_some() { range } else { text.len()..text.len() }
@@ -189,7 +188,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// Where errors are gathered.
+/// Collects errors.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     list: Vec<Diagnostic>,
@@ -197,7 +196,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Takes an error. Only the first at a place counts: those that follow are its consequences.
+    /// Adds an error. Keeps only the first error at each place, because later ones there are consequences.
     pub fn push(&mut self, error: Diagnostic) {
         if self.list.iter().any(|known| known.span == error.span) {
             return;
@@ -208,7 +207,8 @@ impl Sink {
         }
     }
 
-    /// Whether one more would only be counted. Counts it then: nobody needs to find words for it.
+    /// Whether the list is full. A full list also counts the error that the caller is about to report, so that the
+    /// caller need not build its message.
     pub fn is_full(&mut self) -> bool {
         let full = self.list.len() >= MOST;
         self.left_out += usize::from(full);
@@ -223,9 +223,9 @@ impl Sink {
         self.list.len() + self.left_out
     }
 
-    /// Puts them in order, with line and column. Errors there must be.
+    /// Sorts the errors and fills in their lines and columns. There must be at least one error.
     pub fn finish(mut self, text: &str) -> Diagnostics {
-        debug_assert!(!self.list.is_empty(), "nothing is wrong");
+        debug_assert!(!self.list.is_empty(), "the list of errors is empty");
         self.list.sort_by_key(|error| (error.span.start, error.span.end));
         for error in &mut self.list {
             (error.line, error.column) = line_and_column(text, error.span.start as usize);
@@ -234,12 +234,12 @@ impl Sink {
     }
 }
 
-/// Both from 1; the column in characters.
+/// Line and column, both from 1; the column counts characters.
 pub(crate) fn line_and_column(text: &str, at: usize) -> (u32, u32) {
     let before = &text.as_bytes()[..at.min(text.len())];
     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-    // Characters begin with every byte that does not continue one.
+    // UTF-8: a byte starts a character unless it is a continuation byte.
     let column = 1 + before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
     (line as u32, column as u32)
 }

@@ -1,49 +1,49 @@
-//! What every engine offers, and what a call sees of the world.
+//! The interface of all engines, and the values that a call can read from the host.
 
 use crate::hir::Fault;
 
-/// What the host says to a call.
+/// Values that the host supplies to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct World {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub now: u64,
-    /// The process.
+    /// Process id.
     pub pid: i32,
-    /// The CPU.
+    /// CPU number.
     pub cpu: i32,
 }
 
-/// Bounds of a call. Named by the refusals and faults they lead to.
+/// Limits of one call. Refusals and faults name the limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Instructions that the turns of all loops of one call may take, together.
+    /// Most instructions that all loops of one call may execute together.
     pub fuel: u32,
-    /// Events one call may emit.
+    /// Most events that one call may emit.
     pub emissions: u32,
 }
 
 impl Default for Limits {
-    /// 200,000 instructions: about 0.2 ms. 16 emissions.
+    /// 200,000 instructions, which take about 0.2 ms, and 16 emissions.
     fn default() -> Self {
         Limits { fuel: 200_000, emissions: 16 }
     }
 }
 
-/// Runs one program, and keeps what persists between its calls. All engines give the same answers.
+/// Runs one program and keeps its persistent variables between calls. All engines give the same results.
 pub trait Engine {
-    /// Its name: `interp`, `jit` or `kernel`.
+    /// `interp`, `jit` or `kernel`.
     fn name(&self) -> &'static str;
 
-    /// One call: `input` has the length of the program's input format; each emitted event goes to `sink`. Gives
-    /// the verdict. Allocates nothing.
+    /// Runs the program once and returns its verdict. `input` must have the length of the program's input format.
+    /// Passes each emitted event to `sink`. Allocates no memory.
     fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault>;
 
-    /// The output as the last call left it; empty where the program has none.
+    /// The output of the last call; empty if the program has no output.
     fn output(&self) -> &[u8];
 
-    /// What persists.
+    /// The contents of the persistent variables.
     fn statics(&self) -> &[u8];
 
-    /// The attributes' values, by number.
+    /// The values of the attributes, by attribute number.
     fn attributes(&mut self) -> &mut [i64];
 }

@@ -1,20 +1,21 @@
-//! What a text is compiled for.
+//! The environment that a source text is compiled for.
 
 use std::collections::BTreeMap;
 
 use qfabric_types::format::Format;
 
-/// What is known before the text is read: the service or channel it is for, and who else shares its attributes.
+/// Facts that the service or channel defines before the text is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Environment {
-    /// Layout of the events; none: the text says it (`struct input { … };`), or takes no events.
+    /// Layout of the events. If `None`, the text declares it (`struct input { … };`) or the program takes no
+    /// events.
     pub input: Option<Format>,
-    /// Layout of what the program makes of an event; none: the text says it, or it is the input's.
+    /// Layout of the output. If `None`, the text declares it, or the output has the layout of the input.
     pub output: Option<Format>,
-    /// Named constants, as `long`s (as `int`s where they fit).
+    /// Named constants; each has the type `int` if its value fits, otherwise `long`.
     pub constants: BTreeMap<String, i64>,
-    /// Attributes that have their numbers already, in order: the program's own come after them.
+    /// Attributes whose numbers are already assigned, in order. New attributes of the program follow them.
     pub attributes: Vec<String>,
-    /// The function that is called; none: the statements of the text, or its `main`, or its last function.
+    /// Name of the function to run. If `None`, the statements of the text run, or `main`, or the last function.
     pub entry: Option<String>,
 }

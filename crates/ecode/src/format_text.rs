@@ -1,8 +1,9 @@
-//! A format as C declares it.
+//! Prints a format as a C structure.
 
 use qfabric_types::format::{Format, Kind};
 
-/// A format as a C structure declaration, with a line's end behind it. [`crate::parse_formats`] reads it back.
+/// Returns the format as a C structure declaration that ends with a newline. [`crate::parse_formats`] reads it
+/// back.
 pub fn format_text(format: &Format) -> String {
     let mut text = format!("struct {} {{\n", identifier(&format.name));
     members(format, 1, &mut text);
@@ -19,7 +20,8 @@ fn members(format: &Format, depth: usize, text: &mut String) {
                 text.push_str(&format!("{indent}{} {}{dims};\n", scalar.c_name(), field.name));
             }
             Kind::Struct(inner) => {
-                // The structure itself, not its name: the text stands alone.
+                // The declaration must be complete by itself, so the inner structure is written out instead of
+                // named.
                 text.push_str(&format!("{indent}struct {{\n"));
                 members(inner, depth + 1, text);
                 text.push_str(&format!("{indent}}} {}{dims};\n", field.name));
@@ -28,7 +30,7 @@ fn members(format: &Format, depth: usize, text: &mut String) {
     }
 }
 
-/// Names of structures are free elsewhere: here they have to be names in C.
+/// Turns the name of a format, which may contain any characters, into a C identifier.
 fn identifier(name: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
     let name: String = name.chars().map(plain).take(64).collect();

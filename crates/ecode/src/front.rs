@@ -1,4 +1,4 @@
-//! From a text to what is made of it.
+//! The entry points of the front end: compile a program, parse formats.
 
 use qfabric_types::format::Format;
 
@@ -6,17 +6,17 @@ use crate::ast::Text;
 use crate::diagnostics::{Diagnostics, Sink};
 use crate::{Environment, Program, check, parser};
 
-/// Compiles a text for an environment. What it accepts, every engine runs.
+/// Compiles a source text for an environment. Every engine can run an accepted program.
 pub fn compile(text: &str, env: &Environment) -> Result<Program, Diagnostics> {
     check::program(text, &parsed(text)?, env)
 }
 
-/// The formats that a text of structure declarations declares, in order: what services and channels are given.
+/// Returns the formats that a text of structure declarations declares, in order. Services and channels use them.
 pub fn parse_formats(text: &str) -> Result<Vec<Format>, Diagnostics> {
     check::formats(text, &parsed(text)?)
 }
 
-/// What cannot be read is not checked: the errors found then would be consequences of the first ones.
+/// Parses the text. A text with syntax errors is not checked, because further errors would be consequences.
 fn parsed(text: &str) -> Result<Text, Diagnostics> {
     let mut sink = Sink::default();
     let tree = parser::parse(text, &mut sink);

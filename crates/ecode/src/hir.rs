@@ -1,59 +1,58 @@
-//! A checked program: every name resolved, every conversion explicit, every address a base and an offset.
+//! The checked program: all names are resolved, all conversions are explicit, and each address is a base plus an
+//! offset.
 //!
-//! The front end (parser, checker) makes it, the engines (interpreter, code generator) take it; nothing in it can
-//! be ill-typed. Evaluation is left to right everywhere. All values are 64-bit words that hold a value of the
-//! expression's type, sign- or zero-extended ([`Scalar::wrap`]).
+//! The front end (parser and checker) builds it; the engines (interpreter and code generator) run it. The checker
+//! guarantees that all types match. Evaluation goes from left to right everywhere. All values are 64-bit words
+//! that hold a value of the expression's type, sign-extended or zero-extended ([`Scalar::wrap`]).
 
 use std::collections::BTreeSet;
 
 use qfabric_types::format::{Format, Scalar};
 
-/// A whole checked program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// Layout of an event; size 0 where the program takes none.
+    /// Layout of an event; its size is 0 if the program takes no events.
     pub input: Format,
-    /// Layout of what it makes; none: the input is passed on as it is.
+    /// Layout of the output. If `None`, the program passes its input on unchanged.
     pub output: Option<Format>,
-    /// First contents of the variables that persist between calls.
+    /// Initial contents of the variables that persist between calls.
     pub statics: Vec<u8>,
-    /// Names of the attributes it uses; an attribute's number is its place here.
+    /// Names of the attributes in use; an attribute's number is its index in this list.
     pub attributes: Vec<String>,
-    /// Callees before callers; the last one is the entry. There is no recursion.
+    /// Callees come before their callers; the last function is the entry. There is no recursion.
     pub functions: Vec<Function>,
-    /// Whether anything persists or is shared: statics written, or attributes set.
+    /// True if the program writes a persistent variable or sets an attribute.
     pub writes_shared: bool,
-    /// Its loops, by [`Stmt::Loop`]'s number.
+    /// The loops, indexed by [`Stmt::Loop`]'s `number`.
     pub loops: Vec<Repetition>,
-    /// Whether it contains a loop.
     pub has_loops: bool,
-    /// What its text names.
     pub uses: Uses,
 }
 
-/// What a text names beside its own variables; comments do not count. Its attributes are [`Program::attributes`].
+/// The names that a text uses besides its own variables. Names in comments do not count. Attributes are in
+/// [`Program::attributes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     /// Constants of the environment.
     pub constants: BTreeSet<String>,
-    /// Members of `input`; all of them where it is copied whole.
+    /// Members of `input`; all of them if the program copies `input` as a whole.
     pub inputs: BTreeSet<String>,
-    /// Members of `output`; all of them where it is copied whole.
+    /// Members of `output`; all of them if the program copies `output` as a whole.
     pub outputs: BTreeSet<String>,
 }
 
-/// What is known of a loop before it runs.
+/// Static facts about one loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// Turns each time the loop is come to, at most; [`Repetition::UNKNOWN`] where only fuel says.
+    /// Most iterations per execution of the loop statement; [`Repetition::UNKNOWN`] if only fuel bounds the loop.
     pub turns: u64,
-    /// Instructions of one turn, without those of the loops inside: what the turn takes of the fuel. Measured on the
-    /// generated code, the same for all engines.
+    /// Fuel that one iteration uses: its instructions without those of inner loops. Measured on the generated
+    /// code, and the same for all engines.
     pub cost: u32,
 }
 
 impl Program {
-    /// Measures what a turn of each loop costs.
+    /// Measures the fuel that one iteration of each loop uses.
     pub fn charge(&mut self) {
         let costs = crate::bpf::costs(self);
         self.loops.iter_mut().zip(costs).for_each(|(known, cost)| known.cost = cost);
@@ -61,172 +60,151 @@ impl Program {
 }
 
 impl Repetition {
-    /// Nothing in the text bounds the number of turns.
+    /// The text does not bound the number of iterations.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
-/// A function. The entry takes no parameters: its input is the event.
+/// A function. The entry takes no parameters, because its input is the event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
-    /// Its name; the entry's may be empty.
+    /// The name of the entry may be empty.
     pub name: String,
-    /// What it returns; none for `void`. The entry returns a `long`: the verdict.
+    /// The result type; `None` for `void`. The entry returns a `long`, the verdict.
     pub result: Option<Scalar>,
-    /// Where its parameters lie in its frame, in order.
+    /// The parameters' places in the function's frame, in order.
     pub parameters: Vec<Place>,
-    /// Bytes of its frame: parameters and all locals.
+    /// Bytes of the frame: the parameters and all locals.
     pub frame: u32,
-    /// What it does. Falling off its end returns 1 from the entry, 0 from any other function.
+    /// If control reaches the end of the body, the entry returns 1 and any other function returns 0.
     pub body: Vec<Stmt>,
 }
 
-/// A function's place in [`Program::functions`].
+/// The index of a function in [`Program::functions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionId(pub u32);
 
-/// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stmt {
-    /// Evaluate and forget.
+    /// Evaluates the expression and discards its value.
     Expr(Expr),
-    /// `if`.
+    /// Condition, then branch, else branch.
     If(Expr, Vec<Stmt>, Vec<Stmt>),
-    /// `while` (no `step`) and `for`; `do … while` tests `after` the body. A turn takes [`Repetition::cost`] of
-    /// the fuel.
+    /// `while` (`step` is `None`), `for` and `do … while`. One iteration uses [`Repetition::cost`] of the fuel.
     Loop {
-        /// Goes on while this is not zero; none: for ever, until `break` or `return`.
+        /// The loop continues while this value is not zero. `None`: the loop runs until `break` or `return`.
         condition: Option<Expr>,
-        /// The condition is tested after the body, not before.
+        /// True for `do … while`: the condition is tested after the body instead of before it.
         tests_after: bool,
-        /// Done after the body, and by `continue`.
+        /// Runs after the body and after `continue`.
         step: Option<Expr>,
-        /// What is repeated.
         body: Vec<Stmt>,
-        /// Its place in [`Program::loops`].
+        /// The loop's index in [`Program::loops`].
         number: u32,
         /// The line of the keyword, for the fault.
         line: u32,
     },
-    /// `break`.
     Break,
-    /// `continue`.
     Continue,
-    /// `return`, with a value of the function's type.
+    /// The value has the function's result type.
     Return(Option<Expr>),
-    /// A local comes into being: its bytes become zero.
+    /// Sets the bytes of a local to zero at its declaration.
     Clear {
-        /// Where.
         place: Place,
-        /// How many bytes.
         bytes: u32,
     },
-    /// One structure or array is copied whole; both places are of this many bytes and do not overlap.
+    /// Copies a whole structure or array. Both places have this number of bytes and do not overlap.
     Copy {
-        /// Where to.
         to: Place,
-        /// Where from.
         from: Place,
-        /// How many bytes.
         bytes: u32,
     },
 }
 
-/// Where a value lies: a base, a fixed offset, and an index for each array on the way.
+/// The address of a value: a base, a fixed offset, and one index per array on the path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// In which memory.
     pub base: Base,
-    /// Bytes from the base.
+    /// Bytes from the start of the base.
     pub offset: u32,
-    /// Evaluated in order; checked in order when the place is accessed: after the value of a store, or the right side
-    /// of an update, has been evaluated. Constant indices are in the offset already.
+    /// Evaluated in order. The bounds are checked in order when the place is accessed: after the value of a store,
+    /// or the right side of an update, has been evaluated. Constant indices are already part of the offset.
     pub indices: Vec<Index>,
-    /// What lies there ([`Stmt::Copy`] and [`Stmt::Clear`] do not look at it).
+    /// The type of the value. [`Stmt::Copy`] and [`Stmt::Clear`] ignore it.
     pub ty: Scalar,
 }
 
-/// One array index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index {
-    /// Its value, taken as a signed 64-bit number (an `unsigned long` above 2^63 is out of range like a negative one).
+    /// Read as a signed 64-bit number: an `unsigned long` above 2^63 is out of range, as a negative number is.
     pub value: Expr,
-    /// Elements there are; anything else is [`FaultKind::Index`].
+    /// Number of elements; any other index causes [`FaultKind::Index`].
     pub count: u32,
-    /// Bytes from one to the next.
+    /// Bytes from one element to the next.
     pub stride: u32,
     /// The source line, for the fault.
     pub line: u32,
 }
 
-/// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The event. Never written.
+    /// The event. Read-only.
     Input,
-    /// What is made of it. All zeros at the beginning of a call.
+    /// The output. All zeros at the start of a call.
     Output,
-    /// What persists.
+    /// Variables that persist between calls.
     Static,
-    /// The frame of the function at hand.
+    /// The frame of the current function.
     Local,
 }
 
-/// An expression and its type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What it is.
     pub kind: ExprKind,
-    /// The type of its value.
     pub ty: Scalar,
 }
 
-/// What an expression is. Operands have been converted already, as C says.
+/// The form of an expression. C's conversions of the operands are already in the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
-    /// A value, wrapped to the type.
+    /// A constant, wrapped to the type.
     Const(i64),
-    /// What lies there.
+    /// Reads the place.
     Load(Place),
-    /// Stores a value of the place's type; gives it.
+    /// Stores a value of the place's type; the result is this value.
     Store(Place, Box<Expr>),
-    /// `a op= b`, `++a`, `a++`: the place is evaluated once; its value, converted to `wide`, is combined with the
-    /// right side (of type `wide`; a shift's count is of its own type), converted back and stored.
+    /// `a op= b`, `++a`, `a++`. The place is evaluated once. Its value is converted to `wide`, combined with the
+    /// right side (of type `wide`; a shift count keeps its own type), converted back, and stored.
     Update {
-        /// What is changed.
         place: Place,
-        /// How.
         op: BinaryOp,
-        /// In which type it is computed.
+        /// The type of the computation.
         wide: Scalar,
-        /// With what. Evaluated after the place's indices, before the place is read.
+        /// The right side. Evaluated after the indices of the place and before the place is read.
         value: Box<Expr>,
-        /// Gives the former value (`a++`) instead of the new one.
+        /// The result is the former value (`a++`) instead of the new value.
         post: bool,
-        /// The source line, for a division's fault.
+        /// The source line, for the fault of a division.
         line: u32,
     },
-    /// An attribute: a signed 64-bit word by its number.
+    /// Reads an attribute, a signed 64-bit word, by its number.
     Attr(u32),
-    /// Sets an attribute to an `long`; gives it.
+    /// Sets an attribute to a `long`; the result is this value.
     SetAttr(u32, Box<Expr>),
-    /// Adds a `long` to an attribute in one step that nothing can come between; gives the new value (`attr.x += 1`).
+    /// Adds a `long` to an attribute in one atomic step; the result is the new value (`attr.x += 1`).
     AddAttr(u32, Box<Expr>),
     /// `-a`, wrapping.
     Neg(Box<Expr>),
     /// `~a`.
     Not(Box<Expr>),
-    /// Both operands and the result are of one type, but for shifts.
+    /// Both operands and the result have one type. A shift count may have another type.
     Binary {
-        /// What is done.
         op: BinaryOp,
-        /// First.
         left: Box<Expr>,
-        /// Second.
         right: Box<Expr>,
-        /// The source line, for a division's fault.
+        /// The source line, for the fault of a division.
         line: u32,
     },
-    /// 0 or 1 (`int`); both operands are of one type, whose sign decides how they are compared.
+    /// 0 or 1 (`int`). Both operands have one type, whose sign decides how they are compared.
     Compare(CompareOp, Box<Expr>, Box<Expr>),
     /// `a && b`: 0 or 1; `b` is evaluated only if `a` is not zero.
     And(Box<Expr>, Box<Expr>),
@@ -236,19 +214,18 @@ pub enum ExprKind {
     Select(Box<Expr>, Box<Expr>, Box<Expr>),
     /// `a, b`.
     Comma(Box<Expr>, Box<Expr>),
-    /// Wraps the value into this expression's type.
+    /// Wraps the value to this expression's type.
     Cast(Box<Expr>),
-    /// A call; the function stands before the one at hand. One that returns nothing gives 0.
+    /// A call of a function that precedes the current one. A `void` function yields 0.
     Call(FunctionId, Vec<Expr>),
-    /// What the host offers.
+    /// A call of a function that the host provides.
     Builtin(Builtin, Vec<Expr>),
 }
 
-/// Two operands, one result, wrapping. `Div` and `Rem` truncate towards zero and fault on zero; the smallest
-/// number divided by −1 is itself, its remainder 0. A shift's count is taken modulo the type's bits; `Shr` of a
-/// signed number keeps the sign.
+/// An operator with two operands; the result wraps. `Div` and `Rem` truncate towards zero and fault on zero. The
+/// smallest number divided by −1 is itself, with remainder 0. A shift count is taken modulo the bits of the type;
+/// `Shr` of a signed number keeps the sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // C's operators
 pub enum BinaryOp {
     Add,
     Sub,
@@ -262,9 +239,7 @@ pub enum BinaryOp {
     Shr,
 }
 
-/// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // C's operators
 pub enum CompareOp {
     Eq,
     Ne,
@@ -275,7 +250,7 @@ pub enum CompareOp {
 }
 
 impl BinaryOp {
-    /// What it gives for two values of `ty` (a shift's count may be of any type); none: it faults.
+    /// The result for two values of `ty` (a shift count may have any type); `None` if the operation faults.
     pub fn apply(self, ty: Scalar, a: i64, b: i64) -> Option<i64> {
         let count = b as u32 & (u32::from(ty.bits) - 1);
         let value = match self {
@@ -299,7 +274,7 @@ impl BinaryOp {
 }
 
 impl CompareOp {
-    /// Whether it holds for two values of one type.
+    /// Whether the comparison holds for two values of type `ty`.
     pub fn holds(self, ty: Scalar, a: i64, b: i64) -> bool {
         let order = if ty.signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
         match self {
@@ -313,58 +288,68 @@ impl CompareOp {
     }
 }
 
-/// What the host offers. `min`, `max`, `clamp`, `abs` and the fixed-point helpers are not here: the front end
-/// makes functions of them.
+/// A function that the host provides. `min`, `max`, `clamp`, `abs` and the fixed-point functions are not listed,
+/// because the front end turns them into expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Builtin {
     /// `now()`: nanoseconds of CLOCK_MONOTONIC (`unsigned long`).
     Now,
-    /// `pid()`: the process on this CPU (`int`).
+    /// `pid()`: the process that runs on this CPU (`int`).
     Pid,
-    /// `cpu()`: the CPU it runs on (`int`).
+    /// `cpu()`: the CPU of the call (`int`).
     Cpu,
-    /// `emit()`: delivers the output (the input, where there is none) as it is now; 1, or 0 where the call's
-    /// emissions are used up ([`crate::Limits::emissions`]).
+    /// `emit()`: delivers the current output, or the input if the program has no output. Returns 1, or 0 if the
+    /// call has used up its emissions ([`crate::Limits::emissions`]).
     Emit,
 }
 
-/// Why a call was ended.
+/// The reason for which a call ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum FaultKind {
-    /// Division, or remainder, by zero.
+    /// Division or remainder by zero.
     #[error("division by zero")]
     Division = 1,
-    /// An index outside of its array.
-    #[error("an index out of range")]
+    /// An index outside its array.
+    #[error("index out of range")]
     Index = 2,
-    /// More turns of loops than a call may take.
-    #[error("more turns of loops than a call may take")]
+    /// The loops of the call used up its fuel.
+    #[error("the loops of this call have used up its fuel")]
     Fuel = 3,
+    /// The kernel refused to run the program. Only the engine that runs programs in the kernel on demand has this fault.
+    #[error("the kernel refused the call")]
+    Refused = 4,
 }
 
-/// A call was ended before its end. What it had stored in statics and attributes stays.
+/// A call ended early. Values that it stored in statics and attributes stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} in line {line}")]
+#[error("{kind}{}", in_line(*.line))]
 pub struct Fault {
-    /// Why.
     pub kind: FaultKind,
-    /// Line of the source, from 1.
+    /// Source line, from 1; 0: no line is at fault.
     pub line: u32,
 }
 
+fn in_line(line: u32) -> String {
+    if line == 0 { String::new() } else { format!(" in line {line}") }
+}
+
 impl Fault {
-    /// One word for both, never 0: the line in the upper bits, the kind in the lower 8.
+    /// The kernel refused the call; it gives no reason for a program that it has loaded.
+    pub const REFUSED: Fault = Fault { kind: FaultKind::Refused, line: 0 };
+
+    /// Both fields in one word that is never 0: the line in the upper 24 bits, the kind in the lower 8 bits.
     pub const fn code(self) -> u32 {
         (self.line << 8) | self.kind as u32
     }
 
-    /// The fault of a code; none for 0 and for nonsense.
+    /// The fault of a code; `None` for 0 and for invalid codes.
     pub const fn from_code(code: u32) -> Option<Fault> {
         let kind = match code & 0xff {
             1 => FaultKind::Division,
             2 => FaultKind::Index,
             3 => FaultKind::Fuel,
+            4 => FaultKind::Refused,
             _ => return None,
         };
         Some(Fault { kind, line: code >> 8 })

@@ -1,11 +1,11 @@
-//! The reference: walks the checked program as it is written. Every other engine must give the same answers.
+//! The reference engine: interprets the checked program directly. All other engines must give the same results.
 
 use crate::bpf::Layout;
 use crate::engine::{Engine, Limits, World};
 use crate::hir::{Base, BinaryOp, Builtin, Expr, ExprKind, Fault, FaultKind, FunctionId, Place, Program, Stmt};
 use qfabric_types::format::Scalar;
 
-/// Runs a program by walking it.
+/// Runs a program by walking its tree.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     program: Program,
@@ -17,7 +17,7 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// The program with its statics and attributes as at the beginning.
+    /// Creates an engine with the initial values of the statics and with all attributes 0.
     pub fn new(program: &Program, limits: Limits) -> Self {
         let layout = Layout::of(program);
         let (frame, statics) = (vec![0; layout.size as usize], program.statics.clone());
@@ -67,7 +67,7 @@ impl Engine for Interpreter {
     }
 }
 
-/// One call under way.
+/// The state of one call.
 struct Call<'a> {
     program: &'a Program,
     layout: &'a Layout,
@@ -76,11 +76,10 @@ struct Call<'a> {
     attributes: &'a mut [i64],
     world: &'a World,
     sink: &'a mut dyn FnMut(&[u8]),
-    /// What may still be done.
+    /// Fuel and emissions that remain.
     left: Limits,
 }
 
-/// How a statement ended.
 enum Flow {
     Next,
     Break,
@@ -88,7 +87,8 @@ enum Flow {
     Return(i64),
 }
 
-/// A place whose indices have been evaluated. An index out of its range is reported when the place is accessed.
+/// A place after its indices have been evaluated. An index out of range is reported only when the place is
+/// accessed.
 struct Located {
     at: usize,
     fault: Option<Fault>,
@@ -250,7 +250,7 @@ impl Call<'_> {
         self.function(function, 0)
     }
 
-    /// All arguments are evaluated before the first one is stored: one may be a call of the same function.
+    /// Evaluates all arguments before it stores the first one, because an argument may call the same function.
     fn pass(&mut self, parameters: &[Place], arguments: &[Expr], function: usize, f: usize) -> Done<()> {
         let ([parameter, parameters @ ..], [argument, arguments @ ..]) = (parameters, arguments) else {
             return Ok(());

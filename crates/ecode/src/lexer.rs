@@ -1,11 +1,11 @@
-//! Text to tokens. Comments are tokens too: the pretty printer keeps them, the parser does not see them.
+//! Splits a source text into tokens. Comments are tokens too: the pretty printer keeps them, the parser skips
+//! them.
 
 use crate::diagnostics::{Diagnostic, Sink, Span};
 
-/// Largest text that is read.
+/// Longest accepted source text, in bytes.
 pub(crate) const MAX_SOURCE: usize = 64 << 10;
 
-/// A word of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub kind: TokenKind,
@@ -17,7 +17,7 @@ pub(crate) enum TokenKind {
     Name,
     Keyword(&'static str),
     Punct(&'static str),
-    /// An integer with its suffix, or a character; what it says is for the parser.
+    /// An integer with its suffix. The parser reads the value.
     Number,
     Character,
     /// `#define`.
@@ -31,27 +31,27 @@ pub(crate) enum TokenKind {
     End,
 }
 
-/// Words with a meaning, those too that are only there to be refused well.
+/// The keywords. Some are listed only so that the parser can refuse them with a clear message.
 const KEYWORDS: &[&str] = &[
     "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "float", "for", "goto",
     "if", "int", "long", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
     "unsigned", "void", "while",
 ];
 
-/// Longest first.
+/// Longest first, so that the first match is the right one.
 const PUNCTUATION: &[&str] = &[
     "<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=", "*=", "/=",
     "%=", "&=", "^=", "|=", "(", ")", "[", "]", "{", "}", ".", "&", "*", "+", "-", "~", "!", "/", "%", "<", ">", "^",
     "|", "?", ":", ";", "=", ",",
 ];
 
-/// All tokens of a text, closed by an [`TokenKind::End`]. What is no token is reported and left out.
+/// Returns all tokens of a text, closed by a [`TokenKind::End`]. Reports and skips characters that form no token.
 pub(crate) fn tokens(text: &str, sink: &mut Sink) -> Vec<Token> {
     if text.len() > MAX_SOURCE {
         sink.push(too_long(text));
         return vec![Token { kind: TokenKind::End, span: Span::new(0, 0) }];
     }
-    // A mark that some editors put before a text.
+    // A byte order mark, which some editors put at the start of a file.
     let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut lexer = Lexer { text, at, in_define: false, tokens: Vec::new(), sink };
     while lexer.step() {}
@@ -61,7 +61,7 @@ pub(crate) fn tokens(text: &str, sink: &mut Sink) -> Vec<Token> {
 fn too_long(text: &str) -> Diagnostic {
     let message = format!("the text has {} bytes, the limit is {MAX_SOURCE}", text.len());
     Diagnostic::new(Span::new(0, 0), message, "this text is too long")
-        .help("make several handlers of it, and install each for its own service")
+        .help("split the program into several handlers and install each of them for its own service")
 }
 
 struct Lexer<'a> {
@@ -73,7 +73,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    /// Takes one token, or what lies between two; false after the last.
+    /// Reads one token, or the white space between two. Returns false after the last token.
     fn step(&mut self) -> bool {
         let rest = &self.text.as_bytes()[self.at..];
         match rest {
@@ -116,7 +116,7 @@ impl Lexer<'_> {
         self.at += 1;
     }
 
-    /// The end of the run of bytes from here for which `belongs` holds.
+    /// Returns the end of the bytes, starting at `from`, for which `belongs` holds.
     fn run(&self, from: usize, belongs: impl Fn(u8) -> bool) -> usize {
         let bytes = &self.text.as_bytes()[from..];
         from + bytes.iter().position(|byte| !belongs(*byte)).unwrap_or(bytes.len())
@@ -137,7 +137,7 @@ impl Lexer<'_> {
             None => {
                 let open = Span::new(self.at, self.at + 2);
                 self.sink
-                    .push(Diagnostic::new(open, "a comment without end", "it begins here").help("end it with `*/`"));
+                    .push(Diagnostic::new(open, "this comment has no end", "it starts here").help("end it with `*/`"));
                 self.at = self.text.len();
             }
         }
@@ -153,10 +153,10 @@ impl Lexer<'_> {
         let line = self.run(self.at, |byte| byte != b'\n');
         let error = Diagnostic::new(
             Span::new(self.at, end),
-            format!("`{}` is not offered", &self.text[self.at..end]),
-            "the only line with `#` is `#define NAME constant`",
+            format!("`{}` is not supported", &self.text[self.at..end]),
+            "the only directive is `#define NAME constant`",
         );
-        self.sink.push(error.help("write the declarations that are needed into the text itself"));
+        self.sink.push(error.help("write the declarations into this text"));
         self.at = line;
     }
 
@@ -168,8 +168,8 @@ impl Lexer<'_> {
         }
         if end >= bytes.len() || bytes[end] != b'\'' {
             let open = Span::new(self.at, self.at + 1);
-            let error = Diagnostic::new(open, "a character without its closing `'`", "it begins here");
-            self.sink.push(error.help("one character stands between the two, such as 'a' or '\\n'"));
+            let error = Diagnostic::new(open, "this character has no closing `'`", "it starts here");
+            self.sink.push(error.help("write one character between two quotes, such as 'a' or '\\n'"));
             self.at = self.run(self.at, |byte| byte != b'\n');
             return;
         }
@@ -180,10 +180,10 @@ impl Lexer<'_> {
         let line = self.run(self.at, |byte| byte != b'\n');
         let length = self.text[self.at + 1..line].find('"');
         let end = length.map_or(line, |length| self.at + 1 + length + 1);
-        let error = Diagnostic::new(Span::new(self.at, end), "there are no strings in E-code", "a string");
+        let error = Diagnostic::new(Span::new(self.at, end), "E-code has no strings", "a string");
         let help = "a field that holds text is an array of `char`: compare its elements, as in `input.comm[0] == 'x'`";
         self.sink.push(error.help(help));
-        // Stands for some value, so that the parser does not report it again.
+        // Pushes a number, so that the parser does not report an error here as well.
         self.push(TokenKind::Number, end);
     }
 
@@ -224,23 +224,23 @@ impl Lexer<'_> {
             return self.foreign_letters();
         }
         let end = self.at + first.len_utf8();
-        let message = format!("`{}` does not belong to E-code", first.escape_debug());
+        let message = format!("`{}` is not a character of E-code", first.escape_debug());
         let error = Diagnostic::new(Span::new(self.at, end), message, "this character");
         self.sink.push(match quote(first) {
             Some(plain) => error.help(format!("it looks like a typographic sign; write `{plain}`")),
-            None => error.help("outside of comments only ASCII is used: remove it"),
+            None => error.help("only ASCII characters are allowed outside comments: remove it"),
         });
         self.at = end;
     }
 
-    /// Letters of other alphabets: they were meant to be a part of a name.
+    /// Letters of other alphabets. They become part of a name, because the author meant a name.
     fn foreign_letters(&mut self) {
         let rest = &self.text[self.at..];
         let length = rest.find(|letter: char| !(letter.is_alphanumeric() || letter == '_')).unwrap_or(rest.len());
         let span = Span::new(self.at, self.at + length);
-        let message = format!("`{}` cannot be in a name", span.of(self.text));
-        let error = Diagnostic::new(span, message, "letters beyond a to z");
-        self.sink.push(error.help("names are of the letters a to z and A to Z, digits and _"));
+        let message = format!("`{}` cannot be part of a name", span.of(self.text));
+        let error = Diagnostic::new(span, message, "not a letter from a to z");
+        self.sink.push(error.help("a name consists of the letters a to z and A to Z, digits and _"));
         match self.tokens.last_mut().filter(|last| last.kind == TokenKind::Name && last.span.end == span.start) {
             Some(name) => name.span.end = span.end,
             None => self.tokens.push(Token { kind: TokenKind::Name, span }),
@@ -249,7 +249,7 @@ impl Lexer<'_> {
     }
 }
 
-/// What a word processor made of a plain one.
+/// The ASCII sign that a word processor replaced with this typographic one.
 fn quote(typographic: char) -> Option<char> {
     match typographic {
         '‘' | '’' | '`' | '´' => Some('\''),
@@ -263,7 +263,7 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether the word of a number is one with a fraction or an exponent.
+/// Whether a number has a fraction or an exponent.
 pub(crate) fn is_float(word: &str) -> bool {
     let hex = word.starts_with("0x") || word.starts_with("0X");
     word.contains('.') || word.contains(if hex { ['p', 'P'] } else { ['e', 'E'] })

@@ -1,10 +1,11 @@
-//! E-code: a small C for event handlers, that can be checked, run in user space and run in the kernel.
+//! E-code: a small C-like language for event handlers. A text is checked; the program runs in user space and in
+//! the kernel.
 //!
 //! ```text
 //! text ──parse──> syntax tree ──check──> Program (hir) ──┬──> interpreter: the reference
 //!                                                        └──> generated eBPF ──> `qfabric-jit`, the kernel
 //! ```
-//! Nothing here does I/O or reads a clock; source text is hostile until checked.
+//! This crate does no I/O and reads no clock. It treats every source text as hostile until it has been checked.
 #![forbid(unsafe_code)]
 
 mod ast;

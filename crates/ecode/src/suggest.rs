@@ -1,8 +1,8 @@
-//! «Did you mean …?»
+//! Finds the known name that a misspelt name was probably meant to be.
 
-/// The known name that is nearest to a misspelt one, if one is near enough to be meant.
+/// Returns the known name closest to `wrong`, or `None` if none is close enough.
 pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the letters may be wrong. Longer words are not misspelt, they are other words.
+    // At most a third of the letters may differ. A name longer than 64 bytes gets no suggestion.
     let most = (wrong.len() / 3).max(1);
     if wrong.len() > 64 {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, name)| name)
 }
 
-/// Letters to insert, remove, replace or swap with their neighbour; case alone counts nothing.
+/// Number of letters to insert, remove, replace or swap with a neighbour. Upper and lower case count as equal.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let same = |x: u8, y: u8| x.eq_ignore_ascii_case(&y);
     let mut before_last: Vec<usize> = Vec::new();
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_finds_its_word() {
+    fn a_misspelt_name_finds_the_known_name() {
         assert_eq!(nearest("treshold", ["threshold", "thread"]), Some("threshold"));
         assert_eq!(nearest("lenght", ["len", "length"]), Some("length"));
         assert_eq!(nearest("Count", ["count"]), Some("count"));
     }
 
     #[test]
-    fn another_word_finds_nothing() {
+    fn an_unrelated_name_finds_nothing() {
         assert_eq!(nearest("apples", ["oranges", "pears"]), None);
         assert_eq!(nearest("x", ["y"]), None);
     }

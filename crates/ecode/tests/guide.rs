@@ -1,12 +1,12 @@
-//! The guide's examples are what it says of them: every block marked `ecode` compiles (and gives the verdict that a
-//! line `// verdict: N` names, for an event of zeros), every block marked `ecode,refused` is refused in the words of its
-//! lines `// error: …`.
+//! Tests the examples of the guide. Every block marked `ecode` must compile; if it contains a line `// verdict:
+//! N`, an event of zeros must give this verdict. Every block marked `ecode,refused` must be refused with the
+//! messages in its lines `// error: …`.
 
 use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, pretty};
 
 const GUIDE: &str = include_str!("../../../docs/guide/src/ecode.md");
 
-/// The blocks marked so, with their lines in the guide.
+/// The blocks with this mark, each with its line number in the guide.
 fn blocks(mark: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = GUIDE.lines().enumerate();
@@ -27,7 +27,7 @@ fn promised<'a>(block: &'a str, what: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_program_of_the_guide_compiles_and_gives_the_verdict_it_names() {
+fn every_program_of_the_guide_compiles_and_gives_the_stated_verdict() {
     let blocks = blocks("ecode");
     assert!(blocks.len() > 12, "the guide has its examples");
     for (line, text) in blocks {
@@ -45,7 +45,7 @@ fn every_program_of_the_guide_compiles_and_gives_the_verdict_it_names() {
 }
 
 #[test]
-fn every_mistake_of_the_guide_is_refused_in_the_words_it_names() {
+fn every_mistake_of_the_guide_is_refused_with_the_stated_message() {
     let blocks = blocks("ecode,refused");
     assert!(blocks.len() > 3, "the guide has its counterexamples");
     for (line, text) in blocks {

@@ -1,4 +1,4 @@
-//! What texts mean, by the reference engine.
+//! The meaning of programs, tested with the reference engine.
 
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -20,15 +20,15 @@ fn verdict(text: &str) -> i64 {
     run(text).unwrap_or_else(|fault| panic!("{fault:?} in {text}"))
 }
 
-/// An event of `int`s.
+/// An event that consists of `int`s.
 fn ints(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-mod the_seeds {
+mod thesis_programs {
     use super::*;
 
-    /// Thesis §3.2.4 as it is printed there.
+    /// Thesis §3.2.4 as printed.
     const HANDLER: &str = "{
     int i;
     int j;
@@ -60,12 +60,12 @@ mod the_seeds {
     }
 
     #[test]
-    fn the_handler_of_the_thesis_compiles_as_printed_and_says_what_is_exceeded() {
+    fn the_handler_of_the_thesis_compiles_as_printed_and_reports_exceeded_thresholds() {
         let program = compile(HANDLER, &environment()).unwrap();
         assert!(program.has_loops && !program.writes_shared);
         let mut engine = Interpreter::new(&program, Limits::default());
         let event = ints(&[3, 10, 20, 30, 15, 15, 15, 1, 7, 7, 7, 6, 6, 6]);
-        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(1), "it falls off its end: passed on");
+        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(1), "reaching the end passes the event");
         assert_eq!(engine.output(), ints(&[0, 1, 1, 1, 0, 0]));
     }
 
@@ -91,11 +91,11 @@ int utility2 (int color_depth) {
         for (entry, input, utility) in [("utility1", 20, 80), ("utility2", 24, 24)] {
             let env = Environment { entry: Some(entry.to_owned()), ..Environment::default() };
             let program = compile(both, &env).unwrap();
-            assert_eq!(program.functions.len(), 1, "only what is called");
+            assert_eq!(program.functions.len(), 1, "only the called function");
             let mut engine = Interpreter::new(&program, Limits::default());
             assert_eq!(engine.call(&ints(&[input]), &World::default(), &mut |_| ()), Ok(utility));
         }
-        assert_eq!(program(both).input.fields[0].name, "color_depth", "the last one, where none is named");
+        assert_eq!(program(both).input.fields[0].name, "color_depth", "the last function is the default entry");
     }
 }
 
@@ -111,7 +111,7 @@ mod arithmetic {
     }
 
     #[test]
-    fn narrow_types_are_promoted_before_they_are_computed_with() {
+    fn narrow_types_are_promoted_before_arithmetic() {
         assert_eq!(verdict("unsigned char a = 200, b = 100; return a + b;"), 300);
         assert_eq!(verdict("unsigned char a = 200, b = 100; a += b; return a;"), 44);
         assert_eq!(verdict("char a = 127; a++; return a;"), -128);
@@ -119,7 +119,7 @@ mod arithmetic {
     }
 
     #[test]
-    fn operands_of_two_signs_compare_as_in_c() {
+    fn signed_and_unsigned_operands_compare_as_in_c() {
         assert_eq!(verdict("unsigned int a = 1; int b = -1; return b < a;"), 0);
         assert_eq!(verdict("unsigned int a = 1; long b = -1; return b < a;"), 1);
         assert_eq!(verdict("return -1 < 1u;"), 0);
@@ -132,7 +132,7 @@ mod arithmetic {
         assert_eq!(verdict("int n = 65; return 1l << n;"), 2);
         assert_eq!(verdict("int n = 1; return -8 >> n;"), -4);
         assert_eq!(verdict("int n = 28; return 0xf0000000 >> n;"), 15);
-        assert_eq!(verdict("return 1 << 33;"), 2, "constants too");
+        assert_eq!(verdict("return 1 << 33;"), 2, "constant operands");
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod arithmetic {
     }
 
     #[test]
-    fn literals_have_cs_types() {
+    fn literals_have_the_types_of_c() {
         assert_eq!(verdict("return sizeof(1) * 100 + sizeof(1l) * 10 + sizeof('a');"), 484);
         assert_eq!(verdict("return sizeof(2147483648) * 10 + sizeof(0x80000000);"), 84);
         assert_eq!(verdict("return 0x80000000 > 0;"), 1);
@@ -157,7 +157,7 @@ mod arithmetic {
     }
 
     #[test]
-    fn assignment_gives_the_value_that_was_stored() {
+    fn an_assignment_yields_the_stored_value() {
         assert_eq!(verdict("unsigned char a; int b = a = 300; return b;"), 44);
         assert_eq!(verdict("int a = 5; int b = a++ * 10 + a; return b;"), 56);
         assert_eq!(verdict("int a = 5; int b = --a * 10 + a; return b;"), 44);
@@ -165,13 +165,13 @@ mod arithmetic {
     }
 
     #[test]
-    fn what_need_not_be_evaluated_is_not() {
+    fn unneeded_operands_are_not_evaluated() {
         assert_eq!(verdict("int a = 0; 0 && a++; 1 || a++; int b = 0; b && a++; !b || a++; return a;"), 0);
         assert_eq!(verdict("int a = 0; return a ? 1 / a : 7;"), 7);
     }
 
     #[test]
-    fn sizes_are_those_of_lp64() {
+    fn types_have_the_sizes_of_lp64() {
         let text = "struct s { char a; long b; char c[3]; short d; };
             return sizeof(char) + 10 * sizeof(short) + 100 * sizeof(int) + 1000 * sizeof(long) + 10000 * sizeof(struct s);";
         assert_eq!(verdict(text), 248_421);
@@ -182,7 +182,7 @@ mod variables {
     use super::*;
 
     #[test]
-    fn locals_begin_as_zero_each_time_they_come_into_being() {
+    fn locals_are_zero_at_each_declaration() {
         assert_eq!(verdict("int sum = 0; for (int i = 0; i < 3; i++) { int a; a += i; sum += a; } return sum;"), 3);
     }
 
@@ -194,7 +194,7 @@ mod variables {
     }
 
     #[test]
-    fn a_static_in_a_function_is_its_own() {
+    fn a_static_in_a_function_is_private_to_it() {
         let text = "int next(int by) { static int n = 5; n += by; return n; } return next(1) * 100 + next(2);";
         assert_eq!(verdict(text), 608);
     }
@@ -206,7 +206,7 @@ mod variables {
     }
 
     #[test]
-    fn lists_fill_arrays_and_structures_and_leave_zeros() {
+    fn lists_initialise_arrays_and_structures_and_leave_the_rest_zero() {
         let text = "struct point { int x; int y[3]; };
             struct point p = {1, {2, 3}};
             static const short table[] = {5, 6, 7};
@@ -240,7 +240,7 @@ mod variables {
     }
 
     #[test]
-    fn a_constant_of_the_environment_may_be_said_again_but_not_otherwise() {
+    fn a_constant_of_the_environment_may_be_repeated_but_not_changed() {
         let env = Environment { constants: [("N".to_owned(), 4)].into(), ..Environment::default() };
         assert!(compile("#define N 4\nint a[N];", &env).is_ok());
         assert!(compile("int a[N]; a[3] = 1;", &env).is_ok());
@@ -272,7 +272,7 @@ mod statements {
     use super::*;
 
     #[test]
-    fn falling_off_the_end_passes() {
+    fn reaching_the_end_passes_the_event() {
         assert_eq!(verdict(""), 1);
         assert_eq!(verdict("{ }"), 1);
         assert_eq!(verdict("int a = 0; if (a) return 0;"), 1);
@@ -280,7 +280,7 @@ mod statements {
     }
 
     #[test]
-    fn loops_of_every_kind_turn() {
+    fn loops_of_every_kind_run() {
         assert_eq!(verdict("int s = 0; for (int i = 0; i < 5; i++) { if (i == 3) continue; s += i; } return s;"), 7);
         assert_eq!(verdict("int s = 0, i = 0; while (i < 5) { i++; if (i == 3) break; s += i; } return s;"), 3);
         assert_eq!(verdict("int s = 0; do s++; while (s < 5); return s;"), 5);
@@ -296,7 +296,17 @@ mod statements {
     }
 
     #[test]
-    fn loops_whose_end_can_be_seen_are_taken() {
+    fn a_call_that_the_kernel_refused_is_not_out_of_fuel_and_names_no_line() {
+        assert_eq!(Fault::REFUSED.to_string(), "the kernel refused the call");
+        for kind in [FaultKind::Division, FaultKind::Index, FaultKind::Fuel, FaultKind::Refused] {
+            let fault = Fault { kind, line: 7 };
+            assert_eq!(Fault::from_code(fault.code()), Some(fault));
+            assert!(fault.to_string().ends_with(" in line 7"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn loops_with_a_visible_end_are_accepted() {
         for text in [
             "while (now() < 5) { }",
             "for (;;) { if (now() > 5) break; }",
@@ -329,7 +339,7 @@ mod statements {
     }
 
     #[test]
-    fn switch_in_a_loop_lets_continue_through() {
+    fn continue_in_a_switch_continues_the_loop() {
         let text =
             "int s = 0; for (int i = 0; i < 6; i++) { switch (i % 3) { case 0: continue; case 1: s += 10; break; }
             s++; } return s;";
@@ -337,7 +347,7 @@ mod statements {
     }
 
     #[test]
-    fn editors_marks_and_line_ends_do_not_matter() {
+    fn byte_order_marks_and_line_ends_do_not_matter() {
         assert_eq!(verdict("\u{feff}#define A 3 // three\r\n#define B \\\r\n 4\r\nreturn A + B;\r\n"), 7);
     }
 
@@ -351,7 +361,7 @@ mod functions {
     use super::*;
 
     #[test]
-    fn functions_are_known_before_their_definition() {
+    fn functions_may_be_called_before_their_definition() {
         assert_eq!(verdict("long a(long x) { return b(x) + 1; } long b(long x) { return x * 2; } return a(20);"), 41);
     }
 
@@ -367,7 +377,7 @@ mod functions {
     }
 
     #[test]
-    fn main_is_called_where_there_is_one() {
+    fn main_is_the_entry_if_it_exists() {
         let text = "int main(int a, struct_) { return a + twice(b); } int twice(int x) { return x * 2; }";
         let program = program(&text.replace("struct_", "short b"));
         assert_eq!(program.input.size, 8);
@@ -388,7 +398,7 @@ mod functions {
     }
 
     #[test]
-    fn a_void_function_is_called_for_what_it_does() {
+    fn a_void_function_is_called_for_its_effects() {
         assert_eq!(
             verdict(
                 "void count(int by) { attr.n += by; if (by > 1) return; attr.n += 100; } count(1); count(2);
@@ -399,12 +409,12 @@ mod functions {
     }
 
     #[test]
-    fn functions_of_the_text_come_before_built_in_ones() {
+    fn functions_of_the_text_take_precedence_over_built_in_ones() {
         assert_eq!(verdict("int max(int a, int b) { return 7; } return max(1, 2);"), 7);
     }
 
     #[test]
-    fn functions_that_nobody_calls_are_checked_and_left_out() {
+    fn uncalled_functions_are_checked_and_omitted() {
         let unused = program("int f(int x) { return x; } int g(int x) { return x; } return g(1);");
         assert_eq!(unused.functions.len(), 2);
         assert!(compile("int f(int x) { return y; } return 1;", &Environment::default()).is_err());
@@ -415,34 +425,34 @@ mod built_in {
     use super::*;
 
     #[test]
-    fn the_smaller_the_larger_and_the_nearest_within() {
+    fn min_max_clamp_and_abs_return_the_values_of_c_arithmetic() {
         assert_eq!(verdict("int a = 3; long b = -4; return min(a, b) * 10 + max(a, b);"), -37);
         assert_eq!(
             verdict("int x = 15; return clamp(x, 0, 10) + clamp(-x, -3, 3) * 100 + clamp(5, 0, 10) * 1000;"),
             4710
         );
         assert_eq!(verdict("int x = -3; return abs(x) + abs(7);"), 10);
-        assert_eq!(verdict("unsigned int a = 1; return min(a, -1);"), 1, "as C compares them");
+        assert_eq!(verdict("unsigned int a = 1; return min(a, -1);"), 1, "compared as in C");
     }
 
     #[test]
-    fn their_arguments_are_evaluated_once_and_in_order() {
+    fn arguments_of_built_in_functions_are_evaluated_once_and_in_order() {
         assert_eq!(verdict("int i = 1; int m = max(i++, i++); return m * 10 + i;"), 23);
         assert_eq!(verdict("int i = 5; int m = min(i, i = 3); return m * 10 + i;"), 33);
     }
 
     #[test]
-    fn fixed_point_has_sixteen_bits_behind_the_point() {
+    fn fixed_point_has_sixteen_fractional_bits() {
         assert_eq!(verdict("return fx_from(3);"), 3 << 16);
         assert_eq!(verdict("return fx_to_int(fx_mul(fx_from(3), 98304));"), 4, "3 * 1.5");
         assert_eq!(verdict("return fx_div(fx_from(1), fx_from(4));"), 1 << 14);
-        assert_eq!(verdict("int a = -98304; return fx_to_int(a);"), -2, "towards minus infinity");
+        assert_eq!(verdict("int a = -98304; return fx_to_int(a);"), -2, "rounded towards minus infinity");
         assert_eq!(verdict("long a = 3000000000; return mul_div(a, 3, 4);"), 2_250_000_000);
         assert_eq!(run("int a = 0;\nreturn mul_div(3, 3, a);"), Err(Fault { kind: FaultKind::Division, line: 2 }));
     }
 
     #[test]
-    fn the_host_says_time_process_and_processor() {
+    fn the_host_supplies_time_process_and_cpu() {
         let mut engine = engine("attr.t = now(); return pid() * 10 + cpu();");
         let world = World { now: 77, pid: 4, cpu: 2 };
         assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(42));
@@ -450,7 +460,7 @@ mod built_in {
     }
 
     #[test]
-    fn emit_delivers_the_output_as_it_is() {
+    fn emit_delivers_the_current_output() {
         let text = "struct output { short n; }; for (int i = 1; i < 4; i++) { output.n = i; emit(); } return 0;";
         let mut sent = Vec::new();
         let verdict = engine(text).call(&[], &World::default(), &mut |event| sent.push(event.to_vec()));
@@ -476,7 +486,7 @@ mod attributes {
     }
 
     #[test]
-    fn sums_are_one_step_and_give_cs_values() {
+    fn attribute_sums_are_atomic_and_yield_the_values_of_c() {
         assert_eq!(verdict("attr.x += 5; attr.x -= 2; attr.x++; --attr.x; return attr.x;"), 3);
         assert_eq!(
             verdict("long a = attr.x++; long b = ++attr.x; long c = attr.x--; return a * 100 + b * 10 + c;"),
@@ -489,7 +499,7 @@ mod attributes {
     }
 
     #[test]
-    fn a_program_that_only_reads_shares_nothing() {
+    fn a_program_that_only_reads_does_not_write_shared_state() {
         assert!(!program("static int n = 3; return n + attr.x;").writes_shared);
         assert!(program("static int n = 3; n = 4;").writes_shared);
     }
@@ -500,7 +510,7 @@ mod formats {
     use qfabric_ecode::{format_text, parse_formats};
 
     #[test]
-    fn structures_lie_as_gcc_lays_them_out() {
+    fn structures_have_the_layout_of_gcc() {
         let format =
             parse_formats("struct e { char a; long b; short c[3]; struct { char d; int e; } f[2]; };").unwrap();
         let offsets: Vec<u32> = format[0].fields.iter().map(|field| field.offset).collect();
@@ -508,21 +518,21 @@ mod formats {
     }
 
     #[test]
-    fn a_format_is_declared_as_it_was_read() {
+    fn a_parsed_format_is_printed_unchanged() {
         let text = "struct event {\n    unsigned char kind;\n    unsigned long when[2][3];\n    struct {\n        int x;\n    \
                     } at[4];\n};\n";
         assert_eq!(format_text(&parse_formats(text).unwrap()[0]), text);
     }
 
     #[test]
-    fn names_of_services_are_made_names_of_structures() {
+    fn service_names_become_valid_structure_names() {
         let mut format = parse_formats("struct event { int a; };").unwrap().remove(0);
         format.name = "0.sched;} x".to_owned();
         assert!(format_text(&format).starts_with("struct _0_sched___x {"));
     }
 
     #[test]
-    fn members_may_be_called_like_anything() {
+    fn members_may_have_the_names_of_built_ins() {
         let text = "struct input { int input; int output; int attr; int now; int kind; }; output = input;
             return input.input + output.now;";
         let mut engine = Interpreter::new(&program(text), Limits::default());
@@ -531,14 +541,14 @@ mod formats {
     }
 
     #[test]
-    fn without_an_output_format_the_output_is_like_the_input() {
+    fn without_an_output_format_the_output_has_the_format_of_the_input() {
         let program = program("struct input { int a; }; output.a = input.a * 2;");
         assert_eq!(program.output.as_ref().map(|output| output.size), Some(4));
-        assert!(super::program("struct input { int a; }; return input.a;").output.is_none(), "passed on as it is");
+        assert!(super::program("struct input { int a; }; return input.a;").output.is_none(), "the input is passed on");
     }
 
     #[test]
-    fn a_text_may_declare_a_part_of_the_format_it_is_given() {
+    fn a_text_may_declare_a_part_of_the_given_format() {
         let given = parse_formats("struct packet { int len; int port; long when; };").unwrap().remove(0);
         let env = Environment { input: Some(given.clone()), ..Environment::default() };
         let program = compile("struct input { int len; int port; }; return input.when;", &env).unwrap();
@@ -546,13 +556,13 @@ mod formats {
     }
 
     #[test]
-    fn a_format_that_cannot_be_is_refused_before_it_is_used() {
+    fn an_invalid_format_is_refused_before_it_is_used() {
         let mut given = parse_formats("struct packet { int len; int port; };").unwrap().remove(0);
         given.fields[1].offset = 6;
         let env = Environment { input: Some(given), ..Environment::default() };
         let errors = compile("return 1;", &env).unwrap_err();
-        let said = "the input's format cannot be used: the format `packet` has `port` at 6 to 10: the member before ends \
-                    at 4, the structure at 8, and port is aligned to 4";
+        let said = "the format of the input is invalid: the format `packet` has `port` at 6 to 10: the member before \
+                    ends at 4, the structure at 8, and port is aligned to 4";
         assert_eq!(errors.iter().next().unwrap().message(), said);
     }
 }
@@ -561,11 +571,11 @@ mod the_entry {
     use super::*;
 
     #[test]
-    fn a_function_that_is_not_there_cannot_be_called() {
+    fn a_missing_entry_function_is_refused() {
         let env = Environment { entry: Some("utilty".to_owned()), ..Environment::default() };
         let errors = compile("int utility(int rate) { return rate; }", &env).unwrap_err();
         let error = errors.iter().next().unwrap();
-        assert_eq!(error.message(), "there is no function `utilty`, which is to be called");
+        assert_eq!(error.message(), "the entry function `utilty` does not exist");
         assert_eq!(error.remedy(), Some("did you mean `utility`?"));
     }
 
@@ -573,20 +583,20 @@ mod the_entry {
     fn an_error_in_an_empty_text_can_be_shown() {
         let env = Environment { entry: Some("main".to_owned()), ..Environment::default() };
         let errors = compile("", &env).unwrap_err();
-        assert!(errors.render("f.ec", "", false).contains("the text defines no functions: do not name one"));
+        assert!(errors.render("f.ec", "", false).contains("the text defines no functions: name no entry function"));
     }
 
     #[test]
-    fn statements_beside_the_function_that_is_called_would_be_lost() {
+    fn statements_outside_the_entry_function_are_refused() {
         let env = Environment { entry: Some("f".to_owned()), ..Environment::default() };
         let errors = compile("int f(int x) { return x; } attr.x = 1;", &env).unwrap_err();
-        let said = "statements outside of functions, while `f` is to be called";
+        let said = "statements outside functions, although the entry function is `f`";
         assert_eq!(errors.iter().next().unwrap().message(), said);
     }
 }
 
 #[test]
-fn a_program_says_which_constants_and_members_its_text_uses() {
+fn a_program_lists_the_constants_and_members_that_its_text_uses() {
     let text = "
         struct input { int load; int other; };
         struct output { int level; int rate; };

@@ -1,10 +1,11 @@
-//! What is refused, and how it is said. `refused/TOPIC.ec` has the texts, `refused/TOPIC.txt` what is answered to each:
-//! whoever changes a message sees in the review how it reads now.
+//! Tests the messages for refused texts. `refused/TOPIC.ec` contains the texts and `refused/TOPIC.txt` the stored
+//! messages, so that a review shows every changed message. `QFABRIC_REFUSALS=write` writes the stored messages
+//! anew.
 
 use qfabric_ecode::{Environment, compile, parse_formats};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
-/// A service's format, for the texts that are about one.
+/// The format of a service, for the tests that need an input.
 fn environment() -> Environment {
     let field = |name: &str, offset, ty| Field { name: name.to_owned(), offset, kind: Kind::Scalar(ty), dims: vec![] };
     let fields = vec![field("len", 0, Scalar::U32), field("port", 4, Scalar::U16), field("when_ns", 8, Scalar::U64)];
@@ -12,7 +13,7 @@ fn environment() -> Environment {
     Environment { input: Some(input), constants: [("LIMIT".to_owned(), 1400)].into(), ..Environment::default() }
 }
 
-/// The texts of a topic with their names: each stands behind a line `//// NAME`.
+/// The texts of a topic with their names. Each text follows a line `//// NAME`.
 fn texts(topic: &str) -> Vec<(String, String)> {
     let path = format!("{}/tests/refused/{topic}.ec", env!("CARGO_MANIFEST_DIR"));
     let file = std::fs::read_to_string(path).expect("the topic's texts");
@@ -29,10 +30,13 @@ fn compare_with_stored(topic: &str, answers: &str) {
         std::fs::write(&path, answers).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(stored, answers, "{path} says otherwise; if it is meant so, run again with QFABRIC_REFUSALS=write");
+    assert_eq!(
+        stored, answers,
+        "{path} differs; if the new messages are intended, run again with QFABRIC_REFUSALS=write"
+    );
 }
 
-fn are_refused_in_these_words(topic: &str, env: &Environment) {
+fn check_refusals(topic: &str, env: &Environment) {
     let mut answers = String::new();
     for (name, text) in texts(topic) {
         let errors = compile(&text, env).expect_err(&format!("{topic}: {name} is refused"));
@@ -44,68 +48,68 @@ fn are_refused_in_these_words(topic: &str, env: &Environment) {
     compare_with_stored(topic, &answers);
 }
 
-/// How many instructions a program needs is the code generator's affair, and changes with it.
+/// Hides the number of instructions, which changes with the code generator.
 fn without_sizes(shown: &str) -> String {
-    let Some((before, after)) = shown.split_once("this would be ") else { return shown.to_owned() };
+    let Some((before, after)) = shown.split_once("code would have ") else { return shown.to_owned() };
     let after = after.trim_start_matches(|letter: char| letter.is_ascii_digit());
-    format!("{before}this would be …{after}")
+    format!("{before}code would have …{after}")
 }
 
 #[test]
-fn words_that_are_none() {
-    are_refused_in_these_words("words", &Environment::default());
+fn invalid_tokens_are_refused() {
+    check_refusals("words", &Environment::default());
 }
 
 #[test]
-fn sentences_that_are_none() {
-    are_refused_in_these_words("syntax", &Environment::default());
+fn syntax_errors_are_refused() {
+    check_refusals("syntax", &Environment::default());
 }
 
 #[test]
-fn what_c_has_and_ecode_has_not() {
-    are_refused_in_these_words("not_offered", &Environment::default());
+fn unsupported_parts_of_c_are_refused() {
+    check_refusals("not_offered", &Environment::default());
 }
 
 #[test]
-fn names_that_mean_nothing() {
-    are_refused_in_these_words("names", &environment());
+fn unknown_and_duplicate_names_are_refused() {
+    check_refusals("names", &environment());
 }
 
 #[test]
-fn values_of_the_wrong_kind() {
-    are_refused_in_these_words("values", &environment());
+fn values_of_the_wrong_type_are_refused() {
+    check_refusals("values", &environment());
 }
 
 #[test]
-fn declarations_that_do_not_fit() {
-    are_refused_in_these_words("declarations", &environment());
+fn invalid_declarations_are_refused() {
+    check_refusals("declarations", &environment());
 }
 
 #[test]
-fn loops_without_an_end_and_jumps_from_nowhere() {
-    are_refused_in_these_words("control", &environment());
+fn endless_loops_and_misplaced_jumps_are_refused() {
+    check_refusals("control", &environment());
 }
 
 #[test]
-fn functions_that_cannot_be() {
-    are_refused_in_these_words("functions", &Environment::default());
+fn invalid_functions_are_refused() {
+    check_refusals("functions", &Environment::default());
 }
 
 #[test]
-fn formats_that_do_not_match() {
-    are_refused_in_these_words("formats", &environment());
+fn mismatched_formats_are_refused() {
+    check_refusals("formats", &environment());
 }
 
 #[test]
-fn programs_beyond_a_limit() {
-    are_refused_in_these_words("limits", &Environment::default());
+fn programs_beyond_a_limit_are_refused() {
+    check_refusals("limits", &Environment::default());
 }
 
 #[test]
 fn several_errors_are_shown_in_one_run() {
     let text = "int a = b;\nint c = a +;\nreturn d(c);\n";
     let errors = compile(text, &Environment::default()).unwrap_err();
-    assert_eq!(errors.iter().count(), 1, "what cannot be read is not checked: {errors}");
+    assert_eq!(errors.iter().count(), 1, "a text with syntax errors is not checked: {errors}");
     let text = "int a = b;\nint c = a + e;\nreturn d(c);\n";
     let errors = compile(text, &Environment::default()).unwrap_err();
     let lines: Vec<u32> = errors.iter().map(|error| error.line()).collect();
@@ -113,7 +117,7 @@ fn several_errors_are_shown_in_one_run() {
 }
 
 #[test]
-fn more_errors_than_anybody_reads_are_counted() {
+fn errors_beyond_the_first_twenty_are_counted() {
     let text: String = (0..100).map(|number| format!("a{number} = 1;\n")).collect();
     let errors = compile(&text, &Environment::default()).unwrap_err();
     assert_eq!(errors.iter().count(), 20);
@@ -129,18 +133,18 @@ fn columns_count_characters_and_not_bytes() {
 }
 
 #[test]
-fn an_error_reads_well_on_one_line_too() {
+fn an_error_is_shown_on_one_line() {
     let errors = compile("return lenght;", &Environment::default()).unwrap_err();
-    let said = "line 1, column 8: `lenght` is not known here: unknown name \
-                (help: declare it, `int lenght;`, or as a constant, `#define lenght …`)";
+    let said = "line 1, column 8: `lenght` is not defined here: unknown name \
+                (help: declare a variable, `int lenght;`, or a constant, `#define lenght …`)";
     assert_eq!(errors.to_string(), said);
 }
 
 #[test]
-fn a_text_of_formats_takes_nothing_else() {
+fn a_text_of_formats_may_contain_only_structures_and_constants() {
     let errors = parse_formats("struct a { int x; };\nreturn 1;\nint f(int x) { return x; }\n").unwrap_err();
     let messages: Vec<&str> = errors.iter().map(|error| error.message()).collect();
-    assert_eq!(messages, ["only structures and constants belong here"; 2]);
+    assert_eq!(messages, ["only structures and constants are allowed here"; 2]);
 }
 
 #[test]
@@ -151,9 +155,9 @@ fn colours_are_only_for_terminals() {
 }
 
 #[test]
-fn another_text_than_the_compiled_one_does_no_harm() {
+fn rendering_with_a_different_text_is_safe() {
     let errors = compile("int a = 1;\nreturn b;", &Environment::default()).unwrap_err();
     for other in ["", "x", "äöüäöüäöüäöüäöüäöü", &"\n".repeat(99)] {
-        assert!(errors.render("f.ec", other, false).starts_with("error: `b` is not known here"));
+        assert!(errors.render("f.ec", other, false).starts_with("error: `b` is not defined here"));
     }
 }

@@ -20,7 +20,7 @@
 //! follows by an eighth of the distance. After half a period of silence the grid starts anew.
 //! Source: issue of part 1, "jobs are taken as activations between sleeps"; AQuoSA leaves this open.
 
-use qfabric_types::{Foresight, Instant, JobRecord, Nanos};
+use qfabric_types::{Foresight, Instant, JobRecord, Nanos, Sample};
 
 /// The open job.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,8 @@ impl Activations {
     }
 
     /// A stretch on the CPU. May end a job: at most one per stretch.
-    pub(crate) fn ran(&mut self, from: Instant, to: Instant, used: Nanos, slept: bool) -> Option<JobRecord> {
+    pub(crate) fn ran(&mut self, sample: &Sample) -> Option<JobRecord> {
+        let &Sample { from, to, used, slept, .. } = sample;
         let ended = self.on_time(from);
         let job = self.open.get_or_insert(Open {
             release: next_release(self.last, from, self.period),
@@ -134,6 +135,7 @@ fn next_release(last: Option<Instant>, from: Instant, period: Nanos) -> Instant 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_types::ThreadId;
 
     const T: Nanos = Nanos::from_millis(40);
     const P: Nanos = Nanos::from_millis(10);
@@ -151,7 +153,8 @@ mod tests {
         let mut jobs = Vec::new();
         let ms = |ns: u64| ns / 1_000_000;
         for &(from, to, slept) in stretches {
-            let ended = tracker.ran(at(from), at(to), Nanos::from_millis(to - from), slept);
+            let used = Nanos::from_millis(to - from);
+            let ended = tracker.ran(&Sample { thread: ThreadId(1), from: at(from), to: at(to), used, slept });
             jobs.extend(ended.map(|j| (j.k, ms(j.release.get()), ms(j.finish.get()), ms(j.cost.get()))));
         }
         jobs

@@ -20,7 +20,7 @@ use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
     AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation,
-    Share, ThreadId, Usage,
+    Sample, Share, ThreadId, Usage,
 };
 
 use self::overload::Shortage;
@@ -281,24 +281,24 @@ impl App {
     }
 
     /// A thread was seen on a CPU.
-    pub(crate) fn on_ran(&mut self, at: usize, from: Instant, to: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn on_ran(&mut self, at: usize, sample: &Sample) {
         let several = self.threads.len() > 1;
-        self.ran += used;
-        self.ran_since.get_or_insert(from);
+        self.ran += sample.used;
+        self.ran_since.get_or_insert(sample.from);
         let thread = &mut self.threads[at];
-        thread.used += used;
+        thread.used += sample.used;
         let ended = match &mut thread.governor {
             Governor::Marked(_) => None,
-            Governor::Activations(_, found) => found.ran(from, to, used, slept),
+            Governor::Activations(_, found) => found.ran(sample),
             Governor::Consumption(consumption) => {
-                consumption.ran(from, to, used, slept);
+                consumption.ran(sample);
                 None
             }
         };
         self.due = self.due.min(thread.governor.due());
         let leads = self.lead == Some(thread.id);
         if let Some(rhythms) = self.rhythms.as_mut().filter(|_| leads) {
-            rhythms.ran(from, used, slept);
+            rhythms.ran(sample);
             self.due = self.due.min(rhythms.due());
         }
         if let Some(job) = ended {
@@ -309,7 +309,7 @@ impl App {
         }
         let elects = matches!(self.contract.jobs, JobSource::Activations | JobSource::Auto);
         if several && self.elect_at == Instant::NEVER && elects {
-            self.elect_at = to + self.contract.period.saturating_mul(ELECTION);
+            self.elect_at = sample.to + self.contract.period.saturating_mul(ELECTION);
             self.due = self.due.min(self.elect_at);
         }
     }
@@ -423,13 +423,24 @@ impl App {
         }
     }
 
-    /// What its governors want together; nothing while it leaves.
+    /// Asks every governor once what its thread needs and wants now.
+    pub(crate) fn weigh(&mut self) {
+        for at in 0..self.threads.len() {
+            self.threads[at].needs = self.needed_by(&self.threads[at]);
+            self.threads[at].wants = self.wanted_by(&self.threads[at]);
+        }
+    }
+
+    /// What its governors want together, as weighed; nothing while it leaves.
     pub(crate) fn wants(&self) -> Share {
+        self.sum(|thread| thread.wants)
+    }
+
+    fn sum(&self, of: impl Fn(&Thread) -> Share) -> Share {
         if self.leaving || self.suspended {
             return Share::ZERO;
         }
-        let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
-        sum.min(self.contract.max_bandwidth)
+        self.threads.iter().map(of).sum::<Share>().min(self.contract.max_bandwidth)
     }
 
     fn wanted_by(&self, thread: &Thread) -> Share {
@@ -440,8 +451,7 @@ impl App {
             let counts = !self.shares_server() || self.carrier() == Some(thread.id);
             return if counts { promised } else { Share::ZERO };
         }
-        let needed = self.needed_by(thread);
-        self.asks(self.mean_of(thread).map_or(needed, |mean| mean.min(needed)))
+        self.asks(self.mean_of(thread).map_or(thread.needs, |mean| mean.min(thread.needs)))
     }
 
     /// The mean it consumes, where that is enough: the kernel lends it the rest of what its jobs take.
@@ -452,17 +462,16 @@ impl App {
         Some(Share::of_budget(mean, self.contract.server_period))
     }
 
-    /// What its controllers find that its jobs need, whatever its share is: all it may have where they predict nothing yet;
-    /// nothing while it leaves.
+    /// What its controllers find that its jobs need, as weighed, whatever its share is: all it may have where they predict
+    /// nothing yet; nothing while it leaves.
     pub(crate) fn needs(&self) -> Share {
-        if self.leaving || self.suspended {
-            return Share::ZERO;
-        }
-        let sum: Share = self.threads.iter().filter(|thread| !thread.denied).map(|thread| self.needed_by(thread)).sum();
-        sum.min(self.contract.max_bandwidth)
+        self.sum(|thread| thread.needs)
     }
 
     fn needed_by(&self, thread: &Thread) -> Share {
+        if thread.denied {
+            return Share::ZERO;
+        }
         let all = thread.rescued || self.control_of(thread.id).is_some();
         let budget = if all { self.contract.max_budget() } else { thread.governor.budget(self.floor()) };
         Share::of_budget(budget, self.contract.server_period)
@@ -476,14 +485,14 @@ impl App {
         share.budget_in(self.contract.server_period)
     }
 
-    /// Splits what is granted among the threads.
+    /// Splits what is granted among the threads, by what they want as weighed.
     pub(crate) fn split(&mut self) {
         let granted = if self.leaving || self.suspended { Share::ZERO } else { self.granted };
-        let sum: Share = self.threads.iter().map(|thread| self.wanted_by(thread)).sum();
+        let sum: Share = self.threads.iter().map(|thread| thread.wants).sum();
         let in_order = self.contract.fixed.is_some();
         let mut left = granted;
         for at in 0..self.threads.len() {
-            let wanted = self.wanted_by(&self.threads[at]);
+            let wanted = self.threads[at].wants;
             let part = match sum <= granted {
                 true => wanted,
                 false if in_order => whole(wanted, left, left == granted),

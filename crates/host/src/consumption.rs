@@ -7,7 +7,7 @@
 //! by which it can show that it wants more.
 
 use qfabric_control::ConsumptionController;
-use qfabric_types::{Contract, Instant, Nanos, Reclaiming, Reservation};
+use qfabric_types::{Contract, Instant, Nanos, Reclaiming, Reservation, Sample};
 
 /// No window is shorter.
 const LEAST_WINDOW: Nanos = Nanos::from_millis(10);
@@ -84,7 +84,7 @@ impl Consumption {
     }
 
     /// A stretch on the CPU.
-    pub(crate) fn ran(&mut self, from: Instant, to: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn ran(&mut self, &Sample { from, to, used, slept, .. }: &Sample) {
         if self.end == Instant::NEVER {
             let length = self.window.get().max(1);
             self.start = Instant::new(to.get() / length * length);
@@ -138,12 +138,16 @@ fn share_of(reservation: Reservation) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Share;
+    use qfabric_types::{Share, ThreadId};
 
     const FLOOR: Nanos = Nanos::from_micros(50);
 
     fn at(ms: u64) -> Instant {
         Instant::new(ms * 1_000_000)
+    }
+
+    fn sample(from_ms: u64, to_ms: u64, used: Nanos, slept: bool) -> Sample {
+        Sample { thread: ThreadId(1), from: at(from_ms), to: at(to_ms), used, slept }
     }
 
     fn contract() -> Contract {
@@ -154,7 +158,7 @@ mod tests {
     fn windows_end_at_multiples_of_their_length() {
         let mut consumption = Consumption::new(&contract(), true);
         assert_eq!(consumption.due(), Instant::NEVER);
-        consumption.ran(at(95), at(95), Nanos::from_millis(4), true);
+        consumption.ran(&sample(95, 95, Nanos::from_millis(4), true));
         assert_eq!(consumption.due(), at(120));
         assert_eq!(consumption.on_time(at(119), None), None);
         let window = consumption.on_time(at(165), None).unwrap();
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn a_thread_that_stops_running_comes_to_rest_and_closes_no_more_windows() {
         let mut consumption = Consumption::new(&contract(), true);
-        consumption.ran(at(39), at(39), Nanos::from_millis(20), true);
+        consumption.ran(&sample(39, 39, Nanos::from_millis(20), true));
         let mut windows = 0;
         while consumption.due() != Instant::NEVER {
             consumption.on_time(consumption.due(), None);
@@ -179,7 +183,7 @@ mod tests {
         let mut consumption = Consumption::new(&contract(), false);
         assert_eq!(consumption.budget(FLOOR), FLOOR);
         let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).unwrap();
-        consumption.ran(at(20), at(20), Nanos::from_micros(200), false);
+        consumption.ran(&sample(20, 20, Nanos::from_micros(200), false));
         assert!(consumption.on_time(at(40), Some(granted)).unwrap().throttled);
         assert!(consumption.budget(FLOOR) > FLOOR);
     }
@@ -189,7 +193,7 @@ mod tests {
         for (reclaiming, held_back) in [(Reclaiming::Hard, true), (Reclaiming::Grub, false)] {
             let mut consumption = Consumption::new(&contract().reclaimed_as(reclaiming), false);
             let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).ok();
-            consumption.ran(at(0), at(39), Nanos::from_millis(12), false);
+            consumption.ran(&sample(0, 39, Nanos::from_millis(12), false));
             assert_eq!(consumption.on_time(at(40), granted).unwrap().throttled, held_back, "{reclaiming}");
         }
     }

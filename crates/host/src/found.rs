@@ -5,7 +5,7 @@
 //! for what is lent, its mean consumption is enough, as for programs without a period; jobs that end late say that it is not.
 //! Why: docs/design/0024.
 
-use qfabric_types::{Contract, Instant, JobRecord, Nanos, Reclaiming, Reservation};
+use qfabric_types::{Contract, Instant, JobRecord, Nanos, Reclaiming, Reservation, Sample};
 
 use crate::activation::Activations;
 use crate::consumption::Consumption;
@@ -44,11 +44,11 @@ impl Found {
     }
 
     /// A stretch on the CPU. May end a job.
-    pub(crate) fn ran(&mut self, from: Instant, to: Instant, used: Nanos, slept: bool) -> Option<JobRecord> {
+    pub(crate) fn ran(&mut self, sample: &Sample) -> Option<JobRecord> {
         if let Some(consumption) = &mut self.consumption {
-            consumption.ran(from, to, used, slept);
+            consumption.ran(sample);
         }
-        self.activations.ran(from, to, used, slept)
+        self.activations.ran(sample)
     }
 
     /// Time has passed: the job that ended, and whether consumption was counted.

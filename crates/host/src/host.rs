@@ -20,7 +20,9 @@ use std::collections::VecDeque;
 use qfabric_broker::{Limits, Partition, Supervisor};
 use qfabric_types::api::{Application, Covers, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Share, ThreadId};
+use qfabric_types::{
+    AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId,
+};
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
@@ -123,7 +125,7 @@ impl Host {
             Input::ThreadGone { app, thread } => self.thread_gone(app, thread),
             Input::Job { app, event } => self.job(app, event),
             Input::Served { app, thread, deadline } => self.served(app, thread, deadline),
-            Input::Ran { app, thread, from, to, used, slept } => self.ran(app, thread, (from, to), used, slept),
+            Input::Ran { app, sample } => self.ran(app, &sample),
             Input::Applied { thread, outcome } => self.applied(thread, outcome),
             Input::Capacity(capacity) => self.set_limits(Limits { capacity, ..self.config.limits.clone() }),
             Input::Limits { limits, max_applications, max_threads } => {
@@ -435,16 +437,16 @@ impl Host {
         }
     }
 
-    fn ran(&mut self, app: AppId, thread: ThreadId, (from, to): (Instant, Instant), used: Nanos, slept: bool) {
+    fn ran(&mut self, app: AppId, sample: &Sample) {
         let Ok(at) = self.find_present(app) else { return self.ignore() };
         // Threads left out, or gone since, are seen as well.
-        let Some(index) = self.apps[at].find(thread) else { return };
-        if from > to || used > to.since(from) + Nanos::from_millis(1) {
+        let Some(index) = self.apps[at].find(sample.thread) else { return };
+        if sample.from > sample.to || sample.used > sample.to.since(sample.from) + Nanos::from_millis(1) {
             return self.ignore();
         }
-        self.apps[at].on_ran(index, from, to, used, slept);
+        self.apps[at].on_ran(index, sample);
         if self.config.abilities.rescues && self.apps[at].rescue(index) {
-            self.event(HostEvent::Rescue { app, thread });
+            self.event(HostEvent::Rescue { app, thread: sample.thread });
         }
         self.due = self.due.min(self.apps[at].due);
         self.refresh(at);

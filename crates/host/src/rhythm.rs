@@ -9,7 +9,7 @@
 
 use qfabric_control::{Rhythm, RhythmAnalyser};
 use qfabric_types::api::FoundRhythm;
-use qfabric_types::{Instant, JobSource, Nanos};
+use qfabric_types::{Instant, JobSource, Nanos, Sample};
 
 /// From one look to the next while none is held, and while one is.
 const SEARCH: Nanos = Nanos::from_millis(500);
@@ -59,7 +59,7 @@ impl Rhythms {
     }
 
     /// A stretch of the thread that leads.
-    pub(crate) fn ran(&mut self, from: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn ran(&mut self, &Sample { from, used, slept, .. }: &Sample) {
         self.analyser.ran(from, used, slept);
         self.since.get_or_insert(from);
         self.due.get_or_insert(from + SEARCH);

@@ -107,6 +107,9 @@ pub(crate) enum Wait {
 pub(crate) struct Thread {
     pub id: ThreadId,
     pub governor: Governor,
+    /// What its jobs need, and what it asks for in view of that; of the last weighing.
+    pub needs: Share,
+    pub wants: Share,
     /// What it should have.
     pub desired: Option<Value>,
     /// What the mechanism last confirmed.
@@ -147,6 +150,8 @@ impl Thread {
         Thread {
             id,
             governor,
+            needs: Share::ZERO,
+            wants: Share::ZERO,
             desired: None,
             applied: None,
             wait: Wait::No,

@@ -3,7 +3,7 @@
 use qfabric_broker::Limits;
 use qfabric_types::api::{Covers, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Contract, Instant, Nanos, Owner, Reservation, Setting, Share, ThreadId};
+use qfabric_types::{Abilities, AppId, Contract, Instant, Nanos, Owner, Reservation, Sample, Setting, Share, ThreadId};
 
 /// What a host is told once.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,20 +127,12 @@ pub enum Input {
         /// s_k of AQuoSA's Corollary 1.
         deadline: Instant,
     },
-    /// One stretch of a thread on a CPU, as an observer saw it.
+    /// A thread was seen on a CPU.
     Ran {
         /// Whose.
         app: AppId,
-        /// Which thread.
-        thread: ThreadId,
-        /// When it got the CPU.
-        from: Instant,
-        /// When it gave it up.
-        to: Instant,
-        /// CPU time used in between.
-        used: Nanos,
-        /// Whether it went to sleep; otherwise it was preempted or throttled.
-        slept: bool,
+        /// Which thread, when and how long.
+        sample: Sample,
     },
     /// What became of an [`Output::Set`] or [`Output::GiveBack`]. Every one is answered, in order.
     Applied {

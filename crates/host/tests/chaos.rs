@@ -11,8 +11,8 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Setting, Share,
-    ThreadId,
+    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Sample, Setting,
+    Share, ThreadId,
 };
 
 const CAPACITY: u32 = 180;
@@ -240,7 +240,7 @@ impl Outside {
                 if let Some((app, thread)) = self.pick(pick) {
                     let used = Nanos::from_micros(used_us);
                     let (from, to) = (self.now - used, self.now);
-                    self.input(Input::Ran { app, thread, from, to, used, slept });
+                    self.input(Input::Ran { app, sample: Sample { thread, from, to, used, slept } });
                 }
             }
             Step::Wait { us } => self.wait(Nanos::from_micros(us)),

@@ -3,10 +3,12 @@
 mod common;
 
 use common::{Bench, at, marked, share};
-use qfabric_host::{HostConfig, Limits, Outcome};
+use qfabric_host::{HostConfig, Input, Limits, Outcome};
 use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Class, Contract, Foresight, JobRecord, JobSource, Nanos, Reclaiming, ThreadId};
+use qfabric_types::{
+    Abilities, AppId, Class, Contract, Foresight, JobRecord, JobSource, Nanos, Reclaiming, Sample, ThreadId,
+};
 
 fn bench(capacity: u32) -> Bench {
     let abilities = Abilities { gives_back: true, ..Abilities::default() };
@@ -256,7 +258,7 @@ fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_la
     let (thread, used) = (ThreadId(1), Nanos::from_millis(15));
     bench.wait_until(at(next + 45));
     let (from, to) = (at(next), at(next + 45));
-    bench.input(qfabric_host::Input::Ran { app: player, thread, from, to, used, slept: true });
+    bench.input(Input::Ran { app: player, sample: Sample { thread, from, to, used, slept: true } });
     bench.wait_until(at(next + 120));
     assert!(bench.budget_us(1) >= 3_750, "after a late job: {} µs in 10 ms", bench.budget_us(1));
     let next = bursts(&mut bench, player, 1, next + 120, 60);

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostEvent, Input, Limits, Outcome};
 use qfabric_types::api::{Covers, Problem};
-use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Share, ThreadId};
+use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Sample, Share, ThreadId};
 
 #[test]
 fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
@@ -243,7 +243,8 @@ fn impossible_inputs_are_counted_and_change_nothing() {
     let before = bench.settings.len();
     bench.events.clear();
     bench.ran(app, 7, at(1_000), Nanos::ZERO, true);
-    bench.input(Input::Ran { app, thread: ThreadId(7), from: at(9), to: at(3), used: Nanos::ZERO, slept: true });
+    let backwards = Sample { thread: ThreadId(7), from: at(9), to: at(3), used: Nanos::ZERO, slept: true };
+    bench.input(Input::Ran { app, sample: backwards });
     bench.input(Input::Leave { app: AppId(77) });
     bench.input(Input::Applied { thread: ThreadId(7), outcome: Outcome::Done });
     bench.input(Input::ThreadGone { app, thread: ThreadId(99) });

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostEvent, Input};
 use qfabric_types::api::Covers;
-use qfabric_types::{AppId, Contract, ControlPlace, JobSource, Nanos, Share, ThreadId};
+use qfabric_types::{AppId, Contract, ControlPlace, JobSource, Nanos, Sample, Share, ThreadId};
 
 fn auto() -> Contract {
     Contract { jobs: JobSource::Auto, ..Contract::new("player", T) }
@@ -18,7 +18,8 @@ fn play(bench: &mut Bench, app: AppId, thread: i32, from_us: u64, period_us: u64
         bench.wait_until(from);
         let (to, used) = (from + Nanos::from_millis(cost_ms), Nanos::from_millis(cost_ms));
         bench.wait_until(to);
-        bench.input(Input::Ran { app, thread: ThreadId(thread), from, to, used, slept: true });
+        let sample = Sample { thread: ThreadId(thread), from, to, used, slept: true };
+        bench.input(Input::Ran { app, sample });
     }
     from_us + jobs * period_us
 }

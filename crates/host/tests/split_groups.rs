@@ -193,3 +193,33 @@ fn the_greater_part_goes_on_with_everything_and_the_smaller_stops() {
     assert_eq!(net.has[3..], [0, 0]);
     assert!(net.used() > CAPACITY - 3, "{:?}", net.has);
 }
+
+/// Found by the random cases above: each step is who is in which part, and for how many seconds.
+fn never_more_than_there_is(wants: [(i64, i64, u32); HOSTS], late: [u64; HOSTS], steps: &[([u8; HOSTS], u64)]) {
+    let mut net = Net::new(&wants, late.to_vec());
+    net.run(6).unwrap();
+    for (parts, seconds) in steps {
+        net.change(parts, None);
+        net.run(*seconds).unwrap();
+    }
+}
+
+#[test]
+fn a_member_gets_more_only_after_another_has_given_it_back() {
+    let wants = [(0, 0, 0), (0, 0, 0), (4, 31, 0), (23, 10, 0), (18, 15, 0)];
+    let steps = [([1, 2, 2, 1, 2], 7), ([0, 1, 1, 2, 1], 4)];
+    never_more_than_there_is(wants, [151, 0, 0, 601, 0], &steps);
+}
+
+#[test]
+fn a_leader_that_has_not_seen_the_cut_gives_back_nothing_that_was_given_up() {
+    let wants = [(0, 0, 0), (0, 0, 0), (0, 3, 0), (22, 10, 0), (18, 48, 0)];
+    let steps = [([0, 0, 0, 0, 1], 12), ([2, 0, 0, 2, 2], 1), ([2, 0, 0, 0, 1], 6)];
+    never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
+}
+#[test]
+fn a_majority_waits_for_members_that_were_with_the_minority_meanwhile() {
+    let wants = [(0, 0, 0), (0, 0, 0), (0, 1, 0), (8, 40, 0), (10, 42, 0)];
+    let steps = [([1, 1, 1, 2, 0], 5), ([1, 0, 0, 0, 0], 1), ([0, 0, 0, 1, 1], 8)];
+    never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
+}

@@ -1,7 +1,8 @@
-//! What a filter costs: five comparisons that decide which sinks receive an event, as in KECho (thesis §4.4.3, where
-//! it takes about 1 µs).
+//! Measures the cost of a filter with five comparisons that choose the sinks of an event, as in KECho (thesis
+//! §4.4.3: about 1 µs).
 //!
-//! `cargo bench -p qfabric-jit`; the ratios are printed first, measured in the same run, medians of many rounds.
+//! Run `cargo bench -p qfabric-jit`. It first prints the ratios: medians of many rounds, all measured in the same
+//! run.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use divan::Bencher;
 use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
 use qfabric_jit::Jit;
 
-/// Sinks are bits of the verdict; thresholds are attributes that the sinks move.
+/// Each bit of the verdict stands for a sink. The thresholds are attributes that the sinks set.
 const FILTER: &str = "struct input { int kind; int size; int rate; int load; long stamp; };
 if (input.kind != 3) return 0;
 if (input.size > attr.largest) return 1;
@@ -34,7 +35,7 @@ fn program() -> Program {
         .unwrap_or_else(|errors| panic!("{}", errors.render("filter", FILTER, false)))
 }
 
-/// An event that every comparison looks at and none stops.
+/// An event that passes all comparisons.
 fn event() -> Vec<u8> {
     let ints: [i32; 4] = [3, 700, 25, 50];
     let stamp = 1_000_000_i64.to_le_bytes();
@@ -55,7 +56,7 @@ fn interpreter() -> impl Engine {
     prepared(Interpreter::new(&program(), Limits::default()))
 }
 
-/// The same by hand, on the same bytes.
+/// The same filter in Rust, on the same bytes.
 fn native(event: &[u8], attributes: &[i64; 3]) -> i64 {
     let int = |at: usize| i64::from(i32::from_le_bytes(event[at..at + 4].try_into().expect("four bytes")));
     let stamp = i64::from_le_bytes(event[16..24].try_into().expect("eight bytes"));
@@ -73,7 +74,7 @@ fn call(engine: &mut dyn Engine, event: &[u8]) -> i64 {
     engine.call(black_box(event), &World::default(), &mut |_| ()).expect("no fault")
 }
 
-/// Nanoseconds of one call: the median of rounds.
+/// Nanoseconds of one call: the median of all rounds.
 fn median_ns(mut call: impl FnMut()) -> f64 {
     let round = |_| {
         let begun = Instant::now();

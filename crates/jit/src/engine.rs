@@ -1,4 +1,4 @@
-//! The engine: a program's code and its memory.
+//! The engine: the machine code of a program and its memory.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -9,18 +9,18 @@ use qfabric_ecode::{Engine, Fault, Limits, Program, World};
 use crate::code::Machine;
 use crate::host::{Delivery, User, epilogue, prologue, word};
 
-/// Why there is no machine code of a program.
+/// The reason for which a program has no machine code.
 #[derive(Debug, thiserror::Error)]
 pub enum JitError {
-    /// A part of it is too long.
+    /// A jump of the program is too long.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// No memory, or no compiler for this processor.
-    #[error("no machine code could be made: {0}; the interpreter (`--engine interp`) runs the same program")]
+    #[error("cannot compile the program to machine code: {0}; use the interpreter instead (`--engine interp`)")]
     Memory(#[from] io::Error),
 }
 
-/// The program as eBPF for user space: what is compiled. Its `Display` is a listing.
+/// Generates the eBPF for user space that [`Jit::new`] compiles. Its `Display` prints a listing.
 pub fn assemble(program: &Program, limits: Limits) -> Result<Code, TooLarge> {
     let mut asm = Asm::new();
     let exits = Exits { done: asm.label(), fault: asm.label() };
@@ -36,7 +36,7 @@ pub struct Jit {
     machine: Machine,
     layout: Layout,
     has_output: bool,
-    /// The call's memory: [`Layout`], in words.
+    /// The memory of a call: [`Layout`], in words.
     frame: Vec<u64>,
     statics: Vec<u64>,
     static_bytes: usize,
@@ -44,7 +44,7 @@ pub struct Jit {
 }
 
 impl Jit {
-    /// Compiles a program as [`qfabric_ecode::compile`] gives it; its statics and attributes are as at the beginning.
+    /// Compiles a program of [`qfabric_ecode::compile`]. Statics have their initial values and attributes are 0.
     pub fn new(program: &Program, limits: Limits) -> Result<Jit, JitError> {
         let layout = Layout::of(program);
         Ok(Jit {
@@ -58,7 +58,7 @@ impl Jit {
         })
     }
 
-    fn tell(&mut self, input: &[u8], world: &World, delivery: &mut Delivery<'_>) {
+    fn prepare(&mut self, input: &[u8], world: &World, delivery: &mut Delivery<'_>) {
         assert_eq!(input.len(), self.layout.input_bytes as usize, "an event has the length of the input format");
         bytes_mut(&mut self.frame)[self.layout.input as usize..][..input.len()].copy_from_slice(input);
         let frame = &mut self.frame;
@@ -79,9 +79,9 @@ impl Engine for Jit {
     #[allow(unsafe_code)] // machine code
     fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
         let mut delivery = Delivery { sink, panic: None };
-        self.tell(input, world, &mut delivery);
-        // SAFETY: the frame has this program's layout and `tell` has just filled the host's words with addresses of
-        // memory that `self` and this function own and leave alone until the code returns.
+        self.prepare(input, world, &mut delivery);
+        // SAFETY: the frame has this program's layout, and `prepare` has just set the host's words to addresses of
+        // memory that `self` and this function own and do not access until the code returns.
         let verdict = unsafe { self.machine.run(&mut self.frame) };
         if let Some(panic) = delivery.panic {
             resume_unwind(panic);
@@ -106,7 +106,7 @@ impl Engine for Jit {
     }
 }
 
-/// As many words as hold the bytes.
+/// The bytes as words; the last word is padded with zeros.
 fn words(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -118,12 +118,12 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 
 #[allow(unsafe_code)] // the standard library has no safe view of words as bytes
 fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: the same memory, and bytes may be anything at any address.
+    // SAFETY: both views cover the same memory, and any byte at any address is valid.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
 #[allow(unsafe_code)] // the standard library has no safe view of words as bytes
 fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: the same memory, borrowed as long; bytes may be anything, and words too.
+    // SAFETY: both views cover the same memory with the same lifetime; any bytes and any words are valid.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }

@@ -1,4 +1,4 @@
-//! What generated code finds in user space: the world and pointers in the frame's host words, delivery by a helper.
+//! The host of generated code in user space: the host's words in the frame, and a helper that delivers events.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Label, Layout, Reg, Size};
 use qfabric_ecode::hir::Builtin;
 
-/// The host's words in the frame, as 64-bit words from its beginning.
+/// The indices of the host's words in the frame, in 64-bit words from its start.
 pub mod word {
     use qfabric_ecode::bpf::Layout;
     const FIRST: usize = Layout::HOST as usize / 8;
@@ -16,22 +16,21 @@ pub mod word {
     pub const ATTRIBUTES: usize = FIRST + 1;
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub const NOW: usize = FIRST + 2;
-    /// The process in the lower half, the CPU in the upper one.
+    /// The process id in the lower half, the CPU in the upper half.
     pub const PID_CPU: usize = FIRST + 3;
     /// Address of the [`super::Delivery`].
     pub const DELIVERY: usize = FIRST + 4;
-    /// Code of the fault that ended the call, or 0.
+    /// The code of the fault that ended the call, or 0.
     pub const FAULT: usize = FIRST + 5;
 }
 
-/// The number under which [`deliver`] is known to generated code.
+/// The helper number of [`deliver`] in generated code.
 pub const DELIVER: u32 = 1;
 
-/// Where emitted events go.
+/// The receiver of emitted events.
 pub struct Delivery<'a> {
-    /// Takes each.
     pub sink: &'a mut dyn FnMut(&[u8]),
-    /// It panicked: machine code cannot be unwound, so this waits for the end of the call.
+    /// The panic of `sink`. Machine code cannot be unwound, so the panic continues after the call.
     pub panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -43,28 +42,29 @@ impl Delivery<'_> {
     }
 }
 
-/// Called by generated code: the delivery, the event and its length.
+/// Delivers an event. Called by generated code with the delivery, the event and the event's length.
 ///
 /// # Safety
-/// `delivery` is one that nobody else uses meanwhile, and `event` has `bytes` that nobody writes meanwhile.
+/// No other code may use `delivery` during the call, and `event` must have `bytes` bytes that no other code writes
+/// meanwhile.
 #[allow(unsafe_code)] // takes addresses from generated code
 unsafe extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8, bytes: usize) {
-    // SAFETY: `emit` alone makes this call. It passes the delivery that `Jit::call` put into the frame, which lives
-    // and is borrowed by nobody else for as long as the code runs, and a range inside the frame, which nobody writes
+    // SAFETY: only `emit` generates this call. It passes the delivery that `Jit::call` put into the frame, which
+    // lives and is not borrowed elsewhere while the code runs, and a range inside the frame, which no code writes
     // while this function runs.
     unsafe { (*delivery).take(std::slice::from_raw_parts(event, bytes)) }
 }
 
-/// What generated code calls in truth: `rbpf` calls with a stack that is 8 bytes off the alignment that compiled
-/// Rust relies on.
+/// The function that generated code actually calls. `rbpf` calls with a stack that is 8 bytes off the alignment on
+/// which compiled Rust relies, so this function aligns the stack and then calls [`deliver`].
 ///
 /// # Safety
-/// As of [`deliver`], whose arguments it has: for generated code only.
+/// The same conditions as for [`deliver`], whose arguments it passes on. Only for generated code.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-#[allow(unsafe_code)] // the stack is set right
+#[allow(unsafe_code)] // aligns the stack
 pub unsafe extern "sysv64" fn aligned_deliver() {
-    // SAFETY: arguments stay in their registers; the stack is aligned, and as before when it returns.
+    // SAFETY: arguments stay in their registers; the stack is aligned for the call and restored before the return.
     std::arch::naked_asm!(
         "push rbp",
         "mov rbp, rsp",
@@ -77,14 +77,14 @@ pub unsafe extern "sysv64" fn aligned_deliver() {
     )
 }
 
-/// Begins the program: r1 is the frame.
+/// Starts the program; r1 is the address of the frame.
 pub fn prologue(asm: &mut Asm) {
     asm.mov(Reg::R6, Reg::R1);
     asm.load(Size::D, Reg::R7, Reg::R6, offset(word::STATICS));
     asm.load(Size::D, Reg::R8, Reg::R6, offset(word::ATTRIBUTES));
 }
 
-/// Ends it: a verdict is the result, a fault's code is left in the frame.
+/// Ends the program: a verdict is the result, the code of a fault goes into the frame.
 pub fn epilogue(asm: &mut Asm, exits: Exits) {
     asm.bind(exits.fault);
     asm.store(Size::D, Reg::R6, offset(word::FAULT), Reg::R0);
@@ -92,7 +92,7 @@ pub fn epilogue(asm: &mut Asm, exits: Exits) {
     asm.exit();
 }
 
-/// The host of generated code in user space.
+/// The [`Host`] for user space.
 pub struct User;
 
 impl Host for User {
@@ -118,7 +118,7 @@ impl Host for User {
         asm.store(Size::D, Reg::R8, offset, Reg::R0);
     }
 
-    /// Fuel alone bounds loops here.
+    /// Empty: in user space only fuel bounds loops.
     fn loop_guard(&mut self, _: &mut Asm, _: Label) {}
 }
 

@@ -1,5 +1,5 @@
-//! No call executes more instructions than was measured: generated code runs here one instruction at a time, counted,
-//! and gives what the interpreter gives.
+//! Tests that no call executes more instructions than [`measure`] computed. An interpreter for eBPF executes the
+//! generated code, counts the instructions, and compares the result with the E-code interpreter.
 
 #[allow(dead_code)] // only its programs are used here
 mod maker;
@@ -11,10 +11,10 @@ use qfabric_ecode::{Engine, Environment, FaultKind, Interpreter, Limits, Program
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Where each memory begins, in the machine's addresses.
+/// Distance between the start addresses of the memories.
 const MEMORIES: u64 = 1 << 32;
 
-/// A host whose builtins give 7, and that adds as little as a host can.
+/// A host whose builtins return 7, with the fewest instructions that a host can emit.
 struct Bare;
 
 impl Host for Bare {
@@ -31,7 +31,7 @@ impl Host for Bare {
     fn loop_guard(&mut self, _: &mut Asm, _: Label) {}
 }
 
-/// Registers, and the frame, the statics and the attributes.
+/// A machine with registers, and with the frame, the statics and the attributes as its memories.
 struct Machine {
     registers: [u64; 11],
     memories: [Vec<u8>; 3],
@@ -49,7 +49,7 @@ impl Machine {
         Machine { registers, memories, executed: 0 }
     }
 
-    /// Runs until an exit: whether it was that of a fault, and r0.
+    /// Runs until an exit. Returns whether the exit was that of a fault, and r0.
     fn run(&mut self, code: &Code) -> (bool, u64) {
         let mut at = 0;
         loop {
@@ -57,7 +57,7 @@ impl Machine {
             self.executed += 1;
             at += 1;
             match insn.code & 7 {
-                // A 64-bit constant takes two.
+                // A 64-bit constant takes two instructions.
                 0 => {
                     self.registers[usize::from(insn.dst)] =
                         u64::from(insn.imm as u32) | u64::from(code.insns[at].imm as u32) << 32;
@@ -91,7 +91,7 @@ impl Machine {
     }
 
     fn store(&mut self, insn: Insn, value: u64) {
-        assert_eq!(insn.code & 0xe0, 0x60, "only plain stores are made for this host");
+        assert_eq!(insn.code & 0xe0, 0x60, "only plain stores are generated for this host");
         let bytes = self.place(insn.dst, insn.off, insn.code);
         let length = bytes.len();
         bytes.copy_from_slice(&value.to_le_bytes()[..length]);
@@ -149,7 +149,7 @@ impl Machine {
     }
 }
 
-/// The program's code; r9 is 1 after a fault.
+/// Generates the program's code; r9 is 1 after a fault.
 fn code(program: &Program, limits: Limits) -> Code {
     let mut asm = Asm::new();
     let exits = Exits { done: asm.label(), fault: asm.label() };
@@ -162,7 +162,8 @@ fn code(program: &Program, limits: Limits) -> Code {
     asm.finish().unwrap()
 }
 
-/// One call, counted; the interpreter's call beside it has to end alike.
+/// Runs one call and returns the number of executed instructions. The result must equal that of the E-code
+/// interpreter.
 fn executed(program: &Program, limits: Limits, input: &[u8], what: &str) -> u64 {
     let mut machine = Machine::new(program, input);
     let (faulted, r0) = machine.run(&code(program, limits));
@@ -173,7 +174,7 @@ fn executed(program: &Program, limits: Limits, input: &[u8], what: &str) -> u64 
     machine.executed
 }
 
-/// Instructions of [`code`] that are not the program's: of its way out.
+/// Instructions that [`code`] adds to those of the program.
 const EXIT: u64 = 2;
 
 #[test]
@@ -202,9 +203,9 @@ fn no_call_of_a_random_text_executes_more_than_was_measured() {
     }
 }
 
-/// Loops whose turns the text says: the bound holds, is not far away, and pays for all turns.
+/// Loops with an iteration count in the text: the bound holds, is close, and its fuel suffices for all iterations.
 #[test]
-fn turns_that_the_text_says_are_known() {
+fn iterations_stated_in_the_text_are_counted() {
     let known = [
         ("for (int i = 0; i < 10; i++) n += i;", 10),
         ("for (int i = 0; i <= 10; i++) n += i;", 11),
@@ -234,7 +235,7 @@ fn turns_that_the_text_says_are_known() {
 }
 
 #[test]
-fn turns_that_the_text_leaves_open_are_unknown() {
+fn iterations_not_stated_in_the_text_are_unknown() {
     let open = [
         "struct input { int a; }; int i = 0; while (i < input.a * 2L) i++;",
         "for (int i = 0; i < 10; i++) { if (n > 3) i = 0; n++; }",
@@ -252,9 +253,9 @@ fn turns_that_the_text_leaves_open_are_unknown() {
     }
 }
 
-/// The range of what it is compared with bounds a loop, too, where it is one.
+/// The range of a compared value also bounds a loop.
 #[test]
-fn the_type_of_a_bound_is_a_bound() {
+fn the_range_of_a_type_bounds_a_loop() {
     let text = "struct input { unsigned char a; }; long n = 0; for (int i = 0; i < input.a; i++) n++; return n;";
     let program = compile(text, &Environment::default()).unwrap();
     assert_eq!(program.loops[0].turns, 255);
@@ -262,9 +263,10 @@ fn the_type_of_a_bound_is_a_bound() {
     executed(&program, limits, &[255], text);
 }
 
-/// Sixty thousand turns of a body of thousands of instructions: seconds in one call, and measured as that.
+/// Sixty thousand iterations of a body of thousands of instructions: one call would take seconds, and the measure
+/// says so.
 #[test]
-fn a_bomb_of_turns_is_seen_and_ended() {
+fn a_very_long_loop_is_measured_and_ended_by_fuel() {
     let body: String = (0..2_000).map(|i| format!("n = n * 3 + {i};\n")).collect();
     let text = format!("long n = 0; for (int i = 0; i < 60000; i++) {{\n{body}}} return n;");
     let program = compile(&text, &Environment::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The suite of all engines, for those of user space.
+//! Runs the conformance suite on the engines of user space.
 
 use qfabric_ecode::testing::conformance;
 use qfabric_ecode::{Interpreter, Limits};

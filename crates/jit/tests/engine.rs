@@ -1,4 +1,4 @@
-//! The engine as its callers see it.
+//! The public interface of the engine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +14,7 @@ fn jit(text: &str) -> Jit {
 }
 
 #[test]
-fn it_moves_between_threads() {
+fn an_engine_can_move_between_threads() {
     let mut engine = jit("static int n; return ++n;");
     let first = engine.call(&[], &World::default(), &mut |_| ());
     let second = std::thread::spawn(move || engine.call(&[], &World::default(), &mut |_| ())).join().unwrap();
@@ -22,7 +22,7 @@ fn it_moves_between_threads() {
 }
 
 #[test]
-fn a_sink_that_panics_is_heard_after_the_call() {
+fn a_panic_of_the_sink_continues_after_the_call() {
     let mut engine = jit("struct input { int a; };\nemit(); attr.done = 1; emit(); return 5;");
     let mut events = 0;
     let call = catch_unwind(AssertUnwindSafe(|| {
@@ -32,19 +32,19 @@ fn a_sink_that_panics_is_heard_after_the_call() {
         })
     }));
     assert!(call.is_err());
-    assert_eq!((events, engine.attributes()), (1, &mut [1][..]), "the program ran to its end, the sink was left alone");
+    assert_eq!((events, engine.attributes()), (1, &mut [1][..]), "no second call of the sink");
     assert_eq!(engine.call(&[0; 4], &World::default(), &mut |_| ()), Ok(5));
 }
 
 #[test]
-fn the_world_is_that_of_the_call() {
+fn each_call_reads_its_own_world() {
     let mut engine = jit("return now() * 100 + pid() * 10 + cpu();");
     let world = World { now: u64::MAX, pid: -3, cpu: 7 };
     assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(-100 - 30 + 7));
 }
 
 #[test]
-fn limits_are_those_it_was_made_with() {
+fn an_engine_keeps_the_limits_of_its_creation() {
     let text = "int i, n = 0; for (i = 0; i < 100; i++) n += emit();\nreturn n;";
     let fuel = 100 * program(text).loops[0].cost;
     let mut bounded = Jit::new(&program(text), Limits { fuel, emissions: 3 }).unwrap();

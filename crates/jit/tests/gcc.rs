@@ -1,4 +1,4 @@
-//! Random programs that are plain C: what gcc makes of them gives what our engines give.
+//! Runs random programs that are also C: the program compiled by gcc must give the same results as the engines.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,13 +8,13 @@ use qfabric_ecode::testing::texts::{Text, compiled, event};
 use qfabric_ecode::{Engine, Interpreter, Limits, Program, World};
 use qfabric_jit::Jit;
 
-/// Programs in one C file.
+/// Number of programs in one C file.
 const BATCH: u64 = 200;
 const CALLS: u64 = 3;
 
 const PRELUDE: &str = "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n";
 
-/// Reads each call's event, writes its verdict and output.
+/// Reads the event of each call and writes its verdict and output.
 const MAIN: &str = "
 int main(void) {
     static _Alignas(8) char from[16384], to[16384];
@@ -48,7 +48,7 @@ impl Subject {
         (first..first + CALLS).map(move |seed| event(seed, bytes))
     }
 
-    /// Verdict and output of each call, as the C program writes them.
+    /// Verdict and output of each call, in the form that the C program writes.
     fn answers(&self, mut engine: impl Engine) -> Vec<u8> {
         let mut answers = Vec::new();
         for event in self.events() {
@@ -76,7 +76,7 @@ fn c_file(subjects: &[Subject]) -> String {
     file + "};\n" + MAIN
 }
 
-fn made_by_gcc(folder: &Path, subjects: &[Subject]) -> Command {
+fn compiled_by_gcc(folder: &Path, subjects: &[Subject]) -> Command {
     let (source, binary) = (folder.join("batch.c"), folder.join("batch"));
     std::fs::write(&source, c_file(subjects)).unwrap();
     let calls = format!("-DCALLS={CALLS}");
@@ -98,14 +98,14 @@ fn answers_of_c(mut program: Command, subjects: &[Subject]) -> Vec<u8> {
 }
 
 #[test]
-fn tame_programs_give_what_gcc_gives() {
+fn tame_programs_give_the_results_of_gcc() {
     if !has_gcc() {
-        return println!("skipped: no gcc");
+        return qfabric_linux::testing::skip("no gcc");
     }
     let folder = tempfile::tempdir().unwrap();
     for batch in 0..batches() {
         let subjects: Vec<Subject> = (batch * BATCH..(batch + 1) * BATCH).filter_map(Subject::new).collect();
-        let found = answers_of_c(made_by_gcc(folder.path(), &subjects), &subjects);
+        let found = answers_of_c(compiled_by_gcc(folder.path(), &subjects), &subjects);
         let mut found = &found[..];
         for subject in &subjects {
             let expected = subject.answers(Interpreter::new(&subject.program, Limits::default()));

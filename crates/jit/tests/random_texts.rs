@@ -1,11 +1,11 @@
-//! Random programs in text, and heavy ones: machine code gives what the interpreter gives.
+//! Random programs in text, and heavy programs: machine code must give the results of the interpreter.
 
 use qfabric_ecode::testing::texts::{Text, compiled};
 use qfabric_ecode::testing::{heavy, seen};
 use qfabric_ecode::{Interpreter, Limits};
 use qfabric_jit::Jit;
 
-fn agree(wild: bool) {
+fn check_agreement(wild: bool) {
     let limits = Limits { fuel: 50_000, emissions: 3 };
     for seed in 0..rounds() {
         let text = Text::random(seed, wild).ecode();
@@ -18,19 +18,19 @@ fn agree(wild: bool) {
 }
 
 #[test]
-fn machine_code_of_tame_texts_does_what_the_interpreter_does() {
-    agree(false);
+fn machine_code_of_tame_texts_gives_the_results_of_the_interpreter() {
+    check_agreement(false);
 }
 
 #[test]
-fn machine_code_of_wild_texts_does_what_the_interpreter_does() {
-    agree(true);
+fn machine_code_of_wild_texts_gives_the_results_of_the_interpreter() {
+    check_agreement(true);
 }
 
 #[test]
-fn heavy_programs_are_taken_and_give_the_same() {
+fn heavy_programs_compile_and_give_the_results_of_the_interpreter() {
     for (name, text) in heavy::all() {
-        let program = compiled(&text, 0).expect("it is within the limits");
+        let program = compiled(&text, 0).expect("a heavy program is within the limits");
         let mut jit = Jit::new(&program, Limits::default()).unwrap();
         let mut interpreter = Interpreter::new(&program, Limits::default());
         assert_eq!(seen(&mut interpreter, &program, 1), seen(&mut jit, &program, 1), "{name}");

@@ -1,5 +1,5 @@
-//! The records shared with the kernel's side, made from `bpf/include/qf_abi.h`, which explains them. Sizes and offsets
-//! are checked while compiling, there and here.
+//! Records shared with the BPF programs, generated from `bpf/include/qf_abi.h`, which explains them. Sizes and offsets
+//! are checked at compile time in both languages.
 #![allow(non_camel_case_types, missing_docs, unsafe_code, reason = "names and text are the header's")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "bindgen writes zeroed records as defaults")]
 

@@ -1,8 +1,8 @@
-//! Which capabilities this process holds.
+//! Checks the capabilities of the calling thread.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Whether the calling thread effectively holds all of `wanted`.
+/// True if all of `wanted` are in the effective set of the calling thread.
 pub fn held(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }

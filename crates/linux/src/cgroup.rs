@@ -1,44 +1,42 @@
-//! How this host's control groups and root domains are laid out, and what that means for real-time threads.
+//! Reads the layout of this host's control groups and root domains, as far as it matters for real-time threads.
 //!
-//! SCHED_DEADLINE looks at *root domains* (cpuset partitions) and not at groups: a thread must be allowed on
-//! every CPU of its root domain. SCHED_FIFO and SCHED_RR are subject to `cpu.rt_runtime_us` of the group where
-//! the kernel has RT_GROUP_SCHED; SCHED_DEADLINE is not.
+//! SCHED_DEADLINE uses *root domains* (cpuset partitions), not groups: a thread must be allowed on every CPU of its
+//! root domain. On a kernel with RT_GROUP_SCHED, `cpu.rt_runtime_us` of the group limits SCHED_FIFO and SCHED_RR; it
+//! does not limit SCHED_DEADLINE.
 
 use std::path::{Path, PathBuf};
 
 use crate::cpus::CpuList;
 use crate::files;
 
-/// Which versions of control groups are mounted.
+/// Versions of control groups that are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Version 2 alone, with its controllers.
+    /// Only version 2, with its controllers.
     V2,
-    /// Version 1 hierarchies, with a version 2 beside them that has no controllers.
+    /// Version 1 hierarchies, and a version 2 hierarchy without controllers.
     Hybrid,
-    /// Version 1 alone.
+    /// Only version 1.
     V1,
-    /// None.
     None,
 }
 
-/// Where control groups are mounted, of a `/proc/self/mounts`.
+/// Mount points of the control groups, from a `/proc/self/mounts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounts {
-    /// The version 2 hierarchy.
     pub v2: Option<PathBuf>,
     /// Version 1 hierarchies with their options, which name the controllers.
     pub v1: Vec<(PathBuf, String)>,
 }
 
 impl Mounts {
-    /// Those of this host.
+    /// Mount points of this host.
     pub fn here() -> Mounts {
         Mounts::parse(&files::text("/proc/self/mounts").unwrap_or_default())
     }
 
-    /// Those of a mounts file.
+    /// Mount points in the text of a mounts file.
     pub fn parse(text: &str) -> Mounts {
         let mut mounts = Mounts::default();
         for line in text.lines() {
@@ -53,7 +51,6 @@ impl Mounts {
         mounts
     }
 
-    /// What they come to.
     pub fn layout(&self) -> Layout {
         match (&self.v2, self.v1.is_empty()) {
             (Some(_), true) => Layout::V2,
@@ -69,7 +66,7 @@ impl Mounts {
         self.v1.iter().find(|(_, options)| has(options)).map(|(at, _)| at.as_path())
     }
 
-    /// The folder of `pid`'s group in the hierarchy of a controller; the version 2 one for "".
+    /// Folder of `pid`'s group in the hierarchy of a controller; in the version 2 hierarchy if `controller` is empty.
     pub fn group_of(&self, pid: i32, controller: &str) -> Option<PathBuf> {
         let text = files::text(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group_in(&text, controller)?;
@@ -78,7 +75,7 @@ impl Mounts {
     }
 }
 
-/// The group's path in a `/proc/PID/cgroup`.
+/// Path of the group in the text of a `/proc/PID/cgroup`.
 fn group_in(text: &str, controller: &str) -> Option<String> {
     let mut lines = text.lines().filter_map(|l| {
         let mut parts = l.splitn(3, ':').skip(1);
@@ -87,8 +84,8 @@ fn group_in(text: &str, controller: &str) -> Option<String> {
     lines.find(|(names, _)| names.split(',').any(|n| n == controller)).map(|(_, group)| group.to_owned())
 }
 
-/// The CPUs a thread must be allowed on for SCHED_DEADLINE: those of the cpuset partition it is in, where
-/// there is one, else all that are online and not isolated.
+/// The CPUs on which a thread must be allowed for SCHED_DEADLINE: the CPUs of its cpuset partition if it is in one,
+/// otherwise all CPUs that are online and not isolated.
 pub fn root_domain(pid: i32) -> CpuList {
     let group = Mounts::here().group_of(pid, "");
     let partition = group.as_deref().and_then(partition_of);
@@ -106,17 +103,17 @@ fn partition_of(group: &Path) -> Option<CpuList> {
     };
     let effective = |dir: &Path| CpuList::read(dir.join("cpuset.cpus.effective")).filter(|c| !c.is_empty());
     let nearest = group.ancestors().find(is_root).and_then(effective);
-    // Without one, the CPUs that partitions elsewhere took are missing from the top group's.
+    // Without a partition root, use the top group: its list lacks the CPUs that partitions elsewhere took.
     nearest.or_else(|| group.ancestors().filter_map(effective).last())
 }
 
-/// What the group of `pid` grants SCHED_FIFO and SCHED_RR threads; `None` without RT_GROUP_SCHED. At 0 such a
-/// policy is refused to its threads (SCHED_DEADLINE is not).
+/// Time in µs per period that the group of `pid` grants to SCHED_FIFO and SCHED_RR threads; `None` without
+/// RT_GROUP_SCHED. If it is 0, the kernel refuses these policies to the threads of the group, but not SCHED_DEADLINE.
 pub fn group_rt_runtime_us(pid: i32) -> Option<i64> {
     files::number(Mounts::here().group_of(pid, "cpu")?.join("cpu.rt_runtime_us"))
 }
 
-/// The periods this kernel takes, for people.
+/// The range of periods that this kernel accepts, as text.
 pub fn period_range() -> String {
     let us = |end: &str| files::number::<i64>(format!("/proc/sys/kernel/sched_deadline_period_{end}_us"));
     match (us("min"), us("max")) {
@@ -135,7 +132,7 @@ mod tests {
                           cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\nproc /proc proc rw 0 0\n";
 
     #[test]
-    fn the_layout_is_read_off_the_mounts() {
+    fn the_layout_follows_from_the_mounts() {
         assert_eq!(Mounts::parse(HYBRID).layout(), Layout::Hybrid);
         assert_eq!(Mounts::parse("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0").layout(), Layout::V2);
         assert_eq!(Mounts::parse("c /c cgroup rw,cpu 0 0").layout(), Layout::V1);

@@ -1,30 +1,30 @@
-//! The clocks of this host. Times in nanoseconds.
+//! Reads the clocks of this host. Times in nanoseconds.
 
 use std::io;
 
 use qfabric_types::{Instant, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now, on CLOCK_MONOTONIC: the clock every room means by [`Instant`].
+/// Time of CLOCK_MONOTONIC, the clock of every [`Instant`] in all rooms.
 pub fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);
     Instant::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
-/// Now, on CLOCK_MONOTONIC_RAW, which no time server slews: as near as can be to the clock of the kernel's run queues.
+/// Time of CLOCK_MONOTONIC_RAW, which no time server slews: the best approximation of the run queues' clock.
 pub(crate) fn raw() -> Instant {
     let time = clock_gettime(ClockId::MonotonicRaw);
     Instant::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
-/// CPU time the calling thread has used.
+/// CPU time that the calling thread has used.
 pub fn thread_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Nanos::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
-/// CPU time all threads of a process have used, exact to this moment. The kernel offers this of any process
-/// (of single threads only within one's own). `ESRCH` where it is gone.
+/// CPU time that all threads of a process have used, exact at this moment. The kernel offers this clock for every
+/// process, but the clock of a single thread only within its own process. `ESRCH` if the process has ended.
 pub fn process_cpu(pid: i32) -> io::Result<Nanos> {
     let gone = || io::Error::from_raw_os_error(libc::ESRCH);
     if !(1..=MAX_PID).contains(&pid) {
@@ -34,10 +34,10 @@ pub fn process_cpu(pid: i32) -> io::Result<Nanos> {
     Ok(Nanos::new(in_ns(time.tv_sec, time.tv_nsec)))
 }
 
-/// `PID_MAX_LIMIT`: beyond it the clock's number would mean another clock.
+/// `PID_MAX_LIMIT`: with a larger pid the clock id would name another clock.
 const MAX_PID: i32 = 1 << 22;
 
-/// The number of a process's CPU clock: `(~pid << 3) | CPUCLOCK_SCHED` (include/linux/posix-timers.h).
+/// Id of a process's CPU clock: `(~pid << 3) | CPUCLOCK_SCHED` (include/linux/posix-timers.h).
 fn process_clock(pid: i32) -> libc::clockid_t {
     (!pid << 3) | 2
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_no_clock() {
+    fn an_ended_process_has_no_clock() {
         for pid in [0, -1, i32::MAX] {
             assert_eq!(process_cpu(pid).unwrap_err().raw_os_error(), Some(libc::ESRCH), "{pid}");
         }

@@ -1,4 +1,4 @@
-//! Sets of CPUs as the kernel writes them: `0-3,8`.
+//! Parses and prints sets of CPUs in the kernel's format, such as `0-3,8`.
 
 use std::fmt;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::files;
 pub struct CpuList(Vec<u32>);
 
 impl CpuList {
-    /// More CPUs than this are not believed of a file.
+    /// Larger CPU numbers in a file are refused.
     pub const LIMIT: u32 = 8_192;
 
-    /// Reads `0-3,8`; `None` for anything else. An empty text is the empty set.
+    /// Parses `0-3,8`; `None` for any other format. An empty text is the empty set.
     pub fn parse(text: &str) -> Option<CpuList> {
         let mut cpus = Vec::new();
         for part in text.trim().split(',').filter(|p| !p.is_empty()) {
@@ -30,27 +30,25 @@ impl CpuList {
         Some(CpuList(cpus))
     }
 
-    /// The list in a file of the kernel; `None` where it cannot be read.
+    /// Reads a list from a file of the kernel; `None` if it cannot be read.
     pub fn read(path: impl AsRef<Path>) -> Option<CpuList> {
         CpuList::parse(&files::text(path).ok()?)
     }
 
-    /// CPUs that are switched on; at least one.
+    /// CPUs that are online; at least one.
     pub fn online() -> CpuList {
         CpuList::read("/sys/devices/system/cpu/online").filter(|c| !c.is_empty()).unwrap_or(CpuList(vec![0]))
     }
 
-    /// Where a thread may run; `None` where it is gone.
+    /// CPUs on which a thread may run; `None` if the thread has ended.
     pub fn allowed(tid: i32) -> Option<CpuList> {
         let status = files::text(format!("/proc/{tid}/status")).ok()?;
         CpuList::parse(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
     }
 
-    /// Whether every CPU of `other` is in this set.
     pub fn contains_all(&self, other: &CpuList) -> bool {
         other.0.iter().all(|cpu| self.0.binary_search(cpu).is_ok())
     }
-    /// This set without `other`.
     pub fn without(&self, other: &CpuList) -> CpuList {
         CpuList(self.0.iter().copied().filter(|cpu| other.0.binary_search(cpu).is_err()).collect())
     }
@@ -58,11 +56,9 @@ impl CpuList {
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
-    /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -94,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_reads_back_what_it_shows() {
+    fn a_printed_list_is_parsed_to_the_same_list() {
         for text in ["0", "0-3", "0-3,8,10-11", ""] {
             assert_eq!(CpuList::parse(text).unwrap().to_string(), text);
         }
@@ -102,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_boundless_ranges_are_refused() {
+    fn invalid_text_and_huge_ranges_are_refused() {
         for text in ["x", "3-1", "0-4294967295", "-1", "1-"] {
             assert_eq!(CpuList::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn sets_are_compared_as_sets() {
+    fn containment_and_difference_work_on_sets() {
         let (all, some) = (CpuList::parse("0-3").unwrap(), CpuList::parse("1,3").unwrap());
         assert!(all.contains_all(&some) && !some.contains_all(&all));
         assert_eq!(all.without(&some).to_string(), "0,2");

@@ -1,26 +1,30 @@
 //! The mechanism `deadline`: one SCHED_DEADLINE reservation per thread.
 //!
-//! What the kernel does with it: a changed budget takes effect at the *next* replenishment, so a decision for
-//! a job must be carried out before that job's release. A refused increase leaves the old value. A decrease
-//! makes room at once, a leaving thread at its 0-lag time at the latest ([`crate::leaving`] says why leaving takes
-//! several steps at times). Children of a reserved thread start under SCHED_OTHER with nice 0 (RESET_ON_FORK; without it such a thread could not fork at all).
+//! Behaviour of the kernel:
+//! - A changed budget takes effect at the *next* replenishment, so a decision for a job must be applied before its
+//!   release.
+//! - A refused increase leaves the old value.
+//! - A decrease frees bandwidth at once; a thread that leaves frees its bandwidth at its 0-lag time at the latest.
+//!   [`crate::leaving`] explains why a departure can take several steps.
+//! - Children of a reserved thread start under SCHED_OTHER with nice 0 (RESET_ON_FORK). Without this flag the kernel
+//!   refuses a fork of the thread.
 //!
 //! ```text
 //!            first Some              equal Some: nothing        None
 //!  unknown ------------> recorded ------------> reserved ──> leaving ─────> put back, unknown
 //!             journal,     |  ^ refused           |   ^ Some   |
 //!             then kernel  +--+ stays recorded    |   +--------+ until its state allows it (`advance`)
-//!                                                 +-- number now another thread's: Gone ──> unknown
+//!                                                 +-- id now belongs to another thread: Gone ──> unknown
 //! ```
 //!
-//! A thread is recognised by what it has: while the kernel answers the very parameters given last, it is the
-//! thread they were given to (one cheap call, no file). Where it answers something else, the start time in
-//! `/proc` decides whether the number belongs to another thread by now, which is never touched.
+//! A thread is identified by its attributes: if the kernel returns exactly the parameters that were set last, it is the
+//! same thread (one cheap call, no file). If the kernel returns anything else, the start time in `/proc` decides
+//! whether the id now belongs to another thread. Another thread is never changed.
 //!
-//! Threads that their program itself put under a real-time policy are left alone, unless
-//! [`Deadline::take_over`] is asked for: a program with an audio thread under SCHED_FIFO knows what it does, and
-//! a reservation would take that thread's precedence away. A reservation that a library copied from a thread reserved
-//! here to one that it made (GLib does) is no such choice: the new thread is taken over.
+//! Threads that their own program put under a real-time policy are left alone, unless [`Deadline::take_over`] is set: a
+//! program with an audio thread under SCHED_FIFO chose that policy, and a reservation would take away the thread's
+//! precedence. A reservation that a library copied from a reserved thread to a thread it created (GLib does this) is
+//! not such a choice: the new thread is taken over.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,31 +38,32 @@ use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
 use crate::{clock, rest, sched_attr, threads};
 
-mod parting;
+mod departures;
 mod refusal;
 
-use parting::Leaving;
+use departures::Leaving;
 pub(crate) use refusal::refusal;
 use refusal::{denied, not_recorded};
 
-/// So many threads are kept track of; the next one is refused. Bounds memory and the time of putting back.
+/// Largest number of tracked threads; the next one is refused. Bounds memory and the time to put all threads back.
 pub const MAX_THREADS: usize = 4_096;
-/// The end of a service does not wait longer than this for threads that rest; who reserves them too early is refused.
+/// Longest time that the end of a service waits for resting threads. A reservation of such a thread before its rest is
+/// over is refused.
 const LONGEST_END: Nanos = Nanos::from_millis(1_000);
 
-/// SCHED_DEADLINE on threads of this host. Dropping it puts every thread back.
+/// Reserves threads of this host under SCHED_DEADLINE. Dropping it puts every thread back.
 #[derive(Debug)]
 pub struct Deadline {
     journal: Option<Journal>,
     take_over: bool,
-    /// What a fair thread's slice is when nobody chose one; `None` where the kernel does not say.
+    /// The slice of a fair thread whose program chose none; `None` if the kernel does not report it.
     default_slice_ns: Option<u64>,
     threads: HashMap<ThreadId, Held>,
-    /// The kernel tells deadlines of servers (since Linux 7.1); assumed until it refuses one.
-    tells_deadlines: bool,
-    /// Threads put back a moment ago, by start time, and when they may be reserved again.
+    /// True until the kernel refuses to report the deadline of a server (kernels report it since Linux 7.1).
+    reports_deadlines: bool,
+    /// Threads that were put back recently: start time, and the time from which they may be reserved again.
     resting: HashMap<ThreadId, (u64, Instant)>,
-    /// When the next step of a departure, or the next look at a suspicious thread, is due.
+    /// Time of the next due step of a departure, or of the next check of a suspicious thread.
     next_step: Option<Instant>,
     given_to_the_gone: u64,
 }
@@ -66,13 +71,13 @@ pub struct Deadline {
 #[derive(Debug)]
 struct Held {
     before: Touched,
-    /// What the kernel accepted last; `None`: nothing yet.
+    /// Parameters that the kernel accepted last; `None` before the first reservation.
     given: Option<SchedAttr>,
-    /// Its server right after it entered the class.
+    /// State of its server immediately after it entered the class.
     entered: Option<Account>,
-    /// It was last seen runnable without budget.
+    /// Set if the thread was runnable without budget when it was last checked.
     watch: Option<Watch>,
-    /// It is to be put back, as soon as its state allows that.
+    /// Set while the thread waits for a state in which it can be put back.
     leaving: Option<Leaving>,
 }
 
@@ -83,13 +88,13 @@ impl Default for Deadline {
 }
 
 impl Deadline {
-    /// Without a journal: what a crash leaves stays.
+    /// Works without a journal: after a crash, `qfabric restore` cannot put the threads back.
     pub fn new() -> Self {
         Deadline {
             journal: None,
             take_over: false,
             default_slice_ns: default_slice(),
-            tells_deadlines: true,
+            reports_deadlines: true,
             threads: HashMap::with_capacity(MAX_THREADS),
             resting: HashMap::new(),
             next_step: None,
@@ -97,37 +102,36 @@ impl Deadline {
         }
     }
 
-    /// Every thread is written into the journal before it is first touched.
+    /// Records every thread in the journal before the first change to it.
     pub fn with_journal(journal: Journal) -> Self {
         let mut deadline = Deadline::new();
         deadline.journal = Some(journal);
         deadline
     }
 
-    /// Also reserve for threads that their program put under a real-time policy itself (put back exactly, like
-    /// all others). Default: refuse them as [`ApplyError::Foreign`].
+    /// Also reserves threads that their own program put under a real-time policy; they are put back exactly, as all
+    /// others. By default such threads are refused with [`ApplyError::Foreign`].
     pub fn take_over(mut self, yes: bool) -> Self {
         self.take_over = yes;
         self
     }
 
-    /// The journal, for recording changes of host settings.
     pub fn journal(&mut self) -> Option<&mut Journal> {
         self.journal.as_mut()
     }
 
-    /// How many threads are kept track of.
+    /// Number of tracked threads.
     pub fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether no thread is kept track of.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// Reservations that the kernel took for threads which were gone right after. Those that died before the kernel booked
-    /// them, in the very call, stay booked for nobody; no call reaches them any more.
+    /// Number of reservations that the kernel accepted for threads that were gone immediately afterwards. If a thread
+    /// dies within the call, before the kernel books it, its bandwidth stays booked with no owner: no later call can
+    /// reach the thread.
     pub fn given_to_the_gone(&self) -> u64 {
         self.given_to_the_gone
     }
@@ -135,11 +139,11 @@ impl Deadline {
     fn reserve(&mut self, thread: ThreadId, reservation: Reservation, kind: Reclaiming) -> Result<(), ApplyError> {
         let wanted = SchedAttr::deadline(reservation, kind == Reclaiming::Grub);
         let now = SchedAttr::of(thread).map_err(|e| self.read_failed(thread, &e))?;
-        self.stay(thread, now);
+        self.cancel_departure(thread, now);
         match self.threads.get(&thread).and_then(|h| h.given) {
             Some(given) if given == now && now == wanted => return Ok(()),
             Some(given) if given == now => self.check_alive(thread, false)?,
-            Some(_) => self.still_the_same(thread, now)?,
+            Some(_) => self.check_same_thread(thread, now)?,
             None => self.first_touch(thread, now, reservation)?,
         }
         let held = self.threads.get_mut(&thread).expect("known since the match above");
@@ -151,13 +155,14 @@ impl Deadline {
         let (account, watch) =
             leaving::enter(thread, wanted, held.before.was).map_err(|e| refusal(thread, reservation, &e))?;
         (held.given, held.entered, held.watch) = (Some(wanted), account, watch);
-        self.look_again(thread);
+        self.schedule_check(thread);
         self.check_alive(thread, true)
     }
 
-    /// A dead thread that its parent has not reaped takes a reservation, and what is booked then stays booked for
-    /// ever: its timer, which would have subtracted, is cancelled by the change. Weightless, it has nothing to lose. Reaped
-    /// in between, it is out of reach: so it is looked at before a change, too, not only when it was just given something.
+    /// Fails if `thread` is dead. A dead thread that its parent has not reaped still accepts a reservation, and that
+    /// bandwidth stays booked for ever: the change cancels the timer that would have subtracted it. The thread is
+    /// therefore made weightless. A thread that is reaped before this call is out of reach, so threads are checked
+    /// before a change, too.
     fn check_alive(&mut self, thread: ThreadId, just_given: bool) -> Result<(), ApplyError> {
         if threads::start_time(thread).is_some() {
             return Ok(());
@@ -168,8 +173,9 @@ impl Deadline {
         Err(ApplyError::Gone { thread })
     }
 
-    /// Its attributes are not those given last: another thread, or the program's own doing?
-    fn still_the_same(&mut self, thread: ThreadId, now: SchedAttr) -> Result<(), ApplyError> {
+    /// The attributes of `thread` differ from those that were set last. Finds out if the id belongs to another thread
+    /// or if the program changed them itself.
+    fn check_same_thread(&mut self, thread: ThreadId, now: SchedAttr) -> Result<(), ApplyError> {
         if threads::start_time(thread) != self.threads.get(&thread).map(|h| h.before.start) {
             self.forget(thread);
             return Err(ApplyError::Gone { thread });
@@ -184,9 +190,9 @@ impl Deadline {
         }
     }
 
-    /// Whether a library gave the thread what another thread of its process has from here: GLib's thread pools copy
-    /// the scheduling of the thread that made the pool (`sched_getattr`, then `sched_setattr`). Nobody chose that, and
-    /// left alone it would hold bandwidth that is in no books.
+    /// True if a library copied the reservation of another thread of the same process: GLib's thread pools copy the
+    /// scheduling of the thread that created the pool (`sched_getattr`, then `sched_setattr`). No program chose this
+    /// reservation, and its bandwidth would be missing from the broker's accounts.
     fn is_copy(&self, thread: ThreadId, now: SchedAttr) -> bool {
         let alike = |given: SchedAttr| (given.flags, given.period_ns) == (now.flags, now.period_ns);
         let mut alike = self.threads.iter().filter(|(_, held)| held.given.is_some_and(alike));
@@ -194,7 +200,7 @@ impl Deadline {
         now.policy == Policy::DEADLINE && alike.any(|(other, _)| threads::process_of(*other) == process())
     }
 
-    /// Records what it is before it is touched for the first time.
+    /// Records the attributes of `thread` before the first change to it.
     fn first_touch(&mut self, thread: ThreadId, now: SchedAttr, asked: Reservation) -> Result<(), ApplyError> {
         let copied = self.is_copy(thread, now);
         if !copied {
@@ -220,8 +226,8 @@ impl Deadline {
         Ok(())
     }
 
-    /// The kernel answers a fair thread's slice also where nobody chose it; setting that number would make it
-    /// a chosen one.
+    /// The kernel reports a slice for every fair thread, even if no program chose one. Setting the reported number
+    /// would make it a chosen slice.
     fn as_chosen(&self, now: SchedAttr) -> SchedAttr {
         match Some(now.runtime_ns) == self.default_slice_ns && now.policy != Policy::DEADLINE {
             true => SchedAttr { runtime_ns: 0, ..now },
@@ -254,12 +260,12 @@ impl Mechanism for Deadline {
     }
 
     fn server_deadline(&mut self, thread: ThreadId) -> Option<Instant> {
-        self.threads.get(&thread).filter(|held| self.tells_deadlines && held.given.is_some())?;
+        self.threads.get(&thread).filter(|held| self.reports_deadlines && held.given.is_some())?;
         match sched_attr::remaining(thread) {
             Ok((_, deadline)) => Some(deadline),
-            // EINVAL means an older kernel only where the thread really is under SCHED_DEADLINE.
+            // EINVAL proves an older kernel only if the thread is under SCHED_DEADLINE.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                self.tells_deadlines = SchedAttr::of(thread).is_ok_and(|now| now.policy != Policy::DEADLINE);
+                self.reports_deadlines = SchedAttr::of(thread).is_ok_and(|now| now.policy != Policy::DEADLINE);
                 None
             }
             Err(_) => None,
@@ -278,7 +284,7 @@ impl Mechanism for Deadline {
         if self.threads.remove(&thread).is_some()
             && let Some(journal) = &mut self.journal
         {
-            // A line too few here costs one look at a gone thread when restoring.
+            // If this line is not written, a later restore reads /proc once more for a thread that is gone.
             let _ = journal.released(thread);
         }
     }
@@ -287,14 +293,14 @@ impl Mechanism for Deadline {
         let was = self.threads.get(&parent).filter(|h| h.given.is_some()).map(|h| h.before.was);
         let Some(was) = was.filter(|w| !w.policy.is_real_time() && w.flags & RESET_ON_FORK == 0) else { return };
         if was != SchedAttr::fair(0) && SchedAttr::of(child).is_ok_and(|c| !c.policy.is_real_time()) {
-            let _ = was.give(child); // gone again, or not allowed: then it keeps nice 0
+            let _ = was.give(child); // if the child is gone or the call is not allowed, the child keeps nice 0
         }
     }
 
-    /// Costs a look into `/proc` for each thread, and two more for those that are runnable.
+    /// Reads one `/proc` file for each thread, and two more for each runnable thread.
     fn tend(&mut self) -> Vec<ThreadId> {
         let threads: Vec<_> = self.threads.keys().copied().collect();
-        threads.into_iter().filter(|t| self.wash_if_stuck(*t)).collect()
+        threads.into_iter().filter(|t| self.clear_mark_if_stuck(*t)).collect()
     }
 
     fn next_step(&self) -> Option<Instant> {
@@ -309,7 +315,7 @@ impl Mechanism for Deadline {
         self.advance_all(now)
     }
 
-    /// Waits for threads that sleep in an overrun: a period as a rule, 2 s or two periods at most.
+    /// Waits for threads that sleep in an overrun: usually one period, at most 2 s or two periods.
     fn restore_all(&mut self) -> Vec<ApplyError> {
         let threads: Vec<_> = self.threads.keys().copied().collect();
         let mut failed: Vec<_> = threads.into_iter().filter_map(|t| self.release(t).err()).collect();
@@ -320,16 +326,16 @@ impl Mechanism for Deadline {
 }
 
 impl Drop for Deadline {
-    /// Returns when the threads that go on may be reserved again, at most `LONGEST_END` later.
+    /// Returns when the threads that continue may be reserved again, at most `LONGEST_END` later.
     fn drop(&mut self) {
         for error in self.restore_all() {
-            tracing::error!(%error, "a thread was not put back; `qfabric restore` tries again");
+            tracing::error!(%error, "a thread could not be put back; `qfabric restore` tries again");
         }
         std::thread::sleep(Duration::from_nanos(self.rest_at_the_end().get()));
     }
 }
 
-/// What the kernel answers for a thread whose slice nobody chose.
+/// The slice that the kernel reports for a thread whose program chose none.
 fn default_slice() -> Option<u64> {
     let ask = || {
         let me = ThreadId(0);

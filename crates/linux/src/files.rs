@@ -1,8 +1,8 @@
-//! Small files of the kernel and of our own, read and written in one go.
+//! Reads and writes small files, of the kernel and of this program, as a whole.
 //!
-//! Each of these may wait: for a lock in the kernel, a disk, or the owner of a file system. In debug builds they fail where
-//! the calling thread holds a lock that the event path waits for ([`assert_may_block`]), as the calls of `bpf/sys.rs` and
-//! `net/netlink.rs` do.
+//! Each function may wait: for a lock in the kernel, for a disk, or for the owner of a file system. In debug builds a
+//! function panics if the calling thread holds a lock that the event path waits for ([`assert_may_block`]). The calls
+//! of `bpf/sys.rs` and `net/netlink.rs` do the same.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -10,35 +10,31 @@ use std::{fs, io};
 
 use qfabric_sync::assert_may_block;
 
-/// Its text.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     assert_may_block("reading a file");
     fs::read_to_string(path)
 }
 
-/// Its text without the white space around it. None: it cannot be read.
+/// The text without surrounding white space; `None` if the file cannot be read.
 pub(crate) fn trimmed(path: impl AsRef<Path>) -> Option<String> {
     Some(text(path).ok()?.trim().to_owned())
 }
 
-/// The number that it holds. None: it cannot be read, or holds something else.
+/// The number in the file; `None` if the file cannot be read or contains anything else.
 pub(crate) fn number<T: FromStr>(path: impl AsRef<Path>) -> Option<T> {
     text(path).ok()?.trim().parse().ok()
 }
 
-/// Its bytes.
 pub(crate) fn bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     assert_may_block("reading a file");
     fs::read(path)
 }
 
-/// Replaces what is in it.
 pub(crate) fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     assert_may_block("writing a file");
     fs::write(path, contents)
 }
 
-/// What is in a folder.
 pub(crate) fn folder(path: impl AsRef<Path>) -> io::Result<fs::ReadDir> {
     assert_may_block("reading a folder");
     fs::read_dir(path)
@@ -56,7 +52,7 @@ mod tests {
     use crate::bpf::objects::TEST_SMOKE;
     use crate::{interfaces, monitor, threads};
 
-    /// Whether `act` is refused to whoever holds a lock of the event path, and to nobody else.
+    /// True if `act` panics with a lock of the event path held, and works without it.
     fn is_asserted(act: impl Fn()) -> bool {
         let lock = Lock::<(), { rank::ECALLS_REGISTRY }>::default();
         act();
@@ -67,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_may_wait_is_done_with_a_lock_of_the_event_path() {
+    fn calls_that_may_wait_panic_if_a_lock_of_the_event_path_is_held() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let own = ThreadId(0);

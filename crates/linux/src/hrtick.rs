@@ -1,8 +1,10 @@
-//! HRTICK and HRTICK_DL in debugfs `sched/features`: whether budgets are enforced by a timer of their own, or
-//! only at the scheduler's tick (a budget of 0.2 ms then runs for up to a whole tick, 1 to 10 ms; averages
-//! stay exact). Off by default before Linux 7.1. Kernel lockdown closes this file.
+//! Reads and switches the scheduler features HRTICK and HRTICK_DL in debugfs `sched/features`. With them, a separate
+//! timer enforces budgets; without them, only the scheduler's tick does. A budget of 0.2 ms then runs for up to a whole
+//! tick (1 to 10 ms), but averages stay exact. Off by default before Linux 7.1. Kernel lockdown denies access to the
+//! file.
 //!
-//! The file lists one word per feature, `NO_` in front of those that are off; writing such a word switches.
+//! The file lists one word per feature, with the prefix `NO_` if the feature is off. Writing a word switches its
+//! feature.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// Where the kernel's debug files are mounted: the `root` of the functions here.
+/// Mount point of the kernel's debug files: the argument `root` of the functions in this file.
 pub const DEBUGFS: &str = "/sys/kernel/debug";
 
-/// A scheduler feature this program may switch.
+/// A scheduler feature that this program can switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Feature {
@@ -26,7 +28,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The kernel's word.
+    /// The kernel's word for the feature.
     pub fn word(self) -> &'static str {
         match self {
             Feature::Hrtick => "HRTICK",
@@ -35,26 +37,22 @@ impl Feature {
     }
 }
 
-/// What can be said of a feature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Switched on.
     On,
-    /// Switched off.
     Off,
-    /// This kernel has no such feature.
+    /// This kernel does not have the feature.
     Absent,
-    /// It cannot be read or switched.
+    /// The feature cannot be read or switched.
     Refused {
-        /// Lockdown, not mounted, no permission.
+        /// Lockdown, debugfs not mounted, or no permission.
         why: String,
-        /// What to do about it.
+        /// Next step.
         fix: String,
     },
 }
 
-/// What the feature is now.
 pub fn state(root: &Path, feature: Feature) -> State {
     match files::text(file(root)) {
         Ok(text) => state_in(&text, feature),
@@ -62,7 +60,7 @@ pub fn state(root: &Path, feature: Feature) -> State {
     }
 }
 
-/// Switches it; the error is the state that stands in the way.
+/// Switches the feature. On failure returns the state that prevents it.
 pub fn set(root: &Path, feature: Feature, on: bool) -> Result<(), State> {
     match (state(root, feature), on) {
         (State::On, true) | (State::Off, false) => Ok(()),
@@ -88,7 +86,7 @@ fn write(root: &Path, feature: Feature, on: bool) -> Result<(), State> {
     written.map_err(|e| refused(root, &e))
 }
 
-/// `sched/features` since Linux 5.13, `sched_features` before.
+/// `sched/features` since Linux 5.13, `sched_features` in older kernels.
 fn file(root: &Path) -> PathBuf {
     let (new, old) = (root.join("sched/features"), root.join("sched_features"));
     if !new.exists() && old.exists() { old } else { new }
@@ -99,9 +97,9 @@ fn refused(debugfs: &Path, error: &io::Error) -> State {
     refusal(debugfs, error, rustix::process::geteuid().is_root(), lockdown.as_deref())
 }
 
-/// Why the file of features is refused. To root, permissions refuse nothing on the host itself: EPERM is then kernel
-/// lockdown (`debugfs_locked_down`), also where securityfs is not mounted to tell its level; EACCES comes from a
-/// container or a security module.
+/// Explains why access to the file of features is denied. On the host itself, file permissions never stop root, so for
+/// root EPERM means kernel lockdown (`debugfs_locked_down`), even if securityfs is not mounted and cannot show the
+/// level. EACCES for root comes from a container or a security module.
 pub(crate) fn refusal(debugfs: &Path, error: &io::Error, to_root: bool, lockdown: Option<&str>) -> State {
     let file = file(debugfs);
     let (file, debugfs) = (file.display(), debugfs.display());
@@ -109,25 +107,25 @@ pub(crate) fn refusal(debugfs: &Path, error: &io::Error, to_root: bool, lockdown
     let locked = lockdown.is_some() || (to_root && error.raw_os_error() == Some(libc::EPERM));
     let (why, fix) = match (error.kind(), to_root) {
         _ if denied && locked => (
-            format!("kernel lockdown ({}) closes {file}, to root as well", lockdown.unwrap_or("level not told")),
-            "boot without lockdown (no lockdown= on the kernel's command line; Secure Boot may switch it on): nothing else \
-             opens it"
+            format!("kernel lockdown ({}) denies access to {file}, even to root", lockdown.unwrap_or("level unknown")),
+            "boot without lockdown (no lockdown= on the kernel's command line; Secure Boot may enable it); there is no \
+             other way"
                 .to_owned(),
         ),
         (io::ErrorKind::PermissionDenied, false) => (format!("no permission for {file}"), "run it as root".to_owned()),
         (io::ErrorKind::PermissionDenied, true) => (
-            format!("{file} is closed to root here, by a container or a security module"),
-            "run it on the host, outside of containers".to_owned(),
+            format!("a container or a security module denies root access to {file}"),
+            "run it on the host, outside any container".to_owned(),
         ),
         (io::ErrorKind::NotFound, _) => {
-            (format!("{file} is not there"), format!("mount debugfs: mount -t debugfs none {debugfs}"))
+            (format!("{file} does not exist"), format!("mount debugfs: mount -t debugfs none {debugfs}"))
         }
-        _ => (format!("{file}: {error}"), "see the reason".to_owned()),
+        _ => (format!("{file}: {error}"), "resolve this error and try again".to_owned()),
     };
     State::Refused { why, fix }
 }
 
-/// The level in force, of `none [integrity] confidentiality`; `None` where that is none.
+/// The active level in a text such as `none [integrity] confidentiality`; `None` if the level is `none`.
 pub(crate) fn lockdown_in(text: &str) -> Option<String> {
     let level = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))?;
     (level != "none").then(|| level.to_owned())
@@ -147,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_is_not_mistaken_for_one_whose_name_begins_alike() {
+    fn a_feature_is_not_confused_with_one_that_has_a_longer_name() {
         assert_eq!(state_in("HRTICK NO_HRTICK_DL", Feature::HrtickDl), State::Off);
         assert_eq!(state_in("HRTICK NO_HRTICK_DL", Feature::Hrtick), State::On);
         assert_eq!(state_in("PLACE_LAG", Feature::HrtickDl), State::Absent);
     }
 
     #[test]
-    fn switching_writes_the_kernels_word_and_nothing_when_it_is_so_already() {
+    fn switching_writes_the_kernels_word_only_if_the_state_differs() {
         let root = tree(KERNEL_6);
         assert_eq!(set(root.path(), Feature::HrtickDl, false), Ok(()));
         assert_eq!(fs::read_to_string(root.path().join("sched/features")).unwrap(), KERNEL_6);
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_is_said_with_the_way_out() {
+    fn a_refusal_names_its_cause_and_the_next_step() {
         let empty = tempfile::tempdir().unwrap();
         let State::Refused { fix, .. } = state(empty.path(), Feature::HrtickDl) else { panic!("not refused") };
         assert!(fix.contains("mount -t debugfs"), "{fix}");
@@ -180,19 +178,19 @@ mod tests {
             }
         };
         for (errno, lockdown, named) in [
-            (libc::EPERM, Some("integrity"), "kernel lockdown (integrity) closes"),
-            (libc::EPERM, None, "kernel lockdown (level not told) closes"),
-            // The folder is closed to other users, so they get no further; root's rights would not help them.
-            (libc::EACCES, Some("confidentiality"), "kernel lockdown (confidentiality) closes"),
+            (libc::EPERM, Some("integrity"), "kernel lockdown (integrity) denies access"),
+            (libc::EPERM, None, "kernel lockdown (level unknown) denies access"),
+            // The folder is closed to other users, so they get EACCES; root's rights would not help them.
+            (libc::EACCES, Some("confidentiality"), "kernel lockdown (confidentiality) denies access"),
         ] {
             let (why, fix) = of(errno, true, lockdown);
-            assert!(why.contains(named) && why.contains("to root as well"), "{why}");
+            assert!(why.contains(named) && why.contains("even to root"), "{why}");
             assert!(fix.contains("boot without lockdown") && !fix.contains("as root"), "{fix}");
         }
         assert_eq!(of(libc::EACCES, false, Some("integrity")), of(libc::EPERM, true, Some("integrity")));
         assert_eq!(of(libc::EACCES, false, None).1, "run it as root");
         let (why, fix) = of(libc::EACCES, true, None);
-        assert!(why.contains("closed to root") && fix.contains("outside of containers"), "{why}; {fix}");
+        assert!(why.contains("denies root access") && fix.contains("outside any container"), "{why}; {fix}");
     }
 
     #[test]
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_answers_something_definite() {
+    fn the_state_of_this_host_can_be_read() {
         match state(Path::new(DEBUGFS), Feature::HrtickDl) {
             State::Refused { why, .. } => assert!(why.contains(DEBUGFS), "{why}"),
             State::On | State::Off | State::Absent => {}

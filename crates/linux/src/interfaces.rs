@@ -1,23 +1,21 @@
-//! The network interfaces of this host.
+//! Lists the network interfaces of this host.
 
 use std::io;
 use std::path::Path;
 
 use crate::files;
 
-/// Bit of an interface's flags that says that it is up.
+/// Flag bit of an interface that is up.
 const IFF_UP: u32 = 1;
 
-/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
-    /// Whether packets may pass it.
+    /// True if packets can pass the interface.
     pub is_up: bool,
 }
 
-/// All of this network namespace, by name.
+/// All interfaces of this network namespace, sorted by name.
 pub fn present() -> io::Result<Vec<Interface>> {
     present_in(Path::new("/sys/class/net"))
 }
@@ -28,7 +26,7 @@ fn present_in(folder: &Path) -> io::Result<Vec<Interface>> {
     Ok(present)
 }
 
-/// None for what is no interface, such as the file `bonding_masters`, and for one that has gone meanwhile.
+/// `None` for an entry that is not an interface, such as the file `bonding_masters`, and for one that has disappeared.
 fn interface(path: &Path) -> Option<Interface> {
     let flags = files::text(path.join("flags")).ok()?;
     let flags = u32::from_str_radix(flags.trim().strip_prefix("0x")?, 16).ok()?;
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_up_are_told_from_the_others_and_from_what_is_no_interface() {
+    fn interfaces_are_listed_with_their_state_and_other_entries_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         for (name, flags) in [("eth1", "0x1002\n"), ("eth0", "0x1003\n"), ("odd", "nonsense")] {
             fs::create_dir(folder.path().join(name)).unwrap();

@@ -1,14 +1,15 @@
-//! What was changed on this host, so that the next start, or `qfabric restore`, can put it back after a crash.
+//! Records the changes to this host, so that the next start or `qfabric restore` can undo them after a crash.
 //!
-//! One JSON record a line in `journal.jsonl` of the run folder, written with one `write(2)` before the change
-//! it describes, so that every change is in it; a killed service leaves the file as it is. It is not synced to
-//! disk: a machine that lost power has lost the changes too. Threads are named by number *and* start time, the
-//! file by boot, so nothing is ever put back onto a stranger. The running service holds a lock on the file;
-//! the lock goes with the process, however it ends.
+//! The file `journal.jsonl` in the run folder has one JSON record per line. Each record is written with one `write(2)`
+//! before the change that it describes, so the file contains every change. A killed service leaves the file as it is.
+//! The file is not synced to disk: if the machine loses power, it loses the changes, too. The file names threads by id
+//! *and* start time, and names the boot, so the attributes of one thread are never given to another. The running
+//! service holds a lock on the file. The kernel releases the lock when the process ends, for whatever reason.
 //!
-//! The file decides what a privileged process writes to the scheduler: it must be a plain file of one's own
-//! that nobody else can write, every line must be believable, else all of it is refused. Only a torn last line
-//! (no newline: the service died in the write) is passed over; its change was never made.
+//! The file decides what a privileged process writes to the scheduler. It must therefore be a regular file that belongs
+//! to this user and that no other user can write, and every line must be valid; otherwise the whole file is refused.
+//! Only an incomplete last line (no newline: the service died during the write) is ignored, because its change was
+//! never made.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -31,13 +32,14 @@ use crate::threads;
 
 pub mod own;
 
-/// The file's name in the run folder.
+/// Name of the file in the run folder.
 pub const FILE: &str = "journal.jsonl";
-/// A longer journal is not this program's: it is rewritten long before.
+/// Largest file that is read. This program rewrites its journal long before that size.
 const MAX_BYTES: u64 = 16 << 20;
-/// Rewritten without what is settled when this many lines have been added since the last time.
+/// After this many new lines the file is rewritten without the changes that are undone.
 const LINES_BEFORE_REWRITE: usize = 8_192;
-/// Putting back does not wait longer than this for threads that rest; who reserves them too early is refused.
+/// Longest wait for resting threads after they are put back. A reservation of such a thread before its rest is over is
+/// refused.
 const LONGEST_END: Nanos = Nanos::from_millis(1_000);
 
 /// The open journal of a running service.
@@ -51,66 +53,47 @@ pub struct Journal {
     lines_added: usize,
 }
 
-/// Why a journal could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file or its folder.
+    /// The file or its folder cannot be used.
     #[error("journal {path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A running service holds it.
-    #[error("journal {path} belongs to a running service; stop that first")]
-    Held {
-        /// Which.
-        path: PathBuf,
-    },
-    /// There is something in it to put back first.
-    #[error("journal {path} says that a former service left changes; run `qfabric restore` first")]
-    Unsettled {
-        /// Which.
-        path: PathBuf,
-    },
-    /// Its content is not this program's.
-    #[error("journal {path}, line {line}: {why}; nothing was changed, look at it and remove it")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("journal {path} belongs to a running service; stop that service first")]
+    Held { path: PathBuf },
+    /// A former service left changes that must be undone first.
+    #[error("journal {path} lists changes that a former service did not undo; run `qfabric restore` first")]
+    Unsettled { path: PathBuf },
+    /// This program would not write such content.
+    #[error("journal {path}, line {line}: {why}; nothing was changed; inspect the file and remove it")]
     Hostile {
-        /// Which.
         path: PathBuf,
-        /// Where; 0 for the file itself.
+        /// Line number; 0 for the file itself.
         line: usize,
-        /// What is wrong.
         why: String,
     },
 }
 
-/// What putting back came to.
+/// The result of putting changes back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Threads put back under their former scheduler.
     pub threads: usize,
-    /// Threads that were over, or back already.
+    /// Threads that have ended or were already put back.
     pub skipped: usize,
-    /// Host settings put back.
     pub settings: usize,
-    /// What could not be put back, and why.
+    /// One message for each change that could not be undone.
     pub failed: Vec<String>,
 }
 
-/// A thread as it was before it was first touched.
+/// The attributes of a thread before the first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Touched {
-    /// Its number.
     pub tid: ThreadId,
-    /// Its start time; with the number, its identity.
+    /// Start time in clock ticks since boot; together with the id it identifies the thread.
     pub start: u64,
-    /// What it had.
     pub was: SchedAttr,
-    /// Its timer slack in nanoseconds: the kernel sets that to 0 for real-time threads and to the default,
-    /// not to what it was, afterwards. `None`: not readable.
+    /// Timer slack in nanoseconds. The kernel sets it to 0 for real-time threads, and afterwards to the default instead
+    /// of the former value. `None`: it could not be read.
     pub slack_ns: Option<u64>,
 }
 
@@ -133,13 +116,13 @@ enum Record {
 }
 
 impl Journal {
-    /// Opens, or makes, the journal of a run folder, and holds it until dropped. What an earlier service left
-    /// must have been put back with [`restore`] before.
+    /// Opens or creates the journal of a run folder and locks it until it is dropped. Fails if changes of an earlier
+    /// service are not yet undone by [`restore`].
     pub fn open(dir: &Path) -> Result<Journal, JournalError> {
         let path = dir.join(FILE);
         let file = open_held(&path, true)?.ok_or_else(|| io_error(&path, io::ErrorKind::NotFound.into()))?;
         if let Some(left) = read(&path, &file)?
-            && left.anything()
+            && left.is_pending()
         {
             return Err(JournalError::Unsettled { path });
         }
@@ -151,19 +134,18 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Records a thread that is about to be touched.
+    /// Records a thread before the first change to it.
     pub fn touching(&mut self, thread: Touched) -> Result<(), JournalError> {
         self.append(&Record::Thread(thread))?;
         self.threads.insert(thread.tid.0, thread);
         Ok(())
     }
 
-    /// Records that a thread has been put back, or is over.
+    /// Records that a thread was put back or has ended.
     pub fn released(&mut self, thread: ThreadId) -> Result<(), JournalError> {
         match self.threads.remove(&thread.0) {
             Some(_) => self.append(&Record::Released(thread)),
@@ -171,7 +153,7 @@ impl Journal {
         }
     }
 
-    /// Switches a scheduler feature after recording what it was. Answers `false` where it was so already.
+    /// Records the state of a scheduler feature, then switches it. Returns `false` if it already had the wanted state.
     pub fn switch(&mut self, root: &Path, feature: Feature, on: bool) -> Result<bool, SwitchError> {
         let was_on = match hrtick::state(root, feature) {
             hrtick::State::On => true,
@@ -188,7 +170,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Puts back the features switched through this journal; answers what could not be.
+    /// Puts back all features that were switched through this journal. Returns an error message for each failure.
     pub fn switch_back(&mut self) -> Vec<String> {
         let mut failed = Vec::new();
         for switched in std::mem::take(&mut self.features) {
@@ -208,7 +190,7 @@ impl Journal {
         write_line(&mut self.file, &mut self.line, record).map_err(|e| io_error(&self.path, e))
     }
 
-    /// Replaces the file by one with only what is still to be put back: complete or not at all.
+    /// Replaces the file with one that contains only the changes still to be undone. The replacement is atomic.
     fn rewrite(&mut self) -> io::Result<()> {
         let aside = self.path.with_extension("new");
         let _ = fs::remove_file(&aside);
@@ -225,26 +207,25 @@ impl Journal {
     }
 }
 
-/// Why a feature was not switched.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// It could not be recorded, so it was not touched.
+    /// The change could not be recorded in the journal, so it was not made.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The kernel has no such switch or refuses it.
+    /// The kernel does not have the feature, or refuses to switch it.
     #[error("the scheduler feature cannot be switched: {0:?}")]
     Refused(hrtick::State),
 }
 
-/// Puts back what the journal in `dir` says was changed and still is; safe to repeat. No journal: nothing to
-/// do. Changes nothing where the content is not believable. Returns when the threads may be reserved again, at
-/// most a second later.
+/// Undoes the changes that the journal in `dir` lists and that are still in force; safe to repeat. Does nothing if
+/// there is no journal, and changes nothing if the content is not valid. Returns when the threads may be reserved
+/// again, at most one second later.
 pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
     let path = dir.join(FILE);
     let Some(file) = open_held(&path, false)? else { return Ok(Restored::default()) };
     let Some(left) = read(&path, &file)? else { return Ok(Restored::default()) };
     let (done, rest) = left.put_back();
-    // Whoever called this may reserve for the same threads next.
+    // The caller may reserve for the same threads next.
     std::thread::sleep(Duration::from_nanos(rest.min(LONGEST_END).get()));
     if done.failed.is_empty() {
         file.set_len(0).map_err(|e| io_error(&path, e))?;
@@ -252,8 +233,9 @@ pub fn restore(dir: &Path) -> Result<Restored, JournalError> {
     Ok(done)
 }
 
-/// As [`restore`], for the service itself, where the thread that holds the journal hangs: the lock on the file is this
-/// process's already. Returns when the threads are back; some of them may not be reserved again yet.
+/// Like [`restore`], but for the service itself if the thread that holds the journal does not respond: this process
+/// already holds the lock on the file. Returns when the threads are put back; some of them may not be reserved again
+/// yet.
 pub fn restore_own(dir: &Path) -> Result<Restored, JournalError> {
     let path = dir.join(FILE);
     let file = options().open(&path).map_err(|e| io_error(&path, e))?;
@@ -261,8 +243,9 @@ pub fn restore_own(dir: &Path) -> Result<Restored, JournalError> {
     Ok(left.put_back().0)
 }
 
-/// Puts back all that are still those threads and still reserved. They leave side by side: the last is out after
-/// about 2 s, or two of its periods. Answers for how long some of them must not be reserved again.
+/// Puts back each thread that is still the recorded one and still reserved. All departures run at the same time: the
+/// last one ends after about 2 s, or after two of its periods. Returns the longest time for which a thread must not be
+/// reserved again.
 fn put_back_all(threads: impl Iterator<Item = Touched>, done: &mut Restored) -> Nanos {
     let (mut leaving, mut longest) = (Vec::new(), Nanos::ZERO);
     for thread in threads {
@@ -300,7 +283,7 @@ fn put_back_all(threads: impl Iterator<Item = Touched>, done: &mut Restored) -> 
     longest
 }
 
-/// `None`: it is another thread, or back already.
+/// `None`: the id belongs to another thread now, or the thread was already put back.
 fn departure(thread: &Touched) -> io::Result<Option<Departure>> {
     if threads::start_time(thread.tid) != Some(thread.start) {
         return Ok(None);
@@ -318,7 +301,7 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Timer slack as it was; best effort, since the kernel's default (50 µs) is what nearly every thread has.
+/// Restores the timer slack, without reporting a failure: nearly every thread has the kernel's default (50 µs).
 pub(crate) fn put_slack_back(thread: &Touched) {
     if let Some(ns) = thread.slack_ns
         && timer_slack(thread.tid) != Some(ns)
@@ -338,18 +321,18 @@ impl Switched {
 }
 
 #[derive(Debug, Default)]
-struct Left {
+struct Unrestored {
     threads: BTreeMap<i32, Touched>,
     features: Vec<Switched>,
 }
 
-impl Left {
-    fn anything(&self) -> bool {
+impl Unrestored {
+    fn is_pending(&self) -> bool {
         let still = |t: &&Touched| threads::start_time(t.tid) == Some(t.start);
         self.threads.values().any(|t| still(&t)) || !self.features.is_empty()
     }
 
-    /// What was done, and for how long some of the threads must not be reserved again.
+    /// Returns the results, and the longest time for which one of the threads must not be reserved again.
     fn put_back(self) -> (Restored, Nanos) {
         let mut done = Restored::default();
         let rest = put_back_all(self.threads.into_values(), &mut done);
@@ -362,14 +345,20 @@ impl Left {
         (done, rest)
     }
 
-    fn take(&mut self, record: Record) -> Result<(), String> {
+    fn add(&mut self, record: Record) -> Result<(), String> {
         match record {
-            Record::Boot(_) => return Err("a second boot record".into()),
-            Record::Thread(t) if !t.was.is_believable() => return Err(format!("no kernel hands out {:?}", t.was)),
-            Record::Thread(t) if t.tid.0 <= 1 => return Err(format!("thread {} is never touched", t.tid)),
+            Record::Boot(_) => return Err("there is a second boot record".into()),
+            Record::Thread(t) if !t.was.is_believable() => {
+                return Err(format!("these are not attributes of a kernel: {:?}", t.was));
+            }
+            Record::Thread(t) if t.tid.0 <= 1 => {
+                return Err(format!("thread {} is never changed by this program", t.tid));
+            }
             Record::Thread(t) => drop(self.threads.insert(t.tid.0, t)),
             Record::Released(tid) => drop(self.threads.remove(&tid.0)),
-            Record::Feature(f) if !f.is_believable() => return Err(format!("{} is no debugfs", f.root.display())),
+            Record::Feature(f) if !f.is_believable() => {
+                return Err(format!("{} is not a path of debugfs", f.root.display()));
+            }
             Record::Feature(f) => self.features.push(f),
             Record::FeatureBack(name) => self.features.retain(|f| f.feature != name),
         }
@@ -383,8 +372,8 @@ impl Switched {
     }
 }
 
-/// What the file says is to be put back; `None` where it is empty or of an earlier boot.
-fn read(path: &Path, file: &File) -> Result<Option<Left>, JournalError> {
+/// The changes that are still to be undone; `None` if the file is empty or was written before the last boot.
+fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
     let hostile = |line, why| JournalError::Hostile { path: path.to_owned(), line, why };
     check_file(file).map_err(|why| hostile(0, why))?;
     let text = files::bytes(path).map_err(|e| io_error(path, e))?;
@@ -394,12 +383,12 @@ fn read(path: &Path, file: &File) -> Result<Option<Left>, JournalError> {
     match serde_json::from_slice(first) {
         Ok(Record::Boot(boot)) if boot == release::boot_id() => {}
         Ok(Record::Boot(_)) => return Ok(None),
-        _ => return Err(hostile(1, "it does not begin with a boot record".into())),
+        _ => return Err(hostile(1, "the first line is not a boot record".into())),
     }
-    let mut left = Left::default();
+    let mut left = Unrestored::default();
     for (line, number) in lines {
         let record = serde_json::from_slice(line).map_err(|e| hostile(number, e.to_string()))?;
-        left.take(record).map_err(|why| hostile(number, why))?;
+        left.add(record).map_err(|why| hostile(number, why))?;
     }
     Ok(Some(left))
 }
@@ -408,11 +397,11 @@ fn check_file(file: &File) -> Result<(), String> {
     let meta = file.metadata().map_err(|e| e.to_string())?;
     let me = rustix::process::geteuid().as_raw();
     match () {
-        () if !meta.is_file() => Err("it is no plain file".into()),
+        () if !meta.is_file() => Err("it is not a regular file".into()),
         () if meta.uid() != me => Err(format!("it belongs to user {}, not to user {me}", meta.uid())),
-        () if meta.mode() & 0o022 != 0 => Err(format!("others may write it (mode {:o})", meta.mode() & 0o777)),
-        () if meta.nlink() != 1 => Err(format!("it has {} names", meta.nlink())),
-        () if meta.len() > MAX_BYTES => Err(format!("it has {} bytes, at most {MAX_BYTES} are believed", meta.len())),
+        () if meta.mode() & 0o022 != 0 => Err(format!("other users may write it (mode {:o})", meta.mode() & 0o777)),
+        () if meta.nlink() != 1 => Err(format!("it has {} hard links", meta.nlink())),
+        () if meta.len() > MAX_BYTES => Err(format!("it has {} bytes, more than the limit of {MAX_BYTES}", meta.len())),
         () => Ok(()),
     }
 }
@@ -423,7 +412,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Opens and locks the file; `None` where it is missing and shall not be made.
+/// Opens and locks the file; `None` if it is missing and `make` is false.
 fn open_held(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
     let file = match options().create(make).open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
@@ -436,10 +425,10 @@ fn open_held(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
     }
 }
 
-/// Whether a journal that nobody holds says of nothing that it is to be put back.
-fn holds_nothing(path: &Path) -> bool {
+/// True if no process holds the journal and it lists no change to undo.
+fn lists_no_change(path: &Path) -> bool {
     let left = open_held(path, false).and_then(|file| file.map_or(Ok(None), |file| read(path, &file)));
-    left.is_ok_and(|left| left.is_none_or(|left| !left.anything()))
+    left.is_ok_and(|left| left.is_none_or(|left| !left.is_pending()))
 }
 
 fn write_line(file: &mut File, line: &mut Vec<u8>, record: &Record) -> io::Result<()> {

@@ -1,32 +1,31 @@
-//! The only room that knows it is on Linux: it carries [`qfabric_types::Setting`]s out on real threads and
-//! brings back what those threads did.
+//! The only room that uses Linux itself: it applies [`qfabric_types::Setting`]s to real threads and observes these
+//! threads.
 //!
-//! | question | module |
+//! | task | module |
 //! |---|---|
-//! | give this thread this reservation, put it back | [`deadline`] over [`sched_attr`] |
-//! | take a thread out of its reservation without a trace | [`leaving`] |
-//! | how much may be promised here | [`capacity`] |
-//! | what the kernel has booked, and for whom | [`books`] |
-//! | which threads are there | [`threads`] |
-//! | what did they run, who was born, who died | [`observe`] |
-//! | is that process over | [`watch`] |
+//! | reserve a thread, and put it back | [`deadline`] over [`sched_attr`] |
+//! | end a reservation without losing bandwidth | [`leaving`] |
+//! | find the capacity of the host | [`capacity`] |
+//! | read the bandwidth that the kernel has booked, and its owners | [`books`] |
+//! | list threads | [`threads`] |
+//! | observe when threads run, start and end | [`observe`] |
+//! | learn that a process has ended | [`watch`] |
 //! | start a program that waits until it is covered | [`launch`] |
-//! | what was changed, and how is it put back after a crash | [`journal`] |
-//! | run an application's code where kernel events happen | [`ecalls`] |
-//! | load the kernel's side, which clang has compiled | [`bpf`], its records [`abi`] |
-//! | schedule by an own scheduler in the kernel | [`ext`] |
-//! | are budgets enforced finely | [`hrtick`] |
-//! | what does this host offer, why not, what to do | [`doctor`], [`cgroup`], [`capability`] |
-//! | which network interfaces are there | [`interfaces`] |
-//! | packets with deadlines, on an interface | [`net`] |
-//! | how busy, how full, how hot: numbers for the resource monitor | [`monitor`] |
-//! | small files, never under a lock of the event path | `files` |
+//! | record changes, and undo them after a crash | [`journal`] |
+//! | run an application's handlers at kernel events | [`ecalls`] |
+//! | load the BPF programs that clang compiled; their records | [`bpf`], [`abi`] |
+//! | schedule with Q-Fabric's own scheduler in the kernel | [`ext`] |
+//! | enforce budgets with high resolution | [`hrtick`] |
+//! | report the abilities of this host, with reasons and next steps | [`doctor`], [`cgroup`], [`capability`] |
+//! | list network interfaces | [`interfaces`] |
+//! | send packets by deadline on an interface | [`net`] |
+//! | read attributes for the resource monitor | [`monitor`] |
+//! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
-//! | helpers of tests that need the real scheduler | [`testing`] |
+//! | helpers for tests that need the real scheduler | [`testing`] |
 //!
-//! Times in nanoseconds, shares in millionths of one CPU. Nothing here decides a budget. `unsafe` lives in
-//! `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/` and `ecalls/signal.rs` alone, each block with
-//! its reason.
+//! Times in nanoseconds, shares in millionths of one CPU. No code in this room decides a budget. `unsafe` occurs only
+//! in `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/` and `ecalls/signal.rs`, and each block states its reason.
 
 pub mod abi;
 pub mod books;

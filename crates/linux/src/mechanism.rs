@@ -1,6 +1,6 @@
-//! What every mechanism that carries reservations out can do, and the ways in which it can fail.
+//! The interface of all mechanisms that apply reservations, and the errors that it can return.
 //!
-//! A refusal changes nothing: the thread keeps the reservation it had.
+//! A refusal changes nothing: the thread keeps its former reservation.
 
 use std::os::fd::OwnedFd;
 
@@ -9,224 +9,199 @@ use qfabric_types::{Abilities, Instant, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
 
-/// Carries settings out on threads of this host.
+/// Applies settings to threads of this host.
 pub trait Mechanism {
-    /// Its name, as `--mechanism` and `doctor` say it.
+    /// Name, as in `--mechanism` and in the output of `doctor`.
     fn name(&self) -> &'static str;
 
-    /// Gives the thread its reservation from the next replenishment on; `None` puts it back exactly as it
-    /// was before the first reservation, or begins to ([`Mechanism::next_step`]). On an error the thread keeps what
-    /// it had.
+    /// Gives the thread its reservation from the next replenishment on. `None` restores exactly the attributes before
+    /// the first reservation, or begins to do so ([`Mechanism::next_step`]). If this fails, the thread keeps its former
+    /// reservation.
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError>;
 
-    /// Forgets a thread that is over, without touching whoever has its number now.
+    /// Forgets a thread that has ended, without touching another thread that has its id now.
     fn forget(&mut self, thread: ThreadId);
 
-    /// A covered thread made another: gives the child the nice value and fair policy that its parent had before
-    /// it was reserved, as it would have inherited them then. (RESET_ON_FORK starts it at nice 0.) Nothing
-    /// happens where the parent is not reserved, or was real-time before.
+    /// Call this when a covered thread started another one. Gives the child the nice value and fair policy that its
+    /// parent had before its reservation, as the child would have inherited them then. (RESET_ON_FORK starts the child
+    /// at nice 0.) Does nothing if the parent is not reserved, or was under a real-time policy before.
     fn born(&mut self, _child: ThreadId, _parent: ThreadId) {}
 
-    /// Looks after the threads under reservation: call it about once a second. Answers the threads that the
-    /// kernel had forgotten and that run again now.
+    /// Checks the reserved threads; call it about once a second. Returns the threads that the kernel no longer ran and
+    /// that run again now.
     fn tend(&mut self) -> Vec<ThreadId> {
         Vec::new()
     }
 
-    /// When [`Mechanism::advance`] is to be called next: a thread is on its way back. `None`: nobody is.
+    /// Time of the next call of [`Mechanism::advance`]. `None` if no thread is leaving its reservation.
     fn next_step(&self) -> Option<Instant> {
         None
     }
 
-    /// Whether the thread is on its way back, and under its reservation still.
+    /// True if the thread is being put back and is still under its reservation.
     fn is_leaving(&self, _thread: ThreadId) -> bool {
         false
     }
 
-    /// Goes on with what is due at `now`, without waiting for anything. Answers threads that cannot be put back.
+    /// Continues the departures that are due at `now`; never waits. Returns the errors of threads that cannot be put
+    /// back.
     fn advance(&mut self, _now: Instant) -> Vec<ApplyError> {
         Vec::new()
     }
 
-    /// What it can do beyond one budget per thread. What it cannot, it refuses with [`ApplyError::Incapable`].
+    /// Abilities beyond one budget per thread. The mechanism refuses all others with [`ApplyError::Incapable`].
     fn abilities(&self) -> Abilities {
         Abilities::default()
     }
 
-    /// Whether the thread sleeps and its server owes nothing: then what is taken from it is free at once, and nothing
-    /// of an overrun is left to be paid from the smaller budget. `false` where that cannot be known.
+    /// True if the thread sleeps and its server owes no time. A decrease then frees bandwidth at once, and the smaller
+    /// budget pays for no overrun. `false` if the mechanism cannot find out.
     fn is_at_rest(&self, _thread: ThreadId) -> bool {
         false
     }
 
-    /// How much may be promised in all, where the mechanism itself decides that; `None`: what the kernel admits.
+    /// Bandwidth that can be promised in total, if the mechanism decides it; `None`: the kernel's admission control
+    /// decides.
     fn capacity(&self) -> Option<Share> {
         None
     }
 
-    /// An event is pending for the thread: its server is favoured until it has run, or until `deadline`.
-    /// Answers whether anybody is favoured by it.
+    /// Reports an event that is pending for the thread: its server is favoured until the thread has run, or until
+    /// `deadline`. Returns `true` if a server is favoured because of this call.
     fn raise(&mut self, _thread: ThreadId, _deadline: Option<Instant>) -> bool {
         false
     }
 
-    /// The memory by which handlers in the kernel raise events themselves (`struct qf_raised`), where there is such.
+    /// The memory by which handlers in the kernel raise events themselves (`struct qf_raised`), if the mechanism has
+    /// one.
     fn raised_memory(&self) -> Option<OwnedFd> {
         None
     }
 
-    /// Where in that memory events for the thread are raised; `None`: nobody is favoured by them.
+    /// Place in that memory at which events for the thread are raised; `None` if events favour no server of the thread.
     fn raised_for(&self, _thread: ThreadId) -> Option<RaiseTarget> {
         None
     }
 
-    /// What the server of the thread counted so far, where it has one that counts.
+    /// Counters of the thread's server, if it has any.
     fn counts(&self, _thread: ThreadId) -> Option<ServerCounts> {
         None
     }
 
-    /// The scheduling deadline that the thread's server has now (AQuoSA's virtual finishing time, when a job has just
-    /// ended), where the mechanism can tell.
+    /// The present scheduling deadline of the thread's server, if the mechanism can read it. Immediately after the end
+    /// of a job, it is AQuoSA's virtual finishing time.
     fn server_deadline(&mut self, _thread: ThreadId) -> Option<Instant> {
         None
     }
 
-    /// Why the kernel has thrown the mechanism out, if it has: then every thread is back under the normal
-    /// scheduler, and nothing can be set any more.
+    /// The reason, if the kernel has ejected the mechanism. Every thread is then back under the normal scheduler, and
+    /// the mechanism accepts no setting any more.
     fn ejected(&mut self) -> Option<String> {
         None
     }
 
-    /// Puts every thread back; answers those that could not be, with the reason. Gone threads are no failure.
+    /// Puts every thread back. Returns the errors of those that could not be put back; ended threads are not an error.
     fn restore_all(&mut self) -> Vec<ApplyError>;
 }
 
-/// A server, as handlers in the kernel name it.
+/// A server, as named by handlers in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaiseTarget {
-    /// Its number, from 1 on.
+    /// Number of the server, from 1.
     pub slot: u32,
-    /// On which CPU it serves.
+    /// CPU of the server.
     pub cpu: u32,
 }
 
-/// Why a setting was not carried out. The thread keeps what it had.
+/// Why a setting was not applied. The thread keeps its former reservation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum ApplyError {
-    /// The kernel's own admission test: too much is booked at this moment; or the thread was put back a moment
-    /// ago and must rest (at most a second). Try again.
-    Busy {
-        /// Which thread.
-        thread: ThreadId,
-        /// What it would have got.
-        asked: Share,
-    },
-    /// The thread is over, or its number belongs to another thread by now.
-    Gone {
-        /// Which thread.
-        thread: ThreadId,
-    },
-    /// SCHED_DEADLINE needs a thread that may run on every CPU of its root domain.
+    /// The kernel's admission test failed because too much is booked now, or the thread was put back recently and must
+    /// rest (at most one second). Try again.
+    Busy { thread: ThreadId, asked: Share },
+    /// The thread has ended, or its id belongs to another thread now.
+    Gone { thread: ThreadId },
+    /// SCHED_DEADLINE accepts only threads that may run on every CPU of their root domain.
     Affinity {
-        /// Which thread.
         thread: ThreadId,
-        /// Where it may run.
+        /// CPUs on which the thread may run.
         mask: CpuList,
-        /// The span of its root domain.
+        /// CPUs of its root domain.
         needed: CpuList,
     },
-    /// The kernel says no for another reason.
+    /// The kernel refused the call for another reason.
     Denied {
-        /// Which thread.
         thread: ThreadId,
-        /// What the kernel answered.
         errno: i32,
-        /// What that means here.
+        /// Cause on this host.
         why: String,
-        /// What to do.
+        /// Next step.
         fix: String,
     },
-    /// The program gave this thread a real-time policy itself.
-    Foreign {
-        /// Which thread.
-        thread: ThreadId,
-        /// Its policy.
-        policy: &'static str,
-    },
-    /// The setting asks for what this mechanism cannot do.
-    Incapable {
-        /// Which thread.
-        thread: ThreadId,
-        /// Which mechanism.
-        mechanism: &'static str,
-        /// What it cannot give.
-        what: &'static str,
-    },
-    /// The kernel has thrown the mechanism out: everything runs under the default scheduler.
-    Ejected {
-        /// Which thread.
-        thread: ThreadId,
-        /// What the kernel said.
-        reason: String,
-    },
-    /// More threads than are kept track of.
-    Full {
-        /// Which thread.
-        thread: ThreadId,
-        /// The bound.
-        limit: usize,
-    },
+    /// The program itself put this thread under a real-time policy.
+    Foreign { thread: ThreadId, policy: &'static str },
+    /// The mechanism does not have an ability that the setting requires.
+    Incapable { thread: ThreadId, mechanism: &'static str, what: &'static str },
+    /// The kernel has ejected the mechanism: all threads run under the default scheduler.
+    Ejected { thread: ThreadId, reason: String },
+    /// The limit of tracked threads is reached.
+    Full { thread: ThreadId, limit: usize },
 }
 
 impl ApplyError {
-    /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
         match self {
             ApplyError::Busy { thread, asked } => Problem::new(
                 "busy",
-                format!("thread {thread}: the kernel has no room for {asked} now"),
-                "shrink other reservations first, or retry after one period of whoever left (their bandwidth stays booked until then)",
+                format!("thread {thread}: the kernel cannot book {asked} now"),
+                "reduce other reservations, or try again after one period of the threads that left (their bandwidth stays \
+                 booked until then)",
             ),
             ApplyError::Gone { thread } => {
-                Problem::new("no_such_thread", format!("thread {thread} is gone"), "forget it")
+                Problem::new("no_such_thread", format!("thread {thread} has ended"), "stop using this id")
             }
             ApplyError::Affinity { thread, mask, needed } => Problem::new(
                 "affinity",
-                format!("thread {thread} may run on CPUs {mask}, but a reservation needs all of {needed}"),
                 format!(
-                    "widen it (taskset -cp {needed} {thread}) or give CPUs {mask} a cpuset partition of their own (cpuset.cpus.partition = root) and move it there"
+                    "thread {thread} may run on CPUs {mask}, but a reservation needs all CPUs of its root domain ({needed})"
+                ),
+                format!(
+                    "allow all of them (taskset -cp {needed} {thread}), or make a cpuset partition of CPUs {mask} \
+                     (cpuset.cpus.partition = root) and move the thread there"
                 ),
             ),
-            ApplyError::Denied { thread, errno, why, fix } => {
-                Problem::new("mechanism", format!("thread {thread}: refused (errno {errno}), {why}"), fix)
-            }
+            ApplyError::Denied { thread, errno, why, fix } => Problem::new(
+                "mechanism",
+                format!("thread {thread}: the kernel refused the call (errno {errno}): {why}"),
+                fix,
+            ),
             ApplyError::Foreign { thread, policy } => Problem::new(
                 "foreign",
                 format!("thread {thread} runs under {policy}, which its program chose itself, and is left alone"),
-                "to have it reserved instead, start the program without its own real-time option",
+                "to reserve it, start the program without its own real-time option",
             ),
             ApplyError::Incapable { thread, mechanism, what } => Problem::new(
                 "unavailable",
                 format!("thread {thread}: the mechanism {mechanism} cannot give {what}"),
-                "use --mechanism ext (kernel 6.19 or newer), or leave that out",
+                "use --mechanism ext (Linux 6.19 or newer), or do without it",
             ),
             ApplyError::Ejected { thread, reason } => Problem::new(
                 "unavailable",
-                format!("thread {thread}: the kernel ended the scheduler ({reason})"),
-                "see the service's log, and start it again",
+                format!("thread {thread}: the kernel ejected the scheduler ({reason})"),
+                "read the log of the service, and restart the service",
             ),
             ApplyError::Full { thread, limit } => Problem::new(
                 "full",
-                format!("thread {thread}: {limit} threads are under reservation already"),
-                "release some, or reserve per process",
+                format!("thread {thread}: {limit} threads are already reserved, which is the limit"),
+                "end some reservations, or reserve whole processes",
             ),
         }
     }
 }
 
 impl ApplyError {
-    /// The kernel's error number that says the same.
+    /// The error number of the kernel with the same meaning.
     pub fn errno(&self) -> i32 {
         match self {
             ApplyError::Busy { .. } => libc::EBUSY,
@@ -240,7 +215,6 @@ impl ApplyError {
         }
     }
 
-    /// Which thread it is about.
     pub fn thread(&self) -> ThreadId {
         match *self {
             ApplyError::Busy { thread, .. }
@@ -260,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_the_thread_the_values_and_the_way_out() {
+    fn a_refusal_names_the_thread_the_values_and_the_next_step() {
         let error = ApplyError::Affinity {
             thread: ThreadId(7),
             mask: CpuList::parse("0").unwrap(),

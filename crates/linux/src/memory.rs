@@ -1,4 +1,4 @@
-//! Memory that is never waited for, and the limits that matter for it.
+//! Locks memory, and raises the limits of a process.
 
 use std::io;
 
@@ -8,9 +8,10 @@ use rustix::thread::CapabilitySet;
 
 use crate::capability;
 
-/// Locks all memory of this process, also what comes later, as it is first touched (`MCL_ONFAULT`: what is
-/// never used is not kept). Needs CAP_IPC_LOCK or a large enough RLIMIT_MEMLOCK; where only that limit is
-/// there, later allocations fail once it is reached, so callers without the right should not lock.
+/// Locks all memory of this process, including later allocations. A page is locked when it is first used
+/// (`MCL_ONFAULT`), so unused memory is not kept. Needs CAP_IPC_LOCK or a large RLIMIT_MEMLOCK. With only a limited
+/// RLIMIT_MEMLOCK, later allocations fail when the limit is reached, so a caller without the capability should not
+/// lock.
 pub fn lock_all() -> io::Result<()> {
     if !may_lock() {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -18,17 +19,17 @@ pub fn lock_all() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
 }
 
-/// Whether any amount of memory may be locked.
+/// True if the process may lock any amount of memory.
 pub fn may_lock() -> bool {
     capability::held(CapabilitySet::IPC_LOCK) || getrlimit(Resource::Memlock).current.is_none()
 }
 
-/// How many bytes may be locked without CAP_IPC_LOCK.
+/// Number of bytes that may be locked without CAP_IPC_LOCK.
 pub fn lock_limit() -> u64 {
     getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
 }
 
-/// Touches the next 128 KiB of the calling thread's stack, so that it is there when it is needed.
+/// Touches the next 128 KiB of the calling thread's stack, so that later use of the stack causes no page fault.
 #[inline(never)]
 pub fn prefault_stack() {
     let mut pages = [0u8; 128 * 1024];
@@ -38,12 +39,12 @@ pub fn prefault_stack() {
     std::hint::black_box(&mut pages);
 }
 
-/// How many files may be open, once [`raise_open_files`] was called.
+/// Largest number of open files after a call of [`raise_open_files`].
 pub fn open_files_limit() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// Raises the soft limit of open files to the hard one: observers need a descriptor per thread and CPU.
+/// Raises the soft limit of open files to the hard limit, because observers need one descriptor per thread and CPU.
 pub fn raise_open_files() -> io::Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_right_nothing_is_locked() {
+    fn without_the_capability_no_memory_is_locked() {
         let refused = std::thread::spawn(|| {
             let mut sets = rustix::thread::capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::IPC_LOCK);

@@ -1,13 +1,13 @@
-//! Which kernel runs here, and since which start.
+//! Reads the release of the running kernel, and the id of this boot.
 
 use crate::files;
 
-/// Its release as distributions call it, such as `7.3.4+deb13-cloud-amd64`. From `uname`, which needs no /proc.
+/// The kernel's release, such as `7.3.4+deb13-cloud-amd64`. From `uname`, which does not need /proc.
 pub(crate) fn text() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// Its version; (0, 0), older than all, where the release does not say it.
+/// Major and minor version; (0, 0), lower than all real versions, if the release has no version.
 pub fn version() -> (u32, u32) {
     version_in(&text()).unwrap_or_default()
 }
@@ -18,7 +18,7 @@ pub(crate) fn version_in(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A number that each start of it draws anew; empty where it cannot be read.
+/// Random id that the kernel draws at each boot; empty if it cannot be read.
 pub(crate) fn boot_id() -> String {
     files::trimmed("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_the_first_two_numbers_of_what_distributions_call_their_kernels() {
+    fn a_version_is_the_first_two_numbers_of_a_release() {
         for (release, version) in [
             ("7.3.4+deb13-cloud-amd64", Some((7, 3))),
             ("6.18.44-fc-v509", Some((6, 18))),

@@ -1,9 +1,10 @@
-//! Whether a reserved thread is at rest: asleep, with nothing of an overrun left to pay.
+//! Finds out if a reserved thread is at rest: it sleeps and has no overrun left to pay.
 //!
-//! A change of a sleeper's reservation makes its old bandwidth inactive at once (`dl_change_utilization`), so the room
-//! is free for others. A server in debt must not be shrunk: the debt would be refilled from the small budget, and the
-//! deadline thrown many periods ahead (`replenish_dl_entity`). What is left of the budget stands in `/proc/TID/sched`;
-//! it is stale while the thread runs, exact since it went to sleep. Two files, 40 µs.
+//! If the reservation of a sleeping thread changes, its old bandwidth becomes inactive at once
+//! (`dl_change_utilization`) and is free for others. The reservation of a server in debt must not be decreased: the
+//! small budget would have to pay the debt, and the deadline would move many periods ahead (`replenish_dl_entity`). The
+//! remaining budget is in `/proc/TID/sched`. The value is stale while the thread runs, and exact since the thread fell
+//! asleep. Reads two files in 40 µs.
 
 use std::fs;
 
@@ -12,18 +13,20 @@ use qfabric_types::ThreadId;
 use crate::files;
 use crate::threads;
 
-/// Whether this kernel shows what is left of a budget (CONFIG_SCHED_DEBUG before Linux 6.15). The calling thread may
-/// be under any policy.
+/// True if this kernel shows remaining budgets (with CONFIG_SCHED_DEBUG before Linux 6.15). Does not depend on the
+/// policy of the calling thread.
 pub(crate) fn can_tell() -> bool {
     fs::metadata("/proc/thread-self/sched").is_ok()
 }
 
-/// Whether `thread` sleeps and its server has not overrun its budget. `false` where it is gone, or not reserved.
+/// True if `thread` sleeps and its server has not overrun its budget. `false` if the thread has ended or is not
+/// reserved.
 pub(crate) fn is_at_rest(thread: ThreadId) -> bool {
     threads::is_asleep(thread) && budget_left(thread).is_some_and(|left| left >= 0)
 }
 
-/// What is left of the budget in nanoseconds, below zero in debt. `None`: gone, or not under SCHED_DEADLINE.
+/// Remaining budget in nanoseconds, negative after an overrun. `None`: the thread has ended, or is not under
+/// SCHED_DEADLINE.
 fn budget_left(thread: ThreadId) -> Option<i64> {
     parse(&files::text(format!("/proc/{thread}/sched")).ok()?)
 }
@@ -38,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_read_with_its_sign() {
+    fn the_remaining_budget_is_read_with_its_sign() {
         let file =
             |left: &str| format!("cat (7, #threads: 1)\n---\nse.exec_start      :  12.5\ndl.runtime     :   {left}\n");
         assert_eq!(parse(&file("7000000")), Some(7_000_000));
@@ -49,12 +52,12 @@ mod tests {
     #[test]
     fn a_thread_that_is_not_reserved_is_not_at_rest() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (id_sender, id_receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            tell.send(ThreadId(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+            id_sender.send(ThreadId(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
             ended.recv()
         });
-        assert!(!is_at_rest(told.recv().unwrap()));
+        assert!(!is_at_rest(id_receiver.recv().unwrap()));
         drop(end);
         assert!(thread.join().unwrap().is_err());
     }

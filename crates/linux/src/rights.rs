@@ -1,20 +1,20 @@
-//! Sockets to which nobody can send descriptors.
-#![allow(unsafe_code)] // no safe wrapper knows this option
+//! Makes Unix sockets refuse file descriptors.
+#![allow(unsafe_code)] // no safe wrapper supports this option
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `SO_PASSRIGHTS` (`include/uapi/asm-generic/socket.h`, Linux 6.16): whether a Unix socket takes descriptors. Accepted
-/// sockets have it from their listener.
+/// `SO_PASSRIGHTS` (`include/uapi/asm-generic/socket.h`, Linux 6.16): whether a Unix socket accepts descriptors. An
+/// accepted socket inherits the value of its listener.
 const PASS_RIGHTS: libc::c_int = 83;
 
-/// From now on who sends descriptors to the socket is refused (`EPERM`). Otherwise a descriptor that nobody asked for is
-/// closed by the thread that reads, or that closes the connection, and closing may wait for its sender. `false`: the kernel is older than
-/// 6.16 and does not know this.
+/// Makes the kernel refuse (`EPERM`) every message to the socket that carries descriptors. Without this, the thread
+/// that reads from the socket or closes it must close unwanted descriptors, and that close may wait for their sender.
+/// Returns `false` on kernels older than 6.16, which lack the option.
 pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<bool> {
     let off: libc::c_int = 0;
     let size = size_of_val(&off) as libc::socklen_t;
-    // SAFETY: the value is an integer of the size said, and lives as long as the call.
+    // SAFETY: the value is an integer of the given size, and lives as long as the call.
     let answer = unsafe {
         let value = (&raw const off).cast();
         libc::setsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, PASS_RIGHTS, value, size)
@@ -38,7 +38,7 @@ mod tests {
     use crate::testing::skip;
 
     #[test]
-    fn who_sends_a_descriptor_to_an_accepted_socket_is_refused_and_words_pass() {
+    fn an_accepted_socket_refuses_descriptors_and_accepts_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();

@@ -1,5 +1,5 @@
-//! What the scheduler knows of a thread, and how it is told something else: `sched_setattr(2)` and
-//! `sched_getattr(2)`. Times in nanoseconds.
+//! Reads and sets the scheduling attributes of a thread: `sched_setattr(2)` and `sched_getattr(2)`. Times in
+//! nanoseconds.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::leaving::Departure;
 use crate::sys::{RawSchedAttr, sched_getattr, sched_setattr};
 
-/// Children start under SCHED_OTHER instead of inheriting.
+/// Children start under SCHED_OTHER and do not inherit the policy.
 pub const RESET_ON_FORK: u64 = 0x01;
-/// GRUB: use what other reservations leave over.
+/// GRUB: the thread also uses bandwidth that other reservations leave over.
 pub const RECLAIM: u64 = 0x02;
-/// SIGXCPU when a budget is overrun.
+/// The kernel sends SIGXCPU when the thread overruns its budget.
 pub const DL_OVERRUN: u64 = 0x04;
-/// Flag of `sched_getattr` since Linux 7.1: answer what is left of budget and deadline, not the parameters.
+/// Flag of `sched_getattr` since Linux 7.1: return the remaining budget and the deadline instead of the parameters.
 const GETATTR_DL_DYNAMIC: u32 = 0x01;
 
-/// Scheduling policy by its number in the kernel's interface.
+/// Number of a scheduling policy in the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Policy(pub u32);
@@ -33,7 +33,6 @@ impl Policy {
     pub const DEADLINE: Policy = Policy(6);
     pub const EXT: Policy = Policy(7);
 
-    /// The kernel's name.
     pub fn name(self) -> &'static str {
         match self {
             Policy::OTHER => "SCHED_OTHER",
@@ -47,21 +46,19 @@ impl Policy {
         }
     }
 
-    /// Whether threads under it run before all fair ones.
+    /// True if threads under this policy run before all fair threads.
     pub fn is_real_time(self) -> bool {
         matches!(self, Policy::FIFO | Policy::RR | Policy::DEADLINE)
     }
 }
 
-/// Scheduling attributes of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedAttr {
-    /// Its policy.
     pub policy: Policy,
     /// [`RESET_ON_FORK`], [`RECLAIM`], [`DL_OVERRUN`].
     pub flags: u64,
-    /// −20 to 19; fair policies.
+    /// −20 to 19; used by fair policies.
     pub nice: i32,
     /// 1 to 99 under SCHED_FIFO and SCHED_RR, otherwise 0.
     pub priority: u32,
@@ -74,18 +71,18 @@ pub struct SchedAttr {
 }
 
 impl SchedAttr {
-    /// Plain fair scheduling at a nice value.
+    /// Ordinary fair scheduling (SCHED_OTHER).
     pub const fn fair(nice: i32) -> Self {
         let (policy, flags, priority) = (Policy::OTHER, 0, 0);
         SchedAttr { policy, flags, nice, priority, runtime_ns: 0, deadline_ns: 0, period_ns: 0 }
     }
 
-    /// SCHED_FIFO at a priority of 1 to 99.
+    /// SCHED_FIFO; `priority` is 1 to 99.
     pub const fn fifo(priority: u32) -> Self {
         SchedAttr { policy: Policy::FIFO, priority, ..SchedAttr::fair(0) }
     }
 
-    /// A reservation; children never inherit it (without that, a reserved thread could not fork at all).
+    /// A reservation. Children never inherit it; otherwise the kernel would refuse every fork of the thread.
     pub fn deadline(reservation: Reservation, reclaim: bool) -> Self {
         let period_ns = reservation.period().get();
         SchedAttr {
@@ -98,11 +95,11 @@ impl SchedAttr {
         }
     }
 
-    /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes. Answers for how long it must not be
-    /// reserved again (zero where it was not reserved, or certainly left with budget to spend).
+    /// Takes `thread` out of SCHED_DEADLINE and gives it these attributes. Returns the time for which it must not be
+    /// reserved again; zero if it was not reserved or certainly left with budget.
     ///
-    /// The bandwidth goes back to the kernel with it, whatever the thread does meanwhile; see [`crate::leaving`].
-    /// A thread that sleeps in an overrun is waited for: a period as a rule, 2 s or two periods at most.
+    /// The kernel gets the bandwidth back, whatever the thread does meanwhile; see [`crate::leaving`]. Waits for a
+    /// thread that sleeps in an overrun: usually for one period, at most for 2 s or two periods.
     pub fn give_leaving(&self, thread: ThreadId) -> io::Result<Nanos> {
         let now = SchedAttr::of(thread)?;
         if self.policy == Policy::DEADLINE || now.policy != Policy::DEADLINE {
@@ -111,28 +108,29 @@ impl SchedAttr {
         Departure::begin(thread, now, *self, None).finish()
     }
 
-    /// The reservation whose bandwidth the kernel counts as zero: budget/period below 2⁻²⁰.
+    /// A reservation whose bandwidth the kernel counts as zero: budget/period is below 2⁻²⁰.
     pub(crate) fn weightless() -> Self {
         let (budget, period) = (qfabric_types::MIN_BUDGET, Nanos::from_millis(1_100));
         SchedAttr::deadline(Reservation::new(budget, period).expect("1 024 ns in 1.1 s is one"), false)
     }
 
-    /// Whether it is [`SchedAttr::weightless`], or as light.
+    /// True if the kernel counts the bandwidth of this reservation as zero.
     pub(crate) fn is_weightless(&self) -> bool {
         self.policy == Policy::DEADLINE && (u128::from(self.runtime_ns) << 20) < u128::from(self.period_ns)
     }
 
-    /// What `thread` has now (0: the calling thread). `ESRCH` where it is gone.
+    /// Reads the attributes of `thread` (0: the calling thread). `ESRCH` if the thread has ended.
     pub fn of(thread: ThreadId) -> io::Result<Self> {
         sched_getattr(thread.0, 0).map(SchedAttr::from)
     }
 
-    /// Gives it to `thread` (0: the calling thread). `EBUSY`: no room; `EPERM`: no right, or a pinned thread.
+    /// Sets the attributes of `thread` (0: the calling thread). `EBUSY`: not enough bandwidth; `EPERM`: missing
+    /// permission, or the thread may not run on all CPUs.
     pub fn give(&self, thread: ThreadId) -> io::Result<()> {
         sched_setattr(thread.0, &RawSchedAttr::from(*self))
     }
 
-    /// Whether the kernel could have handed this out: a journal from elsewhere is checked by it.
+    /// True if a kernel could have returned these attributes. Used to check the content of a journal.
     pub fn is_believable(&self) -> bool {
         let flags_known = self.flags & !0x7f == 0;
         let policy_known = self.policy.name() != "an unknown policy";
@@ -142,14 +140,14 @@ impl SchedAttr {
     }
 }
 
-/// Budget that a thread's server has left in nanoseconds, negative after an overrun. `EINVAL` before Linux 7.1.
+/// Remaining budget of a thread's server in nanoseconds, negative after an overrun. `EINVAL` before Linux 7.1.
 pub(crate) fn remaining_ns(thread: ThreadId) -> io::Result<i64> {
     Ok(sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?.runtime_ns as i64)
 }
 
-/// What a thread's server has left: budget, and absolute deadline on CLOCK_MONOTONIC. The kernel converts the deadline
-/// from the run queue's clock, so that two answers about one deadline differ by some ns. `EINVAL` on kernels before 7.1,
-/// and where the thread is not under SCHED_DEADLINE.
+/// Remaining budget of a thread's server, and its absolute deadline on CLOCK_MONOTONIC. The kernel converts the
+/// deadline from the run queue's clock, so two answers for the same deadline may differ by some ns. `EINVAL` before
+/// Linux 7.1, and if the thread is not under SCHED_DEADLINE.
 pub fn remaining(thread: ThreadId) -> io::Result<(Nanos, Instant)> {
     let attr = sched_getattr(thread.0, GETATTR_DL_DYNAMIC)?;
     Ok((Nanos::new(attr.runtime_ns), Instant::new(attr.deadline_ns)))
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gone_thread_is_no_such_process() {
+    fn reading_an_ended_thread_fails_with_esrch() {
         assert_eq!(SchedAttr::of(ThreadId(i32::MAX)).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_no_kernel_hands_out_are_not_believed() {
+    fn attributes_that_no_kernel_returns_are_refused() {
         let nonsense = [
             SchedAttr { policy: Policy(4), ..SchedAttr::fair(0) },
             SchedAttr::fair(20),

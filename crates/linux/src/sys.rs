@@ -1,6 +1,6 @@
-//! System calls that no safe library offers: scheduling attributes, other processes' CPU clocks, opening perf
-//! events. Each function here is safe to call with any arguments.
-#![allow(unsafe_code)] // the room's gate to the kernel; every other module is written in safe terms of it
+//! Wraps system calls that no safe library offers: scheduling attributes, CPU clocks of other processes, perf events.
+//! Each function is safe to call with any arguments.
+#![allow(unsafe_code)] // the system calls of this room; other modules use these safe functions
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<RawSchedAttr>() == SCHED_ATTR_SIZE as usize);
 
 pub(crate) fn sched_setattr(tid: i32, attr: &RawSchedAttr) -> io::Result<()> {
     let attr = RawSchedAttr { size: SCHED_ATTR_SIZE, ..*attr };
-    // SAFETY: the pointer is to a live struct whose size field says its length; the kernel only reads it.
+    // SAFETY: the pointer is to a live struct whose size field holds its length; the kernel only reads it.
     let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0u32) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -40,7 +40,7 @@ pub(crate) fn sched_getattr(tid: i32, flags: u32) -> io::Result<RawSchedAttr> {
     if rc == 0 { Ok(attr) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads a clock that has a number but no name, such as a process's CPU clock.
+/// Reads a clock that is given by its id, such as the CPU clock of a process.
 pub(crate) fn read_clock(number: libc::clockid_t) -> io::Result<libc::timespec> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec into the live struct, or refuses an unknown clock.
@@ -51,23 +51,24 @@ pub(crate) fn read_clock(number: libc::clockid_t) -> io::Result<libc::timespec> 
 pub(crate) fn perf_event_open(attr: &mut perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     attr.size = size_of::<perf_event_attr>() as u32;
     let flags = u64::from(perf_event_open_sys::bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: attr is live and its size field says its length; the kernel only reads it.
+    // SAFETY: `attr` is live and its size field holds its length; the kernel only reads it.
     let fd = unsafe { perf_event_open_sys::perf_event_open(attr, pid, cpu, -1, flags as _) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets `event` write into the ring of `target`.
+/// Makes `event` write into the ring of `target`.
 pub(crate) fn perf_redirect(event: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     // SAFETY: both descriptors are open; the call takes a descriptor by value and keeps no pointer.
     let rc = unsafe { perf_event_open_sys::ioctls::SET_OUTPUT(event.as_raw_fd(), target.as_raw_fd()) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns when every CPU has left what it was doing in the kernel, or in a preemptible place, when this was called.
+/// Returns after every CPU has left the section (in the kernel, or preemptible) that it was running when this was
+/// called.
 pub(crate) fn membarrier() -> io::Result<()> {
     const GLOBAL: libc::c_int = 1; // MEMBARRIER_CMD_GLOBAL
     // SAFETY: takes numbers only.

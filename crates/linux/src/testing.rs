@@ -1,4 +1,4 @@
-//! Helpers of tests that need the real scheduler: one at a time, with threads whose doings are known.
+//! Helpers for tests with the real scheduler: a lock so that one test runs at a time, and threads with known behaviour.
 
 pub mod crowd;
 pub mod departures;
@@ -18,7 +18,7 @@ use qfabric_types::{Instant, Nanos, Share, ThreadId};
 
 use crate::clock;
 
-/// Waits until no other test uses the real scheduler; free again when dropped.
+/// Waits until no other test uses the real scheduler. The lock is released when dropped.
 #[must_use]
 pub fn live_lock() -> File {
     use rustix::fs::{FlockOperation, flock};
@@ -29,14 +29,19 @@ pub fn live_lock() -> File {
     file
 }
 
-/// Says in one line why a test does nothing here. In the test machine (`make vm-test`), which has what tests need,
-/// that is a failure.
+/// Prints the reason for which a test is skipped, and appends it to the file that `QFABRIC_SKIPS` names: `make test` lists
+/// all skips at its end, and fails if this machine has what a test missed (`tests/skips.toml`). In the test machine
+/// (`make vm-test`), which has everything that tests need, a skip is a failure.
 pub fn skip(why: impl std::fmt::Display) {
-    assert!(std::env::var_os("QFABRIC_VM").is_none(), "skipped in the test machine, where it must run: {why}");
+    assert!(std::env::var_os("QFABRIC_VM").is_none(), "this test must run in the test machine, but was skipped: {why}");
     eprintln!("skipped: {why}");
+    let Some(file) = std::env::var_os("QFABRIC_SKIPS") else { return };
+    let line = format!("{}\t{why}\n", std::thread::current().name().unwrap_or("unnamed"));
+    let mut file = File::options().create(true).append(true).open(file).expect("QFABRIC_SKIPS names a file");
+    file.write_all(line.as_bytes()).expect("a skip can be recorded");
 }
 
-/// Whether this process may use SCHED_DEADLINE at all; says on standard error when a test is skipped for it.
+/// True if this process may use SCHED_DEADLINE; otherwise prints that the test is skipped.
 pub fn may_reserve() -> bool {
     let may = crate::capability::held(rustix::thread::CapabilitySet::SYS_NICE);
     if !may {
@@ -45,8 +50,8 @@ pub fn may_reserve() -> bool {
     may
 }
 
-/// Aborts the test program with a message when no thread progresses for [`Watchdog::SILENCE`]. For tests of code that may
-/// hang: a slow machine is slow, but it progresses.
+/// Aborts the test program with a message if no thread reports progress for [`Watchdog::SILENCE`]. For tests of code
+/// that may hang; a slow machine still makes progress.
 #[derive(Debug)]
 pub struct Watchdog {
     steps: Arc<AtomicU64>,
@@ -58,7 +63,7 @@ impl Watchdog {
     /// Longer than any thread waits for a CPU beside eight hogs per core.
     pub const SILENCE: Duration = Duration::from_secs(120);
 
-    /// Starts watching `what`.
+    /// Starts the watchdog; `what` names the test in the message.
     pub fn start(what: &str) -> Watchdog {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let steps = Arc::new(AtomicU64::new(0));
@@ -68,7 +73,7 @@ impl Watchdog {
             while stopped.recv_timeout(Watchdog::SILENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let now = seen.load(Ordering::Relaxed);
                 if now == last {
-                    // Not by `eprintln`, which the test harness keeps to itself.
+                    // `eprintln` does not work here: the test harness captures its output.
                     let silence = Watchdog::SILENCE;
                     let _ = writeln!(io::stderr(), "{what}: no progress for {silence:?} after {now} steps");
                     std::process::abort();
@@ -79,16 +84,14 @@ impl Watchdog {
         Watchdog { steps, _stop: stop }
     }
 
-    /// Reports one step.
     pub fn progress(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A thread of this process with a known way of life; ends when dropped.
+/// A thread of this process with known behaviour; ends when dropped.
 #[derive(Debug)]
 pub struct Worker {
-    /// Its number.
     pub thread: ThreadId,
     used: Arc<AtomicU64>,
     turns: Arc<AtomicU64>,
@@ -97,17 +100,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Sleeps.
+    /// A thread that sleeps.
     pub fn sleeping() -> Worker {
         Worker::start(|| std::thread::sleep(Duration::from_millis(1)))
     }
 
-    /// Uses all the CPU it gets.
+    /// A thread that uses all CPU time it can get.
     pub fn burning() -> Worker {
         Worker::start(|| burn(Nanos::from_micros(100)))
     }
 
-    /// Burns `busy` of CPU time, then sleeps until the next multiple of `period`.
+    /// A thread that uses `busy` of CPU time, then sleeps until the next multiple of `period`.
     pub fn periodic(period: Nanos, busy: Nanos) -> Worker {
         let mut next = clock::now();
         Worker::start(move || {
@@ -117,35 +120,35 @@ impl Worker {
         })
     }
 
-    /// Does `turn` over and over.
+    /// A thread that calls `turn` repeatedly.
     pub fn start(mut turn: impl FnMut() + Send + 'static) -> Worker {
         let (used, turns, stop) = <(Arc<AtomicU64>, Arc<AtomicU64>, Arc<AtomicBool>)>::default();
         let (in_used, in_turns, in_stop) = (used.clone(), turns.clone(), stop.clone());
-        let (tell, told) = std::sync::mpsc::channel();
-        let live = move || {
-            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get());
+        let (id_sender, id_receiver) = std::sync::mpsc::channel();
+        let body = move || {
+            let _ = id_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
             while !in_stop.load(Ordering::Relaxed) {
                 turn();
                 in_used.store(clock::thread_cpu().get(), Ordering::Relaxed);
                 in_turns.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let join = std::thread::Builder::new().name("qf-worker".into()).spawn(live).expect("a test may start threads");
-        let thread = ThreadId(told.recv().expect("the thread says its number first"));
+        let join = std::thread::Builder::new().name("qf-worker".into()).spawn(body).expect("a test may start threads");
+        let thread = ThreadId(id_receiver.recv().expect("the thread sends its id first"));
         Worker { thread, used, turns, stop, join: Some(join) }
     }
 
-    /// CPU time used up to the end of its last turn.
+    /// CPU time used up to the end of the last turn.
     pub fn used(&self) -> Nanos {
         Nanos::new(self.used.load(Ordering::Relaxed))
     }
 
-    /// How often it has done its turn.
+    /// Number of finished turns.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// The share of one CPU it gets over the next `length`.
+    /// Measures the share of one CPU that the thread gets during the next `length`.
     pub fn share_over(&self, length: Duration) -> f64 {
         let (start, used) = at_one_moment(|| self.used());
         std::thread::sleep(length);
@@ -163,7 +166,7 @@ impl Drop for Worker {
     }
 }
 
-/// A moment and what was read then: read again where a busy machine took the reader away in between.
+/// Returns a value and the time at which it was read. Reads again if the reading took 1 ms or longer.
 pub fn at_one_moment<T>(read: impl Fn() -> T) -> (Instant, T) {
     loop {
         let (before, value, after) = (clock::now(), read(), clock::now());
@@ -173,7 +176,7 @@ pub fn at_one_moment<T>(read: impl Fn() -> T) -> (Instant, T) {
     }
 }
 
-/// Uses so much CPU time of the calling thread.
+/// Uses `time` of CPU time in the calling thread.
 pub fn burn(time: Nanos) {
     let start = clock::thread_cpu();
     while clock::thread_cpu() - start < time {
@@ -181,15 +184,16 @@ pub fn burn(time: Nanos) {
     }
 }
 
-/// Time that the hypervisor has taken from all CPUs, in ticks of 10 ms (`/proc/stat`). A thread's CPU time is without it
-/// where the kernel has paravirtual time accounting; the time between two switches of the thread is with it.
+/// Time that the hypervisor has taken from all CPUs, in ticks of 10 ms (`/proc/stat`). With paravirtual time
+/// accounting, the CPU time of a thread excludes this time; the time between two context switches of the thread
+/// includes it.
 pub fn stolen() -> Nanos {
     let stat = std::fs::read_to_string("/proc/stat").expect("/proc is mounted");
     let ticks = stat.split_whitespace().nth(8).and_then(|t| t.parse::<u64>().ok());
     Nanos::from_millis(10 * ticks.expect("the first line is `cpu`, eight counters and those of guests"))
 }
 
-/// The room for reservations once what earlier tests held is free again: the same twice, 50 ms apart.
+/// Bandwidth that can be reserved after earlier tests have ended: waits until two probes, 50 ms apart, agree.
 pub fn settled_room() -> Share {
     let mut last = Share::ZERO;
     for _ in 0..40 {

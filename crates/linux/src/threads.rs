@@ -1,5 +1,6 @@
-//! Which threads and processes there are, from `/proc`. They come and go while one looks: what is gone is
-//! skipped, and a number alone is no identity (numbers are reused): number and start time together are.
+//! Lists threads and processes and reads their properties from `/proc`. Threads may end during a call; the functions
+//! skip them. An id alone does not identify a thread, because the kernel reuses ids; the id and the start time together
+//! do.
 
 use std::fs;
 use std::io;
@@ -10,10 +11,10 @@ use qfabric_types::{Owner, ThreadId};
 
 use crate::files;
 
-/// More threads or processes than this are not followed.
+/// Largest number of threads or processes that are followed.
 pub const LIMIT: usize = 4_096;
 
-/// The threads of a process, ascending, at most [`LIMIT`]; `ESRCH` where it is gone.
+/// The threads of a process, ascending, at most [`LIMIT`]; `ESRCH` if the process has ended.
 pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
     let gone = |_| io::Error::from_raw_os_error(libc::ESRCH);
     let entries = files::folder(format!("/proc/{pid}/task")).map_err(gone)?;
@@ -23,14 +24,14 @@ pub fn list(pid: i32) -> io::Result<Vec<ThreadId>> {
     Ok(threads)
 }
 
-/// The threads of every process of this host, at most sixteen times [`LIMIT`].
+/// The threads of all processes of this host, at most sixteen times [`LIMIT`].
 pub fn all() -> Vec<ThreadId> {
     let entries = files::folder("/proc").into_iter().flatten();
     let processes = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
     processes.flat_map(|pid| list(pid).unwrap_or_default()).take(16 * LIMIT).collect()
 }
 
-/// All processes below `pid`, nearest first, at most [`LIMIT`].
+/// All descendants of `pid`, nearest first, at most [`LIMIT`].
 pub fn descendants(pid: i32) -> Vec<i32> {
     let mut found = children(pid);
     let mut next = 0;
@@ -42,22 +43,22 @@ pub fn descendants(pid: i32) -> Vec<i32> {
     found
 }
 
-/// The processes that the threads of `pid` have started and not yet reaped.
+/// The processes that threads of `pid` started and have not yet reaped.
 fn children(pid: i32) -> Vec<i32> {
     let of_thread = |tid: ThreadId| files::text(format!("/proc/{pid}/task/{tid}/children")).ok();
     let texts = list(pid).unwrap_or_default().into_iter().filter_map(of_thread);
     texts.flat_map(|t| t.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// When a thread was started, in clock ticks since boot: with its number, its identity. `None`: it is gone,
-/// or dead and not yet reaped (setting attributes of such a thread would book bandwidth for nobody).
+/// Start time in clock ticks since boot; together with the id it identifies the thread. `None`: the thread has ended,
+/// or is dead and not yet reaped (a reservation of a dead thread would book bandwidth with no owner).
 pub fn start_time(thread: ThreadId) -> Option<u64> {
     let stat = files::text(file(thread, "stat")).ok()?;
     let (state, start) = state_and_start(&stat)?;
     (!matches!(state, 'Z' | 'X' | 'x')).then_some(start)
 }
 
-/// A file of a thread's folder (0: the calling thread).
+/// Path of a file in the `/proc` folder of a thread (id 0: the calling thread).
 pub(crate) fn file(thread: ThreadId, name: &str) -> String {
     match thread.0 {
         0 => format!("/proc/thread-self/{name}"),
@@ -65,44 +66,44 @@ pub(crate) fn file(thread: ThreadId, name: &str) -> String {
     }
 }
 
-/// Whether a thread is neither running nor waiting for a CPU. `false` where it is gone.
+/// True if the thread neither runs nor waits for a CPU. `false` if it has ended.
 pub fn is_asleep(thread: ThreadId) -> bool {
     let stat = files::text(file(thread, "stat")).ok();
     stat.and_then(|s| state_and_start(&s)).is_some_and(|(state, _)| state != 'R')
 }
 
-/// How often a thread left its CPU: (by itself, because it was made to). `None`: it is gone.
+/// Numbers of voluntary and involuntary context switches. `None`: the thread has ended.
 pub fn switches(thread: ThreadId) -> Option<(u64, u64)> {
     let status = files::text(file(thread, "status")).ok()?;
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok();
     Some((field("voluntary_ctxt_switches:")?, field("nonvoluntary_ctxt_switches:")?))
 }
 
-/// CPU time a thread has used, in nanoseconds, up to a tick old. `None`: it is gone.
+/// CPU time that a thread has used, in nanoseconds; up to one tick old. `None`: the thread has ended.
 pub fn cpu_time(thread: ThreadId) -> Option<u64> {
     files::text(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain anything, also brackets and blanks.
+/// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain any characters, including brackets and spaces.
 fn state_and_start(stat: &str) -> Option<(char, u64)> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// What a thread calls itself (at most 15 bytes; characters that are not plain are taken out). `None`: it is gone.
+/// Name of a thread: at most 15 bytes, without characters that are not plain. `None`: the thread has ended.
 pub fn name(thread: ThreadId) -> Option<String> {
     let name = files::bytes(format!("/proc/{thread}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).chars().filter(|c| is_plain(*c)).collect())
 }
 
-/// The process a thread belongs to. `None`: it is gone.
+/// Process of a thread. `None`: the thread has ended.
 pub fn process_of(thread: ThreadId) -> Option<i32> {
     let status = files::text(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-/// Effective user and group of a process. `None`: it is gone.
+/// Effective user and group of a process. `None`: the process has ended.
 pub fn owner(pid: i32) -> Option<Owner> {
     let meta = fs::metadata(format!("/proc/{pid}/task")).ok()?;
     Some(Owner { uid: meta.uid(), gid: meta.gid() })
@@ -114,7 +115,7 @@ mod tests {
     use std::process::{Command, id};
 
     #[test]
-    fn the_calling_thread_is_among_those_of_its_process() {
+    fn the_calling_thread_is_listed_for_its_process() {
         let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
         assert!(list(id() as i32).unwrap().contains(&me));
         assert_eq!(process_of(me), Some(id() as i32));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_dead_has_no_start_time() {
+    fn an_ended_or_dead_thread_has_no_start_time() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
         while start_time(ThreadId(pid)).is_some() {

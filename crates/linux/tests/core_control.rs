@@ -1,4 +1,4 @@
-//! AQuoSA's controller in the kernel's language against its twin in Rust: the same numbers, bit for bit.
+//! Compares AQuoSA's controller in the kernel with its twin in Rust: both must compute the same numbers, bit for bit.
 
 use std::io;
 
@@ -71,7 +71,7 @@ fn spec(rng: &mut ChaCha8Rng) -> FixedSpec {
     }
 }
 
-/// Costs of a pattern with noise; now and then one far out, or beyond all bounds.
+/// Costs of a pattern with noise; some are far outside it, or larger than all limits.
 fn cost(rng: &mut ChaCha8Rng, spec: &FixedSpec) -> u64 {
     let whole = spec.max_budget_ns * u64::from(spec.periods_per_job);
     match rng.random_range(0..50) {
@@ -103,7 +103,7 @@ fn the_kernels_controller_and_its_twin_give_the_same_budgets_bit_for_bit() {
 }
 
 #[test]
-fn what_the_twin_refuses_the_kernel_refuses_with_an_error() {
+fn the_kernel_refuses_the_specifications_that_the_twin_refuses() {
     let kernel = Kernel::load();
     let fit = spec(&mut ChaCha8Rng::seed_from_u64(1));
     for (unfit, errno) in [

@@ -1,10 +1,10 @@
-//! Objects that clang has compiled are loaded, configured and run on this kernel.
+//! Loads, configures and runs objects that clang compiled, on this kernel.
 
 use qfabric_linux::abi::qf_server;
 use qfabric_linux::bpf::{ObjectError, OpenObject, objects};
 
 #[test]
-fn a_program_runs_with_what_it_was_configured_with() {
+fn a_program_runs_with_its_configured_constant() {
     let open = OpenObject::open("smoke", objects::TEST_SMOKE).unwrap();
     let object = open.constant(".rodata.offset", &41u64).unwrap().load().unwrap();
     let mut context = [1u64, 0];
@@ -19,7 +19,7 @@ fn a_program_runs_with_what_it_was_configured_with() {
 }
 
 #[test]
-fn what_is_absent_is_named() {
+fn a_missing_part_is_named() {
     let open = OpenObject::open("smoke", objects::TEST_SMOKE).unwrap();
     let error = open.without("nothing").unwrap_err();
     assert_eq!(error.to_string(), "smoke has no program or map named nothing");

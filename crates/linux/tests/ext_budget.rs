@@ -1,9 +1,9 @@
-//! Budgets under the scheduler in the kernel: enforced, changed, left, shared by groups. To be run with one CPU in the
-//! test machine: several stand still by turns there, and the clock does not.
+//! Budgets under the scheduler in the kernel: enforced, changed, given up, shared by groups. Run with one CPU in the
+//! test machine: several emulated CPUs run by turns there, and the clock continues meanwhile.
 
 mod ext_shared;
 
-use ext_shared::{Servers, about, hogs, loaded, ms, rest, server};
+use ext_shared::{Servers, about, hogs, loaded, ms, server, sleep_ms};
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::ext::{Change, ExtError, ServerId, ServerSpec};
@@ -16,9 +16,9 @@ fn a_hard_server_gets_its_budget_in_every_period_and_not_more() {
     let mut servers = Servers::of(&mut ext);
     let _hogs = hogs(4);
     let (id, _hog) = servers.hog(&server(10, 3));
-    rest(50);
+    sleep_ms(50);
     let (used, extra) = servers.share_over(id, 500);
-    let did = servers.did(id);
+    let did = servers.stats(id);
     eprintln!("hard 3/10 ms: {:.1} µs in each period", used * 10_000.0);
     about(used, 0.3, 0.01);
     assert_eq!((did.missed, did.violations, extra), (0, 0, 0.0), "{did:?}");
@@ -26,7 +26,7 @@ fn a_hard_server_gets_its_budget_in_every_period_and_not_more() {
 }
 
 #[test]
-fn a_work_conserving_server_gets_what_nobody_reserved_but_best_effort_keeps_its_part() {
+fn a_work_conserving_server_gets_unreserved_time_but_best_effort_keeps_its_part() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let (id, _hog) = servers.hog(&ServerSpec { work_conserving: true, ..server(10, 2) });
@@ -35,22 +35,22 @@ fn a_work_conserving_server_gets_what_nobody_reserved_but_best_effort_keeps_its_
     let before = servers.ext.cpu_statistics(0).unwrap();
     let (used, extra) = servers.share_over(id, 500);
     let rest = servers.ext.cpu_statistics(0).unwrap().best_effort - before.best_effort;
-    let (rest, did) = (rest.as_f64() / 5e8, servers.did(id));
+    let (rest, did) = (rest.as_f64() / 5e8, servers.stats(id));
     eprintln!("work-conserving 2/10 ms: {used:.3} within, {extra:.3} beyond; best effort {rest:.3}; {did:?}");
     about(used, 0.2, 0.02);
     assert!(extra > 0.4, "{extra}");
     assert!(rest > 0.045, "best effort is guaranteed 0.05");
-    assert_eq!(servers.did(other).missed, 0);
+    assert_eq!(servers.stats(other).missed, 0);
 }
 
-/// Its server would hold the CPU for most of a second, and a turn lasts 3 ms.
+/// The server has a budget for most of a second, and a slice of best effort lasts 3 ms.
 #[test]
-fn a_thread_without_a_server_that_wakes_beside_one_is_told_of_at_once() {
+fn a_thread_without_a_server_that_wakes_beside_a_busy_server_runs_at_once() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let (id, _hog) = servers.hog(&server(1_000, 900));
-    rest(20);
-    let (late, used) = (Nanos::from_millis(7), servers.did(id).throttles);
+    sleep_ms(20);
+    let (late, used) = (Nanos::from_millis(7), servers.stats(id).throttles);
     let most = (0..60)
         .map(|_| {
             let due = clock::now() + late;
@@ -58,7 +58,7 @@ fn a_thread_without_a_server_that_wakes_beside_one_is_told_of_at_once() {
             clock::now().since(due)
         })
         .max();
-    eprintln!("woken beside a server: late by {most:?} at most, {} throttles", servers.did(id).throttles - used);
+    eprintln!("woken beside a server: late by {most:?} at most, {} throttles", servers.stats(id).throttles - used);
     assert!(most < Some(Nanos::from_micros(500)), "{most:?}");
 }
 
@@ -69,9 +69,9 @@ fn best_effort_has_its_share_while_servers_want_everything() {
     let cpus: Vec<u32> = CpuList::online().iter().collect();
     let all: Vec<_> = cpus.iter().map(|cpu| servers.hog(&ServerSpec { cpu: Some(*cpu), ..server(20, 18) })).collect();
     let hog = Worker::burning();
-    rest(50);
+    sleep_ms(50);
     let share = hog.share_over(std::time::Duration::from_millis(800));
-    let missed: u64 = all.iter().map(|(id, _)| servers.did(*id).missed).sum();
+    let missed: u64 = all.iter().map(|(id, _)| servers.stats(*id).missed).sum();
     eprintln!("best effort beside 90 %: {share:.3}; {:?}", servers.ext.cpu_statistics(0).unwrap());
     assert!(share > 0.045, "{share}");
     assert_eq!(missed, 0);
@@ -83,17 +83,17 @@ fn a_larger_budget_rescues_the_job_that_is_throttled() {
     let mut servers = Servers::of(&mut ext);
     let _hogs = hogs(4);
     let (id, _hog) = servers.hog(&server(400, 20));
-    while servers.did(id).throttles == 0 {
-        rest(1);
+    while servers.stats(id).throttles == 0 {
+        sleep_ms(1);
     }
-    rest(10);
-    let before = servers.did(id).used;
+    sleep_ms(10);
+    let before = servers.stats(id).used;
     servers.ext.change(id, &Change::service(ms(100))).unwrap();
-    rest(90);
-    let more = servers.did(id).used - before;
+    sleep_ms(90);
+    let more = servers.stats(id).used - before;
     eprintln!("rescued within the period: {} more", more);
-    assert!(more > ms(75) && more <= ms(81), "{more}: the 80 ms that the new budget is larger");
-    assert_eq!(servers.did(id).missed, 0);
+    assert!(more > ms(75) && more <= ms(81), "{more}: the new budget is larger by 80 ms");
+    assert_eq!(servers.stats(id).missed, 0);
 }
 
 #[test]
@@ -101,11 +101,11 @@ fn a_smaller_budget_holds_at_once() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let (id, _hog) = servers.hog(&server(400, 200));
-    rest(20);
+    sleep_ms(20);
     servers.ext.change(id, &Change::service(ms(40))).unwrap();
-    let before = servers.did(id).used;
-    rest(100);
-    let more = servers.did(id).used - before;
+    let before = servers.stats(id).used;
+    sleep_ms(100);
+    let more = servers.stats(id).used - before;
     assert!(more < ms(41), "{more} after the cut to 40 ms");
 }
 
@@ -117,14 +117,14 @@ fn threads_of_a_group_share_one_budget_in_turns() {
     let id = servers.create(&server(20, 10));
     let group = hogs(8);
     group.iter().for_each(|hog| servers.ext.join(id, hog.thread, true).unwrap());
-    rest(100);
+    sleep_ms(100);
     let before: Vec<_> = group.iter().map(Worker::used).collect();
     let (used, _) = servers.share_over(id, 1000);
     let each: Vec<_> = group.iter().zip(before).map(|(hog, was)| (hog.used() - was).as_f64() / 1e9).collect();
     eprintln!("group of 8 in 10/20 ms: {used:.3} together, each {each:.3?}");
     about(used, 0.5, 0.02);
     assert!(each.iter().all(|&share| (0.03..0.10).contains(&share)), "{each:?}");
-    assert_eq!(servers.did(id).threads, 8);
+    assert_eq!(servers.stats(id).threads, 8);
 }
 
 #[test]
@@ -138,10 +138,10 @@ fn a_yield_ends_the_job_and_the_next_one_begins_with_the_period() {
     });
     let id = servers.create(&server(10, 4));
     servers.ext.join(id, worker.thread, false).unwrap();
-    rest(20);
-    let (before, turns) = (servers.did(id), worker.turns());
-    rest(300);
-    let (after, turns) = (servers.did(id), worker.turns() - turns);
+    sleep_ms(20);
+    let (before, turns) = (servers.stats(id), worker.turns());
+    sleep_ms(300);
+    let (after, turns) = (servers.stats(id), worker.turns() - turns);
     eprintln!("yielding: {turns} turns in 30 periods, last job {}", after.last_job);
     assert!((28..=32).contains(&turns), "{turns} turns in 30 periods");
     assert!((28..=32).contains(&(after.jobs - before.jobs)), "{after:?}");
@@ -158,24 +158,24 @@ fn threads_join_and_leave_whatever_they_are_doing() {
     for worker in [&running, &sleeping, &waiting] {
         servers.ext.join(id, worker.thread, false).unwrap();
     }
-    assert_eq!(servers.did(id).threads, 3);
+    assert_eq!(servers.stats(id).threads, 3);
     let (used, _) = servers.share_over(id, 300);
     about(used, 0.2, 0.02);
     servers.ext.leave(running.thread).unwrap();
     servers.ext.leave(waiting.thread).unwrap();
-    rest(20);
+    sleep_ms(20);
     let (used, _) = servers.share_over(id, 200);
-    assert!(used < 0.05, "{used}: only the sleeper is left; {:?}", servers.did(id));
+    assert!(used < 0.05, "{used}: only the sleeper is left; {:?}", servers.stats(id));
     let gone = running.thread;
     drop((running, waiting, sleeping));
-    rest(20);
-    assert_eq!(servers.did(id).threads, 0);
+    sleep_ms(20);
+    assert_eq!(servers.stats(id).threads, 0);
     assert_eq!(servers.ext.join(id, gone, false), Err(ExtError::NoThread { thread: gone }));
     servers.ext.leave(gone).unwrap();
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_numbers() {
+fn invalid_requests_are_refused_with_their_numbers() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let refused = |ext: &mut Servers, spec: &ServerSpec| ext.ext.create(spec).unwrap_err().to_string();
@@ -186,9 +186,9 @@ fn what_cannot_be_is_refused_with_its_numbers() {
     named(refused(&mut servers, &ServerSpec { cpu: Some(77), ..server(20, 2) }), &["CPU 77", "0"]);
     let id = servers.create(&server(20, 10));
     named(servers.ext.change(id, &Change::service(ms(20))).unwrap_err().to_string(), &["CPU 0"]);
-    assert_eq!(servers.did(id).service, ms(10));
-    let nobody = ServerId(900);
-    assert_eq!(servers.ext.raise(nobody, None), Err(ExtError::NoServer { id: nobody }));
+    assert_eq!(servers.stats(id).service, ms(10));
+    let missing = ServerId(900);
+    assert_eq!(servers.ext.raise(missing, None), Err(ExtError::NoServer { id: missing }));
     let thread = ThreadId(0x3fff_fff0);
     assert_eq!(servers.ext.join(id, thread, false), Err(ExtError::NoThread { thread }));
 }
@@ -204,17 +204,17 @@ fn storms_of_threads_inside_and_outside_a_group_break_no_promise() {
     };
     let (inside, outside) = (Worker::start(storm), Worker::start(storm));
     servers.ext.join(group, inside.thread, true).unwrap();
-    rest(20);
+    sleep_ms(20);
     let turns = (inside.turns(), outside.turns());
     let (used, _) = servers.share_over(promised, 800);
     let turns = (inside.turns() - turns.0, outside.turns() - turns.1);
-    eprintln!("storms: {turns:?} threads born inside and outside; {:?}", servers.did(group));
+    eprintln!("storms: {turns:?} threads started inside and outside; {:?}", servers.stats(group));
     about(used, 0.4, 0.02);
     assert!(turns.0 > 50 && turns.1 > 50, "{turns:?}");
-    assert_eq!((servers.did(promised).missed, servers.did(group).violations), (0, 0));
+    assert_eq!((servers.stats(promised).missed, servers.stats(group).violations), (0, 0));
     drop((inside, outside));
-    rest(50);
-    assert_eq!(servers.did(group).threads, 0, "the dead are not counted");
+    sleep_ms(50);
+    assert_eq!(servers.stats(group).threads, 0, "ended threads are not counted");
 }
 
 #[test]
@@ -225,10 +225,10 @@ fn sleepers_wake_into_their_period_and_idle_periods_are_no_misses() {
     let worker = Worker::periodic(ms(25), ms(2));
     let id = servers.create(&server(10, 3));
     servers.ext.join(id, worker.thread, false).unwrap();
-    rest(20);
-    let (before, at) = (servers.did(id), clock::now());
-    rest(800);
-    let (did, periods) = (servers.did(id), clock::now().since(at).as_f64() / 25e6);
+    sleep_ms(20);
+    let (before, at) = (servers.stats(id), clock::now());
+    sleep_ms(800);
+    let (did, periods) = (servers.stats(id), clock::now().since(at).as_f64() / 25e6);
     eprintln!("sleeper: {:?} delay at most, {did:?}", did.run_queue_delay_max);
     about((did.jobs - before.jobs) as f64, periods, 0.1);
     assert_eq!((did.missed, did.throttles), (0, before.throttles));

@@ -1,9 +1,9 @@
-//! AQuoSA's controller in the kernel, while the kernel really schedules: the budgets it chooses are those of its twin in
-//! Rust for the costs and delays that it saw.
+//! AQuoSA's controller in the kernel while the kernel schedules: its budgets must be those of its twin in Rust for the
+//! costs and delays that it saw.
 
 mod ext_shared;
 
-use ext_shared::{Servers, hogs, loaded, ms, rest, server};
+use ext_shared::{Servers, hogs, loaded, ms, server, sleep_ms};
 use qfabric_control::fixed::{FixedController, FixedSpec};
 use qfabric_linux::clock;
 use qfabric_linux::ext::{Change, ServerId, ServerSpec, ServerStatistics};
@@ -13,7 +13,7 @@ use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share};
 /// T = 40 ms = 4 P.
 const JOBS_EVERY: Nanos = Nanos::from_millis(40);
 
-fn asked(choice: Choice) -> KernelControl {
+fn controller(choice: Choice) -> KernelControl {
     KernelControl {
         predictor: PredictorSpec::Interleaved { n: 3, lanes: 4 },
         choice,
@@ -41,7 +41,7 @@ fn twin(choice: Choice) -> FixedController {
     .unwrap()
 }
 
-/// Jobs of 6, 8, 10 and 14 ms in turn, every tenth of them 20 ms: more than was predicted.
+/// Jobs of 6, 8, 10 and 14 ms in turn; every tenth job takes 20 ms, which is more than predicted.
 fn player() -> Worker {
     let mut job = 0u64;
     let mut due = clock::now();
@@ -51,20 +51,20 @@ fn player() -> Worker {
         job += 1;
         due = due + JOBS_EVERY;
         match due.since(clock::now()) {
-            Nanos::ZERO => std::thread::yield_now(), // late: the job ends all the same
+            Nanos::ZERO => std::thread::yield_now(), // late, but the job ends here, too
             left => std::thread::sleep(std::time::Duration::from_nanos(left.get())),
         }
     })
 }
 
-/// What is known after each of `count` jobs that follow the `last` one.
+/// The statistics after each of the `count` jobs that follow job number `last`.
 fn jobs(servers: &Servers<'_>, id: ServerId, mut last: u64, count: usize) -> Vec<ServerStatistics> {
     let mut seen: Vec<ServerStatistics> = Vec::new();
     while seen.len() < count {
-        rest(1);
-        let did = servers.did(id);
+        sleep_ms(1);
+        let did = servers.stats(id);
         if did.jobs != last {
-            assert_eq!(did.jobs, last + 1, "each job is seen");
+            assert_eq!(did.jobs, last + 1, "a job was skipped");
             last = did.jobs;
             seen.push(did);
         }
@@ -79,7 +79,7 @@ fn budgets_in_the_kernel_are_those_of_the_twin_for_the_same_jobs() {
         let mut servers = Servers::of(&mut ext);
         let _hogs = hogs(3);
         let player = player();
-        let spec = ServerSpec { control: Some(asked(choice)), ..server(10, 4) };
+        let spec = ServerSpec { control: Some(controller(choice)), ..server(10, 4) };
         let id = servers.create(&spec);
         let mut twin = twin(choice);
         servers.ext.join(id, player.thread, false).unwrap();
@@ -91,7 +91,7 @@ fn budgets_in_the_kernel_are_those_of_the_twin_for_the_same_jobs() {
         let (least, most) = (seen.iter().map(|d| d.service).min(), seen.iter().map(|d| d.service).max());
         let late = seen.iter().filter(|did| did.last_late > 0).count();
         eprintln!("{choice:?}: budgets {least:?} to {most:?}, {late} of {} jobs late", seen.len());
-        assert!(least < most, "it steers");
+        assert!(least < most, "the controller changes the budget");
     }
 }
 
@@ -100,10 +100,10 @@ fn without_its_controller_a_server_keeps_the_budget_it_had() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let player = player();
-    let id = servers.create(&ServerSpec { control: Some(asked(Choice::Left)), ..server(10, 4) });
+    let id = servers.create(&ServerSpec { control: Some(controller(Choice::Left)), ..server(10, 4) });
     servers.ext.join(id, player.thread, false).unwrap();
     jobs(&servers, id, 0, 20);
     servers.ext.change(id, &Change { control: Some(None), ..Change::default() }).unwrap();
-    let (kept, done) = (servers.did(id).service, servers.did(id).jobs);
+    let (kept, done) = (servers.stats(id).service, servers.stats(id).jobs);
     assert!(jobs(&servers, id, done, 5).iter().all(|did| did.service == kept), "{kept}");
 }

@@ -1,19 +1,20 @@
-//! What the scheduler costs beside the kernel's own. With one CPU and time by instructions (`-icount shift=2`: 4 ns each)
-//! the times are counts.
+//! Compares the cost of the scheduler with the kernel's own. With one CPU and time by instructions (`-icount shift=2`:
+//! 4 ns each), the times are numbers of instructions.
 
 mod ext_shared;
 
 use ext_shared::loads::{
     Crowd, of_a_round, of_a_yield, of_an_interactive_thread, of_messages, of_programs, of_threads,
 };
-use ext_shared::{Servers, load, ms, rest, server};
+use ext_shared::{Servers, load, ms, server, sleep_ms};
 use qfabric_linux::ext::{Ext, ServerId, ServerSpec};
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_types::{Nanos, Reservation, ThreadId};
 
-/// The two that wake each other: earlier deadlines than the crowd's, budgets for the whole measurement.
+/// Reservation of the two threads that wake each other: earlier deadlines than the crowd's, and enough for the
+/// measurement.
 const PAIR: (Nanos, Nanos) = (Nanos::from_millis(160), Nanos::from_millis(400));
-/// Each of a hundred that are ready meanwhile.
+/// Reservation of each of a hundred threads that are ready meanwhile.
 const CROWD: (Nanos, Nanos) = (Nanos::from_micros(1_000), Nanos::from_millis(4_000));
 
 fn this_thread() -> ThreadId {
@@ -43,7 +44,7 @@ impl Loads {
     }
 }
 
-/// A wake-up and back between two reserved threads, while `count` other reserved threads are ready.
+/// Cost of a wake-up and back between two reserved threads, while `count` other reserved threads are ready.
 fn of_a_reserved_round(count: usize, mut reserve: impl FnMut(ThreadId, (Nanos, Nanos))) -> f64 {
     let crowd = Crowd::new(count);
     crowd.threads.iter().for_each(|thread| reserve(*thread, CROWD));
@@ -74,17 +75,17 @@ fn in_servers(ext: &mut Ext, count: usize) -> f64 {
     each
 }
 
-/// Instructions of a switch while 100 servers exist, all of which have used their budgets most of the time.
+/// Instructions of a switch while `count` servers exist, which have used their budgets most of the time.
 fn of_a_yield_beside(ext: &mut Ext, count: u64) -> f64 {
     let mut servers = Servers::of(ext);
     let spec = |i| ServerSpec { cpu: Some(0), ..ServerSpec::new(ms(400 + i), Nanos::from_micros(100)) };
     let _crowd: Vec<_> = (0..count).map(|i| servers.hog(&spec(i))).collect();
-    rest(1_000);
+    sleep_ms(1_000);
     of_a_yield()
 }
 
 #[test]
-fn its_price_beside_the_kernels_own_scheduler() {
+fn the_cost_compared_with_the_kernels_own_scheduler() {
     if let Err(error) = Ext::supported() {
         return qfabric_linux::testing::skip(error);
     }
@@ -101,7 +102,7 @@ fn its_price_beside_the_kernels_own_scheduler() {
     let hundred = of_a_yield_beside(&mut ext, 100);
     eprintln!("default {plain:#?}\next {fair:#?}");
     eprintln!(
-        "a wake-up and back, nobody reserved: {:.2} of the default; late {:?} µs for {:?}",
+        "a wake-up and back without reservations: {:.2} of the default; late {:?} µs for {:?}",
         fair.round / plain.round,
         fair.late,
         plain.late
@@ -115,19 +116,15 @@ fn its_price_beside_the_kernels_own_scheduler() {
         "a wake-up and back between two reserved threads, alone and with 100 others ready: SCHED_DEADLINE {:.0} {:.0}, ext {:.0} {:.0}",
         deadline.0, deadline.1, reserved.0, reserved.1
     );
-    eprintln!(
-        "so ext / SCHED_DEADLINE: {:.2} alone, {:.2} among 100",
-        reserved.0 / deadline.0,
-        reserved.1 / deadline.1
-    );
+    eprintln!("ext / SCHED_DEADLINE: {:.2} alone, {:.2} among 100", reserved.0 / deadline.0, reserved.1 / deadline.1);
     assert!(hundred < 2.0 * plain.switch, "a switch beside 100 servers: {hundred:.0} against {:.0}", plain.switch);
     assert!(reserved.1 < 2.0 * deadline.1, "among 100 reserved threads: {reserved:?} against {deadline:?}");
-    for (what, ours, its) in [
+    for (what, ours, default) in [
         ("threads", fair.threads, plain.threads),
         ("programs", fair.programs, plain.programs),
         ("messages", fair.messages, plain.messages),
     ] {
-        eprintln!("{what}: {:.3} of the default's", ours / its);
-        assert!(ours > 0.85 * its, "best effort's {what}: {ours} against {its}");
+        eprintln!("{what}: {:.3} of the default's", ours / default);
+        assert!(ours > 0.85 * default, "best effort's {what}: {ours} against {default}");
     }
 }

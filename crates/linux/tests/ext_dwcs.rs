@@ -1,17 +1,17 @@
-//! Windows and events when the kernel really schedules. To be run with one CPU and time by instructions.
+//! Windows and events while the kernel schedules. Run with one CPU and time by instructions.
 
 mod ext_shared;
 
 use std::time::Duration;
 
-use ext_shared::{Servers, hogs, loaded, ms, rest, server, window};
+use ext_shared::{Servers, hogs, loaded, ms, server, sleep_ms, window};
 use qfabric_linux::clock;
 use qfabric_linux::ext::{ServerId, ServerSpec};
 use qfabric_linux::testing::{Worker, burn};
 use qfabric_types::{Instant, Nanos};
 use rand::RngExt as _;
 
-/// The next whole multiple of `period` on the clock, some time ahead: a grid for aligned periods.
+/// A whole multiple of `period` on the clock, two to three periods ahead: the common phase of aligned periods.
 fn grid(period: Nanos) -> Instant {
     Instant::new((clock::now().get() / period.get() + 3) * period.get())
 }
@@ -24,15 +24,15 @@ fn windows_hold_in_overload_that_only_losses_make_possible() {
     let phase = Some(grid(ms(12)));
     let spec = |x, y| ServerSpec { window: window(x, y), phase, ..server(12, 4) };
     let all: Vec<_> = [spec(1, 2), spec(1, 2), spec(1, 2), spec(2, 3)].map(|spec| servers.hog(&spec)).into();
-    rest(1_500);
-    let did: Vec<_> = all.iter().map(|(id, _)| servers.did(*id)).collect();
+    sleep_ms(1_500);
+    let did: Vec<_> = all.iter().map(|(id, _)| servers.stats(*id)).collect();
     let counts: Vec<_> = did.iter().map(|d| (d.served, d.missed, d.violations)).collect();
     eprintln!("4 tasks of 4/12 ms, windows 1/2 1/2 1/2 2/3: (served, missed, violations) {counts:?}");
-    assert!(counts.iter().map(|c| c.1).sum::<u64>() > 50, "there is more asked than time: {counts:?}");
+    assert!(counts.iter().map(|c| c.1).sum::<u64>() > 50, "the demand exceeds the time: {counts:?}");
     assert!(counts.iter().all(|c| c.2 == 0), "{counts:?}");
 }
 
-/// Random sets with ΣC/T within the capacity: by EDF no period may be missed at all, whatever best effort does.
+/// Random sets with ΣC/T within the capacity. Under EDF no period may be missed, whatever best effort does.
 #[test]
 fn random_sets_within_the_capacity_miss_nothing() {
     use rand::SeedableRng as _;
@@ -52,9 +52,9 @@ fn random_sets_within_the_capacity_miss_nothing() {
             let spec = ServerSpec { cpu: Some(0), ..ServerSpec::new(Nanos::new(period), Nanos::new(service)) };
             all.push(servers.hog(&ServerSpec { window: window(x, y), ..spec }));
         }
-        rest(400);
+        sleep_ms(400);
         for (id, _) in &all {
-            let did = servers.did(*id);
+            let did = servers.stats(*id);
             assert_eq!((did.missed, did.violations), (0, 0), "seed {seed}, {} servers: {did:?}", all.len());
             assert!(did.served > 5, "seed {seed}: {did:?}");
         }
@@ -67,14 +67,14 @@ fn an_event_is_answered_within_a_service_time_where_only_best_effort_runs() {
     let mut servers = Servers::of(&mut ext);
     let _hogs = hogs(4);
     let (id, hog) = servers.hog(&server(200, 5));
-    while servers.did(id).throttles == 0 {
-        rest(1);
+    while servers.stats(id).throttles == 0 {
+        sleep_ms(1);
     }
-    rest(20);
-    let (before, used) = (servers.did(id), hog.used());
+    sleep_ms(20);
+    let (before, used) = (servers.stats(id), hog.used());
     servers.ext.raise(id, None).unwrap();
-    rest(20);
-    let (after, more) = (servers.did(id), hog.used() - used);
+    sleep_ms(20);
+    let (after, more) = (servers.stats(id), hog.used() - used);
     eprintln!("raised while throttled: {more} more, {:?}", after.boosts);
     assert_eq!(after.boosts[1] - before.boosts[1], 1, "rule 2: {after:?}");
     assert!((ms(4)..=ms(6)).contains(&(after.extra - before.extra)), "one service time: {after:?}");
@@ -86,17 +86,17 @@ fn an_event_that_is_late_is_dropped_and_counted() {
     let mut servers = Servers::of(&mut ext);
     let (other, _hog) = servers.hog(&server(100, 90));
     let (id, _sink) = servers.hog(&server(200, 1));
-    while servers.did(id).throttles == 0 {
-        rest(1);
+    while servers.stats(id).throttles == 0 {
+        sleep_ms(1);
     }
     servers.ext.raise(id, Some(clock::now() + Nanos::from_micros(1))).unwrap();
-    rest(150);
-    let did = servers.did(id);
+    sleep_ms(150);
+    let did = servers.stats(id);
     assert_eq!((did.expired, did.boosts.iter().sum::<u64>()), (1, 0), "{did:?}");
-    assert_eq!(servers.did(other).missed, 0);
+    assert_eq!(servers.stats(other).missed, 0);
 }
 
-/// A player that sleeps between frames, beside one that never does, both with the same promise.
+/// Compares two threads that sleep between frames, with the same reservation: with and without events for wake-ups.
 #[test]
 fn a_sleeper_whose_wake_ups_raise_events_waits_less_than_one_without() {
     let Some(mut ext) = loaded() else { return };
@@ -111,8 +111,8 @@ fn a_sleeper_whose_wake_ups_raise_events_waits_less_than_one_without() {
         let spec = ServerSpec { wake_events: events, ..server(40, 8) };
         let id = servers.create(&spec);
         servers.ext.join(id, worker.thread, false).unwrap();
-        rest(600);
-        let did = servers.did(id);
+        sleep_ms(600);
+        let did = servers.stats(id);
         (did.run_queue_delay_sum.get() / did.wakeups.max(1), did.run_queue_delay_max, did.boosts)
     };
     let (without, with) = (delay(false, &mut ext), delay(true, &mut ext));

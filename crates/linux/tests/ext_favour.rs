@@ -1,17 +1,18 @@
-//! Handlers in the kernel that favour their sink's server by themselves. To be run with one CPU in the test machine.
+//! Handlers in the kernel that favour the server of their sink without user space. Run with one CPU in the test
+//! machine.
 
 mod ext_shared;
 
 use std::collections::BTreeMap;
 
-use ext_shared::{Servers, hogs, loaded, ms, rest, server};
+use ext_shared::{Servers, hogs, loaded, ms, server, sleep_ms};
 use qfabric_ecode::{Environment, Limits, compile};
 use qfabric_linux::RaiseTarget;
 use qfabric_linux::ecalls::{Aim, Install, Installed, Kernel, Step};
 use qfabric_linux::ext::{Ext, ServerId};
 use qfabric_types::Nanos;
 
-/// At every `period`; the handler lets every second event pass.
+/// Installs a handler on a timer with this period; the handler lets every second event pass.
 fn favouring(ext: &Ext, aim: &Aim, period: &str) -> Installed {
     let kernel = Kernel::open().unwrap();
     let input = Some(kernel.service("timer").unwrap().format.clone());
@@ -43,28 +44,28 @@ fn an_event_at_a_hook_is_answered_within_a_service_time_without_user_space() {
     let (other, _second) = servers.hog(&server(400, 5));
     let aim = Aim::new().unwrap();
     let installed = favouring(servers.ext, &aim, "100ms");
-    let before = servers.did(id);
-    rest(450);
-    assert_eq!(servers.did(id).boosts, before.boosts, "aimed at nobody");
+    let before = servers.stats(id);
+    sleep_ms(450);
+    assert_eq!(servers.stats(id).boosts, before.boosts, "the aim has no target");
     aim.at([at(servers.ext, id)]);
-    let (passed, before, others) = (installed.counters().passed, servers.did(id), servers.did(other));
-    rest(1_000);
+    let (passed, before, others) = (installed.counters().passed, servers.stats(id), servers.stats(other));
+    sleep_ms(1_000);
     aim.at(None);
-    rest(20);
-    let (passed, after) = (installed.counters().passed - passed, servers.did(id));
+    sleep_ms(20);
+    let (passed, after) = (installed.counters().passed - passed, servers.stats(id));
     let boosts: u64 = after.boosts.iter().zip(before.boosts).map(|(after, before)| after - before).sum();
     let (extra, blocked) = ((after.extra - before.extra).as_f64(), installed.counters().blocked);
     eprintln!("{passed} events passed, {blocked} did not: boosts {:?}, {extra} ns beyond the budget", after.boosts);
     assert!(passed >= 4 && blocked >= 4, "every second event passes: {passed}, {blocked}");
-    assert!((passed - 1..=passed).contains(&boosts), "one for each event: {boosts} of {passed}");
+    assert!((passed - 1..=passed).contains(&boosts), "one boost for each event: {boosts} of {passed}");
     let each = extra / boosts as f64;
     assert!((0.0..=6e6).contains(&each), "at most one service time each: {each}");
     assert!(after.boosts[1] - before.boosts[1] >= 3, "most of them while it was throttled (rule 2): {after:?}");
-    assert_eq!((after.missed, servers.did(other).boosts), (before.missed, others.boosts));
+    assert_eq!((after.missed, servers.stats(other).boosts), (before.missed, others.boosts));
 }
 
 #[test]
-fn an_aim_that_is_out_of_date_favours_nobody_and_harms_nobody() {
+fn an_outdated_aim_favours_no_server_and_harms_none() {
     let Some(mut ext) = loaded() else { return };
     let mut servers = Servers::of(&mut ext);
     let _hogs = hogs(2);
@@ -75,8 +76,8 @@ fn an_aim_that_is_out_of_date_favours_nobody_and_harms_nobody() {
     drop(target);
     servers.ext.destroy(gone).unwrap();
     let _installed = favouring(servers.ext, &aim, "1ms");
-    rest(400);
-    let did = servers.did(id);
+    sleep_ms(400);
+    let did = servers.stats(id);
     assert_eq!((did.missed, did.boosts, servers.ext.exit_reason()), (0, [0; 5], None), "{did:?}");
     assert!(did.served >= 7 && did.service == ms(5));
 }

@@ -1,12 +1,12 @@
-//! What servers do at the end of their budgets, while the kernel really schedules. Jobs end when the model in `sched`
-//! says that they do. To be run with one CPU in the test machine, time by instructions.
+//! The kinds of reclaiming while the kernel schedules: jobs must end when the model in `sched` says. Run with one CPU
+//! in the test machine, time by instructions.
 
 mod ext_shared;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ext_shared::{Servers, about, hogs, loaded, ms, rest, server};
+use ext_shared::{Servers, about, hogs, loaded, ms, server, sleep_ms};
 use qfabric_linux::clock;
 use qfabric_linux::ext::ServerSpec;
 use qfabric_linux::testing::{Worker, burn};
@@ -23,26 +23,27 @@ fn kind(reclaiming: Reclaiming, period_ms: u64, service_ms: u64) -> ServerSpec {
 fn a_lone_server_beside_hogs_gets_what_its_kind_says() {
     let Some(mut ext) = loaded() else { return };
     let _hogs = hogs(4);
-    // GRUB: 0.2 of the 0.25 that are active, best effort's 0.05 included. Soft and IRIS: all but best effort's part.
+    // GRUB: 0.2 of the active 0.25, which includes best effort's 0.05. Soft and IRIS: all time except best effort's
+    // part.
     for (reclaiming, expected) in
         [(Reclaiming::Hard, 0.2), (Reclaiming::Soft, 0.95), (Reclaiming::Grub, 0.8), (Reclaiming::Iris, 0.95)]
     {
         let mut servers = Servers::of(&mut ext);
         let (id, _hog) = servers.hog(&kind(reclaiming, 10, 2));
-        rest(50);
+        sleep_ms(50);
         let before = servers.ext.cpu_statistics(0).unwrap();
         let (used, extra) = servers.share_over(id, 500);
         let rest = servers.ext.cpu_statistics(0).unwrap().best_effort - before.best_effort;
         let rest = rest.as_f64() / 5e8;
-        eprintln!("{reclaiming} 2/10 ms beside 4 hogs: {used:.3}, best effort {rest:.3}; {:?}", servers.did(id));
+        eprintln!("{reclaiming} 2/10 ms beside 4 hogs: {used:.3}, best effort {rest:.3}; {:?}", servers.stats(id));
         about(used, expected, 0.03);
         assert!(rest > 0.045, "best effort is guaranteed 0.05, and had {rest}");
-        assert_eq!((servers.did(id).missed, extra), (0, 0.0));
+        assert_eq!((servers.stats(id).missed, extra), (0, 0.0));
     }
 }
 
 #[test]
-fn two_servers_share_what_a_third_leaves_in_proportion() {
+fn two_servers_share_the_unused_time_of_a_third_in_proportion() {
     let Some(mut ext) = loaded() else { return };
     let _hogs = hogs(2);
     for (reclaiming, best_effort) in [(Reclaiming::Grub, 0.05 / 0.65), (Reclaiming::Iris, 0.05)] {
@@ -50,29 +51,29 @@ fn two_servers_share_what_a_third_leaves_in_proportion() {
         let _sleeper = servers.create(&server(10, 3));
         let (large, _first) = servers.hog(&kind(reclaiming, 10, 4));
         let (small, _second) = servers.hog(&kind(reclaiming, 20, 4));
-        rest(50);
-        let before = servers.did(small).used;
+        sleep_ms(50);
+        let before = servers.stats(small).used;
         let (used, _) = servers.share_over(large, 600);
-        let of_small = (servers.did(small).used - before).as_f64() / 6e8;
+        let of_small = (servers.stats(small).used - before).as_f64() / 6e8;
         eprintln!("{reclaiming}: {used:.3} for 0.4, {of_small:.3} for 0.2");
         about(used / of_small, 2.0, 0.05);
         about(used + of_small, 1.0 - best_effort, 0.03);
-        assert_eq!((servers.did(large).missed, servers.did(small).missed), (0, 0));
+        assert_eq!((servers.stats(large).missed, servers.stats(small).missed), (0, 0));
     }
 }
 
 #[test]
-fn no_kind_takes_what_a_hard_server_was_promised() {
+fn no_kind_takes_the_budget_of_a_hard_server() {
     let Some(mut ext) = loaded() else { return };
     let _hogs = hogs(2);
     for reclaiming in Reclaiming::ALL {
         let mut servers = Servers::of(&mut ext);
         let (promised, _hard) = servers.hog(&server(20, 8));
         let (_, _hog) = servers.hog(&kind(reclaiming, 10, 4));
-        rest(50);
+        sleep_ms(50);
         let (used, _) = servers.share_over(promised, 400);
         about(used, 0.4, 0.01);
-        assert_eq!(servers.did(promised).missed, 0, "beside {reclaiming}");
+        assert_eq!(servers.stats(promised).missed, 0, "beside {reclaiming}");
     }
 }
 
@@ -87,20 +88,20 @@ fn a_job_that_ends_by_yield_waits_for_its_next_period_whatever_is_idle() {
         });
         let id = servers.create(&kind(reclaiming, 10, 4));
         servers.ext.join(id, worker.thread, false).unwrap();
-        rest(20);
+        sleep_ms(20);
         let before = worker.turns();
-        rest(300);
+        sleep_ms(300);
         let turns = worker.turns() - before;
         assert!((29..=31).contains(&turns), "{reclaiming}: {turns} jobs in 30 periods");
     }
 }
 
-/// T, and how many jobs of each player.
+/// Period of the jobs of each player.
 const T: Nanos = Nanos::from_millis(40);
 const JOBS: usize = 40;
 const PLAYERS: usize = 3;
 
-/// Costs of a player's jobs, of 12 ms that are reserved in 40: `least` to 12 ms more, 10 ms on average or 12.
+/// Costs of a player's jobs: `least` plus up to 12 ms, 10 or 12 ms on average. 12 ms are reserved in every 40 ms.
 fn costs(player: usize, least: Nanos) -> Vec<Nanos> {
     let mut rng = ChaCha8Rng::seed_from_u64(player as u64 + 1);
     (0..JOBS).map(|_| least + Nanos::from_micros(rng.random_range(0..12_000))).collect()
@@ -109,21 +110,21 @@ fn costs(player: usize, least: Nanos) -> Vec<Nanos> {
 const CALM: Nanos = Nanos::from_millis(4);
 const SATURATED: Nanos = Nanos::from_millis(6);
 
-/// When a player's job is released, after the common start.
+/// Release of a player's job, relative to the common start.
 fn release(player: usize, job: usize) -> Nanos {
     T.saturating_mul(job as u64) + Nanos::from_micros(player as u64 * 7_300)
 }
 
-/// 0.3 of the CPU for each player: in a quarter of T, or for soft servers in T.
+/// 0.3 of the CPU for each player, with a server period of T/4; T for soft servers.
 fn reservation(reclaiming: Reclaiming) -> Reservation {
     let (budget, period) = if reclaiming == Reclaiming::Soft { (12, 40) } else { (3, 10) };
     Reservation::new(ms(budget), ms(period)).unwrap()
 }
 
-/// When each job ended, after the common start; `None`: it was skipped.
+/// End of each job, relative to the common start; `None` for a skipped job.
 type Ends = Vec<Vec<Option<Nanos>>>;
 
-/// As the model says, with best effort's own server always busy.
+/// The end times in the model, in which best effort's server is always busy.
 fn modelled(reclaiming: Reclaiming) -> Ends {
     let mut machine = Machine::new(MachineConfig {
         bound: Share::ONE,
@@ -157,7 +158,7 @@ fn modelled(reclaiming: Reclaiming) -> Ends {
     ends
 }
 
-/// Under the real scheduler.
+/// The end times under the real scheduler.
 fn measured(servers: &mut Servers<'_>, reclaiming: Reclaiming, least: Nanos, skip: bool) -> Ends {
     let start = clock::now() + ms(100);
     let mut play = |player| {
@@ -166,14 +167,14 @@ fn measured(servers: &mut Servers<'_>, reclaiming: Reclaiming, least: Nanos, ski
     };
     let players: Vec<_> = (0..PLAYERS).map(&mut play).collect();
     while players.iter().any(|(_, ends)| ends.lock().unwrap().len() < JOBS) {
-        rest(20);
+        sleep_ms(20);
     }
     players.into_iter().map(|(_, ends)| ends.lock().unwrap().clone()).collect()
 }
 
 type Player = (Worker, Arc<Mutex<Vec<Option<Nanos>>>>);
 
-/// What a player does: late jobs begin at once, or are skipped when their deadlines have passed.
+/// Jobs of a player. A late job begins at once, or is skipped if its deadline has passed.
 struct Jobs {
     costs: Vec<Nanos>,
     player: usize,
@@ -206,7 +207,7 @@ fn play(servers: &mut Servers<'_>, reclaiming: Reclaiming, jobs: Jobs) -> Player
     (worker, ends)
 }
 
-/// Jobs that ended after their deadlines, or were skipped.
+/// Number of jobs that ended after their deadlines or were skipped.
 fn misses(ends: &Ends) -> usize {
     let late = |player: usize, job: usize, end: &Option<Nanos>| end.is_none_or(|end| end > release(player, job) + T);
     let of = |(player, ends): (usize, &Vec<Option<Nanos>>)| {
@@ -215,11 +216,12 @@ fn misses(ends: &Ends) -> usize {
     ends.iter().enumerate().map(of).sum()
 }
 
-/// Jobs that ended more than 1 ms before or after the model's. A switch takes some 25 µs that the model does not know;
-/// where a job needs about the budget that is left, that decides whether it needs another period, and so do those behind it.
+/// Number of jobs that ended more than 1 ms before or after the model's end. A switch takes about 25 µs that the model
+/// does not include. If a job needs about the remaining budget, this decides whether the job, and the jobs after it,
+/// need another period.
 fn elsewhere(a: &Ends, b: &Ends) -> usize {
     let far = |(a, b): (&Option<Nanos>, &Option<Nanos>)| {
-        let end = |end: &Option<Nanos>| end.expect("nothing is skipped").get();
+        let end = |end: &Option<Nanos>| end.expect("no job is skipped").get();
         end(a).abs_diff(end(b)) > ms(1).get()
     };
     let of = |(a, b): (&Vec<_>, &Vec<_>)| a.iter().zip(b).filter(|&pair| far(pair)).count();
@@ -236,14 +238,15 @@ fn jobs_of_every_kind_end_when_the_model_says() {
         let (model, real) = (modelled(reclaiming), measured(&mut servers, reclaiming, CALM, false));
         let (expected, missed, elsewhere) = (misses(&model), misses(&real), elsewhere(&model, &real));
         eprintln!(
-            "{reclaiming}: {missed} of {all} jobs late, {expected} in the model; {elsewhere} end > 1 ms elsewhere"
+            "{reclaiming}: {missed} of {all} jobs late, {expected} in the model; {elsewhere} differ by more than 1 ms"
         );
-        assert!(elsewhere <= all / 5, "{reclaiming}: {elsewhere} of {all} end elsewhere");
+        assert!(elsewhere <= all / 5, "{reclaiming}: {elsewhere} of {all} differ by more than 1 ms");
         assert!(missed.abs_diff(expected) <= all / 20, "{reclaiming}: {missed} late, {expected} in the model");
     }
 }
 
-/// Where players want all that is reserved, backlogs build up: GRUB's servers wait for their periods, soft ones go on.
+/// If players need all reserved time, backlogs build up: servers under GRUB wait for their next periods, soft servers
+/// do not.
 #[test]
 fn soft_servers_miss_less_than_grub_when_the_cpu_is_saturated() {
     let Some(mut ext) = loaded() else { return };

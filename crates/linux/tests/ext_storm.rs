@@ -1,7 +1,6 @@
-//! Threads change their affinity, join, leave and end while CPUs come and go, on a machine of four CPUs. The kernel's
-//! side waits between each verdict and the insertion that the verdict orders, so that something comes in between. No
-//! test here knows a time limit: a thread that nobody sees any more is found by the kernel's watchdog, which ends the
-//! scheduler.
+//! Threads change their affinity, join, leave and end while CPUs go offline and online, on a machine with four CPUs.
+//! The BPF scheduler waits between each verdict and the insertion that it orders, so that other events happen in
+//! between. The tests need no time limit: if the scheduler loses a thread, the kernel's watchdog ejects the scheduler.
 
 mod ext_shared;
 
@@ -9,7 +8,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use ext_shared::{Servers, load_lingering, rest, server};
+use ext_shared::{Servers, load_lingering, server, sleep_ms};
 use qfabric_linux::clock;
 use qfabric_linux::ext::{Ext, ServerId, ServerSpec};
 use qfabric_linux::testing::crowd::Dice;
@@ -27,7 +26,7 @@ fn lingering() -> Option<MutexGuard<'static, Ext>> {
     Some(ext)
 }
 
-/// Fails where all the CPUs are off, or the thread is gone.
+/// Fails if all the CPUs are offline or the thread has ended.
 fn confine(thread: ThreadId, cpus: &[usize]) -> bool {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu));
@@ -43,17 +42,17 @@ fn switch(cpu: u64, on: bool) {
     fs::write(path, if on { "1" } else { "0" }).unwrap();
 }
 
-/// Returns when all have done another turn, or the kernel has ended the scheduler.
+/// Returns after every worker has done another turn; fails if the kernel has ejected the scheduler.
 #[track_caller]
-fn all_go_on<'a>(ext: &Ext, workers: impl Iterator<Item = &'a Worker>) {
+fn assert_all_progress<'a>(ext: &Ext, workers: impl Iterator<Item = &'a Worker>) {
     let before: Vec<_> = workers.map(|worker| (worker, worker.turns())).collect();
     while before.iter().any(|(worker, turns)| worker.turns() < turns + 2) {
         assert_eq!(ext.exit_reason(), None);
-        rest(1);
+        sleep_ms(1);
     }
 }
 
-/// Waits for each number that `gate` reaches, does its part, and says so.
+/// Waits for each number that `gate` reaches, then calls `play` and reports it as done.
 struct Player {
     worker: Worker,
     done: Arc<AtomicU64>,
@@ -62,12 +61,12 @@ struct Player {
 impl Player {
     fn new(gate: &Arc<AtomicU64>, cpus: &[usize], play: impl Fn(u64) + Send + 'static) -> Player {
         let (done, gate) = (Arc::new(AtomicU64::new(0)), gate.clone());
-        let told = done.clone();
+        let done_in_thread = done.clone();
         let worker = Worker::start(move || {
-            let (round, done) = (gate.load(Ordering::Acquire), told.load(Ordering::Relaxed));
+            let (round, done) = (gate.load(Ordering::Acquire), done_in_thread.load(Ordering::Relaxed));
             if round > done {
                 play(round);
-                told.store(round, Ordering::Release);
+                done_in_thread.store(round, Ordering::Release);
             } else {
                 std::thread::park_timeout(std::time::Duration::from_micros(700));
             }
@@ -81,10 +80,10 @@ impl Player {
     }
 }
 
-/// In each round one thread wakes on a CPU that is just being taken by a hog, which burns until the thread has run. The
-/// thread may run on three CPUs of four, and all three have such a hog.
+/// In each round a thread wakes on a CPU that a hog is just taking, and the hog spins until the thread has run. The
+/// thread may run on three of the four CPUs, and each of the three has such a hog.
 #[test]
-fn a_thread_that_wakes_while_a_hog_takes_its_cpu_is_seen() {
+fn a_thread_that_wakes_while_a_hog_takes_its_cpu_runs() {
     let Some(ext) = lingering() else { return };
     confine_me(&[3]);
     let (gate, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -100,10 +99,10 @@ fn a_thread_that_wakes_while_a_hog_takes_its_cpu_is_seen() {
         })
         .collect();
     let (wake, woken) = std::sync::mpsc::channel::<u64>();
-    let told = seen.clone();
+    let seen_in_thread = seen.clone();
     let sleeper = std::thread::spawn(move || {
         confine_me(&[0, 1, 2]);
-        woken.iter().for_each(|round| told.store(round, Ordering::Release));
+        woken.iter().for_each(|round| seen_in_thread.store(round, Ordering::Release));
     });
     let mut dice = Dice::new(1);
     for round in 1..=300 {
@@ -114,16 +113,16 @@ fn a_thread_that_wakes_while_a_hog_takes_its_cpu_is_seen() {
             if let Some(reason) = ext.exit_reason() {
                 panic!("round {round}: {reason}");
             }
-            rest(1);
+            sleep_ms(1);
         }
     }
     drop(wake);
     sleeper.join().unwrap();
-    all_go_on(&ext, hogs.iter().map(|hog| &hog.worker));
+    assert_all_progress(&ext, hogs.iter().map(|hog| &hog.worker));
     confine_me(&[0, 1, 2, 3]);
 }
 
-/// It was preempted on CPU 0, so that no wake-up chooses a CPU for it.
+/// The thread was preempted on CPU 0, so that no wake-up chooses a CPU for it.
 #[test]
 fn a_thread_that_may_run_on_two_cpus_moves_to_the_idle_one() {
     let Some(mut ext) = lingering() else { return };
@@ -132,17 +131,17 @@ fn a_thread_that_may_run_on_two_cpus_moves_to_the_idle_one() {
     assert!(confine(worker.thread, &[0]));
     let (_, _hog) = servers.hog(&server(20, 18));
     confine_me(&[3]);
-    rest(100);
+    sleep_ms(100);
     assert!(confine(worker.thread, &[0, 1]));
     let (start, used) = (clock::now(), worker.used());
-    rest(500);
+    sleep_ms(500);
     let share = (worker.used() - used).as_f64() / clock::now().since(start).as_f64();
     eprintln!("two CPUs, one of them idle, the other promised to 90 %: {share:.3}");
     confine_me(&[0, 1, 2, 3]);
-    assert!(share > 0.3, "{share}: it stayed where 5 % are left for it");
+    assert!(share > 0.3, "{share}: it stayed on the CPU with 5 % for best effort");
 }
 
-/// What is going on at once in a storm.
+/// The objects that change during the test.
 struct Storm {
     dice: Dice,
     servers: Vec<(ServerId, ServerSpec)>,
@@ -168,8 +167,8 @@ impl Storm {
         (0..CPUS as usize).filter(|cpu| mask >> cpu & 1 == 1).collect()
     }
 
-    /// Refusals are right answers: CPUs are gone and affinities exclude servers.
-    fn blow(&mut self, servers: &mut Servers<'_>) {
+    /// Makes one random change. Refusals are correct, because CPUs are offline and affinities exclude servers.
+    fn change_one(&mut self, servers: &mut Servers<'_>) {
         let worker = self.any();
         let thread = self.workers[worker].thread;
         let server = self.dice.below(self.servers.len() as u64) as usize;
@@ -197,7 +196,7 @@ impl Storm {
 }
 
 #[test]
-fn storms_of_hotplug_affinity_joins_and_ends_leave_nobody_behind() {
+fn storms_of_hotplug_affinity_joins_and_ends_leave_no_thread_behind() {
     let Some(mut ext) = lingering() else { return };
     let mut servers = Servers::of(&mut ext);
     let specs = (0..CPUS as u32).map(|cpu| ServerSpec { cpu: Some(cpu), ..server(10, 3) });
@@ -212,24 +211,24 @@ fn storms_of_hotplug_affinity_joins_and_ends_leave_nobody_behind() {
         while !ends.load(Ordering::Relaxed) {
             let cpu = 1 + dice.below(CPUS - 1);
             switch(cpu, false);
-            rest(dice.below(20));
+            sleep_ms(dice.below(20));
             switch(cpu, true);
-            rest(dice.below(20));
+            sleep_ms(dice.below(20));
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut blows = 0u64;
+    let mut changes = 0u64;
     while cycles.load(Ordering::Relaxed) < 40 {
-        storm.blow(&mut servers);
-        blows += 1;
-        assert_eq!(servers.ext.exit_reason(), None, "after {blows} blows");
-        rest(storm.dice.below(3));
+        storm.change_one(&mut servers);
+        changes += 1;
+        assert_eq!(servers.ext.exit_reason(), None, "after {changes} changes");
+        sleep_ms(storm.dice.below(3));
     }
     over.store(true, Ordering::Relaxed);
     plug.join().unwrap();
-    eprintln!("{} CPUs went and came, {blows} other changes", cycles.load(Ordering::Relaxed));
-    all_go_on(servers.ext, storm.workers.iter());
+    eprintln!("{} CPUs went offline and online, {changes} other changes", cycles.load(Ordering::Relaxed));
+    assert_all_progress(servers.ext, storm.workers.iter());
     storm.servers.iter().for_each(|(id, _)| servers.ext.destroy(*id).unwrap());
-    all_go_on(servers.ext, storm.workers.iter());
+    assert_all_progress(servers.ext, storm.workers.iter());
     assert_eq!(servers.ext.exit_reason(), None);
 }

@@ -1,4 +1,4 @@
-//! The guide shows a service as it is.
+//! The guide quotes a service; the quotation must match the code.
 
 #[test]
 fn the_guides_service_is_the_one_that_is_compiled() {

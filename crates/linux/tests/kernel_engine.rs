@@ -1,4 +1,5 @@
-//! Whatever the checker accepts, the kernel's verifier accepts, and the kernel gives the interpreter's answers.
+//! The kernel's verifier accepts every program that the checker accepts, and the kernel returns the interpreter's
+//! results.
 
 #[path = "../../jit/tests/maker/mod.rs"]
 mod maker;
@@ -11,7 +12,7 @@ use qfabric_ecode::testing::{THESIS_FORMATS, THESIS_HANDLER, conformance, heavy,
 use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
-/// Whether this process may put programs into the kernel; says on standard error when a test is skipped for it.
+/// True if this process may load programs into the kernel; otherwise prints that the test is skipped.
 fn may_load() -> bool {
     Kernel::open().map_err(qfabric_linux::testing::skip).is_ok()
 }
@@ -20,7 +21,7 @@ fn program(text: &str) -> Program {
     compile(text, &Environment::default()).unwrap_or_else(|errors| panic!("{}", errors.render("test", text, false)))
 }
 
-/// Programs to try; more with `QFABRIC_ROUNDS`.
+/// Number of programs to try; `QFABRIC_ROUNDS` sets it.
 fn rounds() -> u64 {
     std::env::var("QFABRIC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
 }
@@ -68,7 +69,7 @@ fn the_kernel_passes_the_engines_conformance_suite() {
     }
 }
 
-/// Instructions that the verifier walks for each one of a program, at most: what its time depends on.
+/// Largest number of instructions that the verifier walks for each instruction of a program. Its time depends on this.
 const WALKED_PER_INSTRUCTION: u64 = 20;
 
 #[test]
@@ -85,7 +86,7 @@ fn programs_near_the_limits_are_verified_with_bounded_work() {
     }
 }
 
-/// Loops within loops, up to what the checker lets through: the verifier's work must not multiply.
+/// Nested loops up to the checker's limit: the verifier's work must not multiply with each level.
 #[test]
 fn the_verifiers_work_grows_with_the_text_not_with_the_nesting() {
     if !may_load() {
@@ -119,14 +120,14 @@ fn the_papers_example_runs_in_the_kernel() {
     assert_eq!(engine.call(&input, &World::default(), &mut |_| ()), Ok(1));
     let exceeded: Vec<usize> = (0..32).filter(|i| engine.output()[4 * i] == 1).collect();
     assert_eq!(exceeded, [2, 10, 18, 26]);
-    // More attributes than there are: a fault, not a read beyond.
+    // More attributes than exist cause a fault, not a read beyond the end.
     let too_many = [9u8, 0, 0, 0].into_iter().chain(input[4..].iter().copied()).collect::<Vec<_>>();
     let fault = engine.call(&too_many, &World::default(), &mut |_| ());
     assert!(matches!(fault, Err(Fault { kind: FaultKind::Index, .. })), "{fault:?}");
 }
 
 #[test]
-fn fuel_ends_a_call_in_the_kernel_and_the_next_one_has_it_all_again() {
+fn fuel_ends_a_call_in_the_kernel_and_the_next_call_has_full_fuel() {
     if !may_load() {
         return;
     }

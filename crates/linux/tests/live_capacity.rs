@@ -1,9 +1,9 @@
-//! The room for reservations, on the real scheduler.
+//! The free bandwidth for reservations, on the real scheduler.
 
 use qfabric_linux::{capacity, testing};
 
 #[test]
-fn probing_again_and_again_finds_the_same_room() {
+fn repeated_probes_find_the_same_bandwidth() {
     let _alone = testing::live_lock();
     if !testing::may_reserve() {
         return;

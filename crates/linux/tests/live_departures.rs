@@ -1,4 +1,4 @@
-//! Threads of all kinds leave SCHED_DEADLINE: no bandwidth is lost, and nobody is trapped.
+//! Threads of all kinds leave SCHED_DEADLINE: no bandwidth is lost, and no thread gets stuck.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ fn reservation(budget_us: u64) -> Reservation {
     Reservation::new(Nanos::from_micros(budget_us), PERIOD).unwrap()
 }
 
-/// This program once more, as the service that is killed.
+/// Starts this program again as the service that is killed.
 fn service(folder: &Path, threads: &[ThreadId], budget_us: u64, seed: u64) -> Command {
     let threads: Vec<_> = threads.iter().map(ThreadId::to_string).collect();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -32,7 +32,7 @@ fn service(folder: &Path, threads: &[ThreadId], budget_us: u64, seed: u64) -> Co
 }
 
 #[test]
-#[ignore = "run by departures_of_all_kinds_lose_nothing_and_trap_nobody, which kills it"]
+#[ignore = "run by departures_of_all_kinds_lose_no_bandwidth_and_leave_no_stuck_thread, which kills it"]
 fn a_service_that_is_killed() {
     let given = |name: &str| std::env::var(name).expect("given by the test that runs this");
     let threads: Vec<_> = given("THREADS").split(',').map(|n| ThreadId(n.parse().unwrap())).collect();
@@ -45,12 +45,12 @@ fn a_service_that_is_killed() {
 }
 
 #[test]
-fn departures_of_all_kinds_lose_nothing_and_trap_nobody() {
+fn departures_of_all_kinds_lose_no_bandwidth_and_leave_no_stuck_thread() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
     }
-    // Twelve of them leave some room for others.
+    // The budget leaves some free bandwidth beside twelve such reservations.
     let budget_us = 1_300.min(settled_room().ppm() as u64 * 9 / 10 / 12 / 100);
     if budget_us < 300 {
         return skip("less than 0.4 CPU is free for twelve reservations");
@@ -73,10 +73,10 @@ fn departures_of_all_kinds_lose_nothing_and_trap_nobody() {
     assert_eq!((outcome.leaked, outcome.twice, outcome.stuck, outcome.failed), (0, 0, 0, 0), "{outcome}");
 }
 
-/// Its exit took the process off its cpuset's number of reserved threads. Taken off twice, that number would be 0 beside
-/// one living thread, and a rebuild would count none.
+/// The exit decreased the cpuset's number of reserved threads. A second decrease would make it 0 beside one living
+/// thread, and a rebuild would then count no thread.
 #[test]
-fn a_rebuild_remembers_the_living_after_a_process_died_reserved() {
+fn a_rebuild_counts_the_living_threads_after_a_reserved_process_died() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -92,22 +92,22 @@ fn a_rebuild_remembers_the_living_after_a_process_died_reserved() {
     }
     let left = SchedAttr::fair(0).give_leaving(thread);
     small.give(living.thread).unwrap();
-    // What this leaves for nobody makes the rebuild do something.
+    // The bandwidth with no owner that this leaves makes the rebuild necessary.
     drop(book_for_nobody(1_000));
     let books = books::lost(debugfs);
     SchedAttr::fair(0).give_leaving(living.thread).unwrap();
     dead.wait().unwrap();
-    assert!(left.is_err(), "there is nothing to take out");
+    assert!(left.is_err(), "a dead thread cannot be taken out");
     match books {
         Ok(books) => assert_eq!((books.of_nobody(), books.threads), (0, 1), "{books:?}"),
         Err(error) => skip(error),
     }
 }
 
-/// Weightless, a thread that overruns has its deadline 1.1 s later for each µs, and keeps it whatever it is given: reserved,
-/// it would stand still, and hold its bandwidth as long.
+/// Each µs by which a weightless thread overruns moves its deadline by 1.1 s, and new parameters do not change the
+/// deadline. With a reservation it would not run until then, and would hold its bandwidth as long.
 #[test]
-fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
+fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_no_bandwidth() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -119,14 +119,15 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
         let line = sched.lines().find(|line| line.starts_with("dl.deadline")).map(str::to_owned);
         line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()).map(Nanos::new)
     };
-    // An overrun by a few µs puts the deadline off by as many periods, which have to pass before the next try can do better.
+    // An overrun of a few µs moves the deadline by as many periods; they must pass before the next try can move it
+    // further.
     let mut tries = 0..1_000;
     let is_far = loop {
         if tries.next().is_none() {
             break false;
         }
         if SchedAttr::deadline(reservation(500), false).give(hog.thread).is_err() {
-            return eprintln!("skipped: others hold all room");
+            return skip("other programs hold all bandwidth");
         }
         std::thread::sleep(Duration::from_millis(30));
         SchedAttr::deadline(weightless, false).give(hog.thread).unwrap();
@@ -138,7 +139,7 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
         }
     };
     if !is_far {
-        return skip("no overrun put the deadline off by 15 s");
+        return skip("no overrun moved the deadline by 15 s");
     }
     SchedAttr::fair(0).give(hog.thread).unwrap();
     let mut mechanism = Deadline::new();
@@ -158,11 +159,12 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_nothing() {
     }
 }
 
-/// A throttled thread is refilled at its deadline. One that left at that very moment, and had run and fallen asleep again
-/// before the call, would keep its bandwidth booked: asleep past its 0-lag time, there is nothing that takes it back. So each
-/// thread here uses its budget up shortly before its deadline, begins to leave then, and sleeps as soon as it is refilled.
+/// A throttled thread is refilled at its deadline. If a thread left at that moment, and had run and fallen asleep again
+/// before the call, its bandwidth would stay booked: it sleeps past its 0-lag time, and nothing subtracts it. So each
+/// thread here uses up its budget shortly before its deadline, begins to leave then, and sleeps as soon as it is
+/// refilled.
 #[test]
-fn a_thread_that_is_refilled_while_it_leaves_loses_nothing() {
+fn a_thread_that_is_refilled_while_it_leaves_loses_no_bandwidth() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -174,7 +176,7 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_nothing() {
     for turn in 0..200_u64 {
         let armed = Arc::<AtomicBool>::default();
         let worker = sleeps_after_a_gap(armed.clone());
-        // What a departure takes from its begin to its last call differs from build to build.
+        // The time from the begin of a departure to its last call differs from build to build.
         let gap = 60 + turn / 4 % 32 * 10;
         let reservation = Some(Reservation::new(period - Nanos::from_micros(gap), period).unwrap());
         let setting =
@@ -182,7 +184,7 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_nothing() {
         let mut mechanism = Deadline::new();
         let at = clock::now() + period - Nanos::from_micros(gap - turn % 4 * 4);
         if mechanism.apply(&setting).is_err() {
-            break; // others hold the room, or what was lost does
+            break; // the bandwidth is held by other programs, or lost
         }
         departures += 1;
         while clock::now() < at {
@@ -194,11 +196,11 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_nothing() {
     }
     std::thread::sleep(Duration::from_millis(100));
     let after = books::lost(debugfs).unwrap().of_nobody();
-    assert_eq!(after, before, "units of 2^-20 CPU booked for nobody after {departures} departures");
-    assert!(departures > 0, "no thread could be reserved; does another process hold all room?");
+    assert_eq!(after, before, "units of 2^-20 CPU booked with no owner after {departures} departures");
+    assert!(departures > 0, "no thread could be reserved; does another process hold all bandwidth?");
 }
 
-/// Runs until it finds, once armed, that it did not run for a moment; then it sleeps.
+/// Runs until, after it is armed, it finds a gap in its own running; then it sleeps.
 fn sleeps_after_a_gap(armed: Arc<AtomicBool>) -> Worker {
     let mut last = clock::now();
     Worker::start(move || {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant as Clock};
 use qfabric_linux::launch::Held;
 use qfabric_linux::observe::{self, Observation, Observer, PollObserver, SwitchObserver};
 use qfabric_linux::testing::{self, Worker, live_lock};
-use qfabric_types::{Nanos, ThreadId};
+use qfabric_types::{Nanos, Sample, ThreadId};
 
 fn watch(observer: &mut dyn Observer, length: Duration) -> Vec<Observation> {
     let (end, mut told) = (Clock::now() + length, Vec::new());
@@ -48,11 +48,11 @@ fn end(mut child: Child) {
 fn activations(told: &[Observation], thread: ThreadId) -> Vec<Nanos> {
     let (mut jobs, mut sum) = (Vec::new(), Nanos::ZERO);
     for observation in told {
-        if let Observation::Ran { tid, used, slept, .. } = *observation
-            && tid == thread
+        if let Observation::Ran(sample) = observation
+            && sample.thread == thread
         {
-            sum += used;
-            if slept {
+            sum += sample.used;
+            if sample.slept {
                 jobs.push(std::mem::take(&mut sum));
             }
         }
@@ -103,8 +103,8 @@ fn a_program_held_before_its_exec_is_followed_with_all_it_makes() {
     assert!(count(|o| matches!(o, Observation::Exec { .. })) >= 3, "{told:?}");
     let mut last: HashMap<ThreadId, u64> = HashMap::new();
     for observation in &told {
-        if let Observation::Ran { tid, from, to, .. } = observation {
-            assert!(last.insert(*tid, to.get()).unwrap_or(0) <= from.get() && from <= to, "{told:?}");
+        if let Observation::Ran(Sample { thread, from, to, .. }) = observation {
+            assert!(last.insert(*thread, to.get()).unwrap_or(0) <= from.get() && from <= to, "{told:?}");
         }
     }
 }
@@ -123,7 +123,7 @@ fn the_stretches_of_a_program_add_up_to_its_cpu_time() {
     observer.poll(&mut |o| told.push(o));
     let used = qfabric_linux::clock::process_cpu(pid).unwrap();
     end(child);
-    let seen = told.iter().map(|o| if let Observation::Ran { used, .. } = o { *used } else { Nanos::ZERO });
+    let seen = told.iter().map(|o| if let Observation::Ran(sample) = o { sample.used } else { Nanos::ZERO });
     adds_up(seen.fold(Nanos::ZERO, |a, b| a + b), used, stolen);
 }
 
@@ -136,8 +136,8 @@ fn a_running_threads_time_is_known_before_it_leaves_the_cpu() {
     let mut seen = Nanos::ZERO;
     for _ in 0..2_000 {
         let mut add = |o| {
-            if let Observation::Ran { used, .. } = o {
-                seen += used;
+            if let Observation::Ran(sample) = o {
+                seen += sample.used;
             }
         };
         observer.poll(&mut add);
@@ -161,7 +161,7 @@ fn a_program_with_threads_is_attached_with_all_of_them() {
     let mut told = Vec::new();
     until(&mut observer, &mut told, |told| {
         let born = told.iter().any(|o| matches!(o, Observation::Born { tid, .. } if *tid == later.thread));
-        born && told.iter().any(|o| matches!(o, Observation::Ran { tid, .. } if *tid == workers[9].thread))
+        born && told.iter().any(|o| matches!(o, Observation::Ran(sample) if sample.thread == workers[9].thread))
     });
 }
 
@@ -215,7 +215,7 @@ fn polling_sees_births_deaths_and_consumption_too() {
     observer.attach(pid).unwrap();
     let (child, mut told) = (held.go().unwrap(), Vec::new());
     until(&mut observer, &mut told, |told| {
-        let used = told.iter().map(|o| if let Observation::Ran { used, .. } = o { used.get() } else { 0 });
+        let used = told.iter().map(|o| if let Observation::Ran(sample) = o { sample.used.get() } else { 0 });
         let born = told.iter().any(|o| matches!(o, Observation::Born { .. }));
         born && used.sum::<u64>() > 100_000_000
     });

@@ -29,7 +29,7 @@ struct Kind {
 fn may_load() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
-        eprintln!("skipped: loading programs needs root");
+        qfabric_linux::testing::skip("loading programs needs root");
     }
     may
 }

@@ -292,7 +292,7 @@ fn marks_that_are_taken_are_refused_with_who_has_them() {
     let mut attachment = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap();
     attachment.begin(&spec(7, 40, 1)).unwrap();
     let refusal = attachment.begin(&spec(7, 80, 1)).unwrap_err();
-    assert!(refusal.to_string().contains("mark 7 is taken by stream 0"), "{refusal}");
+    assert!(refusal.to_string().contains("already has the packets of mark 7"), "{refusal}");
     for mark in 100..163 {
         attachment.begin(&spec(mark, 40_000, 1)).unwrap();
     }

@@ -92,7 +92,7 @@ fn compare_counts(kernel: &Trial, model: &Packets, at: usize, what: &impl Fn() -
 
 fn sets(streams: usize, grid: bool) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: loading programs needs root");
+        qfabric_linux::testing::skip("loading programs needs root");
         return;
     }
     let sets = std::env::var("QFABRIC_SETS").ok().and_then(|sets| sets.parse().ok()).unwrap_or(SETS);

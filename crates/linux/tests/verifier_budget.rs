@@ -1,9 +1,10 @@
-//! What the kernel's verifier walks through, program by program, against `bpf/verified.txt`: more than a tenth above its line
-//! is a failure. The verifier's limit is a million instructions for a program, and a small change of the text may double
-//! its walk; here it shows before a kernel refuses the program.
+//! Compares the number of instructions that the kernel's verifier walks, program by program, with `bpf/verified.txt`.
+//! The test fails if a number is more than 10 % above its line. The verifier's limit is a million instructions per
+//! program, and a small change of the text may double the number. This test shows the increase before a kernel refuses
+//! the program.
 //!
-//! To renew the table after a change that is worth its price: run this test, on each kernel, and put the lines that it
-//! prints (`-- --nocapture`) in place of that kernel's. The lines depend on clang as well; they are those of clang 19.
+//! To renew the table after a change that is worth its cost: run this test on each kernel, and replace that kernel's
+//! lines by the printed ones (`-- --nocapture`). The lines also depend on clang; the present ones are from clang 19.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +18,18 @@ use qfabric_linux::testing::{kernel_version, skip};
 
 const TABLE: &str = include_str!("../../../bpf/verified.txt");
 
-/// Percent of its line that a program may need.
+/// Largest number that is allowed, in percent of the line.
 const MOST: u64 = 110;
 
 type Verified = BTreeMap<String, u32>;
 
-/// The kernel's version as far as the table tells kernels apart: `6.18`.
+/// The kernel's version as used in the table: `6.18`.
 fn kernel() -> String {
     let (major, minor) = kernel_version();
     format!("{major}.{minor}")
 }
 
-/// The lines of a kernel: its version, a program, the instructions.
+/// The lines of one kernel: its version, a program, the number of instructions.
 fn lines_of(table: &str, kernel: &str) -> Verified {
     let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let line = |line: &str| {
@@ -40,10 +41,10 @@ fn lines_of(table: &str, kernel: &str) -> Verified {
     lines.filter(|(of, ..)| of == kernel).map(|(_, program, insns)| (program, insns)).collect()
 }
 
-/// Programs that need more than they may, or have no line.
+/// Programs with too many instructions or without a line.
 fn above(verified: &Verified, table: &Verified) -> Vec<String> {
     let complaint = |(program, insns): (&String, &u32)| match table.get(program) {
-        None => Some(format!("{program}: {insns} instructions, and no line")),
+        None => Some(format!("{program}: {insns} instructions, but no line")),
         Some(line) if u64::from(*insns) * 100 > u64::from(*line) * MOST => {
             let percent = u64::from(*insns) * 100 / u64::from(*line);
             Some(format!("{program}: {insns} instructions, {percent} % of the table's {line}"))
@@ -53,7 +54,7 @@ fn above(verified: &Verified, table: &Verified) -> Vec<String> {
     verified.iter().filter_map(complaint).collect()
 }
 
-/// Loads an object as the product does; one that this kernel cannot have is left out, with a sentence.
+/// Loads an object as the product does. An object that this kernel does not support is skipped with a message.
 fn load(name: &str, object: &[u8], configure: impl FnOnce(OpenObject) -> Result<OpenObject, ObjectError>) -> Verified {
     let object = OpenObject::open(name, object).and_then(configure).and_then(OpenObject::load);
     let object = match object {
@@ -87,7 +88,7 @@ fn verified() -> Verified {
 }
 
 #[test]
-fn no_program_needs_a_tenth_more_of_the_verifier_than_the_table_says() {
+fn no_program_exceeds_its_verifier_budget_by_more_than_10_percent() {
     if Kernel::open().map_err(skip).is_err() {
         return;
     }
@@ -96,23 +97,23 @@ fn no_program_needs_a_tenth_more_of_the_verifier_than_the_table_says() {
     println!("{lines}");
     let table = lines_of(TABLE, &kernel);
     if table.is_empty() {
-        return skip(format!("bpf/verified.txt has no lines of Linux {kernel}; they are\n{lines}"));
+        return skip(format!("bpf/verified.txt has no lines for Linux {kernel}; the lines are\n{lines}"));
     }
     let above = above(&verified, &table);
     assert!(
         above.is_empty(),
-        "more for the verifier than bpf/verified.txt allows (a tenth more than its line):\n{}\nWhere that is worth it, put \
-         these lines in place of those of Linux {kernel}, and say why in the commit:\n{lines}",
+        "the verifier walks more instructions than bpf/verified.txt allows (10 % above each line):\n{}\nIf this is worth the \
+         cost, replace the lines of Linux {kernel} by these, and give the reason in the commit:\n{lines}",
         above.join("\n")
     );
 }
 
 #[test]
-fn a_tenth_more_is_allowed_and_not_an_instruction_beyond() {
+fn ten_percent_more_is_allowed_and_no_instruction_beyond() {
     let table = lines_of("# a comment\n\n6.18 a/b 100\n6.19 a/b 1\n", "6.18");
     let needs = |insns| above(&Verified::from([("a/b".to_owned(), insns)]), &table);
     assert_eq!((needs(1), needs(110)), (vec![], vec![]));
     assert_eq!(needs(111), ["a/b: 111 instructions, 111 % of the table's 100"]);
     let unknown = above(&Verified::from([("a/c".to_owned(), 7)]), &table);
-    assert_eq!(unknown, ["a/c: 7 instructions, and no line"]);
+    assert_eq!(unknown, ["a/c: 7 instructions, but no line"]);
 }

@@ -1,7 +1,8 @@
-//! Scheduling decisions per second in simulation. `cargo bench -p qfabric-sched`. Target: 10 million.
-//! One decision is one tick: turnover, pick, account. Beside the machine, in the same run: the same order found by
-//! looking at every task in every tick, and an EDF of two binary heaps, which knows no windows and so has less to do.
-//! Time is the thread's own CPU time, so that what else runs on the machine counts little; medians of nine rounds.
+//! Measures scheduling decisions per second in simulation: `cargo bench -p qfabric-sched`. Target: 10 million. One
+//! decision is one tick: turnover, pick, account. The same run also measures two other schedulers: the same order
+//! found by a scan of all tasks in every tick, and an EDF of two binary heaps, which has no windows and so does
+//! less work. Time is the thread's own CPU time, so that other load on the machine matters little. Results are
+//! medians of nine rounds.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -30,7 +31,7 @@ fn machine(n: u64, service: u64) -> Machine {
     Machine::new(&tasks, Policy::Dwcs)
 }
 
-/// The linear scan: Table 1 by crossed products over all tasks.
+/// Linear scan: compares all tasks by Table 1, with cross products.
 struct Scan(Vec<Scanned>);
 
 struct Scanned {
@@ -87,7 +88,7 @@ impl Scan {
     }
 }
 
-/// EDF: released tasks by deadline, the others by release.
+/// EDF: released tasks ordered by deadline, the others by release.
 struct Heaps {
     released: BinaryHeap<Reverse<(u64, u64, u64, u64)>>,
     waiting: BinaryHeap<Reverse<(u64, u64, u64)>>,
@@ -122,7 +123,8 @@ impl Heaps {
     }
 }
 
-/// Million ticks per second: the median of some rounds, each after the other's, so that all see the same machine.
+/// Million ticks per second: the median of [`ROUNDS`] rounds. The rivals take turns in each round, so that all of
+/// them run under the same conditions.
 fn medians(mut rivals: [Box<dyn FnMut()>; 3]) -> [f64; 3] {
     let mut rates = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
@@ -138,7 +140,7 @@ fn medians(mut rivals: [Box<dyn FnMut()>; 3]) -> [f64; 3] {
     })
 }
 
-/// Seconds that this thread has run.
+/// CPU time of this thread, in seconds.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -158,7 +160,7 @@ fn compare(n: u64, service: u64) {
             }
         }),
         Box::new(move || {
-            // A hundredth of the ticks, for patience.
+            // A hundredth of the ticks, because the scan is slow.
             for t in at..at + TICKS / 100 {
                 black_box(scan.tick(t));
             }
@@ -181,7 +183,7 @@ fn compare(n: u64, service: u64) {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the program runs.
     let sizes: &[u64] = if std::env::args().any(|arg| arg == "--test") { &[2] } else { &[10, 100, 1_000] };
     for &n in sizes {
         compare(n, 1);

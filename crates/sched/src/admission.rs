@@ -1,29 +1,27 @@
-//! Whether one more reservation fits: `Σ Q_i/P_i <= bound` (AQuoSA (1)).
+//! Admission test for one more reservation: `Σ Q_i/P_i <= bound` (AQuoSA (1)).
 
 use qfabric_types::Share;
 
-/// The sum would exceed the bound. Nothing was changed.
+/// The sum would exceed the bound. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverCommitted {
-    /// What was asked for.
     pub asked: Share,
-    /// What is free.
     pub free: Share,
 }
 
 impl std::fmt::Display for OverCommitted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "asked for {}, {} is free; ask for less, or free some first", self.asked, self.free)
+        write!(f, "asked for {}, {} is free; ask for less, or end another reservation first", self.asked, self.free)
     }
 }
 
 impl std::error::Error for OverCommitted {}
 
-/// Admits `asked` beside `others` where their sum stays within `bound`. On one CPU under EDF and a bound of
-/// one CPU, every reservation is then kept (Theorem 1); on several CPUs under global EDF, lateness is bounded.
+/// Admits `asked` beside `others` if their sum stays within `bound`. On one CPU under EDF and with a bound of one
+/// CPU, every reservation is then kept (Theorem 1); on several CPUs under global EDF, lateness is bounded.
 ///
 /// # Errors
-/// [`OverCommitted`] with what was asked for and what is free.
+/// [`OverCommitted`], with the requested and the free share.
 pub fn admit(bound: Share, others: impl Iterator<Item = Share>, asked: Share) -> Result<(), OverCommitted> {
     let free = bound.saturating_sub(others.sum());
     if asked <= free { Ok(()) } else { Err(OverCommitted { asked, free }) }

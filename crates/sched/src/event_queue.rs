@@ -1,11 +1,10 @@
 //! The event queue of ECalls (003 §3.1, 000 §3.2.2): earliest deadline first, late events dropped.
 //!
-//! Problem: events of many services, some with deadlines, wait for one dispatcher.
-//! Approach: a heap ordered by deadline, then by arrival; events without a deadline come last, in their order.
-//! An event is late when its deadline has passed at the moment it is taken: it is not delivered, and counted.
-//! Bounded: an event that finds the queue full is refused and counted, so that a flood costs the newest events of
-//! whoever floods, not memory.
-//! Source: 000 §3.2.1 («events that miss their deadline are discarded from the event queue»).
+//! Problem: events of many services, some with deadlines, wait for one dispatcher. Approach: a heap ordered by
+//! deadline, then by arrival; events without a deadline come last, in order of arrival. An event is late if its
+//! deadline has passed when it is taken; it is then counted and not delivered. The queue is bounded: an event that
+//! finds it full is refused and counted, so that a flood costs the newest events of the flooding source, not
+//! memory. Source: 000 §3.2.1 («events that miss their deadline are discarded from the event queue»).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,13 +16,13 @@ use qfabric_types::Instant;
 pub struct EventQueue<T> {
     heap: BinaryHeap<Entry<T>>,
     capacity: usize,
-    /// Number of the next arrival: makes equals first in, first out.
+    /// Number of the next arrival; events with equal deadlines leave first in, first out.
     next: u64,
     refused: u64,
     late: u64,
 }
 
-/// The queue is full; the event comes back.
+/// The queue is full; contains the refused event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -33,7 +32,7 @@ impl<T> EventQueue<T> {
         EventQueue { heap: BinaryHeap::new(), capacity, next: 0, refused: 0, late: 0 }
     }
 
-    /// Adds an event that is of use until `deadline`; [`Instant::NEVER`] is always.
+    /// Adds an event that is of use until `deadline`; use [`Instant::NEVER`] if it has no deadline.
     pub fn push(&mut self, deadline: Instant, event: T) -> Result<(), Full<T>> {
         if self.heap.len() >= self.capacity {
             self.refused += 1;
@@ -44,7 +43,7 @@ impl<T> EventQueue<T> {
         Ok(())
     }
 
-    /// The event to deliver at `now`. Late ones before it are handed to `late`, which can only lament them.
+    /// The event to deliver at `now`. Late events before it are dropped and passed to `late`.
     pub fn take(&mut self, now: Instant, mut late: impl FnMut(T)) -> Option<T> {
         while let Some(entry) = self.heap.pop() {
             if entry.deadline >= now {
@@ -56,12 +55,12 @@ impl<T> EventQueue<T> {
         None
     }
 
-    /// The first that waits, late or not.
+    /// The first waiting event, late or not.
     pub fn first(&self) -> Option<&T> {
         self.heap.peek().map(|entry| &entry.event)
     }
 
-    /// The first of those that `fits` holds for. O(1) where that is the first of all, else O(n).
+    /// The first event for which `fits` holds. O(1) if it is the first of all, else O(n).
     pub fn first_where(&self, fits: impl Fn(&T) -> bool) -> Option<&T> {
         match self.first() {
             Some(event) if fits(event) => Some(event),
@@ -69,7 +68,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Removes the first where `fits` holds for it, else all that it holds for.
+    /// Removes the first event if `fits` holds for it, else all events for which it holds.
     pub fn remove_where(&mut self, fits: impl Fn(&T) -> bool) {
         match self.first() {
             Some(event) if fits(event) => drop(self.heap.pop()),
@@ -77,7 +76,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Drops those whose deadline has passed at `now`, each handed to `late`.
+    /// Drops the events whose deadline is before `now`, and passes each to `late`.
     pub fn drop_late(&mut self, now: Instant, mut late: impl FnMut(T)) {
         while self.next_deadline().is_some_and(|deadline| deadline < now) {
             self.late += 1;
@@ -85,27 +84,25 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// The earliest deadline of those that wait.
+    /// The earliest deadline of the waiting events.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.deadline)
     }
 
-    /// Events that wait.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// Events that found it full so far.
+    /// Number of events that were refused because the queue was full.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Events that were dropped because they were late.
+    /// Number of events that were dropped because they were late.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -124,7 +121,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// The heap gives the greatest first: earlier is greater.
+/// `BinaryHeap` returns the greatest entry first, so an earlier entry is greater.
 impl<T> Ord for Entry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_leave_in_the_order_they_came_and_those_without_deadline_last() {
+    fn equal_deadlines_leave_in_order_of_arrival_and_no_deadline_comes_last() {
         let mut queue = EventQueue::new(8);
         for (deadline, event) in
             [(Instant::NEVER, 'x'), (at(9), 'a'), (at(5), 'b'), (at(9), 'c'), (Instant::NEVER, 'y')]
@@ -185,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_is_found_and_removed_behind_others_that_do_not() {
+    fn the_first_fitting_event_is_found_and_removed_behind_others() {
         let mut queue = EventQueue::new(8);
         for (deadline, event) in [(at(9), 'a'), (at(5), 'b'), (at(7), 'c'), (at(2), 'd')] {
             queue.push(deadline, event).unwrap();
@@ -199,33 +196,33 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Act {
+    enum Action {
         Push(Option<u8>),
         Take(u8),
     }
 
-    fn act() -> impl Strategy<Value = Act> {
-        let push = prop::option::of(0u8..20).prop_map(Act::Push);
-        prop_oneof![3 => push, 2 => (0u8..20).prop_map(Act::Take)]
+    fn action() -> impl Strategy<Value = Action> {
+        let push = prop::option::of(0u8..20).prop_map(Action::Push);
+        prop_oneof![3 => push, 2 => (0u8..20).prop_map(Action::Take)]
     }
 
     proptest! {
-        /// The same as a list sorted by deadline, whose sort is stable.
+        /// Behaves like a list sorted by deadline with a stable sort.
         #[test]
-        fn it_behaves_as_a_sorted_list(acts in prop::collection::vec(act(), 0..200), capacity in 0usize..12) {
+        fn it_behaves_as_a_sorted_list(actions in prop::collection::vec(action(), 0..200), capacity in 0usize..12) {
             let mut queue = EventQueue::new(capacity);
             let mut model: Vec<(Instant, usize)> = Vec::new();
             let (mut refused, mut late) = (0, 0);
-            for (number, act) in acts.into_iter().enumerate() {
-                match act {
-                    Act::Push(deadline) => {
+            for (number, action) in actions.into_iter().enumerate() {
+                match action {
+                    Action::Push(deadline) => {
                         let deadline = deadline.map_or(Instant::NEVER, |ns| at(ns.into()));
                         let fits = model.len() < capacity;
                         prop_assert_eq!(queue.push(deadline, number).is_ok(), fits);
                         if fits { model.push((deadline, number)) } else { refused += 1 }
                         model.sort_by_key(|(deadline, _)| *deadline);
                     }
-                    Act::Take(now) => {
+                    Action::Take(now) => {
                         let now = at(now.into());
                         let expired = model.iter().take_while(|(deadline, _)| *deadline < now).count();
                         let dropped: Vec<_> = model.drain(..expired).map(|(_, number)| number).collect();

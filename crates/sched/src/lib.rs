@@ -1,12 +1,11 @@
-//! Scheduling theory as values: constant bandwidth servers under earliest deadline first.
+//! Models of scheduling without a clock: constant bandwidth servers under earliest deadline first, and DWCS.
 //!
-//! [`dwcs`] is the other scheduler: windows of losses, CPU slices and packets, events.
+//! [`Server`] is one reservation: its budget, its deadline, and the four cases in which they change. [`Machine`]
+//! runs many servers on some CPUs, with best-effort work beside them. [`dwcs`] is the other scheduler: windows of
+//! losses, CPU slices, packets and events. [`EventQueue`] orders events (not tasks) by their deadlines. Time is an
+//! argument of every call, in nanoseconds.
 //!
-//! [`Server`] is one reservation: its budget, its deadline, and the four moments at which they change.
-//! [`Machine`] runs many of them on some CPUs, with best-effort work beside them. [`EventQueue`] orders events
-//! (not tasks) by their deadlines. Time comes in as an
-//! argument; nothing here reads a clock. Times in nanoseconds.
-//! Source: AQuoSA 2009, §2.2 and §3; Linux `kernel/sched/deadline.c` for what the papers leave open.
+//! Source: AQuoSA 2009, §2.2 and §3; Linux `kernel/sched/deadline.c` for cases that the papers leave open.
 #![forbid(unsafe_code)]
 
 mod admission;

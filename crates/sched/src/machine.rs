@@ -1,17 +1,19 @@
-//! Tasks on some CPUs: reservations first, earliest deadline first, then everybody else in equal parts.
-//! Times in nanoseconds; works, budgets and rates real-valued.
+//! Simulates tasks on some CPUs: reservations run first, earliest deadline first; other tasks share the rest by
+//! weight. Times in nanoseconds; work, budgets and rates are real numbers.
 //!
-//! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget
-//! is spent (noticed at the next tick, where one is configured, or when the task is preempted), a throttled server is
-//! replenished, a lag runs out, a CPU freezes or thaws. **Reclaiming** is GRUB as Linux has it since 6.5: a running
-//! server spends its budget at the rate `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time, where U_max is
-//! [`MachineConfig::reclaim_bound`], U_inactive that of the sleepers of its own run queue, and `U_extra = U_max − ΣU/m`.
-//! **IRIS**: at a moment when a CPU would idle, the servers that wait with their budgets spent are all brought forward
-//! by what the first of them has to wait, so that it has its next budget now (Marzario et al. 2004).
+//! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget is
+//! spent (noticed at the next tick, if one is configured, or when the task is preempted), a throttled server is
+//! replenished, a lag ends, a CPU freezes or thaws. **Reclaiming** is GRUB as in Linux since 6.5: a running server
+//! spends its budget at the rate `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time. U_max is
+//! [`MachineConfig::reclaim_bound`], U_inactive is the bandwidth of the sleeping servers of its own run queue, and
+//! `U_extra = U_max − ΣU/m`. **IRIS**: when a CPU would idle, all servers that wait with a spent budget are brought
+//! forward by the waiting time of the first of them, so that the first has its next budget at once (Marzario et al.
+//! 2004).
 //!
-//! A task lives on the run queue where it last ran; the m earliest deadlines run, where they are if that CPU is free.
-//! A CPU that the hypervisor has taken away ([`Steal`]) keeps its task: it makes no progress, and the time is charged to
-//! it. Not modelled: the delays of moving tasks between CPUs, and the kernel's servers for best effort.
+//! A task stays on the run queue on which it last ran. The m earliest deadlines run, each on its own CPU if that is
+//! free. A CPU that the hypervisor has taken away ([`Steal`]) keeps its task: the task makes no progress, but the
+//! time is charged to it. Not modelled: the cost of moving tasks between CPUs, and the kernel's servers for best
+//! effort.
 
 use std::collections::VecDeque;
 
@@ -20,50 +22,46 @@ use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 use crate::steal::{Frozen, Steal};
 use crate::{OverCommitted, Server, State, admit};
 
-/// What a task without a reservation weighs unless told otherwise, and what each hog weighs: nice 0.
+/// Default weight of a task without a reservation, and the weight of each hog: nice 0.
 pub const WEIGHT: f64 = 1_024.0;
 
-/// What the machine is.
+/// The configuration of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
-    /// m.
+    /// m, the number of CPUs.
     pub cpus: usize,
-    /// Best-effort tasks that always want to run.
+    /// Number of best-effort tasks that always want to run.
     pub hogs: usize,
     /// Share of each CPU that may be reserved.
     pub bound: Share,
-    /// U_max of reclaiming. Linux: 95 %, also where less may be reserved.
+    /// U_max of reclaiming. Linux uses 95 %, even if a smaller share may be reserved.
     pub reclaim_bound: Share,
-    /// Spent budgets are noticed at multiples of this; zero: at once.
+    /// Spent budgets are noticed at multiples of this; at once if it is zero.
     pub tick: Nanos,
-    /// What the hypervisor takes away.
+    /// CPU time that the hypervisor takes away.
     pub steal: Steal,
 }
 
 impl Default for MachineConfig {
-    /// One CPU, of which 95 % may be reserved as on Linux; budgets exactly enforced, no load.
+    /// One CPU, of which 95 % may be reserved as on Linux; budgets enforced exactly, no load.
     fn default() -> Self {
         let bound = Share::from_ppm(950_000);
         MachineConfig { cpus: 1, hogs: 0, bound, reclaim_bound: bound, tick: Nanos::ZERO, steal: Steal::NONE }
     }
 }
 
-/// A task of this machine, in order of its birth.
+/// A task of this machine; numbers ascend in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub usize);
 
-/// A job that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Whose.
     pub task: TaskId,
-    /// When it was released.
     pub release: Instant,
-    /// When it ended.
     pub finish: Instant,
-    /// s_k: the server's deadline at its end; `None` without a reservation.
+    /// s_k: the server's deadline at the end of the job; `None` without a reservation.
     pub virtual_finish: Option<Instant>,
-    /// What it took, as a thread's clock shows it: with the time that was stolen from it while it ran.
+    /// The cost as a thread's clock shows it: includes the time that was stolen while the job ran.
     pub cost: Nanos,
 }
 
@@ -79,17 +77,17 @@ struct Job {
 struct Task {
     jobs: VecDeque<Job>,
     server: Option<Server>,
-    /// Of its run queue, where it last ran.
+    /// The CPU of its run queue, on which it last ran.
     cpu: usize,
-    /// Has the CPU, by its reservation.
+    /// Has the CPU because of its reservation.
     runs: bool,
-    /// Its part of the time that no reservation runs in.
+    /// Weight in the division of the time in which no reservation runs.
     weight: f64,
-    /// Bandwidth of a reservation it gave up, and until when that counts.
+    /// Bandwidth of a reservation that the task gave up, and the time until which it counts.
     leaving: Option<(Share, Instant)>,
-    /// Speed at which it runs until the next event, 0 to 1.
+    /// Rate of progress until the next event, 0 to 1.
     speed: f64,
-    /// Speed at which its server spends its budget.
+    /// Rate at which the server spends its budget.
     spending: f64,
 }
 
@@ -99,7 +97,6 @@ impl Task {
     }
 }
 
-/// Some CPUs and what runs on them.
 #[derive(Clone, Debug)]
 pub struct Machine {
     config: MachineConfig,
@@ -109,17 +106,17 @@ pub struct Machine {
     frozen: Vec<Frozen>,
 }
 
-/// Closer to nothing than any work or budget that is meant.
+/// Work or budget below this counts as zero: it comes from rounding.
 const NOTHING_NS: f64 = 1e-3;
 
 impl Machine {
-    /// An idle machine at moment zero.
+    /// An idle machine at time zero.
     pub fn new(config: MachineConfig) -> Self {
         let frozen = (0..config.cpus).map(|cpu| Frozen::new(config.steal, cpu)).collect();
         Machine { config, now: Instant::ZERO, tasks: Vec::new(), order: Vec::new(), frozen }
     }
 
-    /// A new task, without work or reservation.
+    /// Adds a task without work or reservation.
     pub fn spawn(&mut self) -> TaskId {
         let cpu = self.tasks.len() % self.config.cpus.max(1);
         self.tasks.push(Task {
@@ -135,37 +132,36 @@ impl Machine {
         TaskId(self.tasks.len() - 1)
     }
 
-    /// Another weight for a task while it has no reservation.
+    /// Sets the weight that applies while the task has no reservation.
     pub fn set_weight(&mut self, task: TaskId, weight: f64) {
         self.tasks[task.0].weight = weight;
     }
 
-    /// The present.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The server of a task, if it has a reservation.
+    /// The server of a task, if the task has a reservation.
     pub fn server(&self, task: TaskId) -> Option<&Server> {
         self.tasks[task.0].server.as_ref()
     }
 
-    /// Jobs of a task that have not ended.
+    /// Number of jobs of a task that have not ended.
     pub fn backlog(&self, task: TaskId) -> usize {
         self.tasks[task.0].jobs.len()
     }
 
-    /// Σ of what is reserved, reservations given up not yet included in full.
+    /// Σ of the reserved bandwidth; does not include reservations that were given up.
     pub fn reserved(&self) -> Share {
         self.tasks.iter().filter_map(|task| task.server.map(|server| server.share())).sum()
     }
 
-    /// Releases a job now. It waits behind earlier ones of its task.
+    /// Releases a job now. It waits behind earlier jobs of its task.
     pub fn release(&mut self, task: TaskId, cost: Nanos) {
         self.begin(task, self.now, cost);
     }
 
-    /// As [`Machine::release`], for a job whose release was at `release` and that its task begins only now.
+    /// Like [`Machine::release`], for a job that was released at `release` and that its task begins only now.
     pub fn begin(&mut self, task: TaskId, release: Instant, cost: Nanos) {
         let now = self.now;
         let task = &mut self.tasks[task.0];
@@ -175,10 +171,10 @@ impl Machine {
         }
     }
 
-    /// Gives a task a reservation, changes it, or takes it away.
+    /// Gives a task a reservation, changes it, or removes it.
     ///
     /// # Errors
-    /// The sum would exceed the bound: the old reservation stays in force (Linux: EBUSY).
+    /// [`OverCommitted`] if the sum would exceed the bound; the old reservation stays in force (Linux: EBUSY).
     pub fn reserve(&mut self, task: TaskId, wanted: Option<(Reservation, Reclaiming)>) -> Result<(), OverCommitted> {
         let now = self.now;
         if let Some((reservation, mode)) = wanted {
@@ -210,7 +206,7 @@ impl Machine {
         admit(bound, self.tasks.iter().enumerate().map(held), asked)
     }
 
-    /// Runs until `to`, or until the next job ends. Call again until it answers `None`; then it is `to`.
+    /// Runs until `to`, or until the next job ends. Call it again until it returns `None`; the time is then `to`.
     pub fn run_until(&mut self, to: Instant) -> Option<Finished> {
         while self.now < to || self.has_finished().is_some() {
             if let Some(finished) = self.take_finished() {
@@ -240,7 +236,7 @@ impl Machine {
         Some(Finished { task: TaskId(index), release: job.release, finish: now, virtual_finish, cost })
     }
 
-    /// Decides who runs, how fast, and what that costs.
+    /// Decides which tasks run, at which rates, and how fast they spend their budgets.
     fn dispatch(&mut self) {
         let now = self.now;
         for task in &mut self.tasks {
@@ -266,7 +262,7 @@ impl Machine {
         self.tasks.iter().any(|task| task.runs && task.cpu == cpu)
     }
 
-    /// The ready servers that get a CPU: those that a frozen CPU holds, then the earliest deadlines.
+    /// The ready servers that get a CPU: first those that a frozen CPU holds, then the earliest deadlines.
     fn choose(&mut self) -> Vec<usize> {
         let mut order = std::mem::take(&mut self.order);
         let (mut kept, mut thawed) = self.find_ready(&mut order);
@@ -279,7 +275,7 @@ impl Machine {
         order
     }
 
-    /// Who loses the CPU is looked at: a spent budget is noticed then.
+    /// A task that loses the CPU is examined: a spent budget is noticed then.
     fn preempt_others(&mut self, chosen: &[usize]) {
         let now = self.now;
         for (i, task) in self.tasks.iter_mut().enumerate() {
@@ -296,7 +292,7 @@ impl Machine {
         }
     }
 
-    /// Everybody stays where it is, if that CPU is free, and takes another one otherwise.
+    /// Keeps each task on its CPU if that is free, and moves it to another CPU otherwise.
     fn settle(&mut self, chosen: &[usize]) {
         for &i in chosen {
             if !self.tasks[i].runs {
@@ -309,7 +305,8 @@ impl Machine {
         }
     }
 
-    /// Those that a frozen CPU holds, and how many; then the others that are ready. Also how many CPUs these may have.
+    /// Collects the tasks that a frozen CPU holds, then the other ready tasks. Returns the number of the former,
+    /// and the number of CPUs for the latter.
     fn find_ready(&self, order: &mut Vec<usize>) -> (usize, usize) {
         let held = |task: &Task| task.runs && self.frozen[task.cpu].is_now();
         let ready = |&i: &usize| self.tasks[i].server.is_some() && self.tasks[i].is_ready();
@@ -320,7 +317,7 @@ impl Machine {
         (kept, self.frozen.iter().filter(|frozen| !frozen.is_now()).count())
     }
 
-    /// A CPU would idle: the first of the servers that wait for idle time is replenished now. Answers whether there
+    /// Called when a CPU would idle: replenishes the first server that waits for idle time. Returns whether there
     /// was one.
     fn use_idle_time(&mut self) -> bool {
         let now = self.now;
@@ -343,7 +340,7 @@ impl Machine {
         replenished
     }
 
-    /// Budget per real time of a running server.
+    /// Budget that a running server spends per unit of real time.
     fn spending_of(&self, task: usize) -> f64 {
         let Some(server) = self.tasks[task].server.filter(|server| server.mode() == Reclaiming::Grub) else {
             return 1.0;
@@ -358,7 +355,8 @@ impl Machine {
         server.share().as_f64().max(most - inactive - extra) / most
     }
 
-    /// CPUs no reservation runs on go to the tasks without one, hogs included, by weight; one task has one CPU at most.
+    /// Divides the CPUs on which no reservation runs among the tasks without one, hogs included, by weight; a task
+    /// gets at most one CPU.
     fn share_the_rest(&mut self, cpus: usize) {
         let (mut free, mut weights) = (cpus as f64, self.config.hogs as f64 * WEIGHT);
         let fair = |task: &Task| task.server.is_none() && task.is_ready();
@@ -388,7 +386,7 @@ impl Machine {
         let server_event = match server.state() {
             State::Lagging(until) => until,
             State::Throttled => server.recharge_at().max(self.now + Nanos::new(1)),
-            // A frozen CPU notices nothing.
+            // A frozen CPU does not notice a spent budget.
             State::Ready if task.spending > 0.0 && task.speed > 0.0 => {
                 self.noticed(after(server.budget_ns().max(0.0) / task.spending))
             }
@@ -397,15 +395,15 @@ impl Machine {
         ends.min(server_event)
     }
 
-    /// The first tick not before `moment`.
-    fn noticed(&self, moment: Instant) -> Instant {
+    /// The first tick at or after `time`.
+    fn noticed(&self, time: Instant) -> Instant {
         match self.config.tick.get() {
-            0 => moment,
-            tick => Instant::new(moment.get().div_ceil(tick) * tick),
+            0 => time,
+            tick => Instant::new(time.get().div_ceil(tick) * tick),
         }
     }
 
-    /// Lets time pass to the next event, and does what is due then.
+    /// Advances to the next event and handles it.
     fn pass(&mut self, to: Instant) {
         let passed_ns = to.since(self.now).as_f64();
         self.now = to;
@@ -422,7 +420,7 @@ impl Machine {
             server.spend(passed_ns * task.spending);
             match server.state() {
                 State::Throttled if server.recharge_at() <= to => Self::replenish(server, to, task.jobs.is_empty()),
-                // A job that ends with the last of the budget ends in this period.
+                // A job that ends exactly when the budget is spent still ends in this period.
                 State::Ready
                     if server.budget_ns() <= NOTHING_NS && ticked && !stolen && !(ended && task.jobs.len() == 1) =>
                 {

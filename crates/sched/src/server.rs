@@ -1,5 +1,5 @@
-//! One constant bandwidth server: a reservation `(Q, P)` in action. Times in nanoseconds, budgets real-valued
-//! (reclaiming spends them at fractional rates).
+//! One constant bandwidth server: the state of a reservation `(Q, P)`. Times in nanoseconds; budgets are real
+//! numbers, because reclaiming spends them at fractional rates.
 //!
 //! ```text
 //!            wake                     budget spent, hard, GRUB or IRIS
@@ -9,25 +9,24 @@
 //!     |  `-- Lagging <-'  sleep (its bandwidth still counts as active until then)
 //!     `----------------'  sleep, lag already zero
 //! ```
-//! Rules of `kernel/sched/deadline.c`: a changed reservation is used from the next replenishment on; a
-//! wake-up keeps budget and deadline unless that would exceed the bandwidth.
+//! Rules as in `kernel/sched/deadline.c`: a changed reservation applies from the next replenishment on; a wake-up
+//! keeps budget and deadline unless that would exceed the bandwidth.
 
 use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
-/// How far a soft server's deadline may be postponed before it waits. Without a bound, one that ran alone for long
-/// would wait just as long behind servers that wake later.
+/// Largest distance of a soft server's deadline from now before the server waits. Without a bound, a server that
+/// ran alone for a long time would later wait for a long time behind servers that wake up.
 pub const AHEAD_MAX: Nanos = Nanos::new(u32::MAX as u64);
 
-/// An overrun by less is no overrun: the rounding of the machine's events.
+/// An overrun smaller than this comes from the rounding of the machine's events and is ignored.
 const NOTICED_NS: f64 = 10.0;
 
-/// Where a server is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing to do, and its bandwidth is free for others.
+    /// Has no work; its bandwidth is free for other servers.
     #[default]
     Asleep,
-    /// Nothing to do, but its bandwidth counts as used until this moment, its zero-lag time.
+    /// Has no work, but its bandwidth counts as used until this time, its zero-lag time.
     Lagging(Instant),
     /// Wants the CPU.
     Ready,
@@ -35,7 +34,7 @@ pub enum State {
     Throttled,
 }
 
-/// A reservation in action.
+/// The state of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Server {
     reservation: Reservation,
@@ -46,13 +45,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// A sleeping server with nothing in its account.
+    /// A sleeping server without budget.
     pub fn new(reservation: Reservation, mode: Reclaiming) -> Self {
         Server { reservation, mode, budget_ns: 0.0, deadline: Instant::ZERO, state: State::Asleep }
     }
 
-    /// Another reservation, used from the next replenishment on. What is left of the old one stays. A sleeper's
-    /// bandwidth counts as unused from now on, before its zero-lag time (Linux: `dl_rq_change_utilization`).
+    /// Sets another reservation, which applies from the next replenishment on. The rest of the old budget stays.
+    /// The bandwidth of a sleeping server counts as unused from now on, even before its zero-lag time (Linux:
+    /// `dl_rq_change_utilization`).
     pub fn change(&mut self, reservation: Reservation, mode: Reclaiming) {
         (self.reservation, self.mode) = (reservation, mode);
         if matches!(self.state, State::Lagging(_)) {
@@ -60,24 +60,23 @@ impl Server {
         }
     }
 
-    /// (Q, P) as of the next replenishment.
+    /// (Q, P) from the next replenishment on.
     pub fn reservation(&self) -> Reservation {
         self.reservation
     }
-    /// What happens when the budget is spent.
+    /// The rule that applies when the budget is spent.
     pub fn mode(&self) -> Reclaiming {
         self.mode
     }
-    /// What is left to spend before the deadline, in ns; below zero where it was overdrawn.
+    /// The rest of the budget until the deadline, in ns; negative after an overrun.
     pub fn budget_ns(&self) -> f64 {
         self.budget_ns
     }
-    /// The scheduling deadline: the end of the server period. At the end of a job, its virtual finishing
+    /// The scheduling deadline: the end of the server period. At the end of a job it is the job's virtual finishing
     /// time s_k.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
-    /// Where it is in its life.
     pub fn state(&self) -> State {
         self.state
     }
@@ -85,7 +84,7 @@ impl Server {
     pub fn is_active(&self) -> bool {
         self.state != State::Asleep
     }
-    /// Whether it has nothing to do and no overrun to pay for.
+    /// Whether it has no work and no overrun to make up for.
     pub fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Asleep | State::Lagging(_)) && self.budget_ns >= 0.0
     }
@@ -94,7 +93,7 @@ impl Server {
         self.reservation.share()
     }
 
-    /// There is work again.
+    /// The server has work again.
     pub fn wake(&mut self, now: Instant) {
         if matches!(self.state, State::Ready | State::Throttled) {
             return;
@@ -107,7 +106,7 @@ impl Server {
         }
     }
 
-    /// The wake-up rule: would spending what is left by the deadline be more than Q/P of the time to it?
+    /// The wake-up rule: whether spending the rest of the budget by the deadline would exceed the bandwidth Q/P.
     fn exceeds_bandwidth(&self, now: Instant) -> bool {
         let (q, p) = (self.reservation.budget().as_f64(), self.reservation.period().as_f64());
         self.budget_ns * p > self.deadline.since(now).as_f64() * q
@@ -118,15 +117,16 @@ impl Server {
         self.budget_ns = self.reservation.budget().as_f64();
     }
 
-    /// It ran, spending `spent_ns`.
+    /// The server ran and spent `spent_ns` of its budget.
     pub fn spend(&mut self, spent_ns: f64) {
         self.budget_ns -= spent_ns;
     }
 
-    /// The budget is spent, and that has been noticed.
+    /// Handles a spent budget at the time at which it is noticed.
     pub fn exhaust(&mut self, now: Instant) {
         debug_assert!(self.budget_ns <= 0.0, "{} ns are left", self.budget_ns);
-        // Hard ones, too, where it is noticed only after the deadline: the next period has begun already.
+        // Applies to hard servers, too, if the deadline has already passed when it is noticed: the next period has
+        // begun.
         if self.recharge_at() <= now {
             self.refill(now);
         } else {
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// When a server with its budget spent has it again, unless the CPU idles before.
+    /// The time at which a server with a spent budget is replenished, unless the CPU idles before.
     pub fn recharge_at(&self) -> Instant {
         match self.mode {
             Reclaiming::Soft => self.deadline - AHEAD_MAX,
@@ -142,25 +142,25 @@ impl Server {
         }
     }
 
-    /// Whether it waits with its budget spent for what others leave idle.
+    /// Whether the server waits with a spent budget and may use idle time.
     pub fn wants_idle_time(&self) -> bool {
         self.state == State::Throttled && matches!(self.mode, Reclaiming::Iris | Reclaiming::Soft)
     }
 
-    /// The CPU idles: as if `time` had passed for its period. In IRIS all servers that wait are brought forward by the
-    /// same time, which shares idle time in proportion to their bandwidths.
+    /// Moves the period forward by `time`, because the CPU idles. In IRIS all waiting servers are brought forward
+    /// by the same time, which shares idle time in proportion to their bandwidths.
     pub fn bring_forward(&mut self, time: Nanos) {
         self.deadline = self.deadline - time;
     }
 
-    /// A new period begins for a throttled server.
+    /// Begins a new period of a throttled server.
     pub fn replenish(&mut self, now: Instant) {
         self.state = State::Ready;
         self.refill(now);
     }
 
-    /// As many periods as it takes to pay what was overdrawn: it may run at once, with a deadline that much
-    /// later. A deadline left behind starts afresh.
+    /// Adds as many periods as needed to make up for an overrun: the server may run at once, with a deadline that
+    /// is later by these periods. A deadline in the past is replaced by a new one from now.
     fn refill(&mut self, now: Instant) {
         while self.budget_ns <= 0.0 {
             self.deadline = self.deadline + self.reservation.period();
@@ -171,10 +171,10 @@ impl Server {
         }
     }
 
-    /// There is no work left. Its bandwidth stays in use until its zero-lag time: when spending Q/P of the
-    /// time would have spent what it has spent.
+    /// The server has no work left. Its bandwidth counts as used until its zero-lag time: the time at which it
+    /// would have spent its used budget at the rate Q/P.
     ///
-    /// An overrun that was not noticed is noticed now, and paid for at the deadline.
+    /// An overrun that was not noticed before is noticed now and made up for at the deadline.
     pub fn sleep(&mut self, now: Instant) {
         if self.state == State::Ready && self.budget_ns <= -NOTICED_NS {
             self.exhaust(now);
@@ -182,13 +182,13 @@ impl Server {
         let left_ns = self.budget_ns.max(0.0) * self.reservation.period().as_f64();
         let zero_lag = self.deadline - Nanos::from_f64(left_ns / self.reservation.budget().as_f64());
         if self.state == State::Throttled {
-            // Slept with nothing left: the deadline stays, and with it the throttling.
+            // Slept with no budget left: the deadline stays, and the server stays throttled.
             return;
         }
         self.state = if zero_lag <= now { State::Asleep } else { State::Lagging(zero_lag) };
     }
 
-    /// Time has passed: forgets a lag that is over.
+    /// Ends a lag that is over at `now`.
     pub fn on_time(&mut self, now: Instant) {
         if matches!(self.state, State::Lagging(zero_lag) if zero_lag <= now) {
             self.state = State::Asleep;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_server_waits_for_its_deadline_with_its_budget_spent() {
+    fn a_hard_server_with_a_spent_budget_waits_for_its_deadline() {
         let mut server = awake(Reclaiming::Hard);
         server.spend(2e6);
         server.exhaust(at(103));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_soft_server_goes_on_with_a_later_deadline() {
+    fn a_soft_server_continues_with_a_later_deadline() {
         let mut server = awake(Reclaiming::Soft);
         server.spend(2e6);
         server.exhaust(at(103));
@@ -267,11 +267,11 @@ mod tests {
         server.spend(1e6);
         server.sleep(at(101));
         server.wake(at(106));
-        assert_eq!((server.deadline(), server.budget_ns()), (at(116), 2e6), "1 ms in 4 is more than 2 in 10");
+        assert_eq!((server.deadline(), server.budget_ns()), (at(116), 2e6), "1 ms in 4 ms exceeds 2 ms in 10 ms");
     }
 
     #[test]
-    fn waking_with_less_than_the_bandwidth_left_keeps_what_is_left() {
+    fn waking_with_less_than_the_bandwidth_left_keeps_budget_and_deadline() {
         let mut server = awake(Reclaiming::Hard);
         server.spend(1.5e6);
         server.sleep(at(102));
@@ -296,7 +296,7 @@ mod tests {
         let mut server = awake(Reclaiming::Grub);
         server.spend(1e6);
         server.sleep(at(102));
-        assert_eq!(server.state(), State::Lagging(at(105)), "half the budget: half the period");
+        assert_eq!(server.state(), State::Lagging(at(105)), "half the budget is left, so the lag is half the period");
         server.on_time(at(104));
         assert!(server.is_active());
         server.on_time(at(105));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_that_ends_in_sleep_is_paid_at_the_deadline() {
+    fn an_overrun_noticed_at_sleep_is_made_up_for_at_the_deadline() {
         let mut server = awake(Reclaiming::Grub);
         server.spend(3e6);
         server.sleep(at(103));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdraft_is_paid_with_a_later_deadline() {
+    fn an_overrun_is_made_up_for_with_a_later_deadline() {
         let mut server = awake(Reclaiming::Hard);
         server.spend(5e6);
         server.exhaust(at(105));

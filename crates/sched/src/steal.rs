@@ -1,28 +1,29 @@
-//! What a hypervisor takes away: a CPU freezes for a while, again and again, whatever runs on it.
+//! Simulates steal: a hypervisor takes a CPU away for a while, again and again, whatever runs on the CPU.
 //!
-//! Freezes last [`FREEZE`] each, evenly distributed; the pauses between them are exponentially distributed with the
-//! mean that makes the fraction. From one seed, so that every policy meets the same freezes.
+//! The length of a freeze is evenly distributed within [`FREEZE`]. The pauses between freezes are exponentially
+//! distributed; their mean yields the configured fraction. All freezes derive from one seed, so every policy meets
+//! the same freezes.
 
 use qfabric_types::{Instant, Nanos, Share};
 
 /// Shortest and longest freeze.
 const FREEZE: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(20));
 
-/// How much is stolen.
+/// The stolen part of the CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steal {
-    /// Of each CPU, below 1.
+    /// Fraction of each CPU, below 1.
     pub fraction: Share,
-    /// Which freezes.
+    /// Seed of the random sequence of freezes.
     pub seed: u64,
 }
 
 impl Steal {
-    /// Nothing is.
+    /// No CPU time is stolen.
     pub const NONE: Steal = Steal { fraction: Share::ZERO, seed: 0 };
 }
 
-/// The freezes of one CPU: the current or next one.
+/// The freezes of one CPU; stores the current or next freeze.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     steal: Steal,
@@ -44,7 +45,7 @@ impl Frozen {
         self.now
     }
 
-    /// When it freezes or thaws.
+    /// The next time at which the CPU freezes or thaws.
     pub(crate) fn next(&self) -> Instant {
         if self.now { self.to } else { self.from }
     }
@@ -58,7 +59,7 @@ impl Frozen {
         }
     }
 
-    /// The freeze after this one.
+    /// Draws the next freeze.
     fn draw(&mut self) {
         let fraction = self.steal.fraction.as_f64();
         if fraction <= 0.0 {
@@ -70,7 +71,7 @@ impl Frozen {
         self.to = self.from + Nanos::from_f64(short + (long - short) * self.uniform());
     }
 
-    /// In [0, 1): splitmix64 (Steele and others, 2014).
+    /// A random number in [0, 1), by splitmix64 (Steele and others, 2014).
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fraction_is_taken_in_freezes_of_one_to_twenty_ms() {
+    fn the_fraction_is_stolen_in_freezes_of_one_to_twenty_ms() {
         let mut frozen = Frozen::new(Steal { fraction: Share::from_ppm(150_000), seed: 7 }, 0);
         let (end, mut taken) = (Instant::new(100_000_000_000), 0.0);
         while frozen.next() < end {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_where_nothing_is_stolen() {
+    fn no_cpu_freezes_if_the_fraction_is_zero() {
         assert_eq!(Frozen::new(Steal::NONE, 1).next(), Instant::NEVER);
     }
 }

@@ -1,4 +1,4 @@
-//! What a reservation guarantees, whatever the others do.
+//! Guarantees of a reservation, independent of other load.
 
 use proptest::prelude::*;
 use qfabric_sched::{Finished, Machine, MachineConfig, TaskId};
@@ -62,7 +62,7 @@ fn load() -> impl Strategy<Value = Load> {
     })
 }
 
-/// Loads that together fit one CPU's bound.
+/// Loads that fit together within the bound of one CPU.
 fn loads(bound: f64) -> impl Strategy<Value = Vec<Load>> {
     prop::collection::vec(load(), 1..7).prop_map(move |mut loads| {
         let mut sum = 0.0;
@@ -84,7 +84,7 @@ fn one_hard_server_alone_spends_its_budget_once_per_period() {
 }
 
 #[test]
-fn soft_and_reclaiming_servers_use_what_nobody_wants() {
+fn soft_and_reclaiming_servers_use_idle_time() {
     for (mode, done_by) in [(Reclaiming::Soft, at(7)), (Reclaiming::Grub, at(8)), (Reclaiming::Iris, at(7))] {
         let mut machine = machine(1, 95);
         let load = Load { reservation: reservation(2_000, 10), mode, jobs: vec![(0, 7_000)] };
@@ -101,7 +101,7 @@ fn a_lone_reclaiming_server_gets_the_bound_and_no_more() {
     assert!((990..=1_010).contains(&finish), "950 ms of work took {finish} ms");
 }
 
-/// Two that always want more and one that sleeps, whose 40 % are the idle time.
+/// Two servers that always want more, and one that sleeps; its 40 % are the idle time.
 #[test]
 fn iris_shares_idle_time_in_proportion_to_bandwidth() {
     let mut machine = machine(1, 100);
@@ -114,7 +114,7 @@ fn iris_shares_idle_time_in_proportion_to_bandwidth() {
 }
 
 #[test]
-fn iris_takes_nothing_that_another_server_wants() {
+fn iris_takes_no_time_that_another_server_wants() {
     let mut machine = machine(1, 100);
     let load = |budget_us, mode| Load { reservation: reservation(budget_us, 10), mode, jobs: vec![(0, 500_000)] };
     let loads = [load(3_000, Reclaiming::Iris), load(7_000, Reclaiming::Hard)];
@@ -129,7 +129,7 @@ fn best_effort_gets_the_rest_in_equal_parts() {
     let task = machine.spawn();
     machine.release(task, Nanos::from_millis(10));
     let finished = machine.run_until(at(1_000)).unwrap();
-    assert_eq!(finished.finish, at(25), "two CPUs among four hogs and it: two fifths of one");
+    assert_eq!(finished.finish, at(25), "two CPUs for four hogs and the task: two fifths of one CPU");
     assert_eq!(finished.virtual_finish, None);
 }
 
@@ -143,7 +143,7 @@ fn a_spent_budget_is_noticed_at_the_tick() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_old_value_stays() {
+fn a_reservation_that_does_not_fit_is_refused_and_the_old_one_stays() {
     let mut machine = machine(1, 90);
     let (first, second) = (machine.spawn(), machine.spawn());
     machine.reserve(first, Some((reservation(5_000, 10), Reclaiming::Hard))).unwrap();
@@ -183,7 +183,7 @@ proptest! {
         }
     }
 
-    /// Temporal protection: what others do changes no virtual finishing time of a hard reservation whose jobs
+    /// Temporal protection: other load does not change the virtual finishing times of a hard reservation whose jobs
     /// are released at whole server periods.
     #[test]
     fn a_hard_reservation_behaves_as_if_it_were_alone(mut loads in loads(1.0)) {
@@ -198,7 +198,7 @@ proptest! {
         prop_assert_eq!(of_first(&loads[..1]), of_first(&loads));
     }
 
-    /// A job that starts in a fresh period and stays backlogged ends within ⌈c/Q⌉ periods, among others.
+    /// A job that starts in a fresh period and stays backlogged ends within ⌈c/Q⌉ periods, also among other load.
     #[test]
     fn a_backlogged_job_gets_its_budget_in_every_period(mut loads in loads(1.0), cost_us in 100u64..40_000) {
         (loads[0].mode, loads[0].jobs) = (Reclaiming::Hard, vec![(50, cost_us)]);
@@ -211,7 +211,7 @@ proptest! {
         prop_assert!(Some(job.finish) <= job.virtual_finish);
     }
 
-    /// Reclaiming takes from nobody: the others still end in time.
+    /// Reclaiming does not delay other reservations: their jobs still end in time.
     #[test]
     fn reclaiming_harms_no_reservation(mut loads in loads(0.95)) {
         loads.iter_mut().for_each(|load| load.mode = Reclaiming::Grub);
@@ -221,7 +221,7 @@ proptest! {
         }
     }
 
-    /// On several CPUs no more is spent than reserved: a hard server never gets more than Q in P.
+    /// On several CPUs no server spends more than its reservation: a hard server never gets more than Q in P.
     #[test]
     fn hard_servers_never_get_more_than_their_bandwidth(cpus in 1usize..4, work_ms in 50u64..300) {
         let mut machine = machine(cpus, 95);

@@ -1,10 +1,10 @@
-//! Messages in both directions between an application and its daemon: a ring for each way in one sealed memfd, and a socket
-//! that wakes whoever sleeps and tells when the other side has gone.
+//! Messages in both directions between an application and its daemon. One sealed memfd holds a ring for each
+//! direction; a socket wakes a reader that sleeps, and reports that the other side has closed.
 //!
 //! ```text
 //! send ─> ring ┄┄> next           a message costs no system call
-//!   └─ reader sleeps? ─> socket   one byte, once for each time it sleeps; as well from a reader that has made room for
-//!                                 a writer that found none
+//!   └─ reader sleeps? ─> socket   one byte each time that the reader has gone to sleep; also from a reader that has
+//!                                 made room for a writer that found none
 //! ```
 
 use std::io;
@@ -16,19 +16,17 @@ use crate::fds;
 use crate::mapping::Shared;
 use crate::memfd::refused;
 
-/// The only message on the socket beside those that begin a connection.
+/// The only message on the socket, except those that begin a connection.
 const NUDGE: [u8; 1] = [0];
 
-/// Who one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Sends up, hears from below.
+    /// Writes into the ring `up` and reads from `down`.
     Application,
-    /// The other one.
     Daemon,
 }
 
-/// One side's end. Unmapped when dropped.
+/// The end of one side. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Duplex {
     rings: Shared<MessageRings>,
@@ -38,8 +36,8 @@ pub struct Duplex {
 }
 
 impl Duplex {
-    /// Makes fresh rings (daemon). The file is to be handed out with [`fds::send`]: it can neither shrink nor grow,
-    /// whatever its receiver does.
+    /// Creates new rings (daemon). Pass the file on with [`fds::send`]: it can neither shrink nor grow, whatever
+    /// its receiver does.
     pub fn create() -> io::Result<(Duplex, OwnedFd)> {
         let (rings, file) = Shared::<MessageRings>::create("qfabric-messages")?;
         rings.up.initialize();
@@ -47,8 +45,8 @@ impl Duplex {
         Ok((Duplex::of(rings, Side::Daemon), file))
     }
 
-    /// Maps rings made by somebody else (application). Refused unless the file is sealed against shrinking, large enough,
-    /// and holds rings of this version.
+    /// Maps rings that the daemon created (application). Refused unless the file is sealed against shrinking, is
+    /// large enough, and holds rings of this version.
     pub fn map(file: &OwnedFd) -> io::Result<Duplex> {
         let rings = Shared::<MessageRings>::map(file)?;
         match rings.up.is_valid() && rings.down.is_valid() {
@@ -61,11 +59,11 @@ impl Duplex {
         Duplex { rings, side, writer: Writer::default(), reader: Reader::default() }
     }
 
-    /// Sends a message, and wakes the other side where it sleeps. False: there is no room; `socket` will be readable when
-    /// there is.
+    /// Sends a message, and wakes the other side if it sleeps. Returns `false` if the ring has no room; `socket`
+    /// becomes readable when there is room.
     ///
     /// # Errors
-    /// The other side has gone.
+    /// The other side has closed the socket.
     pub fn send(&mut self, socket: impl AsFd, message: &[u8]) -> io::Result<bool> {
         match self.write(message) {
             Written::Quiet => Ok(true),
@@ -74,27 +72,27 @@ impl Duplex {
         }
     }
 
-    /// As [`Duplex::send`], for who wakes the other side later, with [`nudge`].
+    /// Like [`Duplex::send`], for a caller that wakes the other side later, with [`nudge`].
     pub fn write(&mut self, message: &[u8]) -> Written {
         let Duplex { rings, side, writer, .. } = self;
         writer.write(outgoing(rings, *side), message)
     }
 
-    /// The next message, in `buffer`; none: there is none, and `socket` will be readable when there is one. What wakes this
-    /// side is taken off the socket.
+    /// Reads the next message into `buffer` and returns its length. `None` means that there is no message, and that
+    /// `socket` becomes readable when there is one. Takes the nudges for this side off the socket.
     ///
     /// # Errors
-    /// The other side has gone, or has written what is no message.
+    /// The other side has closed the socket, or the ring holds no valid message.
     pub fn next(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut has_heard = false;
+        let mut has_nudge = false;
         loop {
             match self.take(&socket, buffer)? {
                 TakeOutcome::Message(length) => return Ok(Some(length)),
-                TakeOutcome::Nonsense => return Err(refused("the rings hold what is no message")),
+                TakeOutcome::Nonsense => return Err(refused("the rings hold an invalid message")),
                 TakeOutcome::Nothing => {}
             }
             let asleep = self.is_asleep();
-            if asleep && has_heard {
+            if asleep && has_nudge {
                 return Ok(None);
             }
             if !asleep && !self.may_sleep() {
@@ -102,14 +100,14 @@ impl Duplex {
             }
             match fds::recv_now(&socket, &mut [0; NUDGE.len()]) {
                 Ok(got) if got.length == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => has_heard = true,
+                Ok(_) => has_nudge = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// What the ring holds, whatever it is; the other side is woken where it waited for the room.
+    /// Takes one message, valid or not, from the ring, and wakes the other side if it waits for room.
     pub fn take(&mut self, socket: impl AsFd, buffer: &mut [u8]) -> io::Result<TakeOutcome> {
         let Duplex { rings, side, reader, .. } = self;
         let ring = incoming(rings, *side);
@@ -120,7 +118,7 @@ impl Duplex {
         Ok(took)
     }
 
-    /// Says that this side sleeps. False: there is something to read.
+    /// Announces that this side sleeps. Returns `false` if there is something to read.
     pub fn may_sleep(&self) -> bool {
         self.reader.may_sleep(incoming(&self.rings, self.side))
     }
@@ -147,16 +145,16 @@ fn incoming(rings: &MessageRings, side: Side) -> &MessageRing {
 /// Wakes the other side.
 ///
 /// # Errors
-/// It has gone.
+/// The other side has closed the socket.
 pub fn nudge(socket: impl AsFd) -> io::Result<()> {
     match fds::send_now(socket, &[io::IoSlice::new(&NUDGE)]) {
-        // Full: there is enough to wake it.
+        // The socket is full: the bytes in it wake the other side.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         sent => sent,
     }
 }
 
-/// Whether a message on the socket is there only to wake.
+/// Whether a message on the socket carries no content and only wakes the reader.
 pub fn is_nudge(message: &[u8]) -> bool {
     message == NUDGE
 }
@@ -201,26 +199,26 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_both_ways_and_a_sleeper_is_woken_once() {
+    fn messages_go_both_ways_and_a_sleeping_reader_is_woken_once() {
         let (mut daemon, mut application) = pair();
         assert_eq!(daemon.next(), None);
         assert!(!daemon.readable(0) && application.send(b"one") && daemon.readable(0));
         assert!(application.send(b"two"));
         assert_eq!([daemon.next().unwrap(), daemon.next().unwrap()], [b"one", b"two"]);
         assert_eq!(daemon.next(), None);
-        assert!(!daemon.readable(0), "what woke it is taken off the socket");
-        assert!(daemon.send(b"back") && !application.readable(0), "it has not gone to sleep yet");
+        assert!(!daemon.readable(0), "the nudge is taken off the socket");
+        assert!(daemon.send(b"back") && !application.readable(0), "the application has not gone to sleep yet");
         assert_eq!(application.next().unwrap(), b"back");
     }
 
     #[test]
-    fn who_has_gone_is_noticed_on_both_sides() {
+    fn a_closed_end_is_noticed_on_both_sides() {
         let (mut daemon, mut application) = pair();
         assert_eq!(application.next(), None);
         assert!(daemon.send(b"last"));
         drop(daemon);
         assert_eq!(application.next().unwrap(), b"last");
-        assert_eq!(application.next(), None, "what woke it was on the socket first");
+        assert_eq!(application.next(), None, "the nudge comes before the end of the socket");
         let gone = application.duplex.next(&application.socket, &mut [0; 8]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
         let (mut daemon, application) = pair();
@@ -230,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_a_writer_and_a_reader_that_sleep_whenever_they_can() {
+    fn no_message_is_lost_if_writer_and_reader_sleep_whenever_they_can() {
         const MESSAGES: u32 = 200_000;
         let (mut daemon, mut application) = pair();
         let writing = thread::spawn(move || {
             for number in 0..MESSAGES {
                 let message = vec![number as u8; 4 + number as usize % 300];
                 while !application.send(&[&number.to_le_bytes(), &message[..]].concat()) {
-                    assert!(application.readable(60), "nobody told of room");
+                    assert!(application.readable(60), "no nudge announced room");
                     assert_eq!(application.next(), None);
                 }
             }
@@ -251,7 +249,7 @@ mod tests {
                     assert!(message[4..].iter().all(|byte| *byte == expected as u8));
                     expected += 1;
                 }
-                None => assert!(daemon.readable(60), "nobody woke the reader"),
+                None => assert!(daemon.readable(60), "no nudge woke the reader"),
             }
         }
         assert_eq!(daemon.next(), None);

@@ -1,5 +1,5 @@
-//! Passing file descriptors between processes: one message, one set of descriptors, over a
-//! `SOCK_SEQPACKET` Unix socket.
+//! Passes file descriptors between processes: one message with one set of descriptors, over a `SOCK_SEQPACKET` Unix
+//! socket.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,26 +15,27 @@ use rustix::net::{
     listen as listen_on, recvmsg, sendmsg, socket_with,
 };
 
-/// Descriptors one message may carry: a ring and an eventfd, and room for two more.
+/// Most descriptors in one message that this project sends: a ring, an eventfd, and two in reserve.
 pub const MAX_FDS: usize = 4;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
-/// Descriptors that the kernel lets one message carry (`SCM_MAX_FD`).
+/// Most descriptors that the kernel allows in one message (`SCM_MAX_FD`).
 const MOST_FDS: usize = 253;
 const MOST_SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 
 /// A message and the descriptors that came with it.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message in the caller's buffer; 0 means the peer closed.
+    /// Bytes of the message in the caller's buffer; 0 means that the peer has closed the socket.
     pub length: usize,
-    /// The descriptors, in the order they were sent, close-on-exec.
+    /// In the order in which they were sent, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// The message was longer than the buffer: the rest of it is lost. Only [`recv_all_now`] hands such a one out.
+    /// The message was longer than the buffer, and the rest of it is lost. Only [`recv_all_now`] returns such a
+    /// message.
     pub is_cut: bool,
 }
 
-/// Connects to the socket at `path`; connecting, and later each send and receive, fail with `WouldBlock`
-/// after `patience`.
+/// Connects to the socket at `path`. Connecting, and later each send and receive, fails with `WouldBlock` after
+/// `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let socket = socket()?;
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
@@ -43,7 +44,8 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes a listening socket at `path`, which must not exist yet; at most `backlog` callers wait.
+/// Creates a listening socket at `path`, which must not exist yet. At most `backlog` connections wait to be
+/// accepted.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     let socket = socket()?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -55,19 +57,19 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends `message` with `fds`, at most [`MAX_FDS`] of them. A closed peer is an error, never `SIGPIPE`.
+/// Sends `message` with at most [`MAX_FDS`] descriptors. A closed peer is an error, never `SIGPIPE`.
 pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_with(socket, message, fds, SendFlags::NOSIGNAL)
 }
 
-/// As [`send`], without waiting: `WouldBlock` where the peer does not keep up.
+/// Like [`send`], without waiting: fails with `WouldBlock` if the peer's queue is full.
 pub fn send_fds_now(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_with(socket, message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 fn send_with(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     if fds.len() > MAX_FDS {
-        let why = format!("{} descriptors for one message; send at most {MAX_FDS}", fds.len());
+        let why = format!("{} descriptors in one message, the limit is {MAX_FDS}", fds.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut space = [MaybeUninit::uninit(); SPACE];
@@ -81,7 +83,7 @@ fn send_with(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>], flags: S
     Ok(())
 }
 
-/// Sends one message made of `parts` without waiting: `WouldBlock` where the peer does not keep up.
+/// Sends one message made of `parts` without waiting: fails with `WouldBlock` if the peer's queue is full.
 pub fn send_now(socket: impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let mut control = SendAncillaryBuffer::default();
@@ -89,20 +91,20 @@ pub fn send_now(socket: impl AsFd, parts: &[io::IoSlice<'_>]) -> io::Result<()> 
     Ok(())
 }
 
-/// As [`recv`], without waiting: `WouldBlock` where nothing is there.
+/// Like [`recv`], without waiting: fails with `WouldBlock` if there is no message.
 pub fn recv_now(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     recv_with(socket, buffer, RecvFlags::DONTWAIT)
 }
 
-/// Receives one message into `buffer`. A message or a set of descriptors cut short by the kernel is an
-/// error, and what did arrive is closed.
+/// Receives one message into `buffer`. If the kernel cut the message or its set of descriptors short, this is an
+/// error, and the descriptors that arrived are closed.
 pub fn recv(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     recv_with(socket, buffer, RecvFlags::empty())
 }
 
-/// As [`recv_now`], for a reader that must not wait for a hostile sender: it gets every descriptor that came, whatever
-/// else is wrong, and closes them where that may take its time. Closing a descriptor of a sender's own file system may
-/// take for ever, so nothing is closed here.
+/// Like [`recv_now`], for a reader that must not wait for a hostile sender. It returns every descriptor that
+/// arrived, also with a message that was cut, and closes none: closing a descriptor of a sender's own file system
+/// may block for ever, so the caller closes them in a thread that may block.
 pub fn recv_all_now(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     receive(socket, buffer, RecvFlags::DONTWAIT, &mut [MaybeUninit::uninit(); MOST_SPACE])
 }
@@ -110,7 +112,7 @@ pub fn recv_all_now(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received
 fn recv_with(socket: impl AsFd, buffer: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
     let received = receive(socket, buffer, flags, &mut [MaybeUninit::uninit(); SPACE])?;
     match received.is_cut {
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than was agreed")),
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than the protocol allows")),
         false => Ok(received),
     }
 }
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_and_its_eventfd_arrive_together() {
+    fn a_ring_and_its_eventfd_arrive_in_one_message() {
         let (daemon, application) = pair();
         let (ring, memory) = SharedRing::create().unwrap();
         let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn more_descriptors_than_a_message_holds_are_refused() {
+    fn more_descriptors_than_the_limit_are_refused() {
         let (daemon, application) = pair();
         let refusal = send(&daemon, b"ok", &[daemon.as_fd(); MAX_FDS + 1]).unwrap_err();
         assert!(refusal.to_string().contains("5 descriptors"), "{refusal}");
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_careful_reader_gets_all_descriptors_also_of_a_message_that_is_cut() {
+    fn recv_all_now_returns_all_descriptors_of_a_cut_message() {
         let (daemon, application) = pair();
         send(&daemon, b"longer", &[daemon.as_fd(); 3]).unwrap();
         let received = recv_all_now(&application, &mut [0; 2]).unwrap();
@@ -183,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_longer_than_agreed_is_an_error_not_a_prefix() {
+    fn a_message_longer_than_the_buffer_is_an_error() {
         let (daemon, application) = pair();
         send(&daemon, b"okay then", &[]).unwrap();
         assert!(recv(&application, &mut [0; 2]).is_err());
     }
 
     #[test]
-    fn a_closed_peer_is_an_empty_message_and_a_refused_send() {
+    fn receiving_from_a_closed_peer_is_empty_and_sending_fails() {
         let (daemon, application) = pair();
         drop(daemon);
         assert_eq!(recv(&application, &mut [0; 2]).unwrap().length, 0);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_costs_no_more_than_the_patience_agreed() {
+    fn receiving_from_a_silent_peer_ends_after_the_patience() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring.sock");
         let _listener = listen(&path, 4).unwrap();
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_where_somebody_listens_is_refused() {
+    fn a_second_listener_at_one_path_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring.sock");
         let _first = listen(&path, 4).unwrap();

@@ -1,17 +1,18 @@
-//! Memory that the daemon and an application share, and how it gets from one to the other.
+//! Memory that the daemon and an application share, and the sockets that carry it from one to the other.
 //!
-//! Problem: each side maps memory the other can write to, and the file behind it came through a socket.
-//! Approach: the daemon makes a memfd, fixes its size for ever with seals, and passes it over a
-//! `SOCK_SEQPACKET` socket. Whoever maps one checks seals, size and contents first: a file that cannot shrink
-//! can raise no `SIGBUS`, and [`qfabric_types::ring::JobRing`] has only atomic words, so scribbling by the
-//! other side is defined behaviour.
+//! Problem: each side maps memory that the other side can write to, and the file behind it came through a socket.
+//! Approach: the daemon creates a memfd, fixes its size for ever with seals, and passes it over a `SOCK_SEQPACKET`
+//! socket. The receiver checks seals, size and contents before it maps the file. A file that cannot shrink raises
+//! no `SIGBUS`, and [`qfabric_types::ring::JobRing`] consists of atomic words only, so any write of the other side
+//! is defined behaviour.
 //!
-//! The areas of ECalls ([`qfabric_types::memory`]) are mapped in the same way: by the application from BPF array
-//! maps or memfds that the daemon hands out, by the daemon where it writes itself.
+//! The areas of ECalls ([`qfabric_types::memory`]) are mapped in the same way: the application maps BPF array maps
+//! or memfds that it received from the daemon; the daemon maps the areas that it writes itself.
 //!
-//! Messages of any length, in both directions, go through a [`Duplex`]: two rings, and a socket that wakes who sleeps.
+//! Messages of any length, in both directions, go through a [`Duplex`]: two rings, and a socket that wakes a reader
+//! that sleeps.
 //!
-//! All of it is copied into the children of an application; [`Process`] tells them from it.
+//! A forked child has a copy of all of these objects; [`Process`] tells a parent from its children.
 
 mod duplex;
 pub mod fds;

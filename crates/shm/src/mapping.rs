@@ -1,7 +1,7 @@
 //! Shared mappings of whole pages, and the areas of [`qfabric_types::memory`] in them.
 //!
-//! The file behind a mapping is a BPF array map, whose size never changes, or a memfd that is sealed against
-//! shrinking: neither can raise `SIGBUS`. All words are atomic, so the other side may write at any time.
+//! The file behind a mapping is either a BPF array map, whose size never changes, or a memfd that is sealed against
+//! shrinking; neither can raise `SIGBUS`. All words are atomic, so the other side may write at any time.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::memfd::{self, Unshrinkable, refused};
 
-/// Pages of a file that somebody else has mapped, too. Unmapped when dropped.
+/// Pages of a file that another process may map, too. Unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     at: NonNull<u8>,
@@ -25,12 +25,12 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `bytes` of `file` from `offset` on, which is a multiple of the page size.
+    /// Maps `bytes` bytes of `file` from `offset` on. `offset` is a multiple of the page size.
     pub fn new(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
         Ok(Mapping { at: map(file, bytes, offset, access)?, bytes })
     }
 
-    /// As [`Mapping::new`] for an area that came through a socket: refused where its file could shrink.
+    /// Like [`Mapping::new`], for a file that came through a socket: refused if the file could shrink.
     pub fn shared(file: &OwnedFd, bytes: usize) -> io::Result<Mapping> {
         check(file, bytes)?;
         Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
@@ -39,22 +39,24 @@ impl Mapping {
     /// The area as a `T`.
     ///
     /// # Safety
-    /// Every bit pattern is a `T`, and `T` has atomic words only.
+    /// Every bit pattern is a valid `T`, and `T` consists of atomic words only.
     #[allow(unsafe_code)] // the one place where a mapping becomes a value
     pub unsafe fn view<T>(&self) -> NonNull<T> {
-        // A mapping begins at a page, and pages are no smaller than this anywhere.
+        // A mapping begins at a page boundary, and a page has at least 4,096 bytes on every platform.
         assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the area is too small");
         self.at.cast()
     }
 }
 
-/// Of an array map (an anonymous inode) no more can be mapped than there is. What kind of file it is never changes.
+/// Checks that `file` cannot shrink below `bytes`. An array map is an anonymous inode, not a regular file, and
+/// needs no check here: `mmap` refuses a length beyond its end, and a descriptor never changes the kind of its
+/// file.
 pub(crate) fn check(file: &OwnedFd, bytes: usize) -> io::Result<()> {
     if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
     match Unshrinkable::check(file)?.size()? < bytes as u64 {
-        true => Err(refused("the shared memory has other sizes than the daemon told")),
+        true => Err(refused("the shared memory has other sizes than the daemon announced")),
         false => Ok(()),
     }
 }
@@ -69,20 +71,20 @@ fn map(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Res
 impl Drop for Mapping {
     #[allow(unsafe_code)] // the other half of mapping
     fn drop(&mut self) {
-        // SAFETY: mapped with this size in `map`, and no reference outlives `self`. Failure would mean a wrong
-        // address or size; there is nothing to be done about it here.
+        // SAFETY: mapped with this size in `map`, and no reference outlives `self`. A failure would mean a wrong
+        // address or size, and there is no remedy for it here.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
 #[allow(unsafe_code)] // the raw pointer hides that its target is shareable
-// SAFETY: the target is looked at as atomic words only; the pointer itself never changes.
+// SAFETY: the target is only accessed as atomic words; the pointer itself never changes.
 unsafe impl Send for Mapping {}
 #[allow(unsafe_code)] // as above
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// A memory_up: header and body of one mapping, which whoever reads or writes it owns.
+/// A memory_up: header and body of one mapping, owned by its reader or its writer.
 #[derive(Debug)]
 pub struct UpArea(Mapping);
 
@@ -102,40 +104,40 @@ impl UpStorage for UpArea {
     #[allow(unsafe_code)] // the mapping outlives the reference
     fn body(&self) -> &[AtomicU64] {
         let words = (self.0.bytes - HEADER_BYTES as usize) / 8;
-        // SAFETY: a geometry's total is more than its header; the words behind it are mapped until drop, aligned since the
-        // header is whole lines, and atomic.
+        // SAFETY: the total of a geometry is larger than its header. The words behind the header are mapped until
+        // drop, aligned (the header is a whole number of cache lines), and atomic.
         unsafe { std::slice::from_raw_parts(self.0.at.add(HEADER_BYTES as usize).cast().as_ptr(), words) }
     }
 }
 
-/// A memory_up as its reader has it.
+/// A memory_up on the side of its reader.
 #[derive(Debug)]
 pub struct SharedUp {
     up: Up<UpArea>,
 }
 
 impl SharedUp {
-    /// Maps the area that came as `file`; refused unless it has the sizes that were agreed on.
+    /// Maps the area in `file`. Refused unless it has the agreed sizes.
     pub fn map(file: &OwnedFd, agreed: Geometry) -> io::Result<SharedUp> {
         let up = Up::new(UpArea::of(file, agreed)?).map_err(|error| refused(&error.to_string()))?;
         match up.geometry() == agreed {
             true => Ok(SharedUp { up }),
-            false => Err(refused("the shared memory has other sizes than the daemon told")),
+            false => Err(refused("the shared memory has other sizes than the daemon announced")),
         }
     }
 
-    /// The reader.
     pub fn up(&mut self) -> &mut Up<UpArea> {
         &mut self.up
     }
 
-    /// The reader, for questions only.
+    /// The reader, for calls that do not consume.
     pub fn peek(&self) -> &Up<UpArea> {
         &self.up
     }
 }
 
-/// A memory_up as a process has it that writes into it (the daemon, for what does not happen in the kernel).
+/// A memory_up on the side of a process that writes into it: the daemon, for events that do not happen in the
+/// kernel.
 #[derive(Debug)]
 pub struct OwnedUp {
     writer: UpWriter<UpArea>,
@@ -143,7 +145,7 @@ pub struct OwnedUp {
 }
 
 impl OwnedUp {
-    /// Makes a fresh area in a sealed memfd. `position`: see [`UpWriter`].
+    /// Creates a new area in a sealed memfd.
     pub fn create(geometry: Geometry) -> io::Result<OwnedUp> {
         let file = memfd::create("qfabric-up", geometry.total_bytes() as usize)?;
         let area = UpArea::of(&file, geometry)?;
@@ -151,67 +153,65 @@ impl OwnedUp {
         Ok(OwnedUp { writer: UpWriter::new(area, geometry), file })
     }
 
-    /// The writer.
     pub fn writer(&mut self) -> &mut UpWriter<UpArea> {
         &mut self.writer
     }
 
-    /// What the reader is to be given.
+    /// The file to pass to the reader.
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 }
 
-/// One of the areas that are a value of a fixed size.
+/// An area whose content is a value of a fixed size.
 pub struct Shared<T: Area> {
     at: NonNull<T>,
     mapping: Mapping,
 }
 
 impl<T: Area> fmt::Debug for Shared<T> {
-    /// Where it is; its words are many.
+    /// Prints the address and the length; the content is too long to print.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Shared").field(&self.mapping).finish()
     }
 }
 
-/// What a [`Shared`] may hold.
+/// A type that a [`Shared`] may hold.
 ///
 /// # Safety
-/// Atomic words only, so that every bit pattern is one.
+/// The type consists of atomic words only, so that every bit pattern is a valid value.
 #[allow(unsafe_code)] // what `Shared` relies on
 pub unsafe trait Area: Send + Sync {}
 
 #[allow(unsafe_code)] // see the trait
-// SAFETY: atomic words only.
+// SAFETY: `Down` consists of atomic words only.
 unsafe impl Area for Down {}
 #[allow(unsafe_code)] // see the trait
-// SAFETY: atomic words only.
+// SAFETY: `SocketPage` consists of atomic words only.
 unsafe impl Area for SocketPage {}
 #[allow(unsafe_code)] // see the trait
-// SAFETY: atomic words only.
+// SAFETY: `JobRing` consists of atomic words only.
 unsafe impl Area for JobRing {}
 #[allow(unsafe_code)] // see the trait
-// SAFETY: atomic words only.
+// SAFETY: `MessageRings` consists of atomic words only.
 unsafe impl Area for MessageRings {}
 
-/// memory_down.
+/// The memory_down of a subscription.
 pub type SharedDown = Shared<Down>;
 /// The page of the I/O module.
 pub type SharedSockets = Shared<SocketPage>;
 
 impl<T: Area> Shared<T> {
-    /// Makes a fresh area in a sealed memfd; the file is to be handed out.
+    /// Creates a new area in a sealed memfd, and returns the file to pass to the other side.
     pub fn create(name: &str) -> io::Result<(Shared<T>, OwnedFd)> {
         let file = memfd::create(name, size_of::<T>())?;
         Ok((Shared::map(&file)?, file))
     }
 
-    /// Maps the area that came as `file`.
     #[allow(unsafe_code)] // the areas are values of atomic words
     pub fn map(file: &OwnedFd) -> io::Result<Shared<T>> {
         let mapping = Mapping::shared(file, size_of::<T>())?;
-        // SAFETY: an `Area` has atomic words only.
+        // SAFETY: an `Area` consists of atomic words only.
         let at = unsafe { mapping.view::<T>() };
         Ok(Shared { at, mapping })
     }
@@ -228,7 +228,7 @@ impl<T: Area> std::ops::Deref for Shared<T> {
 }
 
 #[allow(unsafe_code)] // the raw pointer hides that its target is shareable
-// SAFETY: the target has atomic words only, and `Area` asks for Send and Sync.
+// SAFETY: the target consists of atomic words only, and `Area` requires `Send` and `Sync`.
 unsafe impl<T: Area> Send for Shared<T> {}
 #[allow(unsafe_code)] // as above
 // SAFETY: as above.
@@ -241,7 +241,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
-    fn what_is_written_on_one_side_is_read_on_the_other() {
+    fn a_written_event_is_read_on_the_other_side() {
         let geometry = Geometry::new(Layout::Ring, 4, 12).unwrap();
         let mut daemon = OwnedUp::create(geometry).unwrap();
         let mut application = SharedUp::map(daemon.file(), geometry).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         let ([first, second], [ours, theirs]) = (&mut readers, &mut daemons);
         std::mem::swap(first.up(), second.up());
         std::mem::swap(ours.writer(), theirs.writer());
-        // Both are of the second area now, whose first holders go.
+        // The first mapping of each array is of the second area now; the pattern drops the other mapping.
         let ([mut reader, _], [mut daemon, _]) = (readers, daemons);
         assert!(daemon.writer().write(&[7; 12], Stamp::default(), None));
         let mut data = [0; 12];
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_seen_by_everybody_who_has_the_area() {
+    fn attributes_are_visible_in_every_mapping_of_the_area() {
         let (ours, file) = SharedDown::create("down").unwrap();
         let theirs = SharedDown::map(&file).unwrap();
         assert!(theirs.set_attribute(3, -9));

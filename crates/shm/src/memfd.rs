@@ -1,11 +1,12 @@
-//! Files behind shared memory: made here with their size fixed for ever, or come from elsewhere and looked at first.
+//! The files behind shared memory: created here with a size fixed for ever, or received from another process and
+//! checked.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 
-/// A fresh memfd of `bytes` zeros that can neither shrink nor grow, whatever its receiver does.
+/// Creates a memfd of `bytes` zeros that can neither shrink nor grow, whatever its receiver does.
 pub(crate) fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes as u64)?;
@@ -13,8 +14,9 @@ pub(crate) fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// A file that can never be smaller than it is now: a mapping of what it has raises no `SIGBUS`. Its size is read through
-/// this alone: read before the seals were seen, it could have changed until they were set.
+/// A file that can never be smaller than it is now: a mapping within its size raises no `SIGBUS`. The size is
+/// available only through this type, because a size that was read before the seals were checked could have changed
+/// in between.
 pub(crate) struct Unshrinkable<'a>(&'a OwnedFd);
 
 impl<'a> Unshrinkable<'a> {
@@ -23,11 +25,11 @@ impl<'a> Unshrinkable<'a> {
         match fcntl_get_seals(file) {
             Ok(seals) if seals.contains(SealFlags::SHRINK) => Ok(Unshrinkable(file)),
             Ok(seals) => Err(refused(&format!("the shared memory could shrink under its reader: seals {seals:?}"))),
-            Err(errno) => Err(refused(&format!("the shared memory is no memfd: {errno}"))),
+            Err(errno) => Err(refused(&format!("the shared memory is not a memfd: {errno}"))),
         }
     }
 
-    /// Bytes that it has, and will have at least.
+    /// Its size in bytes now; the size cannot decrease.
     pub fn size(&self) -> io::Result<u64> {
         Ok(fstat(self.0)?.st_size as u64)
     }
@@ -43,7 +45,7 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn a_size_is_told_of_what_is_sealed_and_is_that_from_after_the_seals() {
+    fn the_size_is_read_after_the_seals_were_checked() {
         let file = memfd_create("shrinking", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 1 << 16).unwrap();
         assert!(Unshrinkable::check(&file).is_err());

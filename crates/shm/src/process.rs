@@ -1,11 +1,12 @@
-//! Which process of a family this is: a child made by `fork` is another one than its parent.
+//! Identifies the calling process: a child made by `fork` is another process than its parent.
 //!
-//! Problem: a child has copies of its parent's memory, descriptors and mappings, so that an object which stands for a
-//! promise to the parent looks valid there. Approach: one page, which the kernel gives to children as zeros
-//! (`MADV_WIPEONFORK`, Linux 4.14), holds the number of this process. The counter of numbers is ordinary memory and
-//! is copied, so that a child's number differs from those of all its ancestors. A question is two loads, and also a
-//! raw `clone` is noticed, which runs no hook of `pthread_atfork`. Process identifiers would not do: each reading
-//! is a system call, and a child has its ancestor's identifier again where both are the first of a PID namespace.
+//! Problem: a child has copies of its parent's memory, descriptors and mappings, so that an object that stands for
+//! a promise to the parent looks valid in the child. Approach: one page, which the kernel gives to children as
+//! zeros (`MADV_WIPEONFORK`, Linux 4.14), holds the number of this process. The counter that draws these numbers is
+//! in ordinary memory and is copied, so a child's number differs from those of all its ancestors. A check costs two
+//! loads. It also detects a raw `clone`, which runs no hook of `pthread_atfork`. Process identifiers do not work
+//! here: reading one is a system call, and a child has the same identifier as its ancestor if both are the first of
+//! a PID namespace.
 #![allow(unsafe_code)] // a mapping of the library's own
 
 use std::io;
@@ -14,28 +15,31 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// The number of this process, 0 where none was drawn yet; null until the first question. Never unmapped.
+/// Points to the number of this process, 0 if none was drawn yet; null until the first call. Never unmapped.
 static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// Numbers drawn by this process and its ancestors.
+/// Count of numbers drawn by this process and its ancestors.
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 
-/// A process, told from its parent and its children.
+/// The identity of a process; a parent and its children have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
 impl Process {
-    /// The calling process. Fails where the kernel has no page of memory left, or does not know `MADV_WIPEONFORK`.
+    /// The calling process.
+    ///
+    /// # Errors
+    /// The kernel has no page of memory left, or does not support `MADV_WIPEONFORK`.
     pub fn current() -> io::Result<Process> {
         Ok(Process(drawn(number()?)))
     }
 
-    /// Whether this is the calling process; in a child made by `fork` it is not. No system call.
+    /// Whether this is the calling process; in a child made by `fork` it is not. Costs no system call.
     pub fn is_current(self) -> bool {
         Process::current().is_ok_and(|current| current == self)
     }
 }
 
-/// Draws a number if there is none yet; of two threads that do so, the first decides.
+/// Draws a number if there is none yet. If two threads draw at once, the first number stays.
 fn drawn(number: &AtomicU64) -> u64 {
     match number.load(Ordering::Relaxed) {
         0 => {
@@ -48,22 +52,24 @@ fn drawn(number: &AtomicU64) -> u64 {
     }
 }
 
-/// No lock: a child may be forked while another thread is here, and would find it locked for ever.
+/// Takes no lock: if a child is forked while another thread is here, the lock would stay locked in the child for
+/// ever.
 fn number() -> io::Result<&'static AtomicU64> {
     let mut at = NUMBER.load(Ordering::Acquire);
     if at.is_null() {
         at = publish(wiped_page()?);
     }
-    // SAFETY: a whole page is mapped there for ever, zeros and what `drawn` writes are valid, and the word is atomic.
+    // SAFETY: a whole page is mapped there for ever, zeros and the values that `drawn` writes are valid, and the
+    // word is atomic.
     Ok(unsafe { &*at })
 }
 
-/// A page of zeros, which are there again in each child.
+/// A page of zeros, which is a page of zeros again in each child.
 fn wiped_page() -> io::Result<*mut AtomicU64> {
     let bytes = rustix::param::page_size();
     // SAFETY: a new private mapping at an address of the kernel's choice overlaps nothing.
     let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
-    // SAFETY: just mapped with this size; what children see of it is nobody else's business.
+    // SAFETY: just mapped with this size; only the content in children changes.
     match unsafe { madvise(at, bytes, Advice::LinuxWipeOnFork) } {
         Ok(()) => Ok(at.cast()),
         Err(error) => {
@@ -83,7 +89,7 @@ fn publish(page: *mut AtomicU64) -> *mut AtomicU64 {
     }
 }
 
-/// Gives back a page that nobody was shown.
+/// Unmaps a page that was never published.
 fn unmap(page: *mut AtomicU64) {
     // SAFETY: mapped by `wiped_page` with this size, and no reference into it was made.
     let _ = unsafe { munmap(page.cast(), rustix::param::page_size()) };
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     fn by_fork() -> libc::pid_t {
-        // SAFETY: the child is the caller's to keep to what a child of a process with threads may do.
+        // SAFETY: the caller restricts the child to what a child of a process with threads may do.
         unsafe { libc::fork() }
     }
 
@@ -103,14 +109,14 @@ mod tests {
         unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
     }
 
-    /// What `act` says in a child; it may use atomic words and system calls, nothing else.
+    /// Whether `act` returns `true` in a child. `act` may use only atomic words and system calls.
     fn in_child(fork: fn() -> libc::pid_t, act: impl FnOnce() -> bool) -> bool {
         match fork() {
-            // SAFETY: ends the child at once, without what the parent has registered for its end.
+            // SAFETY: ends the child at once, without the exit handlers of the parent.
             0 => unsafe { libc::_exit(i32::from(!act())) },
             child => {
                 let mut status = 0;
-                // SAFETY: `status` may be written; the child is ours and nobody else waits for it.
+                // SAFETY: `status` may be written; the child is ours and no other code waits for it.
                 let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
                 child > 0 && ended == child && status == 0
             }
@@ -125,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(qfabric_tsan, ignore = "ThreadSanitizer does not know a bare clone")]
+    #[cfg_attr(qfabric_tsan, ignore = "ThreadSanitizer does not support a raw clone")]
     fn a_child_is_another_process_and_its_child_is_a_third_however_it_was_forked() {
         let parent = Process::current().unwrap();
         for fork in [by_fork, by_clone] {
@@ -134,7 +140,7 @@ mod tests {
                 let differs = !parent.is_current() && child.is_current() && child != parent;
                 differs && in_child(fork, || !parent.is_current() && !child.is_current())
             }));
-            assert!(parent.is_current(), "the parent stays what it was");
+            assert!(parent.is_current(), "the parent keeps its identity");
         }
     }
 }

@@ -11,20 +11,20 @@ use crate::memfd::{Unshrinkable, refused};
 
 const SIZE: usize = size_of::<JobRing>();
 
-/// A ring that another process has mapped, or will map, too. Unmapped when dropped.
+/// A job ring that two processes map. Unmapped when dropped.
 #[derive(Debug)]
 pub struct SharedRing(Shared<JobRing>);
 
 impl SharedRing {
-    /// Makes a fresh ring (daemon). The file is to be handed out with [`crate::fds::send`]: it can neither
-    /// shrink nor grow, whatever its receiver does.
+    /// Creates a new ring (daemon). Pass the file on with [`crate::fds::send`]: it can neither shrink nor grow,
+    /// whatever its receiver does.
     pub fn create() -> io::Result<(SharedRing, OwnedFd)> {
         let (ring, file) = Shared::<JobRing>::create("qfabric-ring")?;
         ring.initialize();
         Ok((SharedRing(ring), file))
     }
 
-    /// Maps a ring made by somebody else (application). Refused unless it is sealed against shrinking, has
+    /// Maps a ring that the daemon created (application). Refused unless the file is sealed against shrinking, has
     /// the right size, and holds a ring of this version.
     pub fn map(file: OwnedFd) -> io::Result<SharedRing> {
         check_size(Unshrinkable::check(&file)?.size()?)?;
@@ -32,7 +32,7 @@ impl SharedRing {
         if ring.is_valid() {
             Ok(SharedRing(ring))
         } else {
-            Err(refused("the shared memory is no job ring of this version; use a daemon of the same version"))
+            Err(refused("the shared memory holds no job ring of this version; use a daemon of the same version"))
         }
     }
 }
@@ -41,7 +41,9 @@ fn check_size(size: u64) -> io::Result<()> {
     if size == SIZE as u64 {
         return Ok(());
     }
-    Err(refused(&format!("the shared memory has {size} bytes, a job ring {SIZE}; use a daemon of the same version")))
+    Err(refused(&format!(
+        "the shared memory has {size} bytes, a job ring has {SIZE}; use a daemon of the same version"
+    )))
 }
 
 impl Deref for SharedRing {
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn memory_that_could_shrink_is_refused() {
         assert!(refusal(memfd(SIZE, SealFlags::GROW)).contains("could shrink"));
-        assert!(refusal(tempfile::tempfile().unwrap().into()).contains("no memfd"));
+        assert!(refusal(tempfile::tempfile().unwrap().into()).contains("not a memfd"));
     }
 
     #[test]
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn memory_that_holds_no_ring_is_refused() {
-        assert!(refusal(memfd(SIZE, SealFlags::SHRINK)).contains("no job ring"));
+        assert!(refusal(memfd(SIZE, SealFlags::SHRINK)).contains("holds no job ring"));
     }
 
     #[test]

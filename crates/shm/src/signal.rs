@@ -1,4 +1,4 @@
-//! Real-time signals with data, as a descriptor: taken when it suits, never in the middle of something.
+//! Real-time signals with data, read through a descriptor (signalfd): they never interrupt the code that runs.
 
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
@@ -9,15 +9,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const BYTES: usize = size_of::<libc::signalfd_siginfo>();
 
-/// A signal that waits to be taken, each with its 64 bits of data, in the order they were sent.
+/// Blocked signals of one number; each carries 64 bits of data. They are read in the order in which they were sent.
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// Keeps signal `number` waiting from now on, for the calling thread and those it makes later. Call it before
-    /// other threads are made: the signal goes to any thread of the process that does not keep it waiting.
+    /// Blocks signal `number` from now on, for the calling thread and the threads that it creates later. Call it
+    /// before other threads exist: the kernel delivers the signal to any thread of the process that does not block
+    /// it.
     #[allow(unsafe_code)] // signal masks have no safe wrapper that knows real-time signals
     pub fn keep(number: i32) -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -34,11 +35,11 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and owned by nobody else.
+        // SAFETY: just created, and it has no other owner.
         Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// The data of the next one; none within `patience`.
+    /// The data of the next signal; `None` if no signal arrives within `patience`.
     pub fn next(&self, patience: Duration) -> io::Result<Option<u64>> {
         let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -56,7 +57,7 @@ impl Signals {
 
 fn data(info: &[u8; BYTES]) -> u64 {
     const AT: usize = offset_of!(libc::signalfd_siginfo, ssi_ptr);
-    u64::from_ne_bytes(info[AT..AT + 8].try_into().expect("eight bytes"))
+    u64::from_ne_bytes(info[AT..AT + 8].try_into().expect("a slice of eight bytes"))
 }
 
 impl AsFd for Signals {
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(signals.next(Duration::ZERO).unwrap(), None);
         let me = rustix::process::getpid().as_raw_nonzero().get();
         #[allow(unsafe_code)] // no safe wrapper
-        // SAFETY: plain values.
+        // SAFETY: the arguments are plain values.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, me, libc::syscall(libc::SYS_gettid), libc::SIGRTMAX()) };
         assert_eq!(sent, 0);
         assert_eq!(signals.next(Duration::from_secs(5)).unwrap(), Some(0));

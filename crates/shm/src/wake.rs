@@ -1,5 +1,5 @@
-//! What a reader of shared memory sleeps on: an eventfd (written by the daemon) or the ring buffer of one page
-//! that a handler in the kernel makes readable.
+//! The descriptor on which a reader of shared memory sleeps: an eventfd that the daemon writes, or a BPF ring
+//! buffer of one page that a handler in the kernel makes readable.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,19 +12,19 @@ use rustix::mm::ProtFlags;
 
 use crate::mapping::{self, Mapping};
 
-/// A descriptor that becomes readable when there is something to read elsewhere.
+/// A descriptor that becomes readable when the shared memory beside it has something to read.
 #[derive(Debug)]
 pub struct Wake {
     fd: OwnedFd,
-    /// Positions of consumer and producer, where it is a ring buffer.
+    /// The position words of consumer and producer, if the descriptor is a ring buffer.
     ring: Option<(Mapping, Mapping)>,
 }
 
 impl Wake {
-    /// Of a descriptor that came through a socket; never blocks on it.
+    /// Takes a descriptor that came through a socket. Reading it never blocks.
     pub fn new(fd: OwnedFd) -> io::Result<Wake> {
         let page = rustix::param::page_size();
-        // Of a file, which is neither: it may not shrink under the mapping.
+        // The descriptor of a regular file is neither; the file may not shrink under the mapping.
         mapping::check(&fd, 2 * page)?;
         // An eventfd cannot be mapped.
         let consumer = Mapping::new(&fd, page, 0, ProtFlags::READ | ProtFlags::WRITE).ok();
@@ -37,8 +37,8 @@ impl Wake {
         Ok(Wake { fd, ring })
     }
 
-    /// Waits until it is readable, or `patience` is over; then makes it unreadable again. Returns early at a
-    /// signal, as if something had come.
+    /// Waits until the descriptor is readable or `patience` is over; then makes it unreadable again. Returns
+    /// `false` after `patience`. A signal ends the wait early with `true`.
     pub fn wait(&self, patience: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -51,11 +51,11 @@ impl Wake {
         Ok(true)
     }
 
-    /// Makes it unreadable again, for those who poll it themselves.
+    /// Makes the descriptor unreadable again, for callers that poll it themselves.
     pub fn acknowledge(&self) {
         match &self.ring {
             Some((consumer, producer)) => acknowledge(consumer.first_word(), producer.first_word()),
-            // Not readable any more: somebody was faster.
+            // Not readable any more: another thread has read it first.
             None => drop(rustix::io::read(&self.fd, &mut [0; 8])),
         }
     }
@@ -70,7 +70,7 @@ impl AsFd for Wake {
 impl Mapping {
     #[allow(unsafe_code)] // a word of a mapping
     fn first_word(&self) -> &AtomicU64 {
-        // SAFETY: at least a page is mapped until drop, and an atomic word may be written by the other side.
+        // SAFETY: at least one page is mapped until drop, and the other side may write an atomic word.
         unsafe { self.view::<AtomicU64>().as_ref() }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
-    fn an_eventfd_wakes_once_per_writing() {
+    fn an_eventfd_wakes_once_per_write() {
         let ours = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let wake = Wake::new(ours.try_clone().unwrap()).unwrap();
         assert!(!wake.wait(Duration::ZERO).unwrap());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_shrink_wakes_nobody() {
+    fn a_file_that_could_shrink_is_refused_as_a_wake_descriptor() {
         let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 1 << 20).unwrap();
         assert!(Wake::new(file).unwrap_err().to_string().contains("could shrink"));

@@ -1,5 +1,5 @@
-//! The ring under fire: a million records between two processes and between two threads. Nothing is lost,
-//! reordered or torn while the producer waits for room, and a consumer asleep on its promise is always woken.
+//! Stress test of the ring: a million records between two processes and between two threads. No record is lost,
+//! reordered or torn while the producer waits for room, and a consumer that sleeps on its promise is always woken.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,10 +14,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 const RECORDS: u64 = 1_000_000;
-/// Records with pauses between them.
+/// Number of records that are sent with pauses between them.
 const GAPPED: u64 = 20_000;
 
-/// Every word says `k`, so that a torn record shows.
+/// Every word holds `k`, so that a torn record shows.
 fn job(k: u64) -> JobEvent {
     let (release, finish, cost) = (Instant::new(k), Instant::new(k + 1), Nanos::new(k));
     JobEvent::End(JobRecord { k, release, finish, cost, next: Foresight::Hint(k as f64) })
@@ -28,7 +28,8 @@ fn now() -> Instant {
     Instant::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Pushes all records: waits where the ring is full, wakes where that is asked for. Says how often it woke.
+/// Pushes all records; waits if the ring is full, and wakes the consumer if the ring asks for it. Returns the
+/// number of wake-ups.
 fn produce(ring: &JobRing, wake: &OwnedFd, records: u64, pause: impl Fn(u64)) -> u64 {
     let (mut producer, mut wakes) = (Producer::default(), 0);
     for k in 0..records {
@@ -48,8 +49,8 @@ fn produce(ring: &JobRing, wake: &OwnedFd, records: u64, pause: impl Fn(u64)) ->
     wakes
 }
 
-/// Takes all records as a daemon does: promise, look, sleep until the promise or a wake-up. A record that is
-/// neither covered by the promise nor comes with a wake-up would leave this asleep: that is a failure.
+/// Takes all records as a daemon does: promise a look, look, sleep until the promise or a wake-up. The test fails
+/// if a record is neither covered by the promise nor comes with a wake-up, because the consumer then sleeps on.
 fn consume(ring: &JobRing, wake: &OwnedFd, records: u64, promise: impl Fn() -> Instant) {
     let (mut consumer, mut expected) = (Consumer::default(), 0);
     while expected < records {
@@ -77,7 +78,7 @@ fn sleep(wake: &OwnedFd, promised: Instant, expected: u64) {
     }
 }
 
-/// From immediately to well after a consumer has fallen asleep, in no order.
+/// Pauses in no order, from no pause to long after the consumer has fallen asleep.
 fn pause(k: u64) {
     (0..k * 7_919 % 4_096).for_each(|_| std::hint::spin_loop());
 }
@@ -97,7 +98,7 @@ fn a_million_records_arrive_whole_and_in_order_across_threads() {
 }
 
 #[test]
-fn a_consumer_asleep_without_a_promise_is_always_woken() {
+fn a_sleeping_consumer_without_a_promise_is_always_woken() {
     let (daemon, application, wake) = pair();
     thread::scope(|scope| {
         scope.spawn(|| produce(&application, &wake, GAPPED, pause));
@@ -106,7 +107,7 @@ fn a_consumer_asleep_without_a_promise_is_always_woken() {
 }
 
 #[test]
-fn a_promise_saves_wake_up_calls_and_loses_nothing() {
+fn a_promise_saves_wake_up_calls_and_loses_no_record() {
     let (daemon, application, wake) = pair();
     thread::scope(|scope| {
         let producing = scope.spawn(|| produce(&application, &wake, GAPPED, pause));
@@ -117,10 +118,10 @@ fn a_promise_saves_wake_up_calls_and_loses_nothing() {
     });
 }
 
-/// Tells the other process of the test below where to connect to.
+/// Tells the other process of the test below which socket to connect to.
 const SOCKET: &str = "QFABRIC_STRESS_SOCKET";
 
-/// The other process of the test below; in a normal run it has nothing to do.
+/// The other process of the test below; in a normal run it returns at once.
 #[test]
 fn the_other_process() {
     let Some(path) = env::var_os(SOCKET) else { return };

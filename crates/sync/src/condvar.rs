@@ -1,15 +1,15 @@
 //! A condition variable for [`crate::Lock`].
 //!
-//! The standard library's takes its own mutex only. This is the same algorithm: a counter of notifications, at which a
-//! thread sleeps while the counter is what it was before the lock was given back. After the sleep the thread takes the lock
-//! as everybody does, and is in the order of priorities there.
+//! The standard library's condition variable works only with its own mutex. This one uses the same algorithm: a
+//! thread sleeps on a counter of notifications as long as the counter has the value from before the thread released
+//! the lock. After the sleep the thread takes the lock like any other thread, in the order of priorities.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use linux_futex::{Futex, Private, TimedWaitError};
 
-/// The longest sleep that the kernel is asked for: what does not fit into its seconds is no wait that anybody sees the end of.
+/// The longest sleep that is requested from the kernel, about 34 years: longer values may not fit into its seconds.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
 /// Wakes threads that wait by [`crate::Guard::wait`].
@@ -17,7 +17,6 @@ const LONGEST: Duration = Duration::from_secs(1 << 30);
 pub struct Condvar(Futex<Private>);
 
 impl Condvar {
-    /// Nobody waits.
     pub const fn new() -> Condvar {
         Condvar(Futex::new(0))
     }
@@ -32,22 +31,23 @@ impl Condvar {
         self.notify(i32::MAX);
     }
 
-    /// The order between the caller's changes and the count is that of the lock, under which both sides look at them.
+    /// `Relaxed` suffices: the lock, under which both sides read the counter, orders it with the caller's changes.
     fn notify(&self, most: i32) {
         self.0.value.fetch_add(1, Relaxed);
         self.0.wake(most);
     }
 
-    /// `without_the_lock` runs what it is given while the lock is given back. May return for no reason.
+    /// `without_the_lock` releases the lock, runs its argument, and takes the lock again. May return without a
+    /// notification.
     pub(crate) fn wait(&self, without_the_lock: impl FnOnce(&mut dyn FnMut())) {
         let count = self.0.value.load(Relaxed);
         without_the_lock(&mut || {
-            // A notification since then, and a signal, end the wait as well.
+            // A notification since the load above, or a signal, ends the wait as well.
             let _ = self.0.wait(count);
         });
     }
 
-    /// As [`Condvar::wait`]; `true`: nobody has notified for that long.
+    /// Like [`Condvar::wait`]; returns `true` if `longest` passed without a notification.
     pub(crate) fn wait_timeout(&self, longest: Duration, without_the_lock: impl FnOnce(&mut dyn FnMut())) -> bool {
         let count = self.0.value.load(Relaxed);
         let mut is_over = false;
@@ -76,12 +76,12 @@ mod tests {
 
     const THREADS: usize = 8;
 
-    /// Joined by hand: a scope waits for its threads unseen by ThreadSanitizer.
+    /// Joins each thread explicitly: ThreadSanitizer does not see how a scope waits for its threads.
     fn join<'a>(threads: impl IntoIterator<Item = thread::ScopedJoinHandle<'a, ()>>) {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Each hands the turn on, round after round: one notification that is lost, and nobody goes on.
+    /// Each thread passes the turn on in every round; one lost notification stops all of them.
     #[test]
     fn no_notification_is_lost() {
         let (turn, changed) = (Count::new(0), Condvar::new());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn one_notification_wakes_somebody_and_all_wake_everybody() {
+    fn notify_one_wakes_a_thread_and_notify_all_wakes_the_rest() {
         let (ready, changed, woken) = (Count::new(0), Condvar::new(), AtomicUsize::new(0));
         thread::scope(|scope| {
             let threads = [(); THREADS].map(|()| {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_with_a_bound_ends_and_has_the_lock_again() {
+    fn a_wait_with_a_bound_ends_and_holds_the_lock_again() {
         let (value, changed) = (Count::new(7), Condvar::new());
         let (mut guard, mut is_over) = value.lock().wait_timeout(&changed, Duration::from_millis(1));
         while !is_over {
@@ -140,9 +140,9 @@ mod tests {
         assert_eq!((*guard, other), (7, true));
     }
 
-    /// Longer than the kernel's clock counts: it is cut, not refused.
+    /// A bound that the kernel's clock cannot hold is cut, not refused.
     #[test]
-    fn a_wait_without_an_end_is_notified() {
+    fn a_wait_with_an_endless_bound_is_notified() {
         let (value, changed) = (Count::new(0), Condvar::new());
         thread::scope(|scope| {
             let waits = scope.spawn(|| {

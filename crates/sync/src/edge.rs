@@ -1,9 +1,9 @@
-//! What ThreadSanitizer has to be told of a lock that the kernel hands over.
+//! Makes the hand-over of a lock by the kernel visible to ThreadSanitizer.
 //!
-//! Where threads wait for a futex with priority inheritance, the kernel writes the next owner into the lock's word: the thread
-//! that gave it back and the one that has it now share no atomic operation that ThreadSanitizer sees, so it takes each hand-over
-//! for a race. Built with `--cfg qfabric_tsan`, every lock and unlock also passes an atomic word of the lock. Other builds have
-//! none.
+//! If threads wait for a futex with priority inheritance, the kernel writes the next owner into the lock's word.
+//! The thread that released the lock and the thread that holds it now share no atomic operation that
+//! ThreadSanitizer sees, so it reports each hand-over as a race. In builds with `--cfg qfabric_tsan`, every lock
+//! and unlock also changes an atomic word of the lock. Other builds have no such word.
 
 pub(crate) use imp::{Crossed, Edge};
 
@@ -11,11 +11,10 @@ pub(crate) use imp::{Crossed, Edge};
 mod imp {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// The word.
     #[derive(Default)]
     pub(crate) struct Edge(AtomicU32);
 
-    /// The lock is held.
+    /// Exists while the lock is held.
     pub(crate) struct Crossed<'a>(&'a Edge);
 
     impl Edge {
@@ -31,7 +30,7 @@ mod imp {
     }
 
     impl Crossed<'_> {
-        /// After this, what the last thread to pass had done is seen; and what this thread has done, by the next.
+        /// Orders all changes that the previous thread made before its pass before the code that follows this pass.
         pub(crate) fn pass(&self) {
             self.0.0.fetch_add(1, Ordering::AcqRel);
         }
@@ -48,11 +47,10 @@ mod imp {
 mod imp {
     use std::marker::PhantomData;
 
-    /// Nothing.
+    /// Empty: see the module.
     #[derive(Default)]
     pub(crate) struct Edge;
 
-    /// Nothing, as long as the lock is held.
     pub(crate) struct Crossed<'a>(PhantomData<&'a Edge>);
 
     impl Edge {

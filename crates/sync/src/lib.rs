@@ -1,4 +1,5 @@
-//! What threads of one process need of each other: locks with an order, and panics that end no more than they must.
+//! Synchronisation of the threads of one process: locks with ranks and priority inheritance, and containment of
+//! panics.
 
 mod condvar;
 mod edge;

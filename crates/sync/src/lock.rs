@@ -1,17 +1,18 @@
 //! Locks with a rank, so that threads cannot wait for each other in a circle.
 //!
-//! Problem: two threads that take the same two locks in opposite orders stop for good, and no test shows it until the two
-//! meet. Approach: every lock has a rank, which is a part of its type ([`crate::rank`] is the one list). A thread takes a lock
-//! only while all locks that it holds have smaller ranks. Debug builds assert that at every lock, also where nobody else
-//! wants it; release builds do not keep the list.
+//! Problem: two threads that take the same two locks in opposite orders can deadlock, and no test shows it until
+//! their timing coincides. Approach: every lock has a rank, which is a part of its type ([`crate::rank`] is the one
+//! list). A thread takes a lock only while all locks that it holds have smaller ranks. Debug builds assert this at
+//! every lock, also if no other thread wants the lock; release builds do not keep the list of held ranks.
 //!
-//! A thread of the smallest real-time priority may hold what one of the largest waits for. Between the two, every thread in the
-//! middle would run first. Therefore the holder has the priority of the one that waits, until it gives the lock back: the
-//! kernel's futexes with priority inheritance see to it. They hand the lock over to the waiting thread of the highest
-//! priority, and among equals to the one that came first.
+//! A thread with the smallest real-time priority may hold a lock that a thread with the largest priority waits for.
+//! Without a countermeasure, every thread with a priority in between would run before the holder. Therefore the
+//! holder runs with the priority of the waiting thread until it releases the lock: the kernel's futexes with
+//! priority inheritance do this. They hand the lock over to the waiting thread with the highest priority, and among
+//! equals to the one that came first.
 //!
-//! A panic of a thread that held a lock is that thread's failure: the next one gets the value as it is. Guards belong
-//! into a `let` of their own, or into [`Lock::with`]: a guard in the scrutinee of a `match` lives until the last arm ends.
+//! A panic of a thread does not poison its locks: the next thread gets the value as it is. Put a guard into a `let`
+//! of its own, or use [`Lock::with`]: a guard in the scrutinee of a `match` lives until the last arm ends.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,62 +24,61 @@ use priority_inheriting_lock::{PriorityInheritingLock, PriorityInheritingLockGua
 use crate::Condvar;
 use crate::edge::{Crossed, Edge};
 
-/// A value that one thread has at a time. `RANK` is its place in the order of locks.
+/// A mutex that protects a value. `RANK` is its place in the order of locks.
 #[derive(Default)]
 pub struct Lock<T: ?Sized, const RANK: u16> {
     edge: Edge,
     value: PriorityInheritingLock<T>,
 }
 
-/// The value, as long as this lives.
+/// Exclusive access to the value; the lock is released when the guard is dropped.
 #[clippy::has_significant_drop]
-#[must_use = "the lock is free again where its guard is dropped"]
+#[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard<'a, T: ?Sized, const RANK: u16> {
-    // Dropped in this order: the edge is crossed before the lock is given back.
+    // Fields drop in this order: the edge is crossed before the lock is released.
     edge: Crossed<'a>,
     value: PriorityInheritingLockGuard<'a, T>,
     _held: held::Held,
 }
 
-/// As [`Lock::lock`]; for locks that are fields, where it reads better.
+/// The same as [`Lock::lock`], as a function; easier to read for locks that are fields.
 pub fn lock<T: ?Sized, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
     lock.lock()
 }
 
-/// Asserts, in debug builds, that the calling thread may wait for something outside of the process: it holds no lock that
-/// a thread of the event path waits for ([`crate::rank::LAST_THAT_MAY_BLOCK`]).
+/// Asserts, in debug builds, that the calling thread may wait for something outside the process: it holds no lock
+/// that a thread of the event path waits for ([`crate::rank::LAST_THAT_MAY_BLOCK`]).
 pub fn assert_may_block(what: &str) {
     held::assert_may_block(what);
 }
 
 impl<T, const RANK: u16> Lock<T, RANK> {
-    /// A value that nobody has.
     pub const fn new(value: T) -> Lock<T, RANK> {
         Lock { edge: Edge::new(), value: PriorityInheritingLock::new(value) }
     }
 }
 
 impl<T: ?Sized, const RANK: u16> Lock<T, RANK> {
-    /// Waits for the value.
+    /// Waits for the lock.
     ///
     /// # Panics
-    /// In debug builds, where the thread holds a lock of the same or a larger rank.
+    /// In debug builds, if the thread holds a lock of the same or a larger rank.
     pub fn lock(&self) -> Guard<'_, T, RANK> {
         let held = held::Held::in_order(RANK);
         let value = self.value.lock();
         Guard { edge: self.edge.cross(), value, _held: held }
     }
 
-    /// The value, where nobody has it. Never waits, so the order does not matter.
+    /// The guard, if no thread holds the lock. Never waits, so the rank does not matter.
     ///
     /// # Panics
-    /// Where the calling thread itself has it.
+    /// If the calling thread itself holds the lock.
     pub fn try_lock(&self) -> Option<Guard<'_, T, RANK>> {
         let value = self.value.try_lock()?;
         Some(Guard { edge: self.edge.cross(), value, _held: held::Held::out_of_order(RANK) })
     }
 
-    /// Waits for the value and gives it back when `act` returns.
+    /// Waits for the lock and releases it when `act` returns.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         act(&mut self.lock())
     }
@@ -97,13 +97,13 @@ impl<T: ?Sized, const RANK: u16> fmt::Debug for Lock<T, RANK> {
 }
 
 impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
-    /// Gives the value back until `condition` is notified.
+    /// Releases the lock until `condition` is notified, then takes it again.
     pub fn wait(mut self, condition: &Condvar) -> Guard<'a, T, RANK> {
         condition.wait(|sleep| self.without_the_lock(sleep));
         self
     }
 
-    /// As [`Guard::wait`], for at most `longest`; `true`: that long has passed.
+    /// Like [`Guard::wait`], for at most `longest`; returns `true` if `longest` has passed.
     pub fn wait_timeout(mut self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
         let is_over = condition.wait_timeout(longest, |sleep| self.without_the_lock(sleep));
         (self, is_over)
@@ -136,7 +136,7 @@ impl<T: ?Sized + fmt::Debug, const RANK: u16> fmt::Debug for Guard<'_, T, RANK> 
     }
 }
 
-/// The ranks that each thread holds.
+/// The ranks of the locks that each thread holds.
 #[cfg(debug_assertions)]
 mod held {
     use std::cell::RefCell;
@@ -147,23 +147,23 @@ mod held {
         static RANKS: RefCell<Vec<u16>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// One of them; off the list when dropped.
+    /// An entry of the list; removed from it when dropped.
     pub(crate) struct Held(u16);
 
     impl Held {
         pub fn in_order(rank: u16) -> Held {
             let largest = largest();
-            // A thread that is panicking already unwinds through whatever it holds.
+            // A thread that already panics unwinds with the locks that it holds.
             assert!(
                 largest.is_none_or(|largest| largest < rank) || std::thread::panicking(),
-                "lock of rank {rank} taken while one of rank {} is held; see qfabric_sync::rank",
+                "lock of rank {rank} taken while a lock of rank {} is held; see qfabric_sync::rank",
                 largest.unwrap_or_default()
             );
             Held::out_of_order(rank)
         }
 
         pub fn out_of_order(rank: u16) -> Held {
-            // Without its list at the end of a thread, nothing is checked.
+            // At the end of a thread the list is gone; then nothing is checked.
             let _ = RANKS.try_with(|ranks| ranks.borrow_mut().push(rank));
             Held(rank)
         }
@@ -187,12 +187,12 @@ mod held {
         let largest = largest().unwrap_or(0);
         assert!(
             largest <= rank::LAST_THAT_MAY_BLOCK || std::thread::panicking(),
-            "{what} may wait for ever, and a lock of rank {largest} is held"
+            "{what} may block for ever while the thread holds a lock of rank {largest}; see qfabric_sync::rank"
         );
     }
 }
 
-/// Nothing is kept.
+/// Release builds keep no list.
 #[cfg(not(debug_assertions))]
 mod held {
     pub(crate) struct Held;
@@ -220,13 +220,13 @@ mod tests {
     type Outer = Lock<u32, 1>;
     type Inner = Lock<u32, 2>;
 
-    /// Whether the assertion ends it.
+    /// Whether `act` panics.
     fn is_refused(act: impl FnOnce()) -> bool {
         catch_unwind(AssertUnwindSafe(act)).is_err()
     }
 
     #[test]
-    fn locks_are_taken_in_the_order_of_their_ranks_only() {
+    fn locks_are_taken_only_in_the_order_of_their_ranks() {
         let (outer, inner) = (Outer::new(1), Inner::new(2));
         let first = outer.lock();
         assert_eq!(*first + *inner.lock(), 3);
@@ -234,7 +234,7 @@ mod tests {
         let second = inner.lock();
         assert_eq!(is_refused(|| drop(outer.lock())), cfg!(debug_assertions));
         drop(second);
-        assert_eq!(*outer.lock(), 1, "and what was refused leaves nothing behind");
+        assert_eq!(*outer.lock(), 1, "the refused lock left no entry behind");
     }
 
     #[test]
@@ -242,11 +242,11 @@ mod tests {
         let (one, other) = (Outer::new(1), Outer::new(2));
         let _held = one.lock();
         assert_eq!(is_refused(|| drop(other.lock())), cfg!(debug_assertions));
-        assert_eq!(other.try_lock().as_deref(), Some(&2), "who does not wait may ask");
+        assert_eq!(other.try_lock().as_deref(), Some(&2), "try_lock does not wait, so its rank does not matter");
     }
 
     #[test]
-    fn guards_may_be_given_back_in_any_order() {
+    fn guards_may_be_dropped_in_any_order() {
         let (outer, inner) = (Outer::new(1), Inner::new(2));
         let (first, second) = (outer.lock(), inner.lock());
         drop(first);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_panics_leaves_its_value_to_the_others() {
+    fn a_panic_does_not_poison_the_lock() {
         let value = Outer::new(1);
         assert!(is_refused(|| value.with(|value| {
             *value = 7;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_world_with_a_lock_of_the_event_path() {
+    fn a_thread_with_a_lock_of_the_event_path_may_not_block() {
         let (setup, short) = (Lock::<(), { rank::SETUP }>::default(), Lock::<(), { rank::ECALLS_REGISTRY }>::default());
         setup.with(|()| assert_may_block("a test"));
         let _held = short.lock();

@@ -3,7 +3,7 @@
 
 use crate::{AppId, Instant, JobRecord, Nanos, Reclaiming, Reservation, Share, Terms, ThreadId};
 
-/// What an application's controller wants now.
+/// What the controllers of an application want now, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Whose.
@@ -25,15 +25,19 @@ pub struct Setting {
     pub terms: Terms,
 }
 
-/// A raw reading of one thread's CPU clock.
+/// One stretch of a thread on a CPU, as it was seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Which thread.
     pub thread: ThreadId,
-    /// CPU time since its birth.
-    pub cpu_time: Nanos,
-    /// When it was read.
-    pub at: Instant,
+    /// When it got the CPU.
+    pub from: Instant,
+    /// When it left the CPU.
+    pub to: Instant,
+    /// CPU time used in between.
+    pub used: Nanos,
+    /// Whether it left the CPU to sleep, or ended; otherwise it was preempted, or its budget was used up.
+    pub slept: bool,
 }
 
 /// What one job used, and what it had been granted: a controller that knows both never winds up.

@@ -95,6 +95,17 @@ const MAX_SAMPLES: usize = 4_096;
 const MAX_LEAST_SQUARES: (usize, usize) = (64, 512);
 const PREDICTORS: &str = "ma:N, mma:N,S, ol:TAPS,TRAINING (at most 64,512), pct:N,PERCENT or hint:N, such as mma:3,12";
 
+impl PredictorSpec {
+    /// Jobs to be seen before the predictor's first word.
+    pub const fn warm_up(self) -> usize {
+        match self {
+            PredictorSpec::MovingAverage { n } | PredictorSpec::Percentile { n, .. } | PredictorSpec::Hint { n } => n,
+            PredictorSpec::Interleaved { n, lanes } => n * lanes,
+            PredictorSpec::LeastSquares { training, .. } => training,
+        }
+    }
+}
+
 impl FromStr for PredictorSpec {
     type Err = InvalidSpec;
 

@@ -25,7 +25,7 @@ impl Lan {
         let id = format!("qd{}n{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let lan = Lan { id, sides: sides.to_vec() };
         if !rustix::process::geteuid().is_root() || !try_ip(&format!("netns add {}", lan.switch(0))) {
-            println!("skipped: needs root and `ip netns`");
+            qfabric_linux::testing::skip("needs root and `ip netns`");
             return None;
         }
         lan.build();

@@ -5,6 +5,7 @@
 #[path = "../../../crates/cli/tests/cli/answer.rs"]
 mod answer;
 mod churn;
+mod creators;
 mod deadlines;
 mod far;
 mod faults;
@@ -19,5 +20,6 @@ mod refusals;
 mod reload;
 mod roles;
 mod slow;
+mod starved;
 mod stranger;
 mod talk;

@@ -136,7 +136,7 @@ fn when(seconds: &[Second], from: usize, role: usize, wanted: impl Fn(f64) -> bo
 #[test]
 fn figure_35_the_least_important_viewer_suffers_first_and_recovers_last() {
     let Some(out) = std::env::var_os("QFABRIC_OUT") else {
-        return println!("skipped: takes three minutes; set QFABRIC_OUT to the folder for the figure");
+        return qfabric_linux::testing::skip("takes three minutes; set QFABRIC_OUT to the folder for the figure");
     };
     let Some(site) = Site::started(&[0, 1, 1, 1]) else { return };
     let _film = Sender::start(&site[0], "video", FRAME, PERIOD);

@@ -68,6 +68,13 @@ impl Sender {
         Sender::when(host, channel, size, period, move |sent| sent < (heard.lock().unwrap().len() + AHEAD) as u64)
     }
 
+    /// The same for several readers: it waits for the one that is furthest behind.
+    pub fn paced_by_all(host: &Host, channel: &str, size: usize, period: Duration, readers: &[Reader]) -> Sender {
+        let heard: Vec<_> = readers.iter().map(|reader| reader.heard.clone()).collect();
+        let least = move || heard.iter().map(|heard| heard.lock().unwrap().len()).min().unwrap_or(usize::MAX - AHEAD);
+        Sender::when(host, channel, size, period, move |sent| sent < (least() + AHEAD) as u64)
+    }
+
     fn when(
         host: &Host,
         channel: &str,

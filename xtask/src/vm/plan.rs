@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_repositorys_plan_can_be_read_and_has_a_short_run() {
+    fn the_repositories_plan_can_be_read_and_has_a_short_run() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let tests = read(root, &matrix::read(root).unwrap()).unwrap();
         assert!(tests.iter().any(|test| !test.short.is_empty()));

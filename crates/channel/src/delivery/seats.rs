@@ -29,7 +29,7 @@ impl Step {
         let held = |channel| directory.host(host).and_then(|record| record.channels.get(channel));
         match change {
             Change::Hold(..) if is_own => Step::All,
-            Change::Hold(channel, _, spec) => {
+            Change::Hold(channel, _, spec, _) => {
                 let other = held(channel).is_some_and(|held| *held.spec != *spec);
                 if other { Step::All } else { Step::Nothing }
             }

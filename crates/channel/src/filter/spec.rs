@@ -1,19 +1,10 @@
 //! Which filter, and what it is to be.
 
+pub use qfabric_types::api::channel::Direction;
 use qfabric_types::channel::{ChannelId, Name};
 use serde::{Deserialize, Serialize};
 
 use crate::{Key, MemberId};
-
-/// Where in an event's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// When an event is dispatched to this host's sinks.
-    In,
-    /// When a source of this host submits an event: sees the sinks of all hosts.
-    Out,
-}
 
 /// Which filter: a name may be given once for each channel and direction on a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -23,7 +23,8 @@ use telling::Telling;
 use crate::change::Change;
 use crate::directory::Unfit;
 use crate::exit::Exit;
-use crate::{Action, Config, Directory, Error, Held, HostRecord, Incarnation, Limits, Notice, wire};
+use crate::notary::statement;
+use crate::{Action, Config, Directory, Error, Held, HostRecord, Incarnation, Limits, Notary, Notice, Origin, wire};
 
 /// The hosts that are there, and the records of all, this host's included.
 #[derive(Debug)]
@@ -128,17 +129,36 @@ impl Membership {
         self.directory.hosts.remove(host);
     }
 
-    /// How the creation of a channel that stands is held: the earliest of those that a host which may create holds. That
-    /// others name a creator proves nothing; theirs counts where there is no such host, its creator having gone.
+    /// How the creation of a channel that stands is held: the earliest of those that are believed.
+    ///
+    /// With a notary a creation is believed of its creator, whom the network has authenticated, and of everybody who has the
+    /// creator's proof. Without one it is believed of a host which may create. That others name a creator proves nothing;
+    /// theirs counts where there is no such host, its creator having gone.
     pub fn standing<'a>(&'a self, id: &'a ChannelId, config: &Config) -> Option<&'a Held> {
+        if let Some(notary) = &config.notary {
+            return self.proved(id, &**notary);
+        }
         let may_create = |host: &Name| config.refusal(host, Action::Create, id).is_none();
         let believed = self.directory.holders(id).filter(|(host, _)| may_create(host)).map(|(_, held)| held);
         believed.min_by_key(|held| &held.origin).or_else(|| self.directory.standing(id))
     }
 
+    /// The earliest creation that its creator holds, or that has its proof: signatures are looked at from the earliest on, and
+    /// only where the creator does not hold the channel by it itself.
+    fn proved<'a>(&'a self, id: &'a ChannelId, notary: &dyn Notary) -> Option<&'a Held> {
+        let mut held: Vec<_> = self.directory.holders(id).collect();
+        held.sort_by_key(|(host, held)| (&held.origin, held.origin.creator != **host));
+        let is_believed = |host: &Name, held: &Held| {
+            let Origin { created_unix_ns, creator } = &held.origin;
+            let says = || statement(id, &held.origin, &held.spec);
+            host == creator || notary.verifies(creator, *created_unix_ns, &says(), held.proof.bytes())
+        };
+        held.into_iter().find(|(host, held)| is_believed(host, held)).map(|(_, held)| held)
+    }
+
     /// Whether it names another creation than the one that this host's opening goes back to: that one may stand.
     pub fn competes(&self, change: &Change) -> bool {
-        let Change::Hold(channel, origin, _) = change else { return false };
+        let Change::Hold(channel, origin, ..) = change else { return false };
         self.held(channel).is_some_and(|mine| *origin != mine.origin)
     }
 

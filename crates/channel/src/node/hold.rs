@@ -6,7 +6,7 @@ use qfabric_types::channel::{ChannelId, Plane};
 use super::Node;
 use crate::change::Change;
 use crate::delivery::Channel;
-use crate::{Action, Error, Limits, Notice, Origin, Spec};
+use crate::{Action, Error, Limits, Notice, Origin, Spec, notary};
 
 impl Node {
     /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
@@ -14,7 +14,7 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if let Some(there) = self.members.directory.standing(channel) {
+        if let Some(there) = self.members.standing(channel, &self.config) {
             return Err(Error::Exists { channel: channel.clone(), origin: there.origin.clone() });
         }
         self.config.permit(Action::Create, channel)?;
@@ -31,7 +31,7 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if self.members.directory.standing(channel).is_none() {
+        if !self.is_open(channel) && self.members.standing(channel, &self.config).is_none() {
             return Err(Error::Unknown(channel.clone()));
         }
         self.room_for_two()?;
@@ -69,16 +69,17 @@ impl Node {
 
     /// Holds a Q-channel, whether there is one or not.
     pub(crate) fn hold_any(&mut self, channel: &ChannelId, now: Instant) {
-        match self.members.directory.standing(channel) {
-            Some(_) => self.hold_known(channel),
-            None => self.hold_new(channel, self.config.quality.clone(), now),
+        match self.members.standing(channel, &self.config) {
+            None if !self.is_open(channel) => self.hold_new(channel, self.config.quality.clone(), now),
+            _ => self.hold_known(channel),
         }
     }
 
     fn hold_new(&mut self, channel: &ChannelId, spec: Spec, now: Instant) {
         let created_unix_ns = now.get().wrapping_add(self.config.unix_offset_ns);
         let origin = Origin { created_unix_ns, creator: self.config.host.clone() };
-        self.hold(channel, origin, spec);
+        let proof = notary::prove(self.config.notary.as_deref(), channel, &origin, &spec);
+        self.hold(Change::Hold(channel.clone(), origin, spec, proof));
     }
 
     fn hold_known(&mut self, channel: &ChannelId) {
@@ -87,16 +88,19 @@ impl Node {
             return;
         }
         if let Some(there) = self.members.standing(channel, &self.config) {
-            self.hold(channel, there.origin.clone(), (*there.spec).clone());
+            let hold = there.hold(channel);
+            self.hold(hold);
         }
     }
 
-    fn hold(&mut self, id: &ChannelId, origin: Origin, spec: Spec) {
-        let shared = self.members.directory.shared(id, spec.clone());
+    fn hold(&mut self, hold: Change) {
+        let Change::Hold(id, _, spec, _) = &hold else { return };
+        let (id, spec) = (&id.clone(), spec.clone());
+        let shared = self.members.directory.shared(id, spec);
         let mut channel = Channel::new(id.clone(), shared);
         channel.opens = 1;
         self.delivery.channels.open(channel);
-        self.change(Change::Hold(id.clone(), origin, spec));
+        self.change(hold);
         self.share_spec(id);
         self.exit.notice(Notice::Opened(id.clone()));
     }
@@ -141,10 +145,11 @@ impl Node {
         if mine.origin == stands.origin || !self.is_open(id) {
             return;
         }
-        let (origin, spec) = (stands.origin.clone(), stands.spec.clone());
-        if mine.spec == spec {
-            return self.change(Change::Hold(id.clone(), origin, (*spec).clone()));
+        if mine.spec == stands.spec {
+            let hold = stands.hold(id);
+            return self.change(hold);
         }
+        let origin = stands.origin.clone();
         self.end(id, now);
         self.exit.notice(Notice::DuplicateName { channel: id.clone(), stands: origin });
     }

@@ -5,7 +5,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::Node;
 use crate::delivery::Source;
-use crate::{Directory, Error, Incarnation, NodeCounts, SinkCounts, SinkId, SourceCounts, SourceId};
+use crate::{ChannelView, Directory, Error, Incarnation, NodeCounts, SinkCounts, SinkId, SourceCounts, SourceId};
 
 impl Node {
     /// This host's name.
@@ -21,6 +21,12 @@ impl Node {
     /// What all hosts have told of themselves, this one included.
     pub fn directory(&self) -> &Directory {
         &self.members.directory
+    }
+
+    /// A channel, by the creation that stands; where none is believed, by this host's own opening.
+    pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView> {
+        let stands = self.members.standing(channel, &self.config).or_else(|| self.members.held(channel))?;
+        Some(self.members.directory.view(channel, stands))
     }
 
     /// Whether a channel is open here.

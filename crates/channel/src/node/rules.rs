@@ -8,7 +8,7 @@ use qfabric_types::channel::{ChannelId, Plane};
 
 use super::Node;
 use crate::delivery::Channel;
-use crate::{Action, Notice, Policy, SinkId, SourceId};
+use crate::{Action, Notary, Notice, Policy, SinkId, SourceId};
 
 impl Node {
     /// Other rules from now on. All hosts are asked for their records again, so that the new rules hold for what they
@@ -22,6 +22,11 @@ impl Node {
             self.members.ask(&name, now, &mut self.exit);
         }
         self.settle(now);
+    }
+
+    /// Another notary from now on: other certificates. Creations are verified by it when it is asked next.
+    pub fn set_notary(&mut self, notary: Option<Box<dyn Notary>>) {
+        self.config.notary = notary;
     }
 
     fn end_forbidden(&mut self, now: Instant) {

@@ -10,7 +10,7 @@ use qfabric_types::channel::ChannelId;
 use super::{Malformed, Reader, Writer};
 use crate::change::Change;
 use crate::group::{MAX_QOS, QosRange};
-use crate::{Origin, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo};
+use crate::{Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo};
 
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -51,12 +51,13 @@ pub(crate) fn encode_change(change: &Change, into: &mut Vec<u8>) {
 impl Change {
     fn write(&self, writer: &mut Writer<'_>) {
         match self {
-            Change::Hold(channel, origin, spec) => {
+            Change::Hold(channel, origin, spec, proof) => {
                 writer.u8(1);
                 writer.channel(channel);
                 writer.u64(origin.created_unix_ns);
                 writer.short(origin.creator.as_str());
                 writer.spec(spec);
+                writer.blob(proof.bytes());
             }
             Change::Release(channel) => {
                 writer.u8(2);
@@ -91,6 +92,7 @@ impl Change {
                 reader.channel()?,
                 Origin { created_unix_ns: reader.u64()?, creator: reader.name()? },
                 reader.spec()?,
+                Proof::of(reader.blob()?).ok_or(Malformed)?,
             ),
             2 => Change::Release(reader.channel()?),
             3 => Change::Source(reader.channel()?, SourceId(reader.u32()?), reader.source()?),

@@ -61,6 +61,12 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(usize::from(length))?).map_err(|_| Malformed)
     }
 
+    /// At most 64 KiB, their number before them.
+    pub fn blob(&mut self) -> Read<&'a [u8]> {
+        let length = self.u16()?;
+        self.bytes(usize::from(length))
+    }
+
     pub fn name(&mut self) -> Read<Name> {
         let length = self.u8()?;
         let text = std::str::from_utf8(self.bytes(usize::from(length))?).map_err(|_| Malformed)?;
@@ -143,6 +149,13 @@ impl Writer<'_> {
         let text = cut(text, usize::from(u16::MAX));
         self.u16(text.len() as u16);
         self.bytes(text.as_bytes());
+    }
+
+    /// At most 64 KiB.
+    pub fn blob(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= usize::from(u16::MAX));
+        self.u16(bytes.len() as u16);
+        self.bytes(bytes);
     }
 
     /// A name or a key: at most 255 bytes.

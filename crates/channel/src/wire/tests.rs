@@ -10,8 +10,8 @@ use crate::change::Change;
 use crate::counts::Fates;
 use crate::filter::{Direction, FilterCommand, FilterSpec, Spot};
 use crate::{
-    EventType, Limits, MemberId, Order, Origin, Pressure, QosRange, Registration, RegistrationId, RequestId, SinkId,
-    SinkInfo, SourceId, SourceInfo, Spec,
+    EventType, Limits, MemberId, Order, Origin, Pressure, Proof, QosRange, Registration, RegistrationId, RequestId,
+    SinkId, SinkInfo, SourceId, SourceInfo, Spec,
 };
 
 fn channel() -> ChannelId {
@@ -38,7 +38,12 @@ fn changes() -> Vec<Change> {
         qos: vec![QosRange { metric: "frame_rate".parse().unwrap(), min: 10, max: 25 }],
     };
     vec![
-        Change::Hold(channel(), Origin { created_unix_ns: 9, creator: "h0".parse().unwrap() }, spec()),
+        Change::Hold(
+            channel(),
+            Origin { created_unix_ns: 9, creator: "h0".parse().unwrap() },
+            spec(),
+            Proof::of(&[1, 2, 3]).unwrap(),
+        ),
         Change::Source(channel(), SourceId(3), SourceInfo { application, attributes }),
         Change::Sink(channel(), SinkId(4), sink),
         Change::SinkGone(channel(), SinkId(4)),

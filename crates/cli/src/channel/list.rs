@@ -1,7 +1,7 @@
 //! `qfabric channel ls` and `show`.
 
 use comfy_table::Table;
-use qfabric_client::channel::{ChannelId, ChannelInfo, Holding, Order, Plane, Pressure};
+use qfabric_client::channel::{ChannelId, ChannelInfo, Holding, Order, Plane, Pressure, SinkInfo, SourceInfo};
 
 use super::channel;
 use crate::connect::{self, Daemon};
@@ -119,36 +119,18 @@ fn members(info: &ChannelInfo) -> Table {
     };
     let name = |name: &Option<qfabric_client::channel::Name>| name.as_ref().map_or("–".to_owned(), ToString::to_string);
     let number = |count: Option<u64>| count.map_or("–".to_owned(), |count| count.to_string());
+    let row = |host: &Holding, member: String, application, attributes, counts: Option<[u64; 6]>| {
+        let counts: [String; 6] = std::array::from_fn(|at| number(counts.map(|counts| counts[at])));
+        [host.host.to_string(), member, name(application), said(attributes)].into_iter().chain(counts)
+    };
     for host in &info.hosts {
-        for source in &host.sources {
-            let counts = source.counts;
-            table.add_row([
-                host.host.to_string(),
-                format!("source {}", source.number),
-                name(&source.application),
-                said(&source.attributes),
-                number(counts.map(|c| c.sent)),
-                number(counts.map(|c| c.delivered)),
-                number(counts.map(|c| c.filtered)),
-                number(counts.map(|c| c.dropped)),
-                number(counts.map(|c| c.late)),
-                number(counts.map(|c| c.lost)),
-            ]);
+        for SourceInfo { number, application, attributes, counts } in &host.sources {
+            let counts = counts.map(|c| [c.sent, c.delivered, c.filtered, c.dropped, c.late, c.lost]);
+            table.add_row(row(host, format!("source {number}"), application, attributes, counts));
         }
-        for sink in &host.sinks {
-            let counts = sink.counts;
-            table.add_row([
-                host.host.to_string(),
-                format!("sink {}", sink.number),
-                name(&sink.application),
-                said(&sink.attributes),
-                number(counts.map(|c| c.sent)),
-                number(counts.map(|c| c.delivered)),
-                number(counts.map(|c| c.filtered)),
-                number(counts.map(|c| c.dropped)),
-                number(counts.map(|c| c.late)),
-                number(counts.map(|c| c.lost)),
-            ]);
+        for SinkInfo { number, application, attributes, counts, .. } in &host.sinks {
+            let counts = counts.map(|c| [c.sent, c.delivered, c.filtered, c.dropped, c.late, c.lost]);
+            table.add_row(row(host, format!("sink {number}"), application, attributes, counts));
         }
     }
     table

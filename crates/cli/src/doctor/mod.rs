@@ -1,4 +1,5 @@
-//! `qfabric doctor`: what this host offers, why not, and what to do about it. Where a daemon answers, what it offers.
+//! `qfabric doctor`: examines this host and prints the state of each finding, its reason and its fix. If a daemon answers,
+//! prints also what the daemon does for its users.
 
 mod served;
 
@@ -14,32 +15,35 @@ use self::served::Served;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// How wide the table is where no terminal says so, in characters.
+/// Width of the table in characters if the output is no terminal.
 const WIDTH: u16 = 120;
 
-/// What this host offers: mechanisms, admission room, timers, rights, each with its reason and its fix.
+/// Examines mechanisms, admission room, timers and rights of this host, and prints the reason and the fix of each finding.
 ///
-/// Where a daemon answers, what it does for you. Ends with 4 where no mechanism works here and no daemon gives one.
+/// If a daemon answers, a right that the daemon uses for you counts as present. Ends with 4 if no mechanism works here and no
+/// daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric doctor --fix")]
 pub struct Args {
-    /// Carry out what can be fixed here, noting what it was so that `qfabric restore` can put it back
+    /// Carry out the possible fixes; needs root. `qfabric restore` restores the previous values
     #[arg(long)]
     fix: bool,
-    /// With --fix: also enforce budgets by a timer (HRTICK_DL), for hard reservations and server periods of a few ticks;
-    /// players under GRUB miss more jobs with it
+    /// With --fix: also enforce budgets by a timer (HRTICK_DL) instead of the scheduler's tick
+    ///
+    /// Use it for hard reservations and for server periods of a few ticks. Players under GRUB miss more jobs with it.
     #[arg(long, requires = "fix")]
     exact: bool,
-    /// Also measure whether the kernel lends what is reserved to others that reclaim: takes a second or two and all free
-    /// CPU time, while nothing is reserved; with --fix, correct its sums (a minute at most)
+    /// Also measure whether GRUB lends CPU time that is reserved; with --fix, correct the kernel's sums
+    ///
+    /// The measurement takes one or two seconds and all free CPU time, and needs a host without reservations. The correction
+    /// takes at most a minute.
     #[arg(long)]
     reclaiming: bool,
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let mut fixed = Vec::new();
     if args.fix {
@@ -51,7 +55,7 @@ pub fn run(args: Args) -> Outcome {
     }
     let served = Served::ask();
     if let Some(served) = &served {
-        report.findings = report.findings.into_iter().map(|finding| served.seen(finding)).collect();
+        report.findings = report.findings.into_iter().map(|finding| served.for_user(finding)).collect();
     }
     if args.json {
         output::print_json(&serde_json::json!({
@@ -66,12 +70,14 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(if works { 0 } else { 4 }))
 }
 
-/// Repairs under a journal of its own: the daemon's puts back at the daemon's next start what it holds.
+/// Carries out the fixes and records them in a separate journal: the daemon would undo the entries of its own journal at its
+/// next start.
 fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
     let directory = directory()?;
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| Failure::fault(format!("cannot make {}: {error}; run as root", directory.display())))?;
-    // What an earlier fix changed is put back first, so that the journal says what was there before any.
+    std::fs::create_dir_all(&directory).map_err(|error| {
+        Failure::fault(format!("cannot create the folder {}: {error}; run as root", directory.display()))
+    })?;
+    // Undo the fixes of an earlier call first, so that the journal records the values before any fix.
     journal::restore(&directory).map_err(Failure::fault)?;
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
     let debugfs = Path::new(DEBUGFS);
@@ -81,7 +87,7 @@ fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
     Ok(fixed)
 }
 
-/// Where `--fix` keeps its journal.
+/// Folder of the journal of `--fix`.
 pub fn directory() -> Result<PathBuf, Failure> {
     Ok(Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?.join("doctor"))
 }
@@ -126,7 +132,7 @@ fn verdict(report: &Report) -> String {
             format!("mechanism {mechanism}; the kernel would admit {capacity} now (probed)\n")
         }
         (Some(mechanism), None) => format!("mechanism {mechanism}\n"),
-        (None, _) => "no mechanism works here; see what is missing above\n".to_owned(),
+        (None, _) => "no mechanism works here; the findings above say what is missing\n".to_owned(),
     }
 }
 
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_finding_has_its_reason_and_its_fix() {
+    fn every_finding_is_shown_with_its_reason_and_its_fix() {
         let text = text(&report(), &[], None);
         for part in
             ["hrtick_dl", "could be better", "off", "qfabric doctor --fix: switch it on", "1.8 CPU now (probed)"]
@@ -166,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_does_not_have_is_not_called_missing() {
+    fn absent_hardware_is_not_called_missing() {
         assert_eq!(word(State::Absent), "not on this machine");
     }
 
     #[test]
-    fn a_host_without_a_mechanism_is_told_so() {
+    fn the_verdict_for_a_host_without_a_mechanism_says_so() {
         let none = Report { facts: Facts::default(), ..report() };
         assert!(verdict(&none).contains("no mechanism"));
     }

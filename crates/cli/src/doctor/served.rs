@@ -1,5 +1,5 @@
-//! What a running daemon makes of the findings: it acts for whoever asks it, with its own rights. What this program
-//! itself may not do says nothing then.
+//! Corrects the findings for users of a running daemon: the daemon acts for its users with its own rights, so a right that
+//! this process lacks is no problem if the daemon has it.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use qfabric_linux::doctor::{Finding, State};
 use qfabric_types::api::HostStatus;
 use rustix::thread::CapabilitySet;
 
-/// Rights that the daemon uses for its users, by the names of their findings.
+/// Capabilities that the daemon uses for its users, by the names of their findings.
 const RIGHTS: [(&str, CapabilitySet); 4] = [
     ("cap_sys_nice", CapabilitySet::SYS_NICE),
     ("cap_ipc_lock", CapabilitySet::IPC_LOCK),
@@ -20,9 +20,9 @@ const RIGHTS: [(&str, CapabilitySet); 4] = [
 pub struct Served {
     socket: PathBuf,
     status: HostStatus,
-    /// Services of the kernel that can be had through it, and all there are.
+    /// Number of kernel services that are available, and of all kernel services.
     services: Option<(usize, usize)>,
-    /// Its capabilities; none where they cannot be read.
+    /// Effective capabilities; none: they cannot be read.
     holds: Option<CapabilitySet>,
 }
 
@@ -40,52 +40,50 @@ impl Served {
         Some(Served { socket: client.socket().to_owned(), status, services, holds })
     }
 
-    /// Its mechanism; none where it has none to give.
+    /// Mechanism of the daemon; `None` if it has no mechanism.
     pub fn mechanism(&self) -> Option<&str> {
         Some(self.status.mechanism.as_str()).filter(|name| *name != "none")
     }
 
-    /// What it comes to, in one line.
     pub fn verdict(&self) -> String {
         let HostStatus { mechanism, capacity, granted, .. } = &self.status;
         let socket = self.socket.display();
         format!("the daemon at {socket} serves you: mechanism {mechanism}, {granted} of {capacity} granted\n")
     }
 
-    /// As JSON.
     pub fn json(&self) -> serde_json::Value {
         let HostStatus { mechanism, capacity, granted, .. } = &self.status;
         serde_json::json!({ "socket": self.socket, "mechanism": mechanism, "capacity": capacity, "granted": granted })
     }
 
-    /// The finding as it is for a user of this daemon: what it does instead is well.
-    pub fn seen(&self, finding: Finding) -> Finding {
+    /// The finding from the view of a user of this daemon: it is `Ok` if the daemon does the work replacement.
+    pub fn for_user(&self, finding: Finding) -> Finding {
         if finding.state == State::Ok {
             return finding;
         }
-        match self.instead(finding.name) {
+        match self.replacement(finding.name) {
             Some(reason) => Finding { state: State::Ok, reason, fix: None, fixable: false, ..finding },
             None => finding,
         }
     }
 
-    fn instead(&self, name: &str) -> Option<String> {
+    fn replacement(&self, name: &str) -> Option<String> {
         let HostStatus { capacity, guaranteed, .. } = &self.status;
         let holds = |right: &CapabilitySet| self.holds.is_some_and(|holds| holds.contains(*right));
         match name {
             "mechanism" => Some(format!("{}: the daemon reserves for you", self.mechanism()?)),
             "admission_room" => {
-                Some(format!("the daemon may promise {capacity}; {guaranteed} of it is guaranteed to somebody"))
+                Some(format!("the daemon may promise {capacity}; {guaranteed} of it is guaranteed to applications"))
             }
             "memory_lock" if holds(&CapabilitySet::IPC_LOCK) => Some("the daemon may lock its memory".to_owned()),
             "bpf" => {
                 let (there, all) = self.services.filter(|(there, _)| *there > 0)?;
-                Some(format!("the daemon puts handlers into the kernel; {there} of {all} services are there"))
+                Some(format!("the daemon installs handlers in the kernel; {there} of {all} services are available"))
             }
             _ => RIGHTS
                 .iter()
                 .find(|(right, set)| *right == name && holds(set))
-                .map(|_| "not held by you, and not needed: the daemon holds it".to_owned()),
+                .map(|_| "you do not have it and do not need it: the daemon has it".to_owned()),
         }
     }
 }
@@ -118,35 +116,35 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_does_for_its_users_is_not_missing() {
+    fn a_right_that_the_daemon_uses_for_its_users_is_not_missing() {
         let served = served(Some(CapabilitySet::SYS_NICE));
         for (name, part) in [
             ("mechanism", "deadline: the daemon reserves for you"),
             ("admission_room", "may promise 1.8 CPU"),
-            ("cap_sys_nice", "the daemon holds it"),
+            ("cap_sys_nice", "the daemon has it"),
             ("bpf", "11 of 13"),
         ] {
-            let seen = served.seen(finding(name, State::Missing));
-            assert_eq!((seen.state, seen.fix.as_deref()), (State::Ok, None), "{name}");
-            assert!(seen.reason.contains(part), "{name}: {}", seen.reason);
+            let finding = served.for_user(finding(name, State::Missing));
+            assert_eq!((finding.state, finding.fix.as_deref()), (State::Ok, None), "{name}");
+            assert!(finding.reason.contains(part), "{name}: {}", finding.reason);
         }
         assert!(served.verdict().contains("/run/qfabric/qfabric.sock serves you"));
     }
 
     #[test]
-    fn what_the_daemon_does_not_have_either_stays_missing() {
+    fn a_right_that_the_daemon_lacks_too_stays_missing() {
         let missing = |name| finding(name, State::Missing);
         let rightless = Served { services: Some((0, 13)), ..served(None) };
         for name in ["cap_sys_nice", "cap_bpf", "bpf", "ext", "memory_lock"] {
-            assert_eq!(rightless.seen(missing(name)), missing(name));
+            assert_eq!(rightless.for_user(missing(name)), missing(name));
         }
         let mut none = served(None);
         none.status.mechanism = "none".to_owned();
-        assert_eq!((none.mechanism(), none.seen(missing("mechanism")).state), (None, State::Missing));
+        assert_eq!((none.mechanism(), none.for_user(missing("mechanism")).state), (None, State::Missing));
     }
 
     #[test]
-    fn capabilities_are_read_from_the_status_of_a_process() {
+    fn capabilities_are_parsed_from_the_status_of_a_process() {
         let held = effective("Name:\tqfabric\nCapEff:\t0000000000800000\n");
         assert_eq!(held, Some(CapabilitySet::SYS_NICE));
         assert_eq!(effective(""), None);

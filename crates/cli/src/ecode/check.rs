@@ -1,4 +1,4 @@
-//! `qfabric ecode check`: does it compile, and what does it come to?
+//! `qfabric ecode check`: compiles E-code and prints its size and its worst-case number of instructions.
 
 use std::path::PathBuf;
 
@@ -10,34 +10,34 @@ use super::source::{Source, events_of};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Compiles E-code and says what is wrong with it, or how large it is.
+/// Compiles E-code, and prints its errors or its size.
 ///
-/// What passes here is accepted by the kernel. Ends with 3 when one event would take more instructions, at worst, than
-/// the service allows.
+/// The kernel accepts a program that passes. Ends with 2 if the text does not compile, and with 3 if one event would take more
+/// instructions in the worst case than the service allows.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode check f.ec --service sched.wakeup
           qfabric ecode check --code 'return input.len > 1400;' --service net.rx --asm")]
 pub struct Args {
-    /// The file; - for the standard input
+    /// File with E-code; - is the standard input
     file: Option<PathBuf>,
-    /// The text itself
+    /// E-code as text, instead of a file
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     code: Option<String>,
-    /// The service it is for, whose events are its input
+    /// Service whose events are the input; `qfabric services` lists them [default: the text declares `struct input`]
     #[arg(long)]
     service: Option<String>,
-    /// Show the code that is generated
+    /// Also print the generated code
     #[arg(long)]
     asm: bool,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let events = args.service.as_ref().map(|service| events_of(service, args.socket.as_ref())).transpose()?;
@@ -65,7 +65,8 @@ pub fn run(args: Args) -> Outcome {
 fn too_long(name: &str, service: &str, bound: Bound, limit: u32) -> Failure {
     Failure::refused(format!(
         "{name}: one event of {service} would take up to {} instructions; {limit} is the limit\n\
-         try: do less in each turn of a loop, take fewer turns, or have the administrator raise the limit under [ecalls]",
+                 try: do less in each turn of a loop, take fewer turns, or ask the administrator to raise the limit under [ecalls] in \
+                 daemon.toml",
         bound.instructions
     ))
 }

@@ -1,4 +1,4 @@
-//! `qfabric ecode install`: a handler that stays at a service.
+//! `qfabric ecode install`: installs a handler that stays at a service after the command has ended.
 
 use std::path::PathBuf;
 
@@ -10,31 +10,33 @@ use super::source::{Source, attribute, pair};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{connect, output, services};
 
-/// What `install` and `trace` say of where a handler goes.
+/// The options of `install` and `trace` that describe where a handler runs.
 #[derive(clap::Args, Debug)]
 pub struct Place {
-    /// The service; qfabric services lists them
+    /// Service whose events the handler receives; `qfabric services` lists them
     #[arg(long)]
     pub service: String,
-    /// Only events that concern this process
+    /// Process id: handle only events that concern this process
     #[arg(long)]
     pub pid: Option<i32>,
-    /// An option of the service
+    /// Option of the service, such as interface=lo; `qfabric services NAME` lists them; may be repeated
     #[arg(long = "option", value_name = "NAME=VALUE", value_parser = pair)]
     pub options: Vec<(String, String)>,
-    /// First value of an attribute
+    /// Initial value of an attribute of the handler, a whole number of 64 bits; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = attribute)]
     pub attributes: Vec<(String, i64)>,
-    /// Instructions that the loops of one call may take [default: what they need, else a quarter of the service's limit]
+    /// Fuel: number of instructions that the loops of one call may execute [default: as many as they need; if this is unknown,
+    /// a quarter of the service's limit]
     #[arg(long)]
     pub fuel: Option<u32>,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
 impl Place {
-    /// A subscription there, without steps.
+    /// A subscription to the service, without steps.
     pub fn request(&self) -> SubscriptionRequest {
         SubscriptionRequest {
             service: self.service.clone(),
@@ -46,7 +48,7 @@ impl Place {
         }
     }
 
-    /// The text compiled for the service, so that what is wrong with it is shown with its lines.
+    /// Compiles the text for the service, so that errors are shown with their lines before the daemon receives the text.
     pub fn check(&self, client: &qfabric_client::Client, source: &Source) -> Result<(), Failure> {
         let list = client.services().map_err(connect::failure)?;
         let input = Some(services::find(&list, &self.service)?.format.clone());
@@ -54,51 +56,52 @@ impl Place {
     }
 }
 
-/// Installs a handler at a service, live in the kernel at once; it stays until it is removed.
+/// Installs a handler at a service; the handler runs in the kernel at once and stays until it is removed.
 ///
-/// With --pid it goes with that process. Needs a daemon, which holds it.
+/// With --pid the handler is removed when that process ends. Needs a running daemon; ends with 4 without one. Ends with 2 if
+/// the text does not compile, and with 3 if the daemon refuses the handler.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode install f.ec --service sched.wakeup --pid 1234
           qfabric ecode install f.ec --service timer --option period=10ms --signal 40 --tell 1234
-Remove it with qfabric ecode rm ID; see what it does with qfabric ecode ls.")]
+
+`qfabric ecode ls` shows the handler and its counts, `qfabric ecode rm ID` removes the handler.")]
 pub struct Args {
-    /// The file; - for the standard input
+    /// File with E-code; - is the standard input
     file: Option<PathBuf>,
-    /// The text itself
+    /// E-code as text, instead of a file
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     code: Option<String>,
     #[command(flatten)]
     place: Place,
-    /// The real-time signal that is sent for events that pass, 34 to 64
+    /// Real-time signal to send for each event that passes the handler, 34 to 64
     #[arg(long)]
     signal: Option<i32>,
-    /// The field that travels with the signal [default: the first one]
+    /// Field of the event that is sent with the signal [default: the first field]
     #[arg(long, value_name = "FIELD")]
     signal_value: Option<String>,
-    /// The process that gets the signal [default: that of --pid]
+    /// Process id of the receiver of the signal [default: that of --pid]
     #[arg(long, value_name = "PID")]
     tell: Option<i32>,
-    /// Run the handler in a thread of the daemon, not in the kernel
+    /// Run the handler in a thread of the daemon instead of the kernel
     #[arg(long)]
     thread: bool,
-    /// The order of the steps, such as k_code,signal
+    /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, memory_up, signal]
     #[arg(long, value_delimiter = ',', value_name = "STEPS")]
     order: Vec<Step>,
-    /// Events are late so long after they happened, such as 2ms
+    /// Drop an event that is not delivered within this time after it happened, such as 2ms [default: never]
     #[arg(long)]
     deadline: Option<Nanos>,
-    /// Of the subscriptions of a group one is told, in turn
+    /// Wake-one group: each event goes to one of your subscriptions with this group name, in turn
     #[arg(long)]
     group: Option<String>,
-    /// Let events pass at which the handler faults
+    /// Let an event pass if the handler faults on it, instead of blocking it
     #[arg(long)]
     pass_faults: bool,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let client = connect::daemon(args.place.socket.as_deref())?;

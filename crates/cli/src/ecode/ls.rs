@@ -1,4 +1,4 @@
-//! `qfabric ecode ls` and `rm`: what is installed, what it did, and out with it.
+//! `qfabric ecode ls` and `rm`: lists and removes installed handlers.
 
 use std::path::PathBuf;
 
@@ -7,31 +7,32 @@ use qfabric_client::ecalls::{State, SubscriptionCounters, SubscriptionInfo};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{connect, output};
 
-/// Lists what is installed, with what it did and what it dropped.
+/// Lists the installed handlers, with the numbers of events that passed, were blocked, faulted and were dropped.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode ls --json")]
 pub struct Args {
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Removes what was installed.
+/// Removes installed handlers. Ends with 3 if one of them does not exist; the others are removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode rm 7")]
 pub struct RmArgs {
-    /// Its numbers, as qfabric ecode ls shows them
+    /// Numbers of the handlers, as `qfabric ecode ls` shows them
     #[arg(required = true, value_name = "ID")]
     ids: Vec<u64>,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries `ls` out.
 pub fn run(args: Args) -> Outcome {
     let list = connect::daemon(args.socket.as_deref())?.subscriptions().map_err(connect::failure)?;
     match args.json {
@@ -41,7 +42,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-/// Carries `rm` out: all that can be, and then the first refusal.
+/// Removes all handlers that can be removed, then returns the first refusal.
 pub fn remove(args: RmArgs) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
     let refused: Vec<Failure> =
@@ -51,7 +52,7 @@ pub fn remove(args: RmArgs) -> Outcome {
 
 fn text(list: &[SubscriptionInfo]) -> String {
     if list.is_empty() {
-        return "nothing is installed; install E-code with qfabric ecode install\n".to_owned();
+        return "no handler is installed; install one with qfabric ecode install\n".to_owned();
     }
     let mut table = output::new_table([
         "id", "service", "uid", "pid", "where", "events", "passed", "blocked", "faults", "dropped", "state",
@@ -89,7 +90,7 @@ fn place(subscription: &SubscriptionInfo) -> String {
     .to_owned()
 }
 
-/// All that was lost, wherever.
+/// Sum of all dropped events.
 fn dropped(counters: &SubscriptionCounters) -> u64 {
     let c = counters;
     c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended
@@ -98,7 +99,7 @@ fn dropped(counters: &SubscriptionCounters) -> u64 {
 fn state(state: &State) -> String {
     match state {
         State::Active => "active".to_owned(),
-        State::TakenOut { why } => format!("taken out: {why}"),
+        State::TakenOut { why } => format!("removed: {why}"),
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_drop_is_in_the_sum() {
+    fn the_sum_of_drops_has_every_kind_of_drop() {
         let counters = SubscriptionCounters {
             dropped_memory: 1,
             dropped_ring: 10,
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_says_how_to_begin() {
+    fn an_empty_list_names_the_command_that_installs_a_handler() {
         assert!(text(&[]).contains("qfabric ecode install"));
     }
 }

@@ -1,4 +1,4 @@
-//! `qfabric ecode`: code for the places where events happen.
+//! `qfabric ecode`: checks, runs, installs and traces E-code.
 
 mod check;
 mod fmt;
@@ -15,7 +15,6 @@ use crate::exit::Outcome;
 /// Checks, runs and installs E-code: handlers for events of the kernel and of programs.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to do.
     #[command(subcommand)]
     command: Command,
 }
@@ -32,7 +31,6 @@ enum Command {
     Trace(trace::Args),
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Check(args) => check::run(args),

@@ -1,4 +1,4 @@
-//! `qfabric ecode run`: a program on events given by hand, by any of the engines.
+//! `qfabric ecode run`: runs a program on given events, with any of the three engines.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,57 +15,59 @@ use super::source::{Source, attribute, format_of};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Longest input read.
-const MOST: u64 = 16 << 20;
+/// Bytes of input that are read at most.
+const MAX_INPUT_BYTES: u64 = 16 << 20;
 
-/// Runs E-code on events of one's own and shows what it makes of them.
+/// Runs E-code on events that you give as JSON, and prints the verdict, the output and the emissions for each of them.
+///
+/// Ends with 1 if a call faults, with 2 if the text does not compile or an event does not fit its format, and with 4 if the
+/// engine is not available here.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode run f.ec --input in.json
           echo '[{\"a\": 3}, {\"a\": 4}]' | qfabric ecode run f.ec --input - --engine kernel --json")]
 pub struct Args {
-    /// The file; - for the standard input
+    /// File with E-code; - is the standard input
     file: Option<PathBuf>,
-    /// The text itself
+    /// E-code as text, instead of a file
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     code: Option<String>,
-    /// The events: a JSON object, or a list of them; - for the standard input [default: one with all zeros]
+    /// Events: a JSON object, or a list of objects, at most 16 MiB; - is the standard input [default: one event of zeros]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// What runs it
+    /// Engine that runs the program; the results are the same
     #[arg(long, default_value = "interp")]
-    engine: Which,
-    /// The function that is called
+    engine: EngineName,
+    /// Function to call [default: main, or the statements outside functions]
     #[arg(long, value_name = "FUNCTION")]
     call: Option<String>,
-    /// First value of an attribute
+    /// Initial value of an attribute, a whole number of 64 bits; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(String, i64)>,
-    /// The service it is for, whose events are its input
+    /// Service whose events are the input; `qfabric services` lists them [default: the text declares `struct input`]
     #[arg(long)]
     service: Option<String>,
-    /// Instructions that the loops of one call may take
+    /// Fuel: number of instructions that the loops of one call may execute
     #[arg(long, default_value_t = Limits::default().fuel)]
     fuel: u32,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// What runs the program; the answers are the same.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Which {
-    /// The plain interpreter
+enum EngineName {
+    /// Interpreter
     Interp,
     /// Machine code in user space
     Jit,
-    /// The kernel
+    /// BPF program in the kernel
     Kernel,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let input = args.service.as_ref().map(|service| format_of(service, args.socket.as_ref())).transpose()?;
@@ -85,11 +87,11 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(u8::from(calls.iter().any(|call| call["fault"].is_string()))))
 }
 
-fn engine(which: Which, program: &Program, limits: Limits) -> Result<Box<dyn Engine>, Failure> {
-    Ok(match which {
-        Which::Interp => Box::new(Interpreter::new(program, limits)),
-        Which::Jit => Box::new(Jit::new(program, limits).map_err(Failure::unavailable)?),
-        Which::Kernel => Box::new(KernelEngine::new(program, limits).map_err(Failure::unavailable)?),
+fn engine(name: EngineName, program: &Program, limits: Limits) -> Result<Box<dyn Engine>, Failure> {
+    Ok(match name {
+        EngineName::Interp => Box::new(Interpreter::new(program, limits)),
+        EngineName::Jit => Box::new(Jit::new(program, limits).map_err(Failure::unavailable)?),
+        EngineName::Kernel => Box::new(KernelEngine::new(program, limits).map_err(Failure::unavailable)?),
     })
 }
 
@@ -97,20 +99,20 @@ fn set(program: &Program, engine: &mut dyn Engine, values: &[(String, i64)]) -> 
     for (name, value) in values {
         let number = program.attributes.iter().position(|known| known == name);
         let unknown =
-            || Failure::usage(format!("it has no attribute {name}; it has {}", program.attributes.join(", ")));
+            || Failure::usage(format!("the program has no attribute {name}; it has {}", program.attributes.join(", ")));
         engine.attributes()[number.ok_or_else(unknown)?] = *value;
     }
     Ok(())
 }
 
-/// The bytes of each event.
+/// The events as bytes in the layout of the program's input.
 fn events(input: Option<&Path>, program: &Program) -> Result<Vec<Vec<u8>>, Failure> {
     let Some(path) = input else { return Ok(vec![vec![0; program.input.size as usize]]) };
     let wrong = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
     let mut text = String::new();
     let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().take(MOST).read_to_string(&mut text),
-        false => std::fs::File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text)),
+        true => std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text),
+        false => std::fs::File::open(path).and_then(|file| file.take(MAX_INPUT_BYTES).read_to_string(&mut text)),
     };
     read.map_err(|error| wrong(&error))?;
     let list = match serde_json::from_str(&text).map_err(|error| wrong(&error))? {

@@ -1,4 +1,4 @@
-//! A program's text: from a file, from the command line, for a service or for none.
+//! Reads the text of an E-code program from a file or the command line, and finds the event format of its service.
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -12,62 +12,66 @@ use qfabric_types::format::Format;
 use crate::exit::Failure;
 use crate::{connect, services};
 
-/// Longest text read: more than the compiler takes, so that its refusal is the one that is shown.
-const MOST: u64 = 1 << 20;
+/// Bytes that are read at most. More than the compiler accepts, so that the compiler reports a text that is too long.
+const MAX_TEXT_BYTES: u64 = 1 << 20;
 
-/// The text, and what it is called in messages.
+/// The text of a program, and its name in messages.
 pub struct Source {
     pub name: String,
     pub text: String,
 }
 
 impl Source {
-    /// From a file; `-` is the standard input.
+    /// Reads a file; `-` is the standard input.
     pub fn read(path: &Path) -> Result<Source, Failure> {
         let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
         let mut text = String::new();
         if path.as_os_str() == "-" {
-            std::io::stdin().take(MOST).read_to_string(&mut text).map_err(unreadable)?;
+            std::io::stdin().take(MAX_TEXT_BYTES).read_to_string(&mut text).map_err(unreadable)?;
         } else {
-            std::fs::File::open(path).map_err(unreadable)?.take(MOST).read_to_string(&mut text).map_err(unreadable)?;
+            std::fs::File::open(path)
+                .map_err(unreadable)?
+                .take(MAX_TEXT_BYTES)
+                .read_to_string(&mut text)
+                .map_err(unreadable)?;
         }
         Ok(Source { name: path.display().to_string(), text })
     }
 
-    /// From a file or from the command line; exactly one is given.
+    /// Reads `file`, or takes `code` from the command line. Exactly one of them must be given.
     pub fn of(file: Option<&Path>, code: Option<&str>) -> Result<Source, Failure> {
         match (file, code) {
             (Some(path), None) => Source::read(path),
             (None, Some(code)) => Ok(Source { name: "--code".to_owned(), text: code.to_owned() }),
-            _ => Err(Failure::usage("name a file with E-code, or give it with --code")),
+            _ => Err(Failure::usage("no E-code; give the name of a file, or the text with --code")),
         }
     }
 
-    /// Compiles it, or shows what is wrong with it.
+    /// Compiles the text. The error shows the wrong lines.
     pub fn compile(&self, environment: &Environment) -> Result<Program, Failure> {
         qfabric_ecode::compile(&self.text, environment).map_err(|wrong| self.failure(&wrong))
     }
 
-    /// What is wrong with it, as compilers show it.
+    /// The failure that shows the wrong lines as compilers do, in colour at a terminal unless `NO_COLOR` is set.
     pub fn failure(&self, wrong: &Diagnostics) -> Failure {
         let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Failure::usage(format!("{} does not compile\n{}", self.name, wrong.render(&self.name, &self.text, colour)))
     }
 }
 
-/// What a handler of a service gets, and how long it may be.
+/// The event format of a service, and the limit of its handlers.
 pub struct Events {
     pub format: Format,
-    /// Instructions for one event.
+    /// Instructions that all handlers of a user may take for one event, at worst.
     pub max_instructions: u32,
 }
 
-/// What the events of a service look like: asked of the daemon, or of the kernel where none runs.
+/// The event format of a service, from the daemon; without a daemon, from the kernel.
 pub fn format_of(service: &str, socket: Option<&PathBuf>) -> Result<Format, Failure> {
     events_of(service, socket).map(|events| events.format)
 }
 
-/// The same with the daemon's limit; without a daemon, with the one that it has by default.
+/// The event format of a service, with the limit of the daemon; without a daemon, with the default limit.
 pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Failure> {
     if let Ok(client) = connect::daemon(socket.map(PathBuf::as_path)) {
         let list = client.services().map_err(connect::failure)?;
@@ -81,19 +85,19 @@ pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Fail
     let names = || known.iter().map(|service| service.name).collect::<Vec<_>>().join(", ");
     let (max_instructions, _) = EcallsConfig::default().instructions_at(service, Origin::Kernel);
     let found = known.iter().find(|known| known.name == service);
-    found
-        .map(|known| Events { format: known.format.clone(), max_instructions })
-        .ok_or_else(|| Failure::usage(format!("there is no service {service:?} in the kernel; there are: {}", names())))
+    found.map(|known| Events { format: known.format.clone(), max_instructions }).ok_or_else(|| {
+        Failure::usage(format!("there is no service {service:?} in the kernel; the services are: {}", names()))
+    })
 }
 
-/// `name=value`, with a whole number.
+/// Parses `name=value` with a whole number of 64 bits.
 pub fn attribute(text: &str) -> Result<(String, i64), String> {
     let (name, value) = pair(text)?;
-    let value = value.parse().map_err(|_| format!("{value:?} is no whole number of 64 bits"))?;
+    let value = value.parse().map_err(|_| format!("{value:?} is not a whole number of 64 bits"))?;
     Ok((name, value))
 }
 
-/// `name=value`.
+/// Parses `name=value`; the name must not be empty.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     let found = text.split_once('=').filter(|(name, _)| !name.is_empty());
     found.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "write NAME=VALUE".to_owned())
@@ -104,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_have_a_name_and_numbers_are_whole() {
+    fn a_pair_needs_a_name_and_an_attribute_a_whole_number() {
         assert_eq!(attribute("x=-3"), Ok(("x".into(), -3)));
         assert_eq!(pair("interface=lo=1"), Ok(("interface".into(), "lo=1".into())));
         assert!(pair("=1").is_err() && pair("x").is_err() && attribute("x=1.5").is_err());

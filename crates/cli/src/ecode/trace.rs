@@ -1,4 +1,4 @@
-//! `qfabric ecode trace`: the events of a service as they come, filtered and shaped where they happen.
+//! `qfabric ecode trace`: prints the events of a service as they arrive. E-code can filter and change them in the kernel.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,36 +15,36 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// How long a Ctrl-C may take.
-const LOOK: Duration = Duration::from_millis(50);
+/// Longest time without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
-/// Prints the events of a service as they come, with a filter that runs where they happen.
+/// Prints the events of a service as they arrive; a filter in E-code can run where the events happen.
 ///
-/// Finds the daemon, or does its work itself. Ends at Ctrl-C; nothing is left behind.
+/// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C or after
+/// --count events, and removes the filter. Ends with 3 if the service does not exist or the daemon refuses the subscription.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode trace --service net.rx --option interface=lo \\
               --code 'if (input.len > 1400) return 1; return 0;'
           qfabric ecode trace --service proc.exec --count 3 --json")]
 pub struct Args {
-    /// A file with E-code; - for the standard input
+    /// File with E-code; - is the standard input
     file: Option<PathBuf>,
-    /// E-code: events it returns 0 for are not shown
+    /// E-code as text, instead of a file; an event for which it returns 0 is not printed
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     code: Option<String>,
     #[command(flatten)]
     place: Place,
-    /// End after so many events
+    /// End after this number of events [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
-    /// Events that wait to be printed at most; a power of two
+    /// Number of events that can wait to be printed, a power of two from 2 to 65536; further events are dropped and counted
     #[arg(long, default_value_t = 1024)]
     slots: u32,
-    /// As JSON, one object per line
+    /// Print one JSON object per line instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let service = Service::find(args.place.socket.as_deref(), Default::default())?;
     let mut request = args.place.request();
@@ -63,7 +63,9 @@ pub fn run(args: Args) -> Outcome {
     let dropped = events.dropped();
     events.unsubscribe().map_err(connect::failure)?;
     if dropped > 0 {
-        eprintln!("qfabric: {shown} events shown, {dropped} dropped since they came faster than they were printed");
+        eprintln!(
+            "qfabric: {shown} events printed, {dropped} dropped because they arrived faster than they were printed; a larger --slots or a filter helps"
+        );
     }
     Ok(Done(0))
 }
@@ -73,7 +75,7 @@ fn show(events: &mut Subscription, args: &Args, stop: &AtomicBool) -> Result<u64
     let most = args.count.unwrap_or(u64::MAX);
     let mut shown = 0;
     while shown < most && !stop.load(Ordering::Relaxed) {
-        let Some(event) = events.next(LOOK).map_err(connect::failure)? else { continue };
+        let Some(event) = events.next(SIGNAL_CHECK).map_err(connect::failure)? else { continue };
         let line = line(&format, event, args.json);
         output::print(&line)?;
         shown += 1;
@@ -90,7 +92,7 @@ fn line(format: &Format, event: Event<'_>, as_json: bool) -> String {
     format!("{:.6}  {}\n", event.time_ns as f64 / 1e9, shown.join(" "))
 }
 
-/// Arrays of bytes as text where they are, without the zeros at their end.
+/// Shows an array of bytes as text if it is printable text, without the zeros at its end.
 fn short(value: &Value) -> String {
     let Value::Array(list) = value else { return value.to_string() };
     let bytes: Option<Vec<u8>> = list.iter().map(|v| v.as_i64().and_then(|n| u8::try_from(n).ok())).collect();
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn byte_arrays_are_shown_as_text_where_they_are() {
+    fn an_array_of_printable_bytes_is_shown_as_text() {
         assert_eq!(short(&json!([104, 105, 0, 0])), "\"hi\"");
         assert_eq!(short(&json!([1, 2, 0])), "[1,2]");
         assert_eq!(short(&json!([300, 2])), "[300,2]");

@@ -1,4 +1,5 @@
-//! What this host says of a listening socket: whether it is there, its connections, the interfaces before it.
+//! Reads facts about a listening socket from this host: whether it exists, its connections, and the interfaces in front of
+//! it.
 
 use std::fmt;
 use std::fs;
@@ -14,12 +15,11 @@ const ESTABLISHED: &str = "01";
 const CLOSE_WAIT: &str = "08";
 const LISTEN: &str = "0A";
 
-/// Where a server listens.
+/// Address and port of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// None: at all addresses.
+    /// None: all addresses.
     pub address: Option<IpAddr>,
-    /// Its port.
     pub port: u16,
 }
 
@@ -27,7 +27,7 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Listen, String> {
-        let wrong = || format!("{text:?} is no [ADDRESS]:PORT, such as :8080, 10.0.0.1:80 or [::1]:80");
+        let wrong = || format!("{text:?} is not [ADDRESS]:PORT, such as :8080, 10.0.0.1:80 or [::1]:80");
         let (address, port) = text.rsplit_once(':').unwrap_or(("", text));
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
         let address = address.strip_prefix('[').and_then(|a| a.strip_suffix(']')).unwrap_or(address);
@@ -49,14 +49,20 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The interfaces to guard, with commas between; those that were named must be there.
+/// The names of the interfaces to guard, separated by commas: the given ones, else those that lead to the server.
+///
+/// # Errors
+/// A given interface does not exist.
 pub fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
     let present = interfaces::present().map_err(|error| Failure::fault(format!("cannot list interfaces: {error}")))?;
     let Some(named) = named else { return Ok(chosen(listen, &present)) };
     for name in named.split(',') {
         if !present.iter().any(|interface| interface.name == name) {
             let there: Vec<_> = present.iter().map(|interface| interface.name.as_str()).collect();
-            return Err(Failure::usage(format!("there is no interface {name:?}; there are {}", there.join(", "))));
+            return Err(Failure::usage(format!(
+                "there is no interface {name:?}; the interfaces are {}",
+                there.join(", ")
+            )));
         }
     }
     Ok(named.to_owned())
@@ -70,19 +76,19 @@ fn chosen(listen: &Listen, present: &[Interface]) -> String {
     up.collect::<Vec<_>>().join(",")
 }
 
-/// Whether a socket listens there.
+/// Whether a socket listens at this address and port.
 pub fn is_listening(listen: &Listen) -> bool {
     sockets().iter().any(|socket| socket.state == LISTEN && socket.is_at(listen))
 }
 
-/// Connections of the server that are open now.
+/// Number of connections at the server's port that are open now.
 pub fn open_connections(listen: &Listen) -> i64 {
     let open =
         |socket: &&Socket| (socket.state == ESTABLISHED || socket.state == CLOSE_WAIT) && socket.port == listen.port;
     sockets().iter().filter(open).count() as i64
 }
 
-/// A line of the kernel's table.
+/// A line of the kernel's table of TCP sockets.
 #[derive(Debug, PartialEq, Eq)]
 struct Socket {
     address: IpAddr,
@@ -105,7 +111,7 @@ fn sockets() -> Vec<Socket> {
     tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(socket).collect()
 }
 
-/// `0: 0100007F:1F90 00000000:0000 0A …`: addresses as words of the machine's byte order.
+/// Parses `0: 0100007F:1F90 00000000:0000 0A …`. Addresses are 32-bit words in the byte order of the machine.
 fn socket(line: &str) -> Option<Socket> {
     let mut words = line.split_whitespace().skip(1);
     let (address, port) = words.next()?.split_once(':')?;
@@ -131,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_to_listen_may_leave_out_the_address() {
+    fn the_address_of_a_listener_may_be_left_out() {
         for (text, shown) in [
             (":8080", ":8080"),
             ("8080", ":8080"),
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_none_is_refused_with_examples() {
+    fn an_invalid_listener_is_refused_with_examples() {
         for text in ["", ":", ":0", ":70000", "host:80", "1.2.3:80", "80:"] {
             let refusal = text.parse::<Listen>().unwrap_err();
             assert!(refusal.contains(":8080"), "{refusal}");
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_guarded_at_lo_and_all_else_at_all_that_is_up() {
+    fn a_loopback_server_is_guarded_at_lo_and_others_at_all_interfaces_that_are_up() {
         let present = [("eth0", true), ("eth1", false), ("lo", true)];
         let present = present.map(|(name, is_up)| Interface { name: name.to_owned(), is_up });
         let at = |text: &str| chosen(&text.parse().unwrap(), &present);
@@ -161,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_table_is_read() {
+    fn lines_of_the_kernels_socket_table_are_parsed() {
         let v4 = socket("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000").unwrap();
         assert_eq!(v4, Socket { address: "127.0.0.1".parse().unwrap(), port: 8080, state: "0A".into() });
         let v6 = "   1: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A";

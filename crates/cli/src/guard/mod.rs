@@ -1,9 +1,9 @@
-//! `qfabric guard`: overload protection in front of any server (003 §5.3, Figure 7).
+//! `qfabric guard`: protects a server from overload (003 §5.3, Figure 7).
 //!
-//! Two handlers in the kernel: `connections.ec` counts the server's connections where their states change,
-//! `overload.ec` sees each request for a new one and drops it while both of its criteria hold. Nothing of it runs in
-//! the server, and nothing stays when this program ends, however it ends: the handlers live as long as the
-//! connection to the daemon. This program shows what they do.
+//! Approach: two handlers in the kernel. `connections.ec` counts the connections of the server when their states change.
+//! `overload.ec` receives each request for a new connection, and drops it while both of its criteria hold. No code runs in
+//! the server. The handlers live as long as the connection of this program to the daemon, so they are removed whenever the
+//! program ends, even if it is killed. The program itself only prints their counts.
 
 mod host;
 mod rates;
@@ -27,49 +27,53 @@ use rates::{Rates, Reading};
 const OVERLOAD: &str = include_str!("../../handlers/overload.ec");
 const CONNECTIONS: &str = include_str!("../../handlers/connections.ec");
 
-/// How soon a signal is noticed.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Longest time without a check whether a signal came.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Drops requests for new connections early while a server is overloaded, so that it completes what it has begun.
+/// Drops requests for new connections while a server is overloaded, so that the server completes the accepted ones.
 ///
-/// The server is not changed and need not know. Thresholds follow from what it is seen to complete; Ctrl-C ends it
-/// and leaves nothing behind.
+/// Works with any TCP server, without changes to it. A request is dropped only while more connections are open than one
+/// threshold and more connections wait to be accepted than another. Both thresholds follow from the rate at which the server
+/// completes connections. Ctrl-C ends the guard; then no request is dropped any more. Needs a running daemon, or root.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  sudo qfabric guard --listen :8080\n  \
                         sudo qfabric guard --listen 10.0.0.5:443 --interface eth0 --wait 250ms")]
 pub struct Args {
-    /// Where the server listens: [ADDRESS]:PORT
+    /// Address and port of the server, such as :8080, 10.0.0.1:80 or [::1]:80
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
-    /// The interfaces its clients come by, with commas between [default: all that are up, or lo for 127.0.0.1 and ::1]
+    /// Interfaces through which the clients connect, separated by commas [default: all interfaces that are up; lo for a server
+    /// at 127.0.0.1 or ::1]
     #[arg(long, value_name = "NAMES")]
     interface: Option<String>,
-    /// How long a connection may wait for the server; the thresholds follow from it
+    /// Longest time that a connection may wait for the server, such as 250ms; the thresholds follow from it
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     wait: Nanos,
-    /// Drop only while more connections than this are open [default: found]
+    /// Threshold of open connections: drop only while more are open [default: the number that the server completes within
+    /// --wait]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// Drop only while more connections than this wait to be accepted [default: found]
+    /// Threshold of waiting connections: drop only while more wait to be accepted [default: half the number that the server
+    /// completes within --wait]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     queue: Option<u32>,
-    /// How often to say what it does
+    /// Time between two reports, from 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Nanos,
-    /// One JSON object per line instead of text
+    /// Print one JSON object per line instead of text
     #[arg(long)]
     json: bool,
-    /// The daemon's socket [default: searched for; without one, the guard is its own]
+    /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
+    /// /run/qfabric/qfabric.sock; without a daemon, the guard does the daemon's work itself]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// Carries it out, until Ctrl-C or SIGTERM.
 pub fn run(args: Args) -> Outcome {
     let stop = interrupted_by(&[SIGINT, SIGTERM, SIGHUP])?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {
-        eprintln!("note: nothing listens at {} yet", args.listen);
+        eprintln!("note: no server listens at {} yet", args.listen);
     }
     let needs = |failure: Failure| failure.context("a guard needs root (sudo qfabric guard …) or a running daemon");
     let service = Service::find(args.socket.as_deref(), Default::default()).map_err(needs)?;
@@ -80,10 +84,10 @@ pub fn run(args: Args) -> Outcome {
     guard.watch(&args, &stop)
 }
 
-/// Both handlers in the kernel, until dropped.
+/// Both handlers are in the kernel until this value is dropped.
 struct Guard {
     ecalls: Ecalls,
-    words: Words,
+    attributes: HandlerAttributes,
     _handlers: [Subscription; 2],
 }
 
@@ -91,34 +95,38 @@ impl Guard {
     fn start(service: &Service, args: &Args, interfaces: &str) -> Result<Guard, Failure> {
         let ecalls = Ecalls::connect(&service.client).map_err(failure)?;
         let counting = ecalls.subscribe(&counting(args)).map_err(failure)?;
-        let words = Words::of(&ecalls).map_err(failure)?;
-        // Connections from before; one that changes in between is counted wrongly, by one.
-        words.numconnects.add(host::open_connections(&args.listen));
-        let cutting = ecalls.subscribe(&cutting(args, interfaces)).map_err(failure)?;
-        Ok(Guard { words: words.complete(&ecalls).map_err(failure)?, ecalls, _handlers: [counting, cutting] })
+        let attributes = HandlerAttributes::of(&ecalls).map_err(failure)?;
+        // Adds the connections that were open before. A connection that opens or closes between the subscription and this
+        // line makes the count wrong by one.
+        attributes.numconnects.add(host::open_connections(&args.listen));
+        let dropping = ecalls.subscribe(&dropping(args, interfaces)).map_err(failure)?;
+        let attributes = attributes.complete(&ecalls).map_err(failure)?;
+        Ok(Guard { attributes, ecalls, _handlers: [counting, dropping] })
     }
 
-    /// Says what happens until told to stop, or until it cannot go on.
+    /// Prints a report every `--every` until a signal sets `stop`, or the handlers end.
     fn watch(&self, args: &Args, stop: &AtomicBool) -> Outcome {
-        let every = Duration::from_nanos(args.every.get()).clamp(GLANCE, Duration::from_secs(3600));
-        let mut rates = Rates::new(self.words.read(), Instant::now());
-        self.say(args, &rates)?;
+        let every = Duration::from_nanos(args.every.get()).clamp(SIGNAL_CHECK, Duration::from_secs(3600));
+        let mut rates = Rates::new(self.attributes.read(), Instant::now());
+        self.print(args, &rates)?;
         let mut next = Instant::now() + every;
         while !stop.load(Ordering::Relaxed) {
             let left = next.saturating_duration_since(Instant::now());
-            if let Some(notice) = self.ecalls.next_notice(left.min(GLANCE)).or_else(interrupted).map_err(failure)? {
+            if let Some(notice) =
+                self.ecalls.next_notice(left.min(SIGNAL_CHECK)).or_else(interrupted).map_err(failure)?
+            {
                 ended(&notice)?;
             }
             if Instant::now() >= next {
                 next += every;
-                rates.step(self.words.read(), Instant::now());
-                self.say(args, &rates)?;
+                rates.step(self.attributes.read(), Instant::now());
+                self.print(args, &rates)?;
             }
         }
         Ok(Done(0))
     }
 
-    fn say(&self, args: &Args, rates: &Rates) -> Result<(), Failure> {
+    fn print(&self, args: &Args, rates: &Rates) -> Result<(), Failure> {
         if args.json {
             let line = serde_json::to_string(&rates.json()).map_err(Failure::fault)?;
             return output::print(&(line + "\n"));
@@ -127,7 +135,7 @@ impl Guard {
     }
 }
 
-/// A signal came while we waited: the loop looks at what it was.
+/// A signal that interrupts the wait is no error; the loop checks the flag.
 fn interrupted(error: ClientError) -> Result<Option<Notice>, ClientError> {
     match error {
         ClientError::Broken { source, .. } if source.kind() == std::io::ErrorKind::Interrupted => Ok(None),
@@ -137,9 +145,9 @@ fn interrupted(error: ClientError) -> Result<Option<Notice>, ClientError> {
 
 fn ended(notice: &Notice) -> Result<(), Failure> {
     match notice {
-        Notice::TakenOut { why, .. } | Notice::Ended { why, .. } => {
-            Err(Failure::fault(format!("the guard is out of the kernel and nothing is dropped any more: {why}")))
-        }
+        Notice::TakenOut { why, .. } | Notice::Ended { why, .. } => Err(Failure::fault(format!(
+            "the handlers of the guard were removed from the kernel, so no request is dropped any more: {why}"
+        ))),
         Notice::Call { .. } => Ok(()),
     }
 }
@@ -148,7 +156,7 @@ fn counting(args: &Args) -> Subscribe {
     Subscribe::to("tcp.state").option("listen", args.listen).code(CONNECTIONS)
 }
 
-fn cutting(args: &Args, interfaces: &str) -> Subscribe {
+fn dropping(args: &Args, interfaces: &str) -> Subscribe {
     Subscribe::to("tcp.accept")
         .option("listen", args.listen)
         .option("interface", interfaces)
@@ -160,25 +168,25 @@ fn cutting(args: &Args, interfaces: &str) -> Subscribe {
         .code(OVERLOAD)
 }
 
-/// The words that the handlers write.
-struct Words {
+/// The attributes of the two handlers.
+struct HandlerAttributes {
     numconnects: Attribute,
     completed: Attribute,
     others: Vec<Attribute>,
 }
 
-/// What `overload.ec` writes, in the order of [`Words::read`].
+/// The attributes that `overload.ec` writes, in the order of [`HandlerAttributes::read`].
 const WRITTEN: [&str; 6] = ["accept_queue", "connections_limit", "queue_limit", "capacity", "syns", "dropped"];
 
-impl Words {
-    /// Those that exist once connections are counted.
-    fn of(ecalls: &Ecalls) -> Result<Words, ClientError> {
+impl HandlerAttributes {
+    /// The attributes of `connections.ec`, which exist after its subscription.
+    fn of(ecalls: &Ecalls) -> Result<HandlerAttributes, ClientError> {
         let (numconnects, completed) = (ecalls.attribute("numconnects")?, ecalls.attribute("completed")?);
-        Ok(Words { numconnects, completed, others: Vec::new() })
+        Ok(HandlerAttributes { numconnects, completed, others: Vec::new() })
     }
 
-    /// Those that the controller brings.
-    fn complete(mut self, ecalls: &Ecalls) -> Result<Words, ClientError> {
+    /// Adds the attributes of `overload.ec`, which exist after its subscription.
+    fn complete(mut self, ecalls: &Ecalls) -> Result<HandlerAttributes, ClientError> {
         self.others = WRITTEN.iter().map(|name| ecalls.attribute(name)).collect::<Result<_, _>>()?;
         Ok(self)
     }

@@ -1,26 +1,24 @@
-//! What the handlers count, as rates: a value fed with readings, shown as a line or as JSON.
+//! Turns the counts of the handlers into rates per second, as text or JSON.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// The handlers' words at one moment.
+/// The attributes of the handlers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Connections open.
     pub connections: i64,
-    /// Connections ended so far.
+    /// Connections that have ended so far.
     pub completed: i64,
-    /// Connections that waited to be accepted when the last request came.
+    /// Connections that waited to be accepted when the last request arrived.
     pub queue: i64,
-    /// Thresholds in force.
     pub connections_limit: i64,
     pub queue_limit: i64,
-    /// Connections the server completes per second at full load; 0: not known.
+    /// Connections that the server completes per second at full load; 0: not known.
     pub capacity: i64,
     /// Requests for connections so far.
     pub requests: i64,
-    /// Of these dropped.
+    /// Requests dropped so far.
     pub dropped: i64,
 }
 
@@ -35,12 +33,11 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// A first reading; no rates yet.
     pub fn new(first: Reading, now: Instant) -> Rates {
         Rates { last: first, at: now, requests: 0.0, dropped: 0.0, completed: 0.0 }
     }
 
-    /// The next reading.
+    /// Computes the rates between the last reading and `next`.
     pub fn step(&mut self, next: Reading, now: Instant) {
         let seconds = (now - self.at).as_secs_f64().max(1e-3);
         let rate = |new: i64, old: i64| new.saturating_sub(old) as f64 / seconds;
@@ -53,7 +50,6 @@ impl Rates {
         };
     }
 
-    /// For people.
     pub fn line(&self) -> String {
         let Reading { connections, connections_limit, queue, queue_limit, capacity, .. } = self.last;
         let known = if capacity > 0 { format!("{capacity}/s at full load") } else { "full load not seen yet".into() };
@@ -64,7 +60,7 @@ impl Rates {
         )
     }
 
-    /// For programs; rates are per second, the others as they stand.
+    /// Rates per second, and the last reading.
     pub fn json(&self) -> Value {
         json!({
             "requests_per_s": self.requests,
@@ -89,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_differences_over_the_time_between() {
+    fn a_rate_is_the_difference_of_two_readings_over_the_time_between_them() {
         let begin = Instant::now();
         let mut rates = Rates::new(Reading { requests: 1_000, ..Reading::default() }, begin);
         assert!(rates.line().contains("full load not seen yet"));

@@ -1,4 +1,4 @@
-//! `qfabric net attach` and `qfabric net detach`.
+//! `qfabric net attach` and `qfabric net detach`: put an interface under packet scheduling, and end it.
 
 use qfabric_types::api::net::{AttachRequest, NetMechanism};
 use qfabric_types::{Nanos, Share};
@@ -10,54 +10,53 @@ use crate::exit::{Done, Outcome};
 use crate::output;
 
 const EXAMPLES: &str = "\
-Without --dwcs or --htb the kernel decides: DWCS where it has queueing disciplines in BPF (Linux 6.16), else
-HTB classes, and says why. The daemon owns what is attached: it ends with the daemon, and what was there
-before is put back.
-
 Examples: qfabric net attach eth0
           qfabric net attach wlan0 --dwcs --rate 20M
           qfabric net attach eth0 --htb --rate 1G --best-effort 0.2";
 
-/// Puts an interface under packet scheduling.
+/// Puts an interface under packet scheduling, until `qfabric net detach` or the end of the daemon.
+///
+/// Without --dwcs and --htb, the daemon uses DWCS if the kernel has queueing disciplines in BPF (Linux 6.16 and newer);
+/// otherwise it uses HTB classes and prints why. At the end the daemon restores the former queueing discipline. Needs root or
+/// CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The interface
+    /// Interface, such as eth0
     interface: String,
-    /// By Dynamic Window-Constrained Scheduling: deadlines, windows, phases (Linux 6.16 and newer)
+    /// Use Dynamic Window-Constrained Scheduling: deadlines, windows and phases; needs Linux 6.16 or newer
     #[arg(long, conflicts_with = "htb")]
     dwcs: bool,
-    /// By classes of a hierarchical token bucket: rates alone (every Linux)
+    /// Use the classes of a hierarchical token bucket: rates only; works on every Linux
     #[arg(long)]
     htb: bool,
-    /// Pace sending to this many bits per second, such as 100M, and admit streams for it
-    /// [default: the interface's own speed, unpaced]
+    /// Rate in bits per second to which sending is paced and for which streams are admitted, such as 800k, 100M or 2.5G; from
+    /// 1k to 400G [default: the speed of the interface, without pacing]
     #[arg(long, value_name = "BITS")]
     rate: Option<Rate>,
-    /// The part of the link that packets of no stream are sure of [default: 0.05]
+    /// Part of the link that is guaranteed to packets without a stream, 0 to 0.9 [default: 0.05]
     #[arg(long, value_name = "SHARE")]
     best_effort: Option<Share>,
-    /// Hold packets back and send them in bursts, this long before the first deadline among them
+    /// Hold packets back and send them in bursts, this time before the first of their deadlines, at most 60s
     #[arg(long, value_name = "TIME", conflicts_with = "htb")]
     hold: Option<Nanos>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Puts back how an interface queued before.
+/// Ends packet scheduling on an interface and restores its former queueing discipline.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net detach eth0")]
 pub struct DetachArgs {
-    /// The interface
+    /// Interface, such as eth0
     interface: String,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Attaches.
 pub fn run(args: Args) -> Outcome {
     let mechanism = match (args.dwcs, args.htb) {
         (true, _) => Some(NetMechanism::Dwcs),
@@ -75,9 +74,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-/// Detaches.
 pub fn detach(args: DetachArgs) -> Outcome {
     args.daemon.client()?.detach(&args.interface).map_err(connect::failure)?;
-    output::print(&format!("{} queues as before\n", args.interface))?;
+    output::print(&format!("{} has its former queueing discipline again\n", args.interface))?;
     Ok(Done(0))
 }

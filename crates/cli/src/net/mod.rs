@@ -1,4 +1,4 @@
-//! `qfabric net`: packets with deadlines on an interface.
+//! `qfabric net`: schedules packets with deadlines on network interfaces.
 
 mod attach;
 mod rate;
@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::exit::Outcome;
 
-/// Packets sent by deadline: interfaces under packet scheduling, and streams on them.
+/// Sends packets by deadline: puts interfaces under packet scheduling, and manages the streams on them.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,7 +24,6 @@ enum Command {
     Show(show::Args),
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Attach(args) => attach::run(args),

@@ -1,4 +1,4 @@
-//! Rates at the terminal: `100M` is 100 million bits per second.
+//! Parses and prints rates in bits per second; `100M` is 100 million bits per second.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_with_their_units() {
+    fn a_rate_is_parsed_with_its_unit() {
         for (text, bits) in [("800k", 800_000), ("100M", 100_000_000), ("2.5G", 2_500_000_000), ("64000bit", 64_000)] {
             assert_eq!(text.parse(), Ok(Rate(bits)));
         }
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_shown_short() {
+    fn a_rate_is_printed_with_the_largest_fitting_unit() {
         assert_eq!(Rate(2_500_000_000).to_string(), "2.5Gbit/s");
         assert_eq!(Rate(999).to_string(), "999bit/s");
     }

@@ -1,4 +1,4 @@
-//! `qfabric net show` and `qfabric net stream ls`.
+//! `qfabric net show` and `qfabric net stream ls`: show interfaces, their streams and their counts.
 
 use comfy_table::Table;
 use qfabric_types::Nanos;
@@ -9,23 +9,22 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Shows interfaces under packet scheduling, their streams, and what became of their packets.
+/// Shows the interfaces under packet scheduling, their streams, and the counts of sent, late and dropped packets.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: qfabric net show
           qfabric net stream ls eth0
           qfabric net show eth0 --json")]
 pub struct Args {
-    /// Only this interface
+    /// Interface to show [default: all interfaces under packet scheduling]
     interface: Option<String>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let client = args.daemon.client()?;
     let all = match &args.interface {
@@ -47,7 +46,6 @@ fn text(all: &[InterfaceInfo]) -> String {
     }
 }
 
-/// One interface, with its streams.
 pub fn interface(info: &InterfaceInfo) -> String {
     let best = &info.best_effort_counters;
     let mut text = format!(
@@ -56,7 +54,7 @@ pub fn interface(info: &InterfaceInfo) -> String {
         info.mechanism,
         Rate(info.rate_bps),
         if info.paced { " (paced)" } else { "" },
-        info.utilization.abs() * 100.0, // a sum of nothing is -0.0
+        info.utilization.abs() * 100.0, // the sum of no streams is -0.0
         info.former,
     );
     if info.mechanism == NetMechanism::Htb {
@@ -82,7 +80,7 @@ pub fn interface(info: &InterfaceInfo) -> String {
     text
 }
 
-/// Classes count what was sent and dropped, and nothing of deadlines.
+/// The table for HTB classes, which count sent and dropped packets but no deadlines.
 fn rates(streams: &[StreamInfo]) -> Table {
     let mut table = output::new_table(["stream", "packets of", "T", "C", "rate", "link", "sent", "dropped", "waiting"]);
     for StreamInfo { id, spec, utilization, counters, .. } in streams {
@@ -101,7 +99,7 @@ fn rates(streams: &[StreamInfo]) -> Table {
     table
 }
 
-/// C/T.
+/// C/T in bits per second.
 fn rate(spec: &StreamSpec) -> Rate {
     Rate((f64::from(spec.size) * 8.0 / spec.period.as_secs_f64()).round() as u64)
 }
@@ -153,7 +151,7 @@ fn mean(counters: &StreamCounters) -> Nanos {
     Nanos::new(counters.delay_sum_ns / counters.sent.max(1))
 }
 
-/// A stream that was admitted or changed, and what was asked for it.
+/// Describes a stream that was admitted or changed, and names the requested options that are not in force.
 pub fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamChange, stream: &StreamInfo) -> String {
     let spec = &stream.spec;
     let StreamSpec { selector, size, period, window, .. } = spec;
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_shown_with_its_streams_and_their_units() {
+    fn an_interface_is_shown_with_its_streams_and_units() {
         let text = text(&[info()]);
         for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_promise_rates_and_nothing_else() {
+    fn for_htb_classes_only_rates_are_shown() {
         let htb = InterfaceInfo {
             mechanism: NetMechanism::Htb,
             instead: Some("this kernel has no queueing disciplines in BPF (Linux 6.16)".into()),
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_attached_says_how_to_attach() {
+    fn without_an_attached_interface_the_command_to_attach_one_is_named() {
         assert!(super::text(&[]).contains("qfabric net attach"));
     }
 }

@@ -1,4 +1,4 @@
-//! `qfabric net stream`: streams begun, changed, ended, listed.
+//! `qfabric net stream`: adds, changes, removes and lists streams of packets.
 
 use clap::Subcommand;
 use qfabric_types::api::net::{Flow, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
@@ -9,7 +9,7 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Streams of packets with deadlines.
+/// Adds, changes, removes and lists streams of packets with deadlines.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,105 +24,106 @@ enum Command {
     Ls(show::Args),
 }
 
-/// Whose packets.
 #[derive(clap::Args, Debug)]
 #[group(required = true, multiple = false)]
-struct Chosen {
-    /// Those with this mark (SO_MARK)
+struct SelectorArgs {
+    /// Take the packets with this mark (SO_MARK), not 0
     #[arg(long, value_name = "N")]
     mark: Option<u32>,
-    /// Those from sockets made in this cgroup, such as /user.slice/player.scope
+    /// Take the packets of sockets that were created in this cgroup, such as /user.slice/player.scope
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
-    /// Those of one flow: tcp or udp, from, to, such as udp,10.0.0.1:5000,10.0.0.2:6000
+    /// Take the packets of one flow: protocol (tcp or udp), source, destination, such as udp,10.0.0.1:5000,10.0.0.2:6000
     #[arg(long, value_name = "FLOW")]
     flow: Option<Flow>,
 }
 
-/// What may be changed of a stream.
 #[derive(clap::Args, Debug)]
 struct Attributes {
-    /// Θ: a packet goes this long after its period began at the earliest, and a period later at the latest
+    /// Θ: earliest time after the begin of its period at which a packet is sent, at most 60s; it is sent at most one period
+    /// later
     #[arg(long, value_name = "TIME")]
     phase: Option<Nanos>,
-    /// At most X of every Y periods may be lost
+    /// At most X of every Y periods may be lost, Y at most 255 [default: no period]
     #[arg(long, value_name = "X/Y")]
     window: Option<Window>,
-    /// C: bytes of one period with their headers [default: 1514, one packet]
+    /// C: bytes in one period, with their headers [default: 1514, one packet]
     #[arg(long, value_name = "BYTES")]
     size: Option<u32>,
-    /// Send packets beyond C ahead of their period, and of best effort, when nothing else is ready
+    /// Send packets beyond C before their period, and before best effort, when no other stream has a ready packet
     #[arg(long, value_name = "YES", num_args = 0..=1, default_missing_value = "true")]
     work_conserving: Option<bool>,
-    /// Packets that may wait, at most 128
+    /// Number of packets that can wait, 1 to 128; further packets are dropped [default: 128]
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// When its first period began, in nanoseconds of CLOCK_MONOTONIC: periods are a grid from there on
-    /// [default: each begins with a packet]
+    /// Begin of the first period, in nanoseconds of CLOCK_MONOTONIC; each later period begins T after the one before
+    /// [default: a period begins with a packet]
     #[arg(long, value_name = "NS")]
     start: Option<u64>,
-    /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which
-    /// handlers in E-code set; 0: no more
+    /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which handlers in
+    /// E-code set; 0 ends it
     #[arg(long, value_name = "ID")]
     follow: Option<u64>,
 }
 
-/// Begins a stream, if the link carries it beside the others.
+/// Adds a stream of packets with deadlines.
+///
+/// Ends with 3 if the link cannot carry the stream together with the admitted ones. The stream ends with `qfabric net stream
+/// rm`, with `qfabric net detach`, or with the daemon.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10
           qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 4000
           qfabric net stream add --cgroup /user.slice/player.scope --period 10ms")]
 struct AddArgs {
-    /// The interface [default: the one that is attached]
+    /// Interface [default: the only attached interface]
     interface: Option<String>,
     #[command(flatten)]
-    chosen: Chosen,
-    /// T: C bytes in each period
+    selector: SelectorArgs,
+    /// T: period in which the stream sends C bytes, from 100us to 60s
     #[arg(long, value_name = "TIME")]
     period: Nanos,
     #[command(flatten)]
     attributes: Attributes,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Changes a stream while packets pass; what is not named stays.
+/// Changes a stream while packets pass; values that are not given stay. Ends with 3 if the link cannot carry the change.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net stream change eth0 0 --period 20ms --window 1/5")]
 struct ChangeArgs {
-    /// The interface
+    /// Interface, such as eth0
     interface: String,
-    /// The stream's number
+    /// Number of the stream; `qfabric net show` shows it
     id: StreamId,
-    /// T: C bytes in each period
+    /// T: period in which the stream sends C bytes, from 100us to 60s
     #[arg(long, value_name = "TIME")]
     period: Option<Nanos>,
     #[command(flatten)]
     attributes: Attributes,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Ends a stream: its packets are best effort from now on.
+/// Removes a stream; its packets are best effort from now on.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net stream rm eth0 0")]
 struct RmArgs {
-    /// The interface
+    /// Interface, such as eth0
     interface: String,
-    /// The stream's number
+    /// Number of the stream; `qfabric net show` shows it
     id: StreamId,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Add(args) => add(args),
@@ -132,7 +133,7 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-impl Chosen {
+impl SelectorArgs {
     fn selector(self) -> Selector {
         match (self.mark, self.cgroup, self.flow) {
             (Some(mark), ..) => Selector::Mark(mark),
@@ -154,10 +155,10 @@ fn add(args: AddArgs) -> Outcome {
     let client = args.daemon.client()?;
     let interface = match args.interface {
         Some(interface) => interface,
-        None => only(&client)?,
+        None => only_attached(&client)?,
     };
     let change = args.attributes.change(None);
-    let spec = StreamSpec::new(args.chosen.selector(), args.period).changed(&change);
+    let spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
     let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
@@ -171,8 +172,8 @@ fn add(args: AddArgs) -> Outcome {
     Ok(Done(0))
 }
 
-/// The only interface that is attached.
-fn only(client: &qfabric_client::Client) -> Result<String, Failure> {
+/// The only attached interface. A failure if there is none, or more than one.
+fn only_attached(client: &qfabric_client::Client) -> Result<String, Failure> {
     let attached = client.interfaces().map_err(connect::failure)?;
     match &attached[..] {
         [one] => Ok(one.interface.clone()),

@@ -3,16 +3,16 @@ use clap::{CommandFactory, Parser};
 use super::*;
 use crate::args::{self, Cli};
 
-/// What a command line asks for; nothing is sent.
-fn asked(words: &str) -> Policy {
+/// Parses a command line into its policy, without a daemon.
+fn parsed(words: &str) -> Policy {
     let cli = Cli::try_parse_from(words.split_whitespace()).unwrap_or_else(|error| panic!("{words}: {error}"));
     match cli.command {
-        args::Command::Policy(Args { command: Command::Start(kind) }) => kind.asked().1,
+        args::Command::Policy(Args { command: Command::Start(kind) }) => kind.into_call().1,
         other => panic!("{words}: {other:?}"),
     }
 }
 
-/// The examples that the help of each kind ends with.
+/// The examples in the help of each kind, with the name of the kind.
 fn examples() -> Vec<(String, String)> {
     let mut cli = Cli::command();
     let start = cli.find_subcommand_mut("policy").and_then(|policy| policy.find_subcommand_mut("start")).unwrap();
@@ -26,10 +26,10 @@ fn examples() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_kind_can_be_asked_for_and_goes_through_json_by_its_name() {
+fn the_example_of_every_kind_survives_a_round_trip_through_json() {
     let mut known: Vec<&str> = Policy::KINDS.to_vec();
     for (kind, example) in examples() {
-        let policy = asked(&example);
+        let policy = parsed(&example);
         let json = serde_json::to_value(&policy).unwrap();
         assert_eq!((json["kind"].as_str(), policy.kind()), (Some(kind.as_str()), kind.as_str()));
         assert_eq!(serde_json::from_value::<Policy>(json).unwrap(), policy);
@@ -40,31 +40,31 @@ fn every_kind_can_be_asked_for_and_goes_through_json_by_its_name() {
 }
 
 #[test]
-fn what_is_left_out_is_the_same_on_the_command_line_and_in_json() {
+fn defaults_are_the_same_on_the_command_line_and_in_json() {
     let read = |json: &str| serde_json::from_str::<Policy>(json).unwrap();
     for kind in ["roles", "spread", "sync", "balance"] {
-        let typed = asked(&format!("qfabric policy start {kind} --channel video"));
+        let typed = parsed(&format!("qfabric policy start {kind} --channel video"));
         assert_eq!(typed, read(&format!(r#"{{"kind": "{kind}", "channel": "video"}}"#)));
     }
-    let group = asked("qfabric policy start group --group crew --attribute app.cpu_most");
+    let group = parsed("qfabric policy start group --group crew --attribute app.cpu_most");
     assert_eq!(group, read(r#"{"kind": "group", "group": "crew", "attribute": "app.cpu_most"}"#));
-    let media = asked("qfabric policy start media --group lips --leader sound --follower picture");
+    let media = parsed("qfabric policy start media --group lips --leader sound --follower picture");
     assert_eq!(media, read(r#"{"kind": "media", "group": "lips", "leader": "sound", "follower": "picture"}"#));
 }
 
 #[test]
-fn a_text_is_read_from_its_file_before_it_is_sent() {
+fn the_text_of_a_policy_is_read_from_its_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "return 1;").unwrap();
     let path = file.path().display();
-    let policy = with_text(asked(&format!("qfabric policy start code --channel video --file {path}"))).unwrap();
+    let policy = with_text(parsed(&format!("qfabric policy start code --channel video --file {path}"))).unwrap();
     let Policy::Code(code) = policy else { panic!("{policy:?}") };
     assert_eq!((code.code.as_str(), code.file), ("return 1;", None));
-    assert!(with_text(asked("qfabric policy start code --channel video --file /nowhere/x.ec")).is_err());
+    assert!(with_text(parsed("qfabric policy start code --channel video --file /nowhere/x.ec")).is_err());
 }
 
 #[test]
-fn what_was_decided_is_shown_with_its_unit() {
+fn decided_amounts_are_shown_with_their_units() {
     assert_eq!(amount("app.rate_milli", 12_540), "12.5/s");
     assert_eq!(amount("app.show_delay", 55_000_000), "55 ms");
     assert_eq!(
@@ -76,7 +76,7 @@ fn what_was_decided_is_shown_with_its_unit() {
 }
 
 #[test]
-fn what_a_policy_costs_and_why_it_rests_is_shown() {
+fn the_cost_of_a_policy_and_the_reason_of_its_suspension_are_shown() {
     let info = |more: serde_json::Value| -> PolicyInfo {
         let mut info = serde_json::json!({
             "name": "hold.video", "policy": { "kind": "hold", "channel": "video", "rate": 25.0 },

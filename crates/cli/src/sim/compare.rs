@@ -1,4 +1,4 @@
-//! Several controllers on one trace, side by side, and the pictures of it: Table II and Figures 7 and 8 of AQuoSA.
+//! Compares several controllers on one trace, as a table and as pictures: Table II and Figures 7 and 8 of AQuoSA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ impl FromStr for Controller {
         match (text.parse(), text.parse()) {
             (Ok(predictor), _) => Ok(Controller::Feedback(predictor)),
             (_, Ok(share)) => Ok(Controller::Fixed(share)),
-            (Err(why), _) => Err(format!("{why}; or a fixed bandwidth, such as 25% or 0.25")),
+            (Err(why), _) => Err(format!("{why}, or a fixed bandwidth such as 25% or 0.25")),
         }
     }
 }
 
 impl Controller {
-    /// What tables and legends call it.
+    /// Name in tables and legends.
     pub fn name(self) -> String {
         match self {
             Controller::Feedback(predictor) => predictor.to_string(),
@@ -39,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// `options` with this controller in place of the one they name.
+    /// `options` with this controller instead of their own.
     fn options(self, options: &Options) -> Options {
         match self {
             Controller::Feedback(predictor) => Options { predictor, fixed: None, ..options.clone() },
@@ -48,19 +48,17 @@ impl Controller {
     }
 }
 
-/// One controller's outcome.
 #[derive(Serialize)]
 pub struct Row {
-    /// What the legend calls it.
     pub controller: String,
-    /// Its row of Table II.
+    /// Row of Table II.
     pub summary: Summary,
     #[serde(skip)]
     errors: Curve,
 }
 
 impl Row {
-    /// Names an outcome, and keeps what its picture needs.
+    /// The row of a controller, with the data for its curve.
     pub fn of(controller: Controller, output: &Output, options: &Options) -> Row {
         let controller = controller.name();
         let errors = figures::error_distribution(&controller, output, options);
@@ -68,7 +66,6 @@ impl Row {
     }
 }
 
-/// Runs the other controllers on the trace.
 pub fn rivals(rivals: &[Controller], trace: &[Job], options: &Options) -> Result<Vec<Row>, Failure> {
     let row = |rival: &Controller| {
         let options = rival.options(options);
@@ -78,7 +75,7 @@ pub fn rivals(rivals: &[Controller], trace: &[Job], options: &Options) -> Result
     rivals.iter().map(row).collect()
 }
 
-/// Table II: a row per controller, in percent.
+/// Table II, in percent.
 pub fn table(rows: &[Row]) -> String {
     let mut table = output::new_table(["CONTROLLER", "IN TARGET", "ERROR / PERIOD", "BANDWIDTH", "BACK AFTER"]);
     for Row { controller, summary, .. } in rows {
@@ -94,13 +91,13 @@ pub fn table(rows: &[Row]) -> String {
     format!("{table}\n")
 }
 
-/// Figure 8, to a file.
+/// Writes Figure 8 to a file.
 pub fn draw_errors(path: &Path, rows: &[Row], options: &Options) -> Result<(), Failure> {
     let curves: Vec<Curve> = rows.iter().map(|row| row.errors.clone()).collect();
     write(path, figures::errors_svg(&curves, options))
 }
 
-/// Figure 7 of one trace, to a file.
+/// Writes Figure 7 of one trace to a file.
 pub fn draw_trace(path: &Path, name: &str, trace: &[Job], options: &Options) -> Result<(), Failure> {
     let costs = figures::cost_distribution(name, trace, options.period.as_f64());
     write(path, figures::traces_svg(&[costs], &[figures::autocorrelation(name, trace)]))
@@ -110,7 +107,7 @@ fn write(path: &Path, text: String) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::fault(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Whether the pictures can be written, asked before the work.
+/// Fails if a picture cannot be written; called before the simulation.
 pub fn check_writable(paths: [&Option<PathBuf>; 2]) -> Result<(), Failure> {
     paths.into_iter().flatten().try_for_each(|path| output::check_writable(path))
 }

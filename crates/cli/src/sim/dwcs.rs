@@ -1,4 +1,4 @@
-//! `qfabric sim dwcs`: tasks with windows on one processor, tick by tick, no kernel.
+//! `qfabric sim dwcs`: simulates tasks with windows on one processor, tick by tick.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,54 +22,58 @@ Examples:
   qfabric sim dwcs --tasks tasks.json --policy edf --ticks 1000 --no-best-effort
 
 tasks.json   [{\"id\":\"T1\",\"period\":4,\"service\":1,\"window\":[1,2]}]
-             a task wants `service` ticks in every `period` and may lose 1 of any 2 periods. Optional: arrival
-             (its first period begins there, default 0), work_conserving (served again within its period where time
-             is left, default false), network_probability (0 to 100 %, for --network).
+             A task needs `service` ticks in every `period` and may miss 1 of any 2 periods.
+             Optional: arrival (begin of its first period, default 0); work_conserving (also
+             uses free ticks within its period, default false); network_probability (0 to 100 %,
+             for --network).
 events.json  [{\"at\":2.5,\"sink\":\"T1\",\"deadline\":null}]
-             an event favours its sink once by rules 1 to 5; after its deadline it is dropped.
+             An event favours its sink once, by rules 1 to 5. It is dropped after its deadline.
 
-Ties after all rules: first come first served, then the order of ids. With --admit, exit code 3 means that no
-guarantee can be given.";
+If all rules tie, the task that arrived first comes first, then the task with the lower id.";
 
-/// Window-constrained scheduling (DWCS) of periodic tasks with events, and its rivals.
+/// Simulates window-constrained scheduling (DWCS) of periodic tasks with events, or a rival policy.
+///
+/// Time is counted in ticks. Prints a warning if windows will be violated. With --admit, such tasks are refused with exit code
+/// 3. Ends with 2 if a file or an option is invalid.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {
-    /// The tasks; - for stdin
+    /// File with the tasks as JSON, at most 64 MiB; - is the standard input
     #[arg(long, value_name = "FILE")]
     tasks: PathBuf,
-    /// How many ticks to run
+    /// Number of ticks to simulate, 1 to 10000000
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     ticks: u64,
-    /// Events that favour their sinks
+    /// File with events that favour their sinks, as JSON
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// Who comes first: dwcs (deadline, then window), edf (deadline alone) or rm (shortest period)
+    /// Scheduling policy: dwcs (earliest deadline, then window), edf (earliest deadline) or rm (shortest period)
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = PolicyName::Dwcs)]
     policy: PolicyName,
-    /// Reserve what the windows leave over for sinks of events (rule 5)
+    /// Add a task server: it keeps the time that the windows leave free for the sinks of events (rule 5)
     #[arg(long)]
     task_server: bool,
-    /// Refuse tasks whose windows cannot be guaranteed
+    /// Refuse tasks whose windows cannot be guaranteed, with exit code 3
     #[arg(long)]
     admit: bool,
-    /// What --admit and --task-server may hand out, in processors
+    /// Part of one processor that --admit and --task-server can use, from 0.000001 to 1
     #[arg(long, value_name = "CPUS", default_value_t = 1.0, allow_negative_numbers = true)]
     capacity: f64,
-    /// What waits for the network: with it, tasks of equal deadlines are ordered by network_probability first,
-    /// lowest while the queue is empty, highest while packets wait (Table 5)
+    /// State of the network queue; orders tasks of equal deadlines by network_probability first (Table 5)
+    ///
+    /// empty: the lowest probability comes first. waiting: the highest probability comes first.
     #[arg(long, value_name = "QUEUE", value_enum)]
     network: Option<QueueName>,
-    /// Leave time without a task unused: the timeline says idle instead of BE
+    /// Leave ticks without a task unused: the timeline shows idle instead of BE (best effort)
     #[arg(long)]
     no_best_effort: bool,
-    /// Draw the timeline, at most 2000 ticks
+    /// Draw the timeline into this SVG file; at most 2000 ticks
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a trace that ui.perfetto.dev opens; a tick shows as a millisecond
+    /// Write a trace for ui.perfetto.dev into this file; a tick is shown as a millisecond
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Timeline, tasks and events as JSON
+    /// Print timeline, tasks and events as JSON
     #[arg(long)]
     json: bool,
 }
@@ -87,7 +91,6 @@ enum QueueName {
     Waiting,
 }
 
-/// Carries it out.
 pub fn run(args: &Args) -> Outcome {
     let options = args.options()?;
     args.check_files()?;
@@ -110,11 +113,11 @@ impl Args {
     fn options(&self) -> Result<Options, Failure> {
         let refused = |text: String| Err(Failure::usage(text));
         if !(1..=MAX_TICKS).contains(&self.ticks) {
-            return refused(format!("--ticks {} is not between 1 and {MAX_TICKS}; run a part of it", self.ticks));
+            return refused(format!("--ticks {} is not between 1 and {MAX_TICKS}; simulate a part of it", self.ticks));
         }
         if self.svg.is_some() && self.ticks > MAX_DRAWN {
             return refused(format!(
-                "--svg draws at most {MAX_DRAWN} ticks, --ticks is {}; take fewer, or --perfetto",
+                "--svg draws at most {MAX_DRAWN} ticks, --ticks is {}; use fewer ticks, or --perfetto",
                 self.ticks
             ));
         }
@@ -131,12 +134,12 @@ impl Args {
         })
     }
 
-    /// Before a long run, not after it.
+    /// Fails if an output file cannot be written; called before the simulation.
     fn check_files(&self) -> Result<(), Failure> {
         self.svg.iter().chain(&self.perfetto).try_for_each(|path| output::check_writable(path))
     }
 
-    /// What runs when no task does.
+    /// Name of a tick in which no task runs.
     fn free(&self) -> &'static str {
         if self.no_best_effort { "idle" } else { "BE" }
     }
@@ -166,19 +169,20 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, dwcs::Refused>) ->
     parse(&text).map_err(|error| Failure::usage(error).context(path.display()))
 }
 
-/// A minute's work is enough: each end of a period is a step, however many there are in a tick.
+/// Refuses simulations that would take more than about a minute: each end of a period costs a step, also if many periods end in
+/// one tick.
 fn check_length(set: &TaskSet, ticks: u64) -> Result<(), Failure> {
     const MOST: u64 = 1_000_000_000;
     let ends: u64 = set.tasks().iter().map(|task| ticks / task.period()).sum();
     if ends > MOST {
         return Err(Failure::usage(format!(
-            "{ends} periods end within {ticks} ticks, at most {MOST} are simulated; take fewer ticks or tasks"
+            "{ends} periods end within {ticks} ticks, at most {MOST} are simulated; use fewer ticks or fewer tasks"
         )));
     }
     Ok(())
 }
 
-/// What can be said of the windows beforehand. Without --admit more than fits is run all the same.
+/// The guarantee for the windows. Without `--admit`, an overloaded task set is simulated with a warning.
 fn promise(args: &Args, set: &TaskSet, options: &Options) -> Result<String, Failure> {
     let admit = if args.task_server { dwcs::admit_with_task_server } else { dwcs::admit };
     let utilization = Utilization::of_windows(set.tasks());
@@ -223,7 +227,7 @@ fn draw(args: &Args, set: &TaskSet, events: &[RaisedEvent], output: &Output) -> 
     Ok(())
 }
 
-/// The contract's JSON: one line per part, so that a timeline of a million ticks is still read by line tools.
+/// JSON with one line for each part, so that line tools can read a timeline of a million ticks.
 fn json(args: &Args, set: &TaskSet, events: &[RaisedEvent], output: &Output) -> Result<String, Failure> {
     let quoted = |text: &str| serde_json::to_string(text).map_err(Failure::fault);
     let ids = (0..set.len()).map(|task| quoted(set.id(task))).collect::<Result<Vec<_>, _>>()?;
@@ -270,7 +274,7 @@ fn report(args: &Args, set: &TaskSet, events: &[RaisedEvent], output: &Output, p
         table(set, output)
     );
     text += &format!("{}: {free} ticks ({:.1} %)\n", args.free(), 100.0 * free as f64 / args.ticks as f64);
-    text + &told(set, events, output)
+    text + &event_lines(set, events, output)
 }
 
 fn table(set: &TaskSet, output: &Output) -> Table {
@@ -298,8 +302,8 @@ fn table(set: &TaskSet, output: &Output) -> Table {
     table
 }
 
-/// The first events, one per line.
-fn told(set: &TaskSet, events: &[RaisedEvent], output: &Output) -> String {
+/// The first 20 events, one in each line.
+fn event_lines(set: &TaskSet, events: &[RaisedEvent], output: &Output) -> String {
     const SHOWN: usize = 20;
     let mut text = String::new();
     for (event, dispatch) in events.iter().zip(&output.events).take(SHOWN) {
@@ -310,7 +314,7 @@ fn told(set: &TaskSet, events: &[RaisedEvent], output: &Output) -> String {
         };
     }
     if events.len() > SHOWN {
-        text += &format!("and {} events more (--json has all)\n", events.len() - SHOWN);
+        text += &format!("and {} more events (--json prints all)\n", events.len() - SHOWN);
     }
     if output.expired > 0 {
         text += &format!("{} events dropped after their deadline\n", output.expired);

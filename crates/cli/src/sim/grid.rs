@@ -1,4 +1,4 @@
-//! `qfabric sim grid`: the modelled kernel under every policy, cell by cell, and whether the goal holds.
+//! `qfabric sim grid`: simulates players on a modelled kernel under every policy and condition, and checks the goal.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,33 +10,33 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
 const EXAMPLE: &str = "\
-Example: qfabric sim grid --svg grid.svg
-         qfabric sim grid --cells full --json grid.json
+Examples: qfabric sim grid --svg grid.svg
+          qfabric sim grid --cells full --json grid.json
 
-Two CPUs of which 1.8 may be reserved, 25 jobs a second per player, costs of recorded videos. A miss is a job that ended
-late, was skipped, or never ended. Everything follows from the seed: two runs print the same. Exit code 0 when the grid
-was run, whatever the verdicts.";
+The model has two CPUs, of which 1.8 CPUs can be reserved. Each player has 25 jobs per second, with the costs of recorded \
+videos. A miss is a job that ended late, was skipped, or never ended. The result depends only on the seed: two runs print the \
+same. The exit code is 0 if the grid was simulated, whatever the verdicts are.";
 
-/// Misses of players near capacity: Q-Fabric against its rivals, on a modelled kernel.
+/// Counts the missed jobs of players near capacity on a modelled kernel, under Q-Fabric and under its rivals.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {
-    /// A dozen conditions, or all of them (hours of simulated video: minutes on two CPUs)
+    /// Conditions to simulate: quick (a dozen) or full (all: hours of video, some minutes on two CPUs)
     #[arg(long, value_enum, default_value = "quick")]
     cells: Cells,
-    /// Runs of each policy in each cell, with other costs, phases and stolen time
+    /// Number of runs of each policy in each cell, with different costs, phases and stolen time, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// Jobs of each player in a run
+    /// Number of jobs of each player in a run, 10 to 100000
     #[arg(long, value_name = "N", default_value_t = 360, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     jobs: u32,
-    /// The first run's seed; the next runs take the numbers after it
+    /// Seed of the first run; the next runs use the numbers after it
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Write rows and verdicts as JSON; - for stdout
+    /// Write the rows and the verdicts as JSON to this file; - is stdout
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw a heat map
+    /// Draw a heat map into this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -47,7 +47,6 @@ enum Cells {
     Full,
 }
 
-/// Carries it out.
 pub fn run(args: &Args) -> Outcome {
     args.json.iter().chain(&args.svg).try_for_each(|path| output::check_writable(path))?;
     let cells = match args.cells {

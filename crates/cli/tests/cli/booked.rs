@@ -1,4 +1,5 @@
-//! The kernel's sum of reserved bandwidth, made wrong on purpose: named, promised less, logged and repaired.
+//! The kernel's sum of reserved bandwidth is made wrong on purpose: `doctor` and the daemon report it, the daemon promises
+//! less, and `doctor --fix` repairs it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,13 +16,13 @@ use serde_json::Value;
 use crate::harness::{Answer, answer, qfabric};
 use crate::live::{Daemon, live, wait_until};
 
-/// What the daemon's control thread holds where nothing else is configured.
+/// Reservation of the daemon's control thread with the default configuration.
 const ITS_OWN: Share = Share::from_ppm(100_000);
 /// 0.0625 CPU in the kernel's units.
 const LOST: u64 = 1 << 16;
 
-/// The scheduler to ourselves where its sum can be seen and is right.
-fn right_sum() -> Option<File> {
+/// Locks the scheduler for this test. None if the kernel's sum cannot be read, or is wrong already.
+fn lock_with_correct_sum() -> Option<File> {
     let lock = live()?;
     match books::lost(Path::new(DEBUGFS)) {
         Ok(books) if books.of_nobody() == 0 && capacity::booked_units(Path::new(DEBUGFS)).is_ok() => Some(lock),
@@ -39,8 +40,8 @@ fn booked(line: &str) -> (f64, Value) {
 }
 
 #[test]
-fn bandwidth_booked_for_nobody_is_named_not_promised_logged_and_freed() {
-    let Some(_lock) = right_sum() else { return };
+fn bandwidth_booked_for_nobody_is_reported_not_promised_logged_and_freed() {
+    let Some(_lock) = lock_with_correct_sum() else { return };
     let wrong = book_for_nobody(LOST);
     let (lost, finding) = booked("doctor --json");
     assert_eq!((lost, &finding["state"], &finding["fixable"]), (0.0625, &"warn".into(), &true.into()), "{finding}");
@@ -68,21 +69,28 @@ fn bandwidth_booked_for_nobody_is_named_not_promised_logged_and_freed() {
 }
 
 #[test]
-fn a_sum_below_zero_is_named_and_repaired() {
-    let Some(_lock) = right_sum() else { return };
+fn a_sum_below_zero_is_reported_and_repaired() {
+    let Some(_lock) = lock_with_correct_sum() else { return };
     let Some(_wrong) = subtract_twice() else {
-        return eprintln!("skipped: this kernel does not rebuild root domains when its limit is read");
+        return testing::skip("this kernel does not rebuild root domains when its limit is read");
     };
     let (lost, finding) = booked("doctor --json");
     assert!((-0.301..-0.299).contains(&lost) && finding["fixable"] == true, "{lost} {finding}");
     let reason = finding["reason"].as_str().unwrap();
     let refuses = books::read(Path::new(DEBUGFS)).unwrap().refuses_everybody();
-    assert!(reason.contains(if refuses { "it refuses everybody" } else { "it admits more than there is" }), "{reason}");
+    assert!(
+        reason.contains(if refuses {
+            "so the kernel refuses every reservation"
+        } else {
+            "so the kernel admits more than it has"
+        }),
+        "{reason}"
+    );
     let (left, finding) = booked("doctor --fix --json");
     assert_eq!((left, &finding["state"]), (0.0, &"ok".into()), "{finding}");
 }
 
-/// A number of `/metrics`; NaN before it is there.
+/// The value of a metric; NaN if the metric is not there yet.
 fn metric(folder: &Path, name: &str) -> f64 {
     let mut stream = UnixStream::connect(folder.join("qfabric/qfabric.sock")).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();

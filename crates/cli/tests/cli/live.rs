@@ -486,7 +486,7 @@ fn a_daemon_that_uses_deadline_refuses_a_window_by_name_and_top_tells_in_json() 
     Answer::of(&mut sh(folder.path(), &windowed, "true"))
         .expect(4, &["deadline cannot give a window", "--mechanism ext"]);
     let forced = format!("run --socket {} --mechanism ext --fps 25", socket.display());
-    Answer::of(&mut sh(folder.path(), &forced, "true")).expect(4, &["ext asked for, the daemon uses deadline"]);
+    Answer::of(&mut sh(folder.path(), &forced, "true")).expect(4, &["ext is required, but the daemon uses deadline"]);
     let top = ["top", "--json", "--count", "2", "--every", "50ms", "--socket", socket.to_str().unwrap()];
     let answer = Answer::of(qfabric(folder.path()).args(top));
     answer.expect(0, &[]);

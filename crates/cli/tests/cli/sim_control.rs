@@ -1,4 +1,4 @@
-//! `qfabric sim control`: the contract for tools that drive it.
+//! `qfabric sim control`: the JSON and the exit codes on which tools rely.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -14,18 +14,18 @@ fn sim(options: &str, trace: &str) -> Answer {
     let mut command = qfabric(folder.path());
     command.args(LINE.split(' ')).args(options.split_whitespace());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A refusal of the options may come before the trace is read: then nobody reads the pipe.
+    // Ignored: if the options are refused before the trace is read, the pipe has no reader.
     let _ = child.stdin.take().unwrap().write_all(trace.as_bytes());
     Answer::from(child.wait_with_output().unwrap())
 }
 
-/// A third of the jobs costs twice as much as the others, and each says so beforehand.
+/// A third of the jobs costs twice as much as the others, and has twice the hint.
 fn trace(jobs: usize) -> String {
     (0..jobs).map(|k| if k % 3 == 0 { "10000000 2000\n" } else { "5000000 1000\n" }).collect()
 }
 
 #[test]
-fn the_json_has_the_promised_keys() {
+fn the_json_has_the_documented_keys() {
     let answer = sim("--json --predictor mma:3,12 --rho 1.0 --choose left", &trace(100));
     answer.expect(0, &[]);
     let json = answer.json();
@@ -40,7 +40,7 @@ fn the_json_has_the_promised_keys() {
 }
 
 #[test]
-fn jobs_of_the_warm_up_run_at_the_maximum_and_count_in_nothing() {
+fn jobs_of_the_warm_up_run_at_the_maximum_and_count_in_no_statistic() {
     let json = sim("--json --predictor ma:12", &trace(30)).json();
     for (k, job) in json["jobs"].as_array().unwrap().iter().enumerate() {
         assert_eq!(job["warm_up"] == true, k < 12, "{job}");
@@ -71,7 +71,7 @@ fn every_predictor_and_every_choice_of_the_contract_works() {
 }
 
 #[test]
-fn controllers_are_compared_and_drawn() {
+fn rival_controllers_are_compared_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let (errors, costs) = (folder.path().join("8.svg"), folder.path().join("7.svg"));
     let mut command = qfabric(folder.path());
@@ -99,7 +99,7 @@ fn the_table_for_people_names_its_units() {
 }
 
 #[test]
-fn nonsense_ends_with_2_and_names_it() {
+fn invalid_input_ends_with_2_and_is_named() {
     for (options, trace, named) in [
         ("", "", "has no jobs"),
         ("", "1000\nabc\n", "line 2: \"abc\""),
@@ -122,7 +122,7 @@ fn nonsense_ends_with_2_and_names_it() {
 }
 
 #[test]
-fn a_trace_that_is_a_folder_or_no_text_is_refused() {
+fn a_folder_or_a_binary_file_is_refused_as_trace() {
     answer("sim control --trace /").expect(2, &["directory"]);
     answer("sim control --trace /bin/sh").expect(2, &["/bin/sh"]);
 }

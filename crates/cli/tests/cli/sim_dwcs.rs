@@ -1,4 +1,4 @@
-//! `qfabric sim dwcs`: the contract for tools that drive it.
+//! `qfabric sim dwcs`: the JSON, the texts and the exit codes on which tools rely.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, qfabric};
 
-/// Runs it on these files, in a folder that `after` may look into.
+/// Runs `sim dwcs` on the given files, then calls `after` with the answer and the folder.
 fn sim_then<T>(tasks: &str, events: &str, options: &str, after: impl FnOnce(Answer, &Path) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tasks.json"), tasks).unwrap();
@@ -33,7 +33,7 @@ fn event(at: f64) -> String {
     json!([{"at": at, "sink": "T1", "deadline": null}]).to_string()
 }
 
-/// Each tick of the timeline is a list of the one that had it.
+/// The task of each tick.
 fn timeline(answer: &Answer) -> Vec<String> {
     let json = answer.json();
     let ticks = json["timeline"].as_array().unwrap().iter();
@@ -41,7 +41,7 @@ fn timeline(answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn the_four_cases_of_figure_15_to_the_tick() {
+fn the_four_cases_of_figure_15_are_reproduced_to_the_tick() {
     for (tasks, at, options, dispatched) in [
         (pair([4, 2], false), 2.5, "", 3),
         (pair([4, 2], true), 2.5, "", 3),
@@ -57,7 +57,7 @@ fn the_four_cases_of_figure_15_to_the_tick() {
 }
 
 #[test]
-fn the_json_is_what_the_contract_says() {
+fn the_json_has_the_documented_form() {
     let tasks =
         r#"[{"id":"b","period":2,"service":1,"window":[0,1]},{"id":"a","period":8,"service":2,"window":[1,2]}]"#;
     let json = sim(tasks, "[]", "--json --ticks 8").json();
@@ -70,15 +70,15 @@ fn the_json_is_what_the_contract_says() {
 }
 
 #[test]
-fn without_best_effort_the_rest_is_idle() {
+fn without_best_effort_free_ticks_are_idle() {
     let tasks = r#"[{"id":"a","period":4,"service":1,"window":[0,1]}]"#;
     let ticks = timeline(&sim(tasks, "[]", "--json --ticks 4 --no-best-effort"));
     assert_eq!(ticks, ["a", "idle", "idle", "idle"]);
 }
 
-/// Equal in everything: the earlier arrival, then the id in the order of text.
+/// Tasks that are equal in all rules: the earlier arrival comes first, then the id that is lower in the order of text.
 #[test]
-fn ties_go_to_the_first_that_came_and_then_to_the_lower_id() {
+fn ties_go_to_the_earlier_arrival_and_then_to_the_lower_id() {
     let task = |id: &str| json!({"id": id, "period": 3, "service": 1, "window": [1, 3]});
     let equal = json!([task("c"), task("a"), task("b")]).to_string();
     assert_eq!(timeline(&sim(&equal, "[]", "--json --ticks 3")), ["a", "b", "c"]);
@@ -105,7 +105,7 @@ fn a_period_that_ends_with_the_run_counts() {
 }
 
 #[test]
-fn policies_differ_where_windows_matter() {
+fn only_dwcs_violates_no_window() {
     let tasks = r#"[{"id":"a","period":2,"service":1,"window":[2,3]},{"id":"b","period":2,"service":1,"window":[0,1]},
                     {"id":"c","period":2,"service":1,"window":[2,3]}]"#;
     let violations = |policy: &str| {
@@ -126,7 +126,7 @@ fn a_known_network_queue_orders_equal_deadlines_by_probability() {
 }
 
 #[test]
-fn an_event_after_its_deadline_is_dropped_and_said() {
+fn an_event_after_its_deadline_is_dropped_and_reported() {
     let tasks =
         r#"[{"id":"T1","period":8,"service":1,"window":[0,1]},{"id":"T2","period":4,"service":4,"window":[0,1]}]"#;
     let events = r#"[{"at":0.5,"sink":"T1","deadline":2.25}]"#;
@@ -136,7 +136,7 @@ fn an_event_after_its_deadline_is_dropped_and_said() {
 }
 
 #[test]
-fn people_read_the_numbers_the_guarantee_and_the_rules() {
+fn the_text_shows_the_numbers_the_guarantee_and_the_rules() {
     sim(&pair([4, 2], false), &event(2.5), "--ticks 100").expect(
         0,
         &["100 ticks under dwcs; U = Σ(1 − x/y)·C/T = 0.5000 CPU", "guaranteed", "WINDOW", "1/4", "tick 3 by rule 2"],
@@ -144,7 +144,7 @@ fn people_read_the_numbers_the_guarantee_and_the_rules() {
 }
 
 #[test]
-fn without_a_guarantee_admit_refuses_and_names_task_numbers_and_remedy() {
+fn without_a_guarantee_admit_refuses_with_task_numbers_and_remedy() {
     let over =
         r#"[{"id":"film","period":2,"service":2,"window":[0,1]},{"id":"b","period":2,"service":1,"window":[1,2]}]"#;
     let answer = sim(over, "[]", "--admit");
@@ -159,7 +159,7 @@ fn without_a_guarantee_admit_refuses_and_names_task_numbers_and_remedy() {
 }
 
 #[test]
-fn the_picture_and_the_trace_hold_every_run_event_and_miss() {
+fn the_picture_and_the_trace_show_every_run_event_and_miss() {
     let options = "--ticks 12 --task-server --svg out.svg --perfetto out.json";
     sim_then(&pair([3, 3], true), &event(4.5), options, |answer, folder| {
         answer.expect(0, &[]);
@@ -176,7 +176,7 @@ fn the_picture_and_the_trace_hold_every_run_event_and_miss() {
 }
 
 #[test]
-fn names_cannot_break_out_of_the_picture() {
+fn names_are_escaped_in_the_picture() {
     let tasks = json!([{"id": "<b>&\"", "period": 2, "service": 1, "window": [0, 1]}]).to_string();
     sim_then(&tasks, "[]", "--ticks 4 --svg out.svg", |answer, folder| {
         answer.expect(0, &[]);
@@ -192,7 +192,7 @@ fn task_with(field: &str, value: Value) -> String {
 }
 
 #[test]
-fn a_bad_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
+fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
     for (tasks, said) in [
         (task_with("window", json!([2, 2])), "film: window 2/2"),
         (task_with("window", json!([3, 2])), "x must be below y"),
@@ -225,7 +225,7 @@ fn a_bad_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
 }
 
 #[test]
-fn a_bad_event_is_refused_with_its_place_and_what_there_is() {
+fn an_invalid_event_is_refused_with_its_place_and_the_valid_values() {
     for (events, said) in [
         (r#"[{"at":1,"sink":"T3"}]"#, "event 1: there is no task \"T3\"; the sink is one of T1, T2"),
         (r#"[{"at":1,"sink":"T1"},{"at":-1,"sink":"T1"}]"#, "event 2: at -1"),
@@ -240,7 +240,7 @@ fn a_bad_event_is_refused_with_its_place_and_what_there_is() {
 }
 
 #[test]
-fn options_beyond_their_bounds_are_refused_before_anything_runs() {
+fn options_out_of_range_are_refused_before_the_simulation() {
     for (options, said) in [
         ("--ticks 0", "between 1 and 10000000"),
         ("--ticks 10000001", "between 1 and 10000000"),
@@ -257,7 +257,7 @@ fn options_beyond_their_bounds_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn the_longest_times_do_not_overflow() {
+fn the_largest_times_do_not_overflow() {
     let largest = 1u64 << 61;
     let tasks = json!([
         {"id": "a", "period": largest, "service": largest, "window": [254, 255], "arrival": 0},
@@ -268,7 +268,7 @@ fn the_longest_times_do_not_overflow() {
 }
 
 #[test]
-fn more_periods_than_can_be_simulated_are_refused_at_once() {
+fn too_many_periods_are_refused_before_the_simulation() {
     let task = |k: u64| json!({"id": k.to_string(), "period": 1, "service": 1, "window": [254, 255]});
     let many = Value::from((0..200).map(task).collect::<Vec<_>>()).to_string();
     sim(&many, "[]", "--ticks 10000000").expect(2, &["2000000000 periods end within 10000000 ticks", "fewer ticks"]);

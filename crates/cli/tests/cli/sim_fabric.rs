@@ -1,4 +1,4 @@
-//! `qfabric sim fabric …`: experiments with many hosts, as one meets them at the terminal.
+//! `qfabric sim fabric`: the output of each experiment.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn fabric(folder: &Path, options: &str) -> Answer {
 }
 
 #[test]
-fn every_experiment_says_what_came_out_and_draws_it() {
+fn every_experiment_prints_and_draws_its_result() {
     let folder = tempfile::tempdir().unwrap();
     for (options, says) in [
         ("roles --seconds 50", "degraded at"),
@@ -18,8 +18,8 @@ fn every_experiment_says_what_came_out_and_draws_it() {
         ("overhead --seconds 10", "CPU per second"),
         ("calls --seconds 5", "on event"),
         ("sync --seconds 10", "picture and sound apart"),
-        ("tree --seconds 20", "left for both"),
-        ("cut --heal 13 --seconds 20", "all had theirs again"),
+        ("tree --seconds 20", "for both"),
+        ("cut --heal 13 --seconds 20", "all hosts had parts again"),
         ("admission --seconds 20 --rule best", "admitted elsewhere"),
         ("crowd --hosts 5 --seconds 5", "sinks known at the end 4"),
     ] {
@@ -31,7 +31,7 @@ fn every_experiment_says_what_came_out_and_draws_it() {
 }
 
 #[test]
-fn the_same_seed_says_the_same_as_json() {
+fn the_same_seed_gives_the_same_json() {
     let folder = tempfile::tempdir().unwrap();
     let run = |seed: u32| fabric(folder.path(), &format!("sync --seconds 10 --json --seed {seed}")).json();
     assert_eq!(run(7), run(7));
@@ -39,7 +39,7 @@ fn the_same_seed_says_the_same_as_json() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_can_and_leaves_no_file() {
+fn an_option_out_of_range_is_refused_with_its_range_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     for (options, part) in [
         ("roles --seconds 3", "50..=3600"),

@@ -1,11 +1,12 @@
-//! Load balancing: requests that have waited too long go to the least loaded of the others.
+//! Load balancing: requests that have waited too long go to the least loaded of the other servers.
 //!
 //! ```text
 //!   server        waits > bound ──> OUT-filter ──> the n least loaded   (their load comes as an attribute)
-//!   others        serve it, answer; the first answer counts (IN-filter), or whoever begins cancels the rest
+//!   others        serve it, answer; the first answer counts (IN-filter), or the first that begins cancels the rest
 //! ```
-//! Source: thesis §4.2.3 and §4.5 (Figures 31, 32). Departure: the original is not forgotten when its copies go out,
-//! it is kept until an answer comes: a copy whose host dies is served after all.
+//!
+//! Source: thesis §4.2.3 and §4.5 (Figures 31, 32). Departure: the server does not drop the original when its
+//! copies go out, but keeps it until an answer comes. So the request is served even if the host of a copy dies.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,12 +21,13 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Forwards what waited `bound`; holds `most` at once, so that a flood costs memory for so many and no more.
+    /// Forwards requests that have waited for `bound`. Holds at most `most` requests, so that a flood uses a
+    /// bounded amount of memory.
     pub fn new(bound: Nanos, most: usize) -> Self {
         Waiting { bound, most, queue: VecDeque::new() }
     }
 
-    /// A request came. Whether there was room.
+    /// Adds a request. Returns `false` if the queue is full.
     pub fn push(&mut self, request: u64, now: Instant) -> bool {
         let room = self.queue.len() < self.most;
         if room {
@@ -34,58 +36,56 @@ impl Waiting {
         room
     }
 
-    /// The next to serve.
+    /// Takes the next request to serve.
     pub fn pop(&mut self) -> Option<u64> {
         self.queue.pop_front().map(|(request, _)| request)
     }
 
-    /// The next that has waited too long, and leaves the queue.
+    /// Takes the next request that has waited too long.
     pub fn overdue(&mut self, now: Instant) -> Option<u64> {
         let (_, since) = self.queue.front()?;
         if now.since(*since) < self.bound { None } else { self.pop() }
     }
 
-    /// A copy of it is served elsewhere. Whether it was here.
+    /// A copy of the request is served elsewhere. Returns whether the request was in this queue.
     pub fn cancel(&mut self, request: u64) -> bool {
         let before = self.queue.len();
         self.queue.retain(|(waiting, _)| *waiting != request);
         self.queue.len() < before
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// When the oldest has waited too long.
+    /// The time at which the oldest request will have waited too long.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.queue.front().map(|(_, since)| *since + self.bound)
     }
 }
 
-/// The `n` least loaded, least first; of equals the first by number. What the OUT-filter does, for filters in Rust.
+/// The `n` least loaded sinks, least first; equal loads are ordered by number. This is the OUT-filter's rule, for
+/// filters in Rust.
 pub fn least_loaded(loads: impl IntoIterator<Item = (u64, i64)>, n: usize) -> Vec<u64> {
     let mut order: Vec<(i64, u64)> = loads.into_iter().map(|(sink, load)| (load, sink)).collect();
     order.sort_unstable();
     order.into_iter().take(n).map(|(_, sink)| sink).collect()
 }
 
-/// Who may serve a request that several claim: the earliest, then the lowest number. Every member that sees the same
-/// claims comes to the same answer.
+/// A server's claim to serve a request. The earliest claim wins; among equal times, the lowest number. Members that
+/// see the same claims choose the same server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
-    /// When it was begun, on the channel's common clock.
+    /// Time at which the server began, on the channel's common clock.
     pub at: Instant,
-    /// By whom.
     pub server: u64,
 }
 
-/// Which answers were seen and who claimed what, for the last so many requests.
+/// The answers and claims seen for the most recent requests.
 #[derive(Clone, Debug)]
 pub struct Answers {
     most: usize,
@@ -95,18 +95,19 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Remembers the last `most` requests: as many as can be under way, times the copies of each.
+    /// Remembers the last `most` requests. Choose the number of requests under way times the copies of each.
     pub fn new(most: usize) -> Self {
         Answers { most, order: VecDeque::new(), answered: BTreeSet::new(), claims: BTreeMap::new() }
     }
 
-    /// An answer came; whether it is the first to its request. What the IN-filter lets through.
+    /// Records an answer; returns whether it is the first one for its request. The IN-filter lets only the first
+    /// pass.
     pub fn first(&mut self, request: u64) -> bool {
         self.remember(request);
         self.answered.insert(request)
     }
 
-    /// Somebody began a request. Whether that claim stands against those seen before.
+    /// A server began a request. Returns whether its claim wins against those seen before.
     pub fn claim(&mut self, request: u64, claim: Claim) -> bool {
         self.remember(request);
         let standing = self.claims.entry(request).or_insert(claim);
@@ -136,7 +137,7 @@ mod tests {
     const AT: fn(u64) -> Instant = |ms| Instant::new(ms * 1_000_000);
 
     #[test]
-    fn what_waited_too_long_leaves_in_the_order_of_arrival() {
+    fn overdue_requests_leave_in_the_order_of_arrival() {
         let mut waiting = Waiting::new(Nanos::from_millis(2_500), 10);
         assert!(waiting.push(1, AT(0)) && waiting.push(2, AT(100)));
         assert_eq!((waiting.overdue(AT(2_499)), waiting.next_wakeup()), (None, Some(AT(2_500))));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_says_so() {
+    fn a_full_queue_refuses_a_request() {
         let mut waiting = Waiting::new(Nanos::from_millis(1), 1);
         assert!(waiting.push(1, AT(0)) && !waiting.push(2, AT(0)));
         assert!(waiting.cancel(1) && !waiting.cancel(1) && waiting.push(2, AT(0)));
@@ -155,7 +156,7 @@ mod tests {
     fn the_first_answer_counts() {
         let mut answers = Answers::new(2);
         assert!(answers.first(7) && !answers.first(7));
-        assert!(answers.first(8) && answers.first(9), "others push it out");
+        assert!(answers.first(8) && answers.first(9), "later requests push it out");
         assert!(answers.order.len() == 2 && answers.answered.len() == 2);
     }
 

@@ -1,41 +1,42 @@
-//! One group of the QoS tree: it says what its children want together, and divides what it is granted.
+//! One group of the QoS tree: adds up the wants of its children and divides its grant among them.
 //!
-//! A parent sees the [`Want`]s of its children and nothing below them; a child sees its grant and nothing beside it.
-//! So a group works the same whether its children are values in this process or groups on other hosts whose wants
-//! came as events. Source: Q-channels paper §3.3, Figure 2.
-//! Departure: where minima do not fit, the least important child is stopped, never all squeezed below what they can
-//! use; what a stopped child frees goes to the others.
+//! A parent sees the [`Want`]s of its children, but no nodes below them; a child sees its grant, but no siblings.
+//! So a group works the same whether its children are values in this process or groups on other hosts, whose wants
+//! arrive as events. Source: Q-channels paper §3.3, Figure 2. Departure: if the minima do not fit, the least
+//! important child is stopped; the other children are never squeezed below a useful amount. The share of a stopped
+//! child goes to the others.
 
 use std::collections::BTreeMap;
 
-/// Floating point: a millionth too little is enough.
+/// Tolerates floating-point errors: an amount that is too small by one part in 10⁹ still suffices.
 pub(super) const ROUNDING: f64 = 1.0 - 1e-9;
 
-/// What somebody can use, in the unit of what is divided (bits per second, frames per second, CPUs).
+/// The range of a resource that a child can use, in the unit of the resource (bits per second, frames per second,
+/// CPUs).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Want {
-    /// Below this it can use nothing and is stopped; mostly the floor itself.
+    /// The child is stopped below this amount, because it cannot use less; usually equal to the floor.
     pub least: f64,
-    /// Its minimum.
+    /// Minimum.
     pub floor: f64,
-    /// Its maximum.
+    /// Maximum.
     pub ceiling: f64,
-    /// Who keeps its quality longest: the greatest.
+    /// The child with the greatest importance keeps its quality longest.
     pub importance: u32,
-    /// Its part of what is left above all floors, where that is divided by weight.
+    /// Weight in the division of the amount above all floors, for [`Division::Weight`].
     pub weight: f64,
 }
 
 impl Want {
-    /// Wants nothing.
+    /// An empty range.
     pub const NOTHING: Want = Want { least: 0.0, floor: 0.0, ceiling: 0.0, importance: 0, weight: 1.0 };
 
-    /// A range; stopped below its minimum.
+    /// A range; the child is stopped below its minimum.
     pub fn range(floor: f64, ceiling: f64, importance: u32) -> Self {
         Want { least: floor, floor, ceiling: ceiling.max(floor), importance, weight: 1.0 }
     }
 
-    /// Where between floor (0) and ceiling (1) an amount lies; none: stopped.
+    /// The position of `amount` between floor (0) and ceiling (1); `None` if the child is stopped.
     pub fn quality(&self, amount: f64) -> Option<f64> {
         if amount < self.least * ROUNDING || (amount <= 0.0 && self.ceiling > 0.0) {
             return None;
@@ -44,7 +45,7 @@ impl Want {
         Some(if room > 0.0 { ((amount - self.floor) / room).clamp(0.0, 1.0) } else { 1.0 })
     }
 
-    /// The same want where no more than `most` can be had; nothing, where that is of no use.
+    /// The same want if at most `most` is available; [`Want::NOTHING`] if that is too little to use.
     pub fn within(&self, most: f64) -> Want {
         match self.quality(most) {
             Some(_) => Want { floor: self.floor.min(most), ceiling: self.ceiling.min(most), ..*self },
@@ -52,7 +53,7 @@ impl Want {
         }
     }
 
-    /// The same want, not above that quality.
+    /// The same want, limited to `quality`.
     pub fn at_most(&self, quality: Option<f64>) -> Want {
         match quality {
             Some(quality) => Want { ceiling: self.floor + quality * (self.ceiling - self.floor), ..*self },
@@ -61,20 +62,20 @@ impl Want {
     }
 }
 
-/// How what is left above the floors is divided.
+/// The rule by which a group divides the amount above the floors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// The most important child to its ceiling, then the next: roles of a stream.
+    /// The most important child up to its ceiling, then the next: roles of a stream.
     Importance,
-    /// All at the same quality between floor and ceiling: connections of a role.
+    /// The same quality between floor and ceiling for all: connections of a role.
     Equal,
     /// In proportion to the weights: streams of a system.
     Weight,
-    /// All at the same quality, and all stopped when one has to be: sound and picture.
+    /// The same quality for all, and all are stopped if one has to be: sound and picture.
     Linked,
 }
 
-/// A group.
+/// A node of the QoS tree, with its children's wants.
 #[derive(Clone, Debug)]
 pub struct Group {
     division: Division,
@@ -82,38 +83,34 @@ pub struct Group {
 }
 
 impl Group {
-    /// Without children.
     pub fn new(division: Division) -> Self {
         Group { division, children: BTreeMap::new() }
     }
 
-    /// How it divides.
     pub fn division(&self) -> Division {
         self.division
     }
 
-    /// A child came, or wants something else.
+    /// Adds a child or changes its want.
     pub fn want(&mut self, child: u64, want: Want) {
         self.children.insert(child, want);
     }
 
-    /// A child left.
+    /// Removes a child.
     pub fn leave(&mut self, child: u64) {
         self.children.remove(&child);
     }
 
-    /// Whether nobody is in it.
     pub fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
 
-    /// The children.
     pub fn children(&self) -> impl Iterator<Item = (u64, Want)> + '_ {
         self.children.iter().map(|(child, want)| (*child, *want))
     }
 
-    /// What it wants of its own parent: sums, and whether it lives at all on the least of its most important child.
-    /// `own` gives its importance and weight among its siblings.
+    /// The group's own want, for its parent: the sums of the children's ranges. The group is useful from the least
+    /// amount of its most important child on. `own` supplies its importance and weight among its siblings.
     pub fn total(&self, own: Want) -> Want {
         let sum = |part: fn(&Want) -> f64| self.children.values().map(part).sum::<f64>();
         let (floor, ceiling) = (sum(|want| want.floor), sum(|want| want.ceiling));
@@ -122,7 +119,7 @@ impl Group {
         Want { least, floor, ceiling, ..own }
     }
 
-    /// Divides `amount`; a child with 0 is stopped. The sum is never above `amount`.
+    /// Divides `amount`. A child with 0 is stopped. The sum of the parts never exceeds `amount`.
     pub fn divide(&self, amount: f64) -> BTreeMap<u64, f64> {
         let order = self.in_order();
         let (mut grants, mut rest) = self.floors(&order, amount.max(0.0));
@@ -136,14 +133,15 @@ impl Group {
         grants
     }
 
-    /// Most important first, then who came first.
+    /// The most important child first; among equals, the one with the lowest number.
     fn in_order(&self) -> Vec<(u64, Want)> {
         let mut order: Vec<_> = self.children().collect();
         order.sort_by_key(|(child, want)| (std::cmp::Reverse(want.importance), *child));
         order
     }
 
-    /// Floors in order until one does not fit; it gets the rest if it can use it, those after it get nothing.
+    /// Gives floors in order until one does not fit. That child gets the rest if it can use the rest; the children
+    /// after it get 0.
     fn floors(&self, order: &[(u64, Want)], amount: f64) -> (BTreeMap<u64, f64>, f64) {
         let mut grants: BTreeMap<u64, f64> = order.iter().map(|(child, _)| (*child, 0.0)).collect();
         let total: f64 = order.iter().map(|(_, want)| want.floor).sum();
@@ -156,7 +154,7 @@ impl Group {
             if !fits && (rest < want.least * ROUNDING || rest <= 0.0) {
                 break;
             }
-            // A floor met but for rounding counts as met: what is compared with it later is the floor itself.
+            // A floor that is met except for rounding counts as met: later comparisons use the floor itself.
             grants.insert(*child, if fits { want.floor } else { rest });
             rest = (rest - want.floor).max(0.0);
             if !fits {
@@ -188,7 +186,7 @@ fn extras(division: Division, running: &[&(u64, Want)], rest: f64) -> Vec<(u64, 
     }
 }
 
-/// Water filling: whoever is full leaves its part to the others.
+/// Water filling: the unused part of a child at its ceiling goes to the others.
 fn by_weight(running: &[&(u64, Want)], rest: f64) -> Vec<(u64, f64)> {
     let per_weight = |want: &Want| (want.ceiling - want.floor) / want.weight.max(f64::MIN_POSITIVE);
     let mut open: Vec<_> = running.to_vec();
@@ -209,7 +207,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// High 20–25, medium 15–20, low 10–15.
+    /// Three roles: high 20–25, medium 15–20, low 10–15.
     fn roles(least: bool) -> Group {
         let mut group = Group::new(Division::Importance);
         for (role, floor) in [(3, 20.0), (2, 15.0), (1, 10.0)] {
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_minima_they_stop_in_that_order() {
+    fn below_the_minima_low_stops_first_then_medium_then_high() {
         let group = roles(false);
         assert_eq!(high_medium_low(&group, 44.0), [25.0, 19.0, 0.0]);
         assert_eq!(high_medium_low(&group, 34.0), [25.0, 0.0, 0.0]);
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_use_anything_fades_instead_of_stopping() {
+    fn a_child_that_can_use_any_amount_shrinks_instead_of_stopping() {
         let group = roles(true);
         assert_eq!(high_medium_low(&group, 38.0), [20.0, 15.0, 3.0]);
         assert_eq!(high_medium_low(&group, 28.0), [20.0, 8.0, 0.0]);
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_cannot_use_goes_to_the_others_by_weight() {
+    fn the_unused_part_of_a_child_goes_to_the_others_by_weight() {
         let mut group = Group::new(Division::Weight);
         group.want(1, Want { weight: 3.0, ..Want::range(0.0, 10.0, 1) });
         group.want(2, Want { weight: 1.0, ..Want::range(0.0, 100.0, 1) });
@@ -281,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_gets_more_than_its_ceiling_nor_all_together_more_than_there_is(
+        fn no_child_exceeds_its_ceiling_and_the_sum_does_not_exceed_the_amount(
             division in division(), wants in proptest::collection::vec(want(), 0..12), amount in 0.0f64..600.0
         ) {
             let mut group = Group::new(division);
@@ -296,7 +294,7 @@ mod tests {
         }
 
         #[test]
-        fn who_is_more_important_never_stops_before_who_is_less(
+        fn a_more_important_child_never_stops_before_a_less_important_one(
             wants in proptest::collection::vec(want(), 2..12), amount in 0.0f64..600.0
         ) {
             let mut group = Group::new(Division::Importance);
@@ -311,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn all_floors_are_met_where_they_fit(
+        fn all_floors_are_met_if_they_fit(
             division in division(), wants in proptest::collection::vec(want(), 1..12), more in 0.0f64..100.0
         ) {
             let mut group = Group::new(division);

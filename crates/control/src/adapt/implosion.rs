@@ -1,66 +1,67 @@
-//! Reply implosion: reports of many sinks are spread over time, so that no slot of 100 ms gets too many.
+//! Reply implosion: spreads the reports of many sinks over time, so that no slot of 100 ms receives too many.
 //!
 //! ```text
 //!   slot     0    1    2    3   …    9        r_i reports, n = N/10 expected, e_i = r_i − n in excess
 //!   r_i     14    2   12    9   …   11        e_i senders, chosen at random, get a delay request
 //! ```
-//! A sink that gets a request sends its next report that much later, and all after it in its usual rhythm.
-//! Source: thesis §5.1.3, Table 3; [`Rule::AsPrinted`] delays by one slot and counts anew every period.
 //!
-//! Departure, [`Rule::Placed`]. As printed, (a) excess is pushed from slot to slot like a wave: 100 sinks that begin at
-//! once need ten periods, all of them too full; (b) a request under way is not known of, so a sink may be moved twice;
-//! (c) a mean of N/10 that is no whole number never comes to rest; (d) a report near the border of two slots counts now
-//! here, now there, and each time somebody is moved at random. So: an excess sender is sent to the next slot with
-//! room, however far, and to a free place in its middle part; and so are those near a border; after requests one
-//! period is not judged; and what [`SLACK`] allows is left alone.
+//! A sink that receives a delay request sends its next report later by the requested delay, and then continues in
+//! its usual period. Source: thesis §5.1.3, Table 3; [`Rule::AsPrinted`] delays by one slot and counts again in
+//! every period.
+//!
+//! Departure, [`Rule::Placed`]. The printed rule has four weaknesses: (a) excess moves from slot to slot like a
+//! wave: 100 sinks that begin at once need ten periods, all of them too full; (b) requests under way are not taken
+//! into account, so a sink may be moved twice; (c) a mean of N/10 that is not a whole number never comes to rest;
+//! (d) a report near the border of two slots counts in one or the other by chance, and each time a random sink is
+//! moved. Therefore an excess sender is moved to the next slot with room, however far away, to a free place in the
+//! middle part of that slot; senders near a border are moved, too; the period after a request is not judged; and a
+//! slot within [`SLACK`] stays as it is.
 
 use qfabric_types::{Instant, Nanos};
 
-/// A slot with up to so many times its share is left as it is.
+/// A slot with up to this multiple of its share stays as it is.
 pub const SLACK: f64 = 1.15;
 
-/// Nearer to a border of its slot than this part of half of it, a report counts now here, now there.
+/// A report nearer to a border of its slot than this fraction of half a slot may fall into the next slot by jitter.
 const BORDER: f64 = 0.12;
 
-/// Who is moved, and how far.
+/// The rule that chooses the moved sinks and their delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The papers': every excess sender by one slot, after every period.
+    /// The papers' rule: moves every excess sender by one slot, after every period.
     AsPrinted,
-    /// To the next slot with room, once.
+    /// Moves a sender once, to the next slot with room.
     Placed,
 }
 
-/// Ask this sink to send its next report so much later.
+/// Asks a sink to send its next report later by `delay`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayRequest {
-    /// Whom.
     pub sink: u64,
-    /// How much.
     pub delay: Nanos,
 }
 
-/// The policy at whoever gets the reports.
+/// The policy of the host that receives the reports.
 #[derive(Clone, Debug)]
 pub struct Implosion {
     rule: Rule,
     slot: Nanos,
     slots: Vec<Vec<(u64, Nanos)>>,
     begun: Instant,
-    /// Requests of the period before are under way.
+    /// Requests from the previous period are still under way.
     settling: bool,
     random: u64,
 }
 
 impl Implosion {
-    /// Every sink reports once per `period`, which is divided into `slots`.
+    /// Every sink reports once per `period`, which is divided into `slots` slots.
     pub fn new(rule: Rule, period: Nanos, slots: usize, seed: u64, now: Instant) -> Self {
         let slots = slots.max(1);
         let slot = Nanos::new((period.get() / slots as u64).max(1));
         Implosion { rule, slot, slots: vec![Vec::new(); slots], begun: now, settling: false, random: seed }
     }
 
-    /// A report came. Where it is the first of a new period, the one before is judged.
+    /// Records a report. The first report of a new period causes a judgement of the previous period.
     pub fn on_report(&mut self, sink: u64, now: Instant) -> Vec<DelayRequest> {
         let period = self.slot.saturating_mul(self.slots.len() as u64);
         let mut requests = Vec::new();
@@ -77,7 +78,7 @@ impl Implosion {
         requests
     }
 
-    /// Reports of each slot of the period that is being counted.
+    /// Number of reports in each slot of the current period.
     pub fn counts(&self) -> Vec<usize> {
         self.slots.iter().map(Vec::len).collect()
     }
@@ -92,7 +93,7 @@ impl Implosion {
         requests
     }
 
-    /// `n` reports per slot if all were even.
+    /// n, the number of reports per slot if all slots were equal.
     fn expected(&self) -> f64 {
         self.slots.iter().map(Vec::len).sum::<usize>() as f64 / self.slots.len() as f64
     }
@@ -121,8 +122,8 @@ impl Implosion {
         requests
     }
 
-    /// Who leaves a slot: all that a little jitter would take to the slot beside it, and what is too much, the nearest
-    /// to a border first.
+    /// The senders that leave a slot: all that a little jitter would move to the adjacent slot, and the excess,
+    /// those nearest to a border first.
     fn to_move(&self, slot: usize, n: f64) -> Vec<(u64, Nanos)> {
         let middle = self.slot.get() / 2;
         let off = |sender: &(u64, Nanos)| sender.1.get().abs_diff(middle);
@@ -135,7 +136,7 @@ impl Implosion {
         senders
     }
 
-    /// To the `place`-th of `n` places in the middle three fifths of the slot.
+    /// The delay to the `place`-th of `n` places in the middle three fifths of the slot `to`.
     fn delay(&self, from: usize, within: Nanos, to: usize, place: usize, n: f64) -> Nanos {
         let slots = self.slots.len();
         let ahead = ((to + slots - from) % slots) as u64;
@@ -146,7 +147,7 @@ impl Implosion {
         Nanos::new(delay.get() % period.get())
     }
 
-    /// `count` senders of a slot, drawn at random.
+    /// Draws `count` senders of a slot at random.
     fn choose(&mut self, slot: usize, count: usize) -> Vec<(u64, Nanos)> {
         let mut senders = std::mem::take(&mut self.slots[slot]);
         let count = count.min(senders.len());
@@ -159,7 +160,7 @@ impl Implosion {
         chosen
     }
 
-    /// SplitMix64: the next of a sequence that the seed repeats.
+    /// SplitMix64: the next number of a sequence that the seed determines.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -169,8 +170,8 @@ impl Implosion {
     }
 }
 
-/// The next slot with fewer than its share; if there is none, one with less than a whole report above it; if there is
-/// none either, the slot itself, of which one has just left.
+/// The next slot with fewer reports than its share; if there is none, one with less than a whole report above it;
+/// if there is none either, the slot itself, which a report has just left.
 fn room_after(from: usize, counts: &[usize], n: f64) -> usize {
     let below = |limit: f64| {
         let later = (1..counts.len()).map(|by| (from + by) % counts.len());
@@ -194,7 +195,8 @@ mod tests {
         jitter_ms: f64,
     }
 
-    /// The largest slot of each of `periods` periods, as a multiple of the mean. `spread` 0: all begin at once.
+    /// The largest slot of each of `periods` periods, as a multiple of the mean. With a `spread` of 0 all sinks
+    /// begin at once.
     fn largest(rule: Rule, sinks: usize, spread: f64, jitter_ms: f64, periods: usize, seed: u64) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut policy = Implosion::new(rule, SECOND, 10, seed, Instant::ZERO);
@@ -203,7 +205,7 @@ mod tests {
         (0..periods).map(|period| round(&mut policy, &mut all, period, &mut rng)).collect()
     }
 
-    /// One period: requests reach a sink 20 ms after they were made.
+    /// Simulates one period: a request reaches its sink 20 ms after it was made.
     fn round(policy: &mut Implosion, all: &mut Sinks, period: usize, rng: &mut impl Rng) -> f64 {
         let end = (period + 1) as f64 * 1_000.0;
         let mut sent: Vec<(f64, usize, f64)> = Vec::new();
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn as_printed_a_crowd_moves_on_as_a_crowd() {
+    fn as_printed_an_excess_moves_from_slot_to_slot_together() {
         let printed = largest(Rule::AsPrinted, 100, 0.0, 4.0, 12, 1);
         let placed = largest(Rule::Placed, 100, 0.0, 4.0, 12, 1);
         let first = |seen: &[f64]| seen.iter().position(|largest| *largest <= 1.3);
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sinks_and_none_are_no_trouble() {
+    fn few_or_no_sinks_cause_no_request() {
         let mut policy = Implosion::new(Rule::Placed, SECOND, 10, 1, Instant::ZERO);
         for second in 0..5 {
             assert_eq!(policy.on_report(1, Instant::new(second * 1_000_000_000 + 50_000_000)), []);
@@ -257,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_asked_for_more_than_a_period_nor_twice(seed in any::<u64>(), sinks in 1usize..300) {
+        fn no_sink_is_delayed_by_more_than_a_period_or_twice(seed in any::<u64>(), sinks in 1usize..300) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut policy = Implosion::new(Rule::Placed, SECOND, 10, seed, Instant::ZERO);
             let mut at: Vec<u64> = (0..sinks).map(|_| rng.random_range(0..1_000_000_000)).collect();

@@ -1,4 +1,4 @@
-//! Inter-media synchronization: a follower (picture) keeps to its leader (sound) at one sink.
+//! Inter-media synchronization: a follower (picture) keeps in step with its leader (sound) at one sink.
 //!
 //! ```text
 //!   |skew| <= tolerance            > tolerance                       > jump
@@ -6,21 +6,22 @@
 //!          ^                    a quarter of the tolerance
 //!          └──────────────────────────┘
 //! ```
-//! Sound leads, because an ear hears a gap where an eye sees none. Lips within ±80 ms of the sound seem in step.
-//! Source: Q-channels paper §3.3, which cites Ramanathan and Rangan 1993; the speeds are ours.
+//!
+//! Sound leads, because an ear notices a gap that an eye does not. Lips within ±80 ms of the sound seem in step.
+//! Source: Q-channels paper §3.3, which cites Ramanathan and Rangan 1993; the speeds are this project's own.
 
 use qfabric_types::Nanos;
 
-/// What is still in step.
+/// Tolerated skews and speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// A skew up to this is not seen.
+    /// A skew up to this is not noticed.
     pub tolerance: Nanos,
-    /// Beyond this, running faster or slower would take too long.
+    /// For a skew beyond this, a change of speed would take too long.
     pub jump: Nanos,
-    /// In what time a skew is to be worked off.
+    /// Time in which a change of speed removes a skew.
     pub horizon: Nanos,
-    /// Fastest and slowest, in millionths off the normal speed.
+    /// Largest deviation from the normal speed, in millionths.
     pub most_ppm: i32,
 }
 
@@ -31,20 +32,19 @@ impl Default for Terms {
     }
 }
 
-/// What the follower does until it hears again.
+/// The follower's action until the next positions are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Correction {
-    /// Plays at normal speed.
+    /// Play at normal speed.
     Keep,
-    /// Plays faster (positive) or slower by so many millionths.
+    /// Play faster (positive) or slower by this many millionths.
     Speed(i32),
-    /// Leaves out so much.
+    /// Skip this part.
     Skip(Nanos),
-    /// Stands still for so long.
+    /// Pause for this time.
     Wait(Nanos),
 }
 
-/// The policy at a sink.
 #[derive(Clone, Debug, Default)]
 pub struct InterMedia {
     terms: Terms,
@@ -52,12 +52,11 @@ pub struct InterMedia {
 }
 
 impl InterMedia {
-    /// In step.
     pub fn new(terms: Terms) -> Self {
         InterMedia { terms, correcting: false }
     }
 
-    /// How far both have played, in media time, at one moment.
+    /// Takes the positions of both media, in media time, at one point in time.
     pub fn on_positions(&mut self, leader: Nanos, follower: Nanos) -> Correction {
         let ahead = follower > leader;
         let skew = if ahead { follower - leader } else { leader - follower };
@@ -84,7 +83,7 @@ mod tests {
     const MS: fn(u64) -> Nanos = Nanos::from_millis;
 
     #[test]
-    fn what_nobody_sees_is_left_alone() {
+    fn an_unnoticeable_skew_is_not_corrected() {
         let mut sync = InterMedia::default();
         assert_eq!(sync.on_positions(MS(1_000), MS(1_080)), Correction::Keep);
         assert_eq!(sync.on_positions(MS(1_000), MS(920)), Correction::Keep);
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn far_away_it_jumps() {
+    fn a_large_skew_is_corrected_by_a_jump() {
         let mut sync = InterMedia::default();
         assert_eq!(sync.on_positions(MS(2_000), MS(1_000)), Correction::Skip(MS(1_000)));
         assert_eq!(sync.on_positions(MS(1_000), MS(2_000)), Correction::Wait(MS(1_000)));
@@ -107,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_skew_is_worked_off(skew_ms in -3_000i64..3_000, clock_ppm in -200i32..200) {
+        fn every_skew_is_removed(skew_ms in -3_000i64..3_000, clock_ppm in -200i32..200) {
             let mut sync = InterMedia::default();
             let (mut leader, mut follower) = (10e9, 10e9 + skew_ms as f64 * 1e6);
             for _ in 0..300 {

@@ -1,25 +1,26 @@
 //! Inter-sink synchronization: several hosts show the same moment of a stream at the same time.
 //!
-//! Every sink reports how long after its sending it could show an event at the earliest (way, queue, decoding). All
-//! show it `common` after its sending: as late as the latest sink needs, plus a margin. The common delay rises at once
-//! (the late sink would stutter) and falls slowly, after everybody has been earlier for a while (a jump back would
-//! skip, and come back with the next burst). A sink beyond the bound is left behind rather than delay all others.
-//! Source: Q-channels paper §3.3 names the need; the rule is ours.
+//! Every sink reports the least delay after sending at which it can show an event (path, queue, decoding). All
+//! sinks show the event with the delay `common` after it was sent: the largest reported delay plus a margin. The
+//! common delay rises at once (otherwise the late sink would stutter). It falls slowly, and only after all sinks
+//! have needed less for a while (a sudden drop would skip content, and the next burst would raise it again). A sink
+//! beyond the bound is left behind, instead of delaying all others. Source: Q-channels paper §3.3 names the
+//! problem; the rule is this project's own.
 
 use std::collections::BTreeMap;
 
 use qfabric_types::{Instant, Nanos};
 
-/// How much delay is borne.
+/// Limits and rates of the common delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Added to what the latest sink needs.
+    /// Added to the largest reported delay.
     pub margin: Nanos,
-    /// No more than this, margin included.
+    /// Largest common delay, margin included.
     pub bound: Nanos,
-    /// For how long all must have needed less before it falls.
+    /// Time for which all sinks must have needed less before the delay falls.
     pub hold: Nanos,
-    /// Falls by no more than this part of the time that passes, in thousandths: 20 plays 2 % faster.
+    /// Largest rate of the fall, in thousandths of the elapsed time: with 20 the sinks play 2 % faster.
     pub slew_permille: u64,
 }
 
@@ -30,40 +31,39 @@ impl Default for Terms {
     }
 }
 
-/// The policy at the source, or at any member of the group: all come to the same answer from the same reports.
+/// The policy of the source or of any member of the group: all compute the same delay from the same reports.
 #[derive(Clone, Debug)]
 pub struct InterSink {
     terms: Terms,
     needs: BTreeMap<u64, Nanos>,
     common: Nanos,
-    /// Since when everybody needs less than the common delay.
+    /// The time since which all sinks need less than the common delay.
     lower_since: Option<Instant>,
     judged: Instant,
 }
 
 impl InterSink {
-    /// Without sinks and without delay.
     pub fn new(terms: Terms, now: Instant) -> Self {
         InterSink { terms, needs: BTreeMap::new(), common: Nanos::ZERO, lower_since: None, judged: now }
     }
 
-    /// Every event is shown this long after it was sent.
+    /// The delay between sending and showing an event.
     pub fn common(&self) -> Nanos {
         self.common
     }
 
-    /// Sinks that need more than the bound: their events come late.
+    /// The sinks that need more than the bound; they show events late.
     pub fn left_behind(&self) -> impl Iterator<Item = u64> + '_ {
         self.needs.iter().filter(|(_, need)| **need + self.terms.margin > self.terms.bound).map(|(sink, _)| *sink)
     }
 
-    /// What a sink needs at least, from sending to showing. The new common delay where it changes.
+    /// Takes a sink's least delay from sending to showing. Returns the common delay if it changed.
     pub fn on_report(&mut self, sink: u64, needs: Nanos, now: Instant) -> Option<Nanos> {
         self.needs.insert(sink, needs);
         self.judge(now)
     }
 
-    /// A sink left.
+    /// Removes a sink. Returns the common delay if it changed.
     pub fn leave(&mut self, sink: u64, now: Instant) -> Option<Nanos> {
         self.needs.remove(&sink);
         self.judge(now)
@@ -99,7 +99,7 @@ mod tests {
     const AT: fn(u64) -> Instant = |ms| Instant::new(ms * 1_000_000);
 
     #[test]
-    fn all_wait_for_the_latest() {
+    fn all_sinks_wait_for_the_latest_sink() {
         let mut sync = InterSink::new(Terms::default(), Instant::ZERO);
         assert_eq!(sync.on_report(1, MS(40), AT(0)), Some(MS(50)));
         assert_eq!(sync.on_report(2, MS(90), AT(1)), Some(MS(100)));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_hopeless_is_left_behind() {
+    fn a_sink_beyond_the_bound_is_left_behind() {
         let mut sync = InterSink::new(Terms::default(), Instant::ZERO);
         sync.on_report(1, MS(40), AT(0));
         assert_eq!(sync.on_report(2, MS(3_000), AT(1)), None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_slowly_and_only_after_a_while() {
+    fn the_common_delay_falls_slowly_and_only_after_a_while() {
         let mut sync = InterSink::new(Terms::default(), Instant::ZERO);
         sync.on_report(1, MS(490), AT(0));
         for second in 1..=5 {

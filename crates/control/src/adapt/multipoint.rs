@@ -1,20 +1,24 @@
-//! One source, many sinks in roles: the best rate for each role, the least important degraded first.
+//! One source, many sinks in roles: computes the best rate for each role, and degrades the least important role
+//! first.
 //!
-//! Sinks report at what rate events arrive; the source learns from the sum how much the way to them carries
-//! ([`Capacity`]) and divides it: streams of a role alike, roles by importance ([`Group`]). Low falls to its minimum,
-//! then medium, then high; below the minima they stop in that order, and all come back in reverse.
-//! Source: thesis §5.1.3 (Figure 35), Q-channels paper §4.2.
+//! Sinks report the rates at which events arrive. From the sum the source learns the capacity of the path
+//! ([`Capacity`]) and divides it: equally among the streams of a role, and by importance among roles ([`Group`]).
+//! Low falls to its minimum, then medium, then high; below the minima they stop in that order, and all come back in
+//! reverse. Source: thesis §5.1.3 (Figure 35), Q-channels paper §4.2.
 //!
-//! All streams pass the link of the source, each one then a link of its own, to its sink. The reports of one round say
-//! which of them is too narrow. A stream that is short while another one is whole is judged by its own [`Capacity`] if
+//! All streams pass through the link of the source; each stream then passes through the separate link of its sink.
+//! The reports of one round show which link is too narrow. A stream that is short while another one is whole is
+//! judged by a [`Capacity`] of its own link if
 //!
-//! * less than half of it arrives, and no more than of the one that is whole: no shared link serves two so differently;
-//! * or it has been the only one that is short for some rounds, and a cut of what all share did not help it: just
-//!   as much arrives as before, and nothing of what the others gave up;
-//! * or its own link is known to be narrow, and it is trying for more.
+//! * less than half of it arrives, and no more than of the whole stream: a shared link would not treat two streams
+//!   so differently;
+//! * or it has been the only short stream for some rounds, and a cut of the shared capacity did not help it: the
+//!   same amount arrives as before, and no part of the amount that the others gave up;
+//! * or its own link is known to be narrow, and a try for more is under way.
 //!
-//! Everything else is taken for the link of the source: what is missing there the least important gives up. One round
-//! says little: reports count a few events, and where all lose alike one is short by chance and another one is not.
+//! All other shortages are attributed to the link of the source, and the least important streams are cut. One round
+//! is weak evidence: a report counts few events, and if all streams lose alike, one of them is short by chance and
+//! another is not.
 
 use std::collections::BTreeMap;
 
@@ -23,34 +27,32 @@ use qfabric_types::{Instant, Nanos};
 use super::capacity::{Capacity, Terms};
 use super::group::{Division, Group, Want};
 
-/// A sink whose last report is older says nothing about now; that it is gone, its channel tells.
+/// A report older than this is ignored. The channel itself reports sinks that have left.
 const SILENCE: Nanos = Nanos::from_millis(3_000);
 
-/// Where nobody reports, time is looked at so often.
-const LOOK: Nanos = Nanos::from_millis(500);
+/// Interval of checks while no sink reports.
+const CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
-/// Changes of a rate below this part of it are not worth an event.
+/// A change of a rate by less than this fraction is not worth an event.
 const GRAIN: f64 = 0.01;
 
-/// A little more than is needed to run again: rounding must not stop it.
+/// Factor on the amount needed to run again, so that rounding does not keep a stream stopped.
 const ENOUGH: f64 = 1.01;
 
-/// Less than this part arriving, where another stream is whole, is the fault of the sink's own link.
+/// If less than this fraction arrives while another stream is whole, the sink's own link is too narrow.
 const FAR_BELOW: f64 = 0.5;
 
-/// Rounds of reports in which a stream has to be short alone, before its own link is blamed for a little.
+/// Rounds in which a stream must be the only short one before a small shortage is attributed to its own link.
 const ALONE: u32 = 4;
 
-/// What a role promises, in events per second.
+/// The rates that a role can use, in events per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Role {
-    /// Below this rate it is stopped; mostly the minimum.
+    /// The stream is stopped below this rate; usually the minimum.
     pub least: f64,
-    /// Its minimum.
     pub min: f64,
-    /// Its maximum.
     pub max: f64,
-    /// Who keeps its quality longest: the greatest.
+    /// The role with the greatest importance keeps its quality longest.
     pub importance: u32,
 }
 
@@ -58,13 +60,13 @@ impl Role {
     /// The three roles of the papers, by importance: low 10–15, medium 15–20, high 20–25 per second.
     pub const SEEDS: [Role; 3] = [Role::range(10.0, 15.0, 0), Role::range(15.0, 20.0, 1), Role::range(20.0, 25.0, 2)];
 
-    /// A range; stopped below its minimum.
+    /// A range; the stream is stopped below its minimum.
     pub const fn range(min: f64, max: f64, importance: u32) -> Role {
         Role { least: min, min, max, importance }
     }
 
-    /// The role of a stream that two share: it runs as long as one of them can use it, and has what the more demanding
-    /// one needs.
+    /// The role of a stream that two sinks share: it runs as long as one of them can use it, and satisfies the more
+    /// demanding one.
     pub fn with(self, other: Role) -> Role {
         Role {
             least: self.least.min(other.least),
@@ -74,7 +76,7 @@ impl Role {
         }
     }
 
-    /// What a stream of that role wants, where an event takes so many bits.
+    /// The want of a stream of this role whose events take `bits` bits.
     pub fn want(self, bits: f64) -> Want {
         let Role { least, min, max, importance } = self;
         Want { least: least * bits, floor: min * bits, ceiling: max * bits, importance, weight: 1.0 }
@@ -87,16 +89,17 @@ struct Stream {
     bits: f64,
     rate: f64,
     report: Option<(f64, Instant)>,
-    /// What the sink's own link carries.
+    /// Capacity of the sink's own link.
     link: Capacity,
-    /// What arrived when what all share was cut the last time, if it alone was short then, and has been ever since.
+    /// The amount that arrived at the last cut of the shared capacity, if the stream was the only short one then
+    /// and since.
     at_cut: Option<f64>,
-    /// Rounds in a row in which it was short, and all others together were not.
+    /// Consecutive rounds in which it was short while all other streams together were not.
     alone: u32,
 }
 
 impl Stream {
-    /// What it can use of what its own link carries.
+    /// The part of its want that its own link can carry.
     fn want(&self) -> Want {
         self.role.want(self.bits).within(self.link.estimate())
     }
@@ -109,8 +112,8 @@ impl Stream {
         self.link.estimate() < self.role.want(self.bits).ceiling
     }
 
-    /// A try for more of its own link: a twentieth of what its role wants, or what lets it run again. None: the link is
-    /// not what limits it.
+    /// The smallest increase worth a try on its own link: a twentieth of the role's want, or the amount that lets
+    /// the stream run again. `None` if the link does not limit the stream.
     fn worth_a_try(&self) -> Option<f64> {
         let (wanted, have) = (self.role.want(self.bits), self.link.estimate());
         if !self.is_narrow() || self.asked() < self.want().ceiling * (1.0 - GRAIN) {
@@ -120,7 +123,7 @@ impl Stream {
         Some(needed.max(wanted.ceiling / 20.0).min(wanted.ceiling - have))
     }
 
-    /// From now on it has so many bits per second. None: that is what it had.
+    /// Sets the stream's bandwidth to `bits` per second. Returns the rate if it changed noticeably.
     fn give(&mut self, id: u64, bits: f64) -> Option<Rate> {
         let rate = bits / self.bits;
         let same = (rate - self.rate).abs() <= self.rate * GRAIN && (rate > 0.0) == (self.rate > 0.0);
@@ -132,43 +135,41 @@ impl Stream {
     }
 }
 
-/// What a round of reports says of one stream, in bits per second.
+/// The result of a round of reports for one stream, in bits per second.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct RoundReport {
     stream: u64,
     asked: f64,
     arrived: f64,
     is_short: bool,
 }
 
-/// A stream's new rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Which.
     pub stream: u64,
-    /// Events per second; 0: stopped.
+    /// Events per second; 0 if the stream is stopped.
     pub rate: f64,
 }
 
-/// The policy at the source.
+/// The policy of the source.
 #[derive(Clone, Debug)]
 pub struct Multipoint {
     streams: BTreeMap<u64, Stream>,
     terms: Terms,
-    /// What the link of the source carries.
+    /// Capacity of the link of the source.
     capacity: Capacity,
     judged: Instant,
     looked: Instant,
 }
 
 impl Multipoint {
-    /// Without streams. Hopes for the best: everybody begins at its maximum.
+    /// No streams yet. The capacity starts unlimited, so all streams begin at their maximum.
     pub fn new(terms: Terms, now: Instant) -> Self {
         let capacity = Capacity::new(f64::MAX, terms, now);
         Multipoint { streams: BTreeMap::new(), terms, capacity, judged: now, looked: now }
     }
 
-    /// A sink joined, or has another role from now on; `bits` is what one event of its stream takes. Rates of all may
+    /// A sink joins or changes its role; `bits` is the size of one event of its stream. Returns the rates that
     /// change.
     pub fn join(&mut self, stream: u64, role: Role, bits: f64, now: Instant) -> Vec<Rate> {
         let (rate, link) = (f64::NAN, Capacity::new(f64::MAX, self.terms, now));
@@ -177,13 +178,13 @@ impl Multipoint {
         self.divide()
     }
 
-    /// A sink left: what it had goes to the others.
+    /// A sink left; its bandwidth goes to the others. Returns the rates that change.
     pub fn leave(&mut self, stream: u64) -> Vec<Rate> {
         self.streams.remove(&stream);
         self.divide()
     }
 
-    /// A sink says at what rate events arrived lately.
+    /// Records the rate at which events arrived at a sink. Returns the rates that change.
     pub fn on_report(&mut self, stream: u64, achieved: f64, now: Instant) -> Vec<Rate> {
         match self.streams.get_mut(&stream) {
             Some(stream) if achieved.is_finite() => stream.report = Some((achieved.max(0.0), now)),
@@ -192,7 +193,7 @@ impl Multipoint {
         self.judge(now)
     }
 
-    /// Time passed: where nothing runs, nobody reports, and the next try is due all the same.
+    /// Call this at [`Multipoint::next_wakeup`]: if no stream runs, no sink reports, but the next try is due.
     pub fn on_time(&mut self, now: Instant) -> Vec<Rate> {
         if now < self.next_wakeup() {
             return Vec::new();
@@ -201,61 +202,61 @@ impl Multipoint {
         self.judge(now)
     }
 
-    /// When [`Multipoint::on_time`] has to be called.
+    /// The next time at which [`Multipoint::on_time`] must be called.
     pub fn next_wakeup(&self) -> Instant {
         let narrow = self.streams.values().filter(|stream| stream.is_narrow()).map(|stream| &stream.link);
         let tries = narrow.chain([&self.capacity]).map(Capacity::next_wakeup);
-        tries.min().unwrap_or(Instant::NEVER).max(self.looked + LOOK)
+        tries.min().unwrap_or(Instant::NEVER).max(self.looked + CHECK_INTERVAL)
     }
 
-    /// The rate a stream has; 0 where it is stopped or unknown.
+    /// The rate of a stream; 0 if it is stopped or unknown.
     pub fn rate(&self, stream: u64) -> f64 {
         self.streams.get(&stream).map_or(0.0, |stream| stream.rate)
     }
 
-    /// What the way is believed to carry, in bits per second.
+    /// The estimated capacity of the source's link, in bits per second.
     pub fn capacity(&self) -> f64 {
         self.capacity.estimate()
     }
 
-    /// Looks only when everybody who runs has spoken of what it is given now, or is silent.
+    /// Judges only when every running stream has reported on its present rate or is silent.
     fn judge(&mut self, now: Instant) -> Vec<Rate> {
-        let Some(heard) = self.heard(now) else { return Vec::new() };
+        let Some(reports) = self.reports(now) else { return Vec::new() };
         self.judged = now;
-        // One judgement per round of reports: a report used twice would confirm itself.
+        // One judgement per round: a report that is used twice would confirm itself.
         self.streams.values_mut().for_each(|stream| stream.report = None);
-        self.count_alone(&heard);
-        let (own, shared): (Vec<_>, Vec<_>) = heard.iter().copied().partition(|one| self.is_own_fault(one, &heard));
+        self.count_alone(&reports);
+        let (own, shared): (Vec<_>, Vec<_>) = reports.iter().copied().partition(|one| self.is_own_fault(one, &reports));
         let links_changed = self.judge_links(&own, &shared, now);
         let changed = self.judge_shared(&shared, now);
         if changed || links_changed { self.divide() } else { Vec::new() }
     }
 
-    /// What each stream that runs has reported of what it is given now. None: not all have spoken yet.
-    fn heard(&self, now: Instant) -> Option<Vec<Heard>> {
+    /// The reports of the running streams about their present rates; `None` while some are missing.
+    fn reports(&self, now: Instant) -> Option<Vec<RoundReport>> {
         let settled = self.settled_at();
         let waited = now.since(self.judged.max(settled));
-        let mut heard = Vec::new();
+        let mut reports = Vec::new();
         let mut running = self.streams.iter().filter(|(_, stream)| stream.rate > 0.0).peekable();
-        let nobody_runs = running.peek().is_none();
+        let none_runs = running.peek().is_none();
         for (id, stream) in running {
             match stream.report {
                 Some((rate, at)) if at >= settled && now.since(at) < SILENCE => {
                     let (asked, arrived) = (stream.asked(), rate.min(stream.rate) * stream.bits);
                     let is_short = arrived < asked * self.terms.tolerance;
-                    heard.push(Heard { stream: *id, asked, arrived, is_short });
+                    reports.push(RoundReport { stream: *id, asked, arrived, is_short });
                 }
                 _ if waited < SILENCE => return None,
                 _ => {}
             }
         }
-        (nobody_runs || !heard.is_empty()).then_some(heard)
+        (none_runs || !reports.is_empty()).then_some(reports)
     }
 
-    fn count_alone(&mut self, heard: &[Heard]) {
-        let sum = |part: fn(&Heard) -> f64| heard.iter().map(part).sum::<f64>();
+    fn count_alone(&mut self, reports: &[RoundReport]) {
+        let sum = |part: fn(&RoundReport) -> f64| reports.iter().map(part).sum::<f64>();
         let (asked, arrived) = (sum(|one| one.asked), sum(|one| one.arrived));
-        for one in heard {
+        for one in reports {
             let Some(stream) = self.streams.get_mut(&one.stream) else { continue };
             let (asked, arrived) = (asked - one.asked, arrived - one.arrived);
             let are_others_whole = asked > 0.0 && arrived >= asked * self.terms.tolerance;
@@ -263,14 +264,14 @@ impl Multipoint {
         }
     }
 
-    /// From when on reports speak of what is asked now, on every link.
+    /// The time from which reports describe the present rates, on every link.
     fn settled_at(&self) -> Instant {
         let links = self.streams.values().map(|stream| stream.link.settled_at());
         links.fold(self.capacity.settled_at(), Instant::max)
     }
 
-    /// Whether it is the sink's own link that is too narrow for a stream, and not the one that all share.
-    fn is_own_fault(&self, one: &Heard, all: &[Heard]) -> bool {
+    /// Whether the sink's own link, not the shared one, is too narrow for a stream.
+    fn is_own_fault(&self, one: &RoundReport, all: &[RoundReport]) -> bool {
         let best = all.iter().filter(|other| !other.is_short).map(|other| other.arrived).reduce(f64::max);
         let (Some(best), Some(stream)) = (best.filter(|_| one.is_short), self.streams.get(&one.stream)) else {
             return false;
@@ -282,11 +283,12 @@ impl Multipoint {
         is_far_below || no_cut_helped || stream.link.is_trying()
     }
 
-    /// Sinks' own links; those of streams that are short by the fault of all say nothing. Says whether one changed.
-    fn judge_links(&mut self, own: &[Heard], shared: &[Heard], now: Instant) -> bool {
+    /// Updates the estimates of the sinks' own links, except for streams that are short because of the shared link.
+    /// Returns whether an estimate changed.
+    fn judge_links(&mut self, own: &[RoundReport], shared: &[RoundReport], now: Instant) -> bool {
         let mut changed = false;
         for (id, stream) in &mut self.streams {
-            let of = |all: &[Heard]| all.iter().find(|one| one.stream == *id).copied();
+            let of = |all: &[RoundReport]| all.iter().find(|one| one.stream == *id).copied();
             let (asked, arrived) = match (of(own), of(shared)) {
                 (Some(own), _) => (own.asked, own.arrived),
                 (None, Some(shared)) if !shared.is_short => (shared.asked, shared.arrived),
@@ -299,9 +301,10 @@ impl Multipoint {
         changed
     }
 
-    /// The link of the source, by the streams that their own links do not limit. Says whether it changed.
-    fn judge_shared(&mut self, shared: &[Heard], now: Instant) -> bool {
-        let sum = |part: fn(&Heard) -> f64| shared.iter().map(part).sum::<f64>();
+    /// Updates the estimate of the source's link from the streams that their own links do not limit. Returns
+    /// whether it changed.
+    fn judge_shared(&mut self, shared: &[RoundReport], now: Instant) -> bool {
+        let sum = |part: fn(&RoundReport) -> f64| shared.iter().map(part).sum::<f64>();
         let (known, arrived) = (sum(|one| one.asked), sum(|one| one.arrived));
         let asked: f64 = self.streams.values().filter(|stream| stream.rate > 0.0).map(Stream::asked).sum();
         let part = if known > 0.0 { arrived / known } else { 1.0 };
@@ -316,10 +319,12 @@ impl Multipoint {
         changed.is_some()
     }
 
-    /// A twentieth of all that is wanted, or what brings the next stopped stream back.
+    /// The smallest increase worth a try: a twentieth of all wants, or the amount that brings the next stopped
+    /// stream back.
     fn worth_a_try(&self) -> Option<f64> {
         let have = self.capacity.estimate();
-        // Also of those whose own links are narrow: when they try for more, nobody else has to give it.
+        // Includes streams with narrow links of their own: when they try for more, the others need not give up
+        // bandwidth.
         let wanted: f64 = self.streams.values().map(|stream| stream.role.want(stream.bits).ceiling).sum();
         if have >= wanted {
             return None;
@@ -330,7 +335,7 @@ impl Multipoint {
         Some(needed.max(wanted / 20.0).min(wanted - have))
     }
 
-    /// What has to be there before a stopped stream runs: its least, and the floors of all who come before it.
+    /// The capacity needed to run a stopped stream: its least amount and the floors of all streams before it.
     fn needed_for(&self, next: &Stream) -> f64 {
         let before = |stream: &&Stream| stream.rate > 0.0 && stream.role.importance >= next.role.importance;
         let floors: f64 = self.streams.values().filter(before).map(|stream| stream.want().floor).sum();
@@ -363,7 +368,7 @@ mod tests {
     const BITS: f64 = 8e3;
     const REPORT: Nanos = Nanos::from_millis(500);
 
-    /// Three sinks behind one link that carries `limit(second)` events per second in all, shared in proportion.
+    /// Three sinks behind one link that carries `limit(second)` events per second in total, shared in proportion.
     fn driven(limit: impl Fn(u64) -> f64, seconds: u64) -> Vec<[f64; 3]> {
         let mut policy = Multipoint::new(Terms::default(), Instant::ZERO);
         let ids = [0, 1, 2];
@@ -387,12 +392,12 @@ mod tests {
     }
 
     #[test]
-    fn all_have_their_maximum_where_it_fits() {
+    fn all_have_their_maximum_if_it_fits() {
         assert_eq!(driven(|_| 100.0, 30).last(), Some(&[15.0, 20.0, 25.0]));
     }
 
     #[test]
-    fn a_growing_disturber_costs_low_first_then_medium_then_high() {
+    fn growing_cross_traffic_degrades_low_then_medium_then_high() {
         let seen = driven(|second| 62.0 - second as f64 / 4.0, 200);
         let below = |role: usize, rate: f64| seen.iter().position(|rates| rates[role] < rate).unwrap();
         assert!(below(0, 14.0) < below(1, 19.0) && below(1, 19.0) < below(2, 24.0), "{seen:?}");
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_back_in_reverse() {
+    fn roles_recover_in_reverse_order() {
         let seen = driven(|second| second as f64 / 4.0, 400);
         let runs = |role: usize| seen[40..].iter().position(|rates| rates[role] > 0.0).unwrap();
         assert!(runs(2) <= runs(1) && runs(1) <= runs(0), "{} {} {}", runs(2), runs(1), runs(0));
@@ -409,14 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn under_a_limit_that_stays_rates_hardly_move() {
+    fn rates_are_stable_under_a_constant_limit() {
         let seen = driven(|_| 50.0, 600);
         let changes = seen[600..].windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!(changes <= 80, "{changes} changes in 300 s");
     }
 
     #[test]
-    fn a_silent_sink_does_not_hold_up_the_others() {
+    fn a_silent_sink_does_not_delay_the_others() {
         let mut policy = Multipoint::new(Terms::default(), Instant::ZERO);
         policy.join(0, Role::SEEDS[0], BITS, Instant::ZERO);
         policy.join(1, Role::SEEDS[2], BITS, Instant::ZERO);
@@ -428,7 +433,8 @@ mod tests {
         assert!(policy.capacity() < 40.0 * BITS, "{}", policy.capacity());
     }
 
-    /// As [`driven`], but the link of the source is wide, and each sink's own carries so many events per second.
+    /// Like [`driven`], but the link of the source is wide, and each sink's own link carries `links(second)` events
+    /// per second.
     fn driven_by_links(links: impl Fn(u64) -> [f64; 3], seconds: u64) -> Vec<[f64; 3]> {
         let mut policy = Multipoint::new(Terms::default(), Instant::ZERO);
         let ids = [0, 1, 2];
@@ -448,15 +454,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_downlink_costs_no_other_sink_anything() {
+    fn a_narrow_downlink_does_not_degrade_other_sinks() {
         let seen = driven_by_links(|_| [100.0, 100.0, 5.0], 60);
         assert!(seen.iter().all(|rates| rates[..2] == [15.0, 20.0]), "{seen:?}");
         let stopped = seen.iter().filter(|rates| rates[2] == 0.0).count();
-        assert!(stopped > seen.len() / 2, "below its minimum it is stopped: {seen:?}");
+        assert!(stopped > seen.len() / 2, "the sink is stopped below its minimum: {seen:?}");
     }
 
     #[test]
-    fn a_downlink_a_little_too_narrow_is_found_and_what_the_others_gave_comes_back() {
+    fn a_slightly_narrow_downlink_is_found_and_the_others_recover() {
         let seen = driven_by_links(|_| [100.0, 100.0, 22.0], 120);
         let late = &seen[120..];
         assert!(late.iter().all(|rates| rates[0] > 14.8 && rates[1] > 19.8), "{late:?}");
@@ -472,7 +478,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rate_is_nothing_or_within_its_role(
+        fn every_rate_is_zero_or_within_its_role(
             reports in proptest::collection::vec((0u64..6, 0.0f64..40.0), 1..200)
         ) {
             let mut policy = Multipoint::new(Terms::default(), Instant::ZERO);

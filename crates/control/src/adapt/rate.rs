@@ -1,37 +1,40 @@
-//! Intra-media synchronization, also called rate control: the sender of one stream keeps the rate that arrives.
+//! Intra-media synchronization, also called rate control: the sender of one stream keeps the arriving rate at a
+//! target.
 //!
-//! What arrives is some unknown part of what is sent (queues, losses, a busy sink): `y = η·u`. So `u` is multiplied by
-//! `(target / y)^gain`, which is the same correction whatever `η` is, and by no more than `most` per report: one report
-//! may be wrong. A report that speaks mostly of the time before the last change is not listened to: it would be
-//! corrected twice. Source: thesis §5.1.3 (Figures 34, 36); Q-channels paper §3.3.
+//! An unknown fraction of the sent events arrives (queues, losses, a busy sink): `y = η·u`. So `u` is multiplied by
+//! `(target / y)^gain`, which is the same correction for any `η`, limited to `most` per report because one report
+//! may be wrong. A report that mostly covers the time before the last change is ignored; otherwise the same error
+//! would be corrected twice. Source: thesis §5.1.3 (Figures 34, 36); Q-channels paper §3.3.
 
 use qfabric_types::{Instant, Nanos};
 
-/// What is to be held, and how hard.
+/// Target, limits and gain of the control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Events per second that are to arrive.
+    /// Wanted arrival rate, in events per second.
     pub target: f64,
-    /// Nearer than this, in events per second, nothing is done.
+    /// An error below this, in events per second, is not corrected.
     pub tolerance: f64,
-    /// 1 corrects all of the error at once; below, noise is damped.
+    /// 1 corrects the whole error at once; a smaller value damps noise.
     pub gain: f64,
-    /// Largest change by one report, as a part of the rate.
+    /// Largest change by one report, as a fraction of the rate.
     pub most: f64,
-    /// Never send less, in events per second; above 0, or nobody would learn of a better day.
+    /// Least sending rate, in events per second. Must be above 0, because without events the sender cannot notice
+    /// an improvement.
     pub min: f64,
-    /// Never send more.
+    /// Largest sending rate, in events per second.
     pub max: f64,
 }
 
 impl Terms {
-    /// For a target: within one event per second, half of the error per report, at most a tenth of the rate.
+    /// Default terms for a target: tolerance one event per second, half of the error per report, at most a tenth of
+    /// the rate.
     pub fn new(target: f64) -> Self {
         Terms { target, tolerance: 1.0, gain: 0.5, most: 0.1, min: target / 10.0, max: target * 10.0 }
     }
 }
 
-/// The policy at the sender.
+/// The policy of the sender.
 #[derive(Clone, Debug)]
 pub struct RateControl {
     terms: Terms,
@@ -45,17 +48,18 @@ impl RateControl {
         RateControl { terms, rate: rate.clamp(terms.min, terms.max), changed: None }
     }
 
-    /// Events per second to send.
+    /// The sending rate, in events per second.
     pub fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Another target, by the role's manager.
+    /// Sets another target, on behalf of the role's manager.
     pub fn aim(&mut self, target: f64) {
         self.terms.target = target;
     }
 
-    /// What arrived per second during the `window` that ended at `end`. The new rate where it changes.
+    /// Takes the arrival rate, in events per second, during the `window` that ended at `end`. Returns the new
+    /// sending rate if it changed.
     pub fn on_report(&mut self, achieved: f64, window: Nanos, end: Instant) -> Option<f64> {
         let middle = end - Nanos::new(window.get() / 2);
         let stale = self.changed.is_some_and(|changed| middle < changed);
@@ -82,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_the_target_whatever_part_arrives(part in 0.3f64..1.0, begin in 5.0f64..40.0) {
+        fn the_target_is_reached_for_any_arriving_fraction(part in 0.3f64..1.0, begin in 5.0f64..40.0) {
             let mut control = RateControl::new(begin, Terms::new(10.0));
             let mut now = Instant::ZERO;
             for _ in 0..60 {
@@ -101,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn within_the_tolerance_nothing_moves() {
+    fn an_error_within_the_tolerance_is_not_corrected() {
         let mut control = RateControl::new(10.0, Terms::new(10.0));
         assert_eq!(control.on_report(9.2, WINDOW, Instant::new(1_000_000_000)), None);
     }
 
     #[test]
-    fn a_report_of_the_time_before_the_change_is_not_corrected_twice() {
+    fn a_report_from_before_a_change_is_ignored() {
         let mut control = RateControl::new(20.0, Terms::new(10.0));
         assert!(control.on_report(20.0, WINDOW, Instant::new(1_000_000_000)).is_some());
         assert_eq!(control.on_report(20.0, WINDOW, Instant::new(1_100_000_000)), None);
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_arrives_it_sends_more_until_its_maximum() {
+    fn without_arrivals_the_rate_rises_to_its_maximum() {
         let mut control = RateControl::new(20.0, Terms::new(10.0));
         let mut now = Instant::ZERO;
         for _ in 0..100 {

@@ -1,72 +1,86 @@
-//! Whether a group is whole, or split, and which of its parts may go on with what.
+//! Decides whether a group is whole or split, and which resources each part may divide.
 //!
 //! ```text
-//!            somebody vanished                             for LEASE: what the vanished had is free
+//!            a member vanished                             for LEASE: the resource of the vanished members is free
 //!   Whole ─────────────────────> Share ── more than half ────────────────────────────────────────> Whole
-//!     ^   divides everything       │ divides what its own members have
+//!     ^   divides everything       │ divides the resources of its own members
 //!     │                            ├── half: stays so
 //!     │                            └── less than half, for GIVE_UP ──> Nothing
-//!     └── all are there again, and stay for SETTLE
+//!     └── all are present again, and stay for SETTLE
 //! ```
-//! Nobody can tell a host that died from one behind a cut cable. So a part of a group goes on with what its members had:
-//! the parts together never have more than there is. After [`LEASE`] the part with more than half takes the rest, when
-//! those with less have given up their own ([`GIVE_UP`] is sooner, by more than two sides may differ in when they see
-//! the cut). «Half» is of those who were all there together last: it grows and shrinks only while nobody is missing, so
-//! that two parts cannot both have more than half. Whoever died for good is missed until it comes back, or the group
-//! is begun anew. Source: majority voting (Thomas 1979). Assumed: who sees one host of a part sees all of it; a host that
-//! restarts behind a cut has forgotten whom it belonged to.
+//!
+//! A host cannot distinguish a dead host from one behind a cut cable. So a part of a group continues with the
+//! resources of its own members, and the parts together never use more than exists. After [`LEASE`], the part with
+//! more than half of the members takes over the rest. By then the smaller parts have given up their resources:
+//! [`GIVE_UP`] is shorter by more than the largest difference between the times at which two sides notice the cut.
+//! «Half» refers to the members that were last present together; this set changes only while no member is missing,
+//! so that two parts can never both have more than half. A member that died for good counts as missing until it
+//! returns or the group is created again. Source: majority voting (Thomas 1979). Assumptions: a member that sees
+//! one host of a part sees all of it; a host that restarts behind a cut has lost its membership.
 
 use std::collections::BTreeSet;
 
 use qfabric_types::{Instant, Nanos};
 
-/// After so long with more than half of the group, what the others had is free.
+/// A part that has had more than half of the group for this long may divide the resources of the other members.
 pub const LEASE: Nanos = Nanos::from_millis(10_000);
 
-/// After so long with less than half of the group, a part has nothing.
+/// A part that has had less than half of the group for this long may divide nothing.
 pub const GIVE_UP: Nanos = Nanos::from_millis(6_000);
 
-/// Who is there has to be the same for so long before more than the members have is handed out: until then everybody has
-/// said what it has.
+/// The set of present members must be unchanged for this long before more than their own resources are divided: by
+/// then every member has announced its resources.
 pub const SETTLE: Nanos = Nanos::from_millis(2_000);
 
-/// What a part of a group may divide.
+/// The resources that a part of a group may divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitState {
-    /// All there is.
+    /// All resources of the group.
     Whole,
-    /// What its members have.
+    /// The resources of its own members.
     Share,
-    /// Nothing.
     Nothing,
 }
 
-/// How one member sees it.
+/// The state of the group as one member sees it.
 #[derive(Clone, Debug)]
 pub struct Split<T> {
-    /// Those who last agreed that they are all.
+    /// The members that were last present together.
     agreed: BTreeSet<T>,
     seen: BTreeSet<T>,
-    /// Since when `seen` is what it is.
+    /// The time since which `seen` is unchanged.
     same_since: Instant,
-    /// Since when less than half of the agreed are seen.
+    /// The time since which less than half of the agreed members are seen.
     few_since: Option<Instant>,
 }
 
 impl<T: Ord + Clone> Split<T> {
-    /// Alone.
+    /// A member that sees no others yet.
     pub fn new(now: Instant) -> Self {
         Split { agreed: BTreeSet::new(), seen: BTreeSet::new(), same_since: now, few_since: None }
     }
 
-    /// One left and said so: it is not missed, unless somebody else is, who has not heard of it.
+    /// A member left and announced it: it does not count as missing. Ignored while another agreed member is
+    /// missing, because that member has not received the announcement.
     pub fn left(&mut self, one: &T) {
         if self.agreed.iter().all(|other| other == one || self.seen.contains(other)) {
             self.agreed.remove(one);
         }
     }
 
-    /// Who is there now; what may be divided.
+    /// Another member of this part reports the time at which its set of visible hosts last changed. The times of
+    /// this part count from the latest such change: until then that member may have belonged to a smaller part,
+    /// which gives up later.
+    pub fn member_changed(&mut self, at: Instant) {
+        self.same_since = self.same_since.max(at);
+    }
+
+    /// The time for which the set of visible hosts has been unchanged.
+    pub fn same_for(&self, now: Instant) -> Nanos {
+        now.since(self.same_since)
+    }
+
+    /// Updates the set of visible members, and returns the resources that may be divided.
     pub fn look(&mut self, seen: &BTreeSet<T>, now: Instant) -> SplitState {
         if *seen != self.seen {
             (self.seen, self.same_since) = (seen.clone(), now);
@@ -105,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn the_greater_part_takes_all_after_the_smaller_has_given_up() {
-        let (mut great, mut small) = (whole(&[1, 2, 3]), whole(&[1, 2, 3]));
+    fn the_larger_part_takes_all_after_the_smaller_has_given_up() {
+        let (mut large, mut small) = (whole(&[1, 2, 3]), whole(&[1, 2, 3]));
         let see = |split: &mut Split<u32>, members: &[u32], at| split.look(&set(members), AT(at));
-        assert_eq!([see(&mut great, &[1, 2], 3_000), see(&mut small, &[3], 3_000)], [SplitState::Share; 2]);
+        assert_eq!([see(&mut large, &[1, 2], 3_000), see(&mut small, &[3], 3_000)], [SplitState::Share; 2]);
         assert_eq!(see(&mut small, &[3], 8_999), SplitState::Share);
         assert_eq!(
-            [see(&mut great, &[1, 2], 9_000), see(&mut small, &[3], 9_000)],
+            [see(&mut large, &[1, 2], 9_000), see(&mut small, &[3], 9_000)],
             [SplitState::Share, SplitState::Nothing]
         );
-        assert_eq!(see(&mut great, &[1, 2], 13_000), SplitState::Whole);
+        assert_eq!(see(&mut large, &[1, 2], 13_000), SplitState::Whole);
         assert_eq!(see(&mut small, &[3], 1_000_000), SplitState::Nothing);
     }
 
     #[test]
-    fn halves_keep_what_they_have() {
+    fn halves_keep_their_own_resources() {
         let mut half = whole(&[1, 2]);
         half.look(&set(&[1]), AT(3_000));
         assert_eq!(half.look(&set(&[1]), AT(1_000_000)), SplitState::Share);
@@ -128,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_and_said_so_is_not_missed() {
+    fn a_member_that_announced_its_leaving_is_not_missing() {
         let mut split = whole(&[1, 2]);
         split.left(&2);
         split.look(&set(&[1]), AT(3_000));
@@ -136,16 +150,25 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_a_small_part_does_not_make_it_great() {
+    fn a_majority_waits_for_as_long_as_its_members_have_been_without_the_others() {
+        let mut large = whole(&[1, 2, 3]);
+        large.look(&set(&[1, 2]), AT(3_000));
+        large.member_changed(AT(8_000)); // 2 was with 3 until then
+        assert_eq!(large.look(&set(&[1, 2]), AT(17_999)), SplitState::Share);
+        assert_eq!(large.look(&set(&[1, 2]), AT(18_000)), SplitState::Whole);
+    }
+
+    #[test]
+    fn a_new_member_does_not_make_a_small_part_a_majority() {
         let mut small = whole(&[1, 2, 3]);
         small.look(&set(&[3, 4, 5, 6]), AT(3_000));
         assert_eq!(small.look(&set(&[3, 4, 5, 6]), AT(60_000)), SplitState::Nothing);
     }
 
     proptest! {
-        /// Hosts see who is in their part, up to 2 s after it changed.
+        /// Hosts notice the members of their part up to 2 s after a change.
         #[test]
-        fn never_do_two_parts_divide_everything(
+        fn two_parts_never_both_divide_everything(
             steps in proptest::collection::vec((proptest::collection::vec(0u8..3, 6), 1u64..40), 1..12),
             delays in proptest::collection::vec(0u64..2_000, 6),
         ) {
@@ -160,7 +183,7 @@ mod tests {
                         let part: Vec<u32> = all.iter().copied().filter(|other| parts[*other as usize] == parts[host]).collect();
                         splits[host].look(&set(&part), AT(at + tick * 250))
                     }).collect();
-                    // While hosts of one part have not seen it yet they may stand otherwise.
+                    // Before 2 s, hosts of one part may still disagree about their members.
                     if tick * 250 >= 2_000 {
                         let whole = (0..6).filter(|host| standing[*host] == SplitState::Whole).map(|host| parts[host]);
                         let whole: BTreeSet<u8> = whole.collect();

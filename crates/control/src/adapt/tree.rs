@@ -1,25 +1,27 @@
-//! The QoS tree of four levels with its links, where all of it is on one host.
+//! The QoS tree of four levels with its links, for a tree that is entirely on one host.
 //!
 //! ```text
-//!   4 system        divides by weight        ┐
-//!   3 stream        divides by importance    │ each knows its children's wants,
-//!   2 role          gives all the same       │ none what is below them
-//!   1 connection    holds its rate           ┘
+//!   4 system        divides by weight         ┐
+//!   3 stream        divides by importance     │ each sees its children's wants,
+//!   2 role          same quality for all      │ but no nodes below them
+//!   1 connection    keeps its rate            ┘
 //! ```
-//! A *link* ties two or more nodes anywhere in the tree: a drop in the quality of one affects the others equally, and
-//! when one stops, all do. Source: Q-channels paper §3.3, Figure 2. Where the levels are on several hosts, each holds
-//! its [`Group`] and wants and grants travel as events; links are then siblings under [`Division::Linked`].
+//!
+//! A *link* ties two or more nodes anywhere in the tree: a drop in the quality of one degrades the others equally,
+//! and if one stops, all stop. Source: Q-channels paper §3.3, Figure 2. If the levels are on several hosts, each
+//! host has its [`Group`], and wants and grants travel as events; links are then siblings under
+//! [`Division::Linked`].
 
 use std::collections::BTreeMap;
 
 use super::group::{Division, Group, Want};
 
-/// How high a node stands.
+/// The level of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// One connection: keeps its rate.
+    /// One connection, which keeps its rate.
     Connection = 1,
-    /// All connections of one role: the same quality for each.
+    /// All connections of one role: same quality for each.
     Role = 2,
     /// All roles of one stream.
     Stream = 3,
@@ -28,7 +30,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// How a node of this level divides what it has.
+    /// The rule by which a node of this level divides its grant.
     pub const fn division(self) -> Division {
         match self {
             Level::System => Division::Weight,
@@ -38,28 +40,22 @@ impl Level {
     }
 }
 
-/// Which node; the root is 0.
+/// The number of a node; the root is 0.
 pub type NodeId = u64;
 
-/// The system.
+/// The node of the whole system.
 pub const ROOT: NodeId = 0;
 
-/// Why a node cannot be where it is to be. Nothing was changed.
+/// A node cannot be added at this place. The tree is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misplaced {
-    /// There is no such parent.
     #[error("there is no node {0} in the tree; add the parent first")]
     NoParent(NodeId),
-    /// A child stands below its parent.
-    #[error("a node of level {child:?} cannot be below one of level {parent:?}; a parent's level has to be higher")]
-    NotBelow {
-        /// Of the child.
-        child: Level,
-        /// Of the parent.
-        parent: Level,
-    },
-    /// The number is taken.
-    #[error("node {0} is in the tree already; leave first, or take another number")]
+    #[error(
+        "a node of level {child:?} cannot be a child of a node of level {parent:?}; choose a parent of a higher level"
+    )]
+    NotBelow { child: Level, parent: Level },
+    #[error("node {0} is already in the tree; remove it first, or choose another number")]
     Taken(NodeId),
 }
 
@@ -73,14 +69,14 @@ struct Node {
 
 type Wants = BTreeMap<NodeId, Want>;
 
-/// Rounds after which a division stands as it is. Links in chains lower each other a few times; wants that differ by more
-/// than numbers can tell apart could go on for ever.
+/// Limit of the rounds of one division. Links in chains lower each other a few times; wants that differ by less
+/// than floating-point precision could go on for ever.
 const ROUNDS: usize = 1_000;
 
-/// The quality that a node may have at most; none: it is stopped.
+/// The largest quality allowed for each node; `None` means stopped.
 type Caps = BTreeMap<NodeId, Option<f64>>;
 
-/// The tree.
+/// A QoS tree on one host.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: BTreeMap<NodeId, Node>,
@@ -95,8 +91,8 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Adds a node. What a leaf wants is `own`; a node with children wants what they want, with `own`'s importance and
-    /// weight.
+    /// Adds a node. `own` is the want of a leaf. A node with children has the sum of their wants, with the
+    /// importance and weight of `own`.
     pub fn add(&mut self, node: NodeId, level: Level, parent: NodeId, own: Want) -> Result<(), Misplaced> {
         if self.nodes.contains_key(&node) {
             return Err(Misplaced::Taken(node));
@@ -110,7 +106,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a node and all below it out.
+    /// Removes a node and all nodes below it.
     pub fn remove(&mut self, node: NodeId) {
         let Some(gone) = self.nodes.remove(&node).filter(|_| node != ROOT) else { return };
         if let Some(parent) = self.nodes.get_mut(&gone.parent) {
@@ -121,21 +117,22 @@ impl Tree {
         gone.children.into_iter().for_each(|child| self.remove(child));
     }
 
-    /// A leaf wants something else.
+    /// Changes the want of a leaf.
     pub fn want(&mut self, node: NodeId, own: Want) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.own = own;
         }
     }
 
-    /// Ties nodes together.
+    /// Links nodes with each other.
     pub fn link(&mut self, members: &[NodeId]) {
         self.links.push(members.to_vec());
     }
 
-    /// Divides `amount` from the root down; each node's grant. A link may lower its members' quality, which frees
-    /// something for others, so it is divided again until no link is broken; each round lowers a quality for good.
-    /// Links that have to stop do so one after the other, the least important first: what it frees may save the next.
+    /// Divides `amount` from the root down and returns the grant of each node. A link may lower the quality of its
+    /// members, which frees resources for others, so the division is repeated until no link is broken; each round
+    /// lowers a quality for good. Links that must stop do so one after the other, the least important first: the
+    /// freed resources may save the next one.
     pub fn divide(&self, amount: f64) -> BTreeMap<NodeId, f64> {
         let free = self.wants(&BTreeMap::new());
         let mut caps = BTreeMap::new();
@@ -145,7 +142,8 @@ impl Tree {
             if found.is_empty() {
                 break;
             }
-            // All members are capped, not only the high ones: what is freed must not lift the lowest above its links.
+            // Caps all members, not only the high ones: freed resources must not lift the lowest member above its
+            // links.
             for (link, quality) in found {
                 caps.extend(link.iter().map(|node| (*node, quality)));
             }
@@ -154,8 +152,8 @@ impl Tree {
         grants
     }
 
-    /// Links that are to be lowered, and to which quality. Where one has to stop, only the least important of those
-    /// that stand still is told so: while it counts, it keeps from others what it cannot use itself.
+    /// The links to lower, with their new qualities. Of the links that must stop, only the least important one is
+    /// returned: while a link counts, it withholds resources from others that it cannot use itself.
     fn broken(&self, free: &Wants, grants: &BTreeMap<NodeId, f64>, caps: &Caps) -> Vec<(&[NodeId], Option<f64>)> {
         let links = self.links.iter().map(Vec::as_slice);
         let lowest = |link: &[NodeId]| qualities(link, free, grants).min_by(compare).flatten();
@@ -200,14 +198,14 @@ impl Tree {
     }
 }
 
-/// Of those that want something. A stream that nobody watches yet is neither good nor bad.
+/// The qualities of the members that want something. A stream without sinks yet has no quality.
 fn qualities(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> impl Iterator<Item = Option<f64>> {
     let wanting = link.iter().filter(|node| free[node].ceiling > 0.0);
     wanting.map(|node| free[node].quality(grants[node]))
 }
 
-/// Whether one of its members has more than another. Who has one rate and no other either runs or is stopped: there is
-/// nothing that could be lowered.
+/// Whether some members have a higher quality than others. A node with a single rate either runs or is stopped, so
+/// its quality cannot be lowered.
 fn is_broken(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> bool {
     let stopped = qualities(link, free, grants).filter(Option::is_none).count();
     if stopped > 0 {
@@ -218,7 +216,7 @@ fn is_broken(link: &[NodeId], free: &Wants, grants: &BTreeMap<NodeId, f64>) -> b
     ends().fold(0.0, f64::max) > ends().fold(1.0, f64::min) + 1e-6
 }
 
-/// Stopped is the lowest.
+/// Orders qualities; stopped is the lowest.
 fn compare(a: &Option<f64>, b: &Option<f64>) -> std::cmp::Ordering {
     let number = |quality: &Option<f64>| quality.unwrap_or(-1.0);
     number(a).total_cmp(&number(b))
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_in_the_picture_drops_the_sound_alike() {
+    fn a_drop_in_picture_quality_lowers_the_sound_equally() {
         let mut tree = lesson();
         tree.link(&[1, 200]);
         let wants = tree.wants(&BTreeMap::new());
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn when_one_linked_node_stops_all_do() {
+    fn if_one_linked_node_stops_all_stop() {
         let mut tree = Tree::default();
         tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 2)).unwrap();
         tree.add(2, Level::Stream, ROOT, Want::range(10.0, 20.0, 1)).unwrap();
@@ -275,9 +273,9 @@ mod tests {
         assert_eq!((grants[&1], grants[&2], grants[&3]), (0.0, 0.0, 15.0));
     }
 
-    /// A film's connections with their sounds, where the film's minima alone would take all there is.
+    /// Connections of a film, each linked with its sound; the minima of the film alone would use the whole amount.
     #[test]
-    fn the_least_important_pair_stops_so_that_the_others_can_go_on() {
+    fn the_least_important_pair_stops_so_that_the_others_continue() {
         let mut tree = Tree::default();
         for stream in 1..=2 {
             tree.add(stream, Level::Stream, ROOT, NONE).unwrap();
@@ -293,9 +291,9 @@ mod tests {
         assert_eq!([grants[&10], grants[&20], grants[&11], grants[&21]], [0.0; 4], "{grants:?}");
     }
 
-    /// Found by the fuzzer: it never came to an end.
+    /// Found by the fuzzer: the division never ended.
     #[test]
-    fn a_link_with_a_stream_that_nobody_watches_yet_holds_nobody_down() {
+    fn a_link_with_a_stream_without_sinks_limits_no_other_node() {
         let mut tree = Tree::default();
         tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 0)).unwrap();
         tree.add(2, Level::Stream, ROOT, NONE).unwrap();
@@ -303,9 +301,9 @@ mod tests {
         assert_eq!([15.0, 5.0, 30.0].map(|amount| tree.divide(amount)[&1]), [15.0, 0.0, 20.0]);
     }
 
-    /// Found with it: the film is at the half, and its sound has one rate only.
+    /// Found with the previous case: the film is at half quality, and its sound has a single rate.
     #[test]
-    fn who_has_one_rate_runs_or_is_stopped_with_its_link_and_lowers_nobody() {
+    fn a_node_with_a_single_rate_stops_with_its_link_and_lowers_no_other() {
         let mut tree = Tree::default();
         tree.add(1, Level::Stream, ROOT, Want::range(10.0, 20.0, 1)).unwrap();
         tree.add(2, Level::Stream, ROOT, Want::range(4.0, 4.0, 2)).unwrap();
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_stands_below_its_parents() {
+    fn a_child_has_a_lower_level_than_its_parent() {
         let mut tree = lesson();
         assert!(matches!(tree.add(9, Level::Stream, 11, NONE), Err(Misplaced::NotBelow { .. })));
         assert_eq!(tree.add(9, Level::Role, 77, NONE), Err(Misplaced::NoParent(77)));
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_leaves_its_part_to_the_others() {
+    fn the_part_of_a_removed_node_goes_to_the_others() {
         let mut tree = lesson();
         let before = tree.divide(100.0)[&120];
         tree.remove(13);
@@ -333,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tree_hands_out_what_it_has_and_keeps_every_link(
+        fn a_tree_divides_its_amount_and_keeps_every_link(
             wants in proptest::collection::vec((0.0f64..10.0, 0.0f64..10.0, 0u32..3), 8), amount in 0.0f64..200.0
         ) {
             let mut tree = Tree::default();

@@ -1,5 +1,5 @@
-//! MMA[n,S]: one moving average per place in a pattern of `S` jobs, such as a closed group of pictures.
-//! O(1) per job. Times in ns. Source: AQuoSA 2009, §4.3.2.
+//! MMA[n,S]: one moving average per place in a pattern of `S` jobs, such as a closed group of pictures. O(1) per
+//! job. Times in ns. Source: AQuoSA 2009, §4.3.2.
 
 use super::{Interval, MovingAverage, Predictor};
 
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_went_by_unseen_do_not_shift_the_pattern() {
+    fn skipped_jobs_do_not_shift_the_pattern() {
         let mut mma = Interleaved::new(1, 3, 1.0);
         [1.0, 2.0, 3.0].iter().for_each(|&cost| mma.observe(cost, None));
         mma.skip(u64::MAX); // a multiple of 3

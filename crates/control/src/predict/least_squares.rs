@@ -1,9 +1,9 @@
-//! OL[n,N]: `n` taps found once, by least squares over `N` training jobs; no intercept. O(n) per job after
-//! that; the one solution costs O(N·n²) and is the only moment at which this predictor allocates.
-//! Times in ns. Source: AQuoSA 2009, §4.3.2. σ is the root mean square residual over the training set.
+//! OL[n,N]: `n` taps, computed once by least squares over `N` training jobs; no intercept. Afterwards O(n) per job;
+//! the one solution costs O(N·n²) and is the only time at which this predictor allocates. Times in ns. Source:
+//! AQuoSA 2009, §4.3.2. σ is the root mean square residual over the training set.
 //!
-//! Training gives `N − n` equations. Where they are fewer than the taps (the paper's own OL[36,60]) or not
-//! independent, the shortest solution is taken: it is unique, and small taps carry little noise on.
+//! Training gives `N − n` equations. If there are fewer equations than taps (as in the paper's own OL[36,60]), or
+//! if they are dependent, the shortest solution is used: it is unique, and small taps amplify noise little.
 
 use nalgebra::{DMatrix, DVector};
 
@@ -20,7 +20,7 @@ pub struct LeastSquares {
     fit: Option<Fit>,
 }
 
-/// What training found: `taps[j]` weighs the cost `taps.len() − j` jobs ago.
+/// The result of training: `taps[j]` weighs the cost `taps.len() − j` jobs ago.
 #[derive(Clone, Debug)]
 struct Fit {
     taps: Vec<f64>,
@@ -40,7 +40,7 @@ impl LeastSquares {
     }
 }
 
-/// The taps that best say each sample from the `n` before it, and how well.
+/// Computes the taps that best predict each sample from the `n` samples before it, and the remaining error.
 fn train(seen: &[f64], n: usize) -> Fit {
     let rows = seen.len() - n;
     let past = DMatrix::from_fn(rows, n, |row, tap| seen[row + tap]);
@@ -51,8 +51,8 @@ fn train(seen: &[f64], n: usize) -> Fit {
 }
 
 /// The shortest `x` that minimises `|a·x − b|`, by the complete orthogonal decomposition: with `a·P = Q·R` and
-/// `R`'s rows up to the rank as `S`, `Sᵀ = Z·T`, so `x = P·Z·T⁻ᵀ·Qᵀ·b`. It does not iterate: nalgebra's SVD
-/// stops at a wrong decomposition for 3 of 200,000 such matrices (nalgebra issue 1172).
+/// `R`'s rows up to the rank as `S`, `Sᵀ = Z·T`, so `x = P·Z·T⁻ᵀ·Qᵀ·b`. It does not iterate: nalgebra's SVD stops
+/// at a wrong decomposition for 3 of 200,000 such matrices (nalgebra issue 1172).
 fn shortest_solution(a: &DMatrix<f64>, b: &DVector<f64>) -> DVector<f64> {
     let decomposed = a.clone().col_piv_qr();
     let r = decomposed.r();
@@ -86,7 +86,8 @@ impl Predictor for LeastSquares {
     }
 }
 
-/// [`LANES`] sums side by side: one alone would wait for itself at every step.
+/// Adds [`LANES`] partial sums in parallel: a single sum would have to wait for its previous addition at every
+/// step.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
@@ -125,9 +126,9 @@ mod tests {
         assert!(fit.rms_ns < 1e-12);
     }
 
-    /// The shrunk input of a run in which nalgebra's SVD gave 0.216 for the first tap.
+    /// The reduced input of a run in which nalgebra's SVD gave 0.216 for the first tap.
     #[test]
-    fn a_matrix_that_an_iteration_gave_up_on_is_solved() {
+    fn a_matrix_that_defeats_an_iterative_svd_is_solved() {
         let ms = [
             8.436_894_584_445_9,
             13.817455215611957,
@@ -189,7 +190,7 @@ mod tests {
             let next = DVector::from_fn(rows, |row, _| costs[row + n]);
             let direct = (past.transpose() * &past).cholesky().unwrap().solve(&(past.transpose() * next));
             for (tap, expected) in fit.taps.iter().zip(direct.iter()) {
-                prop_assert!((tap - expected).abs() < 1e-6, "{tap} is not {expected}");
+                prop_assert!((tap - expected).abs() < 1e-6, "got {tap}, expected {expected}");
             }
         }
     }

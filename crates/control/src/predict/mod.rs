@@ -1,6 +1,6 @@
-//! What the next job will cost: one file per predictor. Times in nanoseconds.
-//! Approach: every predictor says an interval `[h, H] = μ ± ρσ` from the jobs before, `h` cut at 0.
-//! Source: AQuoSA 2009, §4.3.2 (MA, MMA, OL); [`Hint`] is what the paper only points at.
+//! Prediction of the next job's cost, with one file per predictor. Times in nanoseconds. Approach: every predictor
+//! computes an interval `[h, H] = μ ± ρσ` from earlier jobs, with `h` cut at 0. Source: AQuoSA 2009, §4.3.2 (MA,
+//! MMA, OL); the paper only mentions the idea of [`Hint`].
 
 mod hint;
 mod interleaved;
@@ -16,7 +16,7 @@ pub use moving_average::MovingAverage;
 pub use percentile::Percentile;
 use qfabric_types::PredictorSpec;
 
-/// `[h_k, H_k]`: where the next computation time is expected, in ns; `0 <= low <= high`.
+/// `[h_k, H_k]`: the predicted range of the next cost, in ns; `0 <= low <= high`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
     /// h_k.
@@ -31,33 +31,32 @@ impl Interval {
         Interval { low: (mean_ns - half_width_ns).max(0.0), high: (mean_ns + half_width_ns).max(0.0) }
     }
 
-    /// The middle of the interval.
     pub fn centre(&self) -> f64 {
         self.low + (self.high - self.low) / 2.0
     }
 
-    /// Whether `cost_ns` was foreseen.
+    /// Whether `cost_ns` lies inside the interval.
     pub fn contains(&self, cost_ns: f64) -> bool {
         (self.low..=self.high).contains(&cost_ns)
     }
 }
 
-/// Learns from finished jobs, says what the next will cost. Users may plug in their own.
+/// Learns from finished jobs and predicts the cost of the next one. Users may supply their own implementation.
 pub trait Predictor: Send {
-    /// A job cost `cost_ns`; `hint` is what was known of it beforehand.
+    /// Learns from a finished job with the cost `cost_ns`; `hint` is the hint that was known before it ran.
     fn observe(&mut self, cost_ns: f64, hint: Option<f64>);
 
-    /// Where the next job's cost is expected, knowing `hint` of it; `None` while there are too few samples.
+    /// The predicted cost of the next job, for which `hint` is known; `None` during the warm-up.
     fn predict(&self, hint: Option<f64>) -> Option<Interval>;
 
-    /// `jobs` jobs went by unseen: predictors that follow a pattern keep their place in it.
+    /// `jobs` jobs were not observed. A predictor that follows a pattern keeps its place in the pattern.
     fn skip(&mut self, jobs: u64) {
         let _ = jobs;
     }
 }
 
-/// The predictor `spec` names, with intervals of `rho` standard deviations to each side. Allocates all it will
-/// ever need, except [`LeastSquares`], which solves for its taps once, at the end of its training.
+/// Creates the predictor that `spec` names, with intervals of `rho` standard deviations to each side. Allocates all
+/// its memory now, except [`LeastSquares`], which solves for its taps once, at the end of its training.
 pub fn predictor(spec: PredictorSpec, rho: f64) -> Box<dyn Predictor> {
     match spec {
         PredictorSpec::MovingAverage { n } => Box::new(MovingAverage::new(n, rho)),
@@ -79,9 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn every_predictor_warms_up_for_as_many_jobs_as_its_samples() {
+    fn every_predictor_warms_up_for_as_many_jobs_as_its_specification_says() {
         for (text, samples) in [("ma:12", 12), ("mma:3,4", 12), ("ol:4,20", 20), ("pct:10,90", 10), ("hint:7", 7)] {
-            let mut predictor = predictor(text.parse().unwrap(), 1.0);
+            let spec: PredictorSpec = text.parse().unwrap();
+            assert_eq!(spec.warm_up(), samples, "{text}");
+            let mut predictor = predictor(spec, 1.0);
             for k in 0..samples {
                 assert_eq!(predictor.predict(Some(1.0)), None, "{text} before job {k}");
                 predictor.observe(1e6 + k as f64, Some(1.0));

@@ -1,5 +1,5 @@
-//! MA[n]: the mean of the last `n` costs, ± ρ population standard deviations. O(1) per job. Times in ns.
-//! Source: AQuoSA 2009, §4.3.2.
+//! MA[n]: the mean of the last `n` costs, ± ρ population standard deviations. O(1) per job. Times in ns. Source:
+//! AQuoSA 2009, §4.3.2.
 
 use super::window::Window;
 use super::{Interval, Predictor};

@@ -1,6 +1,6 @@
-//! From the (100−q)-th to the q-th percentile of the last `n` costs. O(n) per job, by one sorted insertion.
-//! Times in ns. `rho` stretches both distances from the median; at 1 the ends are the percentiles themselves.
-//! For costs whose spread is no normal one: a few spikes move a percentile below 100 not at all.
+//! Predicts the range from the (100−q)-th to the q-th percentile of the last `n` costs. O(n) per job, by one sorted
+//! insertion. Times in ns. `rho` scales both distances from the median; with 1 the ends are the percentiles
+//! themselves. For costs that are not normally distributed: a few spikes do not move a percentile below 100.
 
 use super::{Interval, Predictor};
 
@@ -23,7 +23,7 @@ impl Percentile {
         Percentile { by_age, sorted, next: 0, n, percent: percent.clamp(50, 100), rho }
     }
 
-    /// Nearest rank: the smallest sample with at least `percent` of all samples up to it.
+    /// Nearest rank: the smallest sample that is at least as large as `percent` per cent of all samples.
     fn rank(&self, percent: f64) -> f64 {
         let rank = (percent / 100.0 * self.n as f64).ceil() as usize;
         self.sorted[rank.clamp(1, self.n) - 1]

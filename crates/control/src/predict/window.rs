@@ -1,11 +1,11 @@
-//! The last `n` samples; their mean and population variance in O(1) each. Samples in nanoseconds.
-//! Approach: Welford's sums, slid by one sample at a time. Sliding alone would gather rounding errors for
-//! ever; so a second pair of sums is built from the samples since the buffer last wrapped, and takes over
-//! at the next wrap: no sum is ever older than `2n` samples, and no job pays for the rebuild.
+//! The last `n` samples, with their mean and population variance in O(1) each. Samples in nanoseconds. Approach:
+//! Welford's sums, updated by one sample at a time. Updates alone would accumulate rounding errors without end.
+//! Therefore a second pair of sums is built from the samples since the buffer last wrapped, and replaces the first
+//! at the next wrap: no sum is ever older than `2n` samples, and no job pays for a complete recomputation.
 
 use qfabric_types::RunningStatistics;
 
-/// The last `n` samples and their moments.
+/// The last `n` samples and their statistics.
 #[derive(Clone, Debug)]
 pub struct Window {
     samples: Vec<f64>,
@@ -27,7 +27,7 @@ impl Window {
         }
     }
 
-    /// Takes a sample in, and the oldest out once there are `n`.
+    /// Adds a sample, and removes the oldest once there are `n`.
     pub fn push(&mut self, sample: f64) {
         self.fresh.push(sample);
         if self.full {
@@ -43,26 +43,25 @@ impl Window {
         }
     }
 
-    /// Whether all `n` samples are there.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Mean of the samples.
     pub fn mean(&self) -> f64 {
         self.current.mean()
     }
 
-    /// Population standard deviation of the samples.
+    /// Population standard deviation.
     pub fn sd(&self) -> f64 {
         self.current.sd()
     }
 }
 
-/// Sums kept side by side where one alone would wait for itself at every step.
+/// Number of partial sums that are added in parallel: a single sum would wait for its previous addition at every
+/// step.
 pub const LANES: usize = 4;
 
-/// The last `n` samples, oldest first, always in one piece: each is written twice, `n` apart.
+/// The last `n` samples, oldest first, always contiguous: each sample is stored twice, `n` places apart.
 #[derive(Clone, Debug)]
 pub struct Recent {
     twice: Vec<f64>,
@@ -70,12 +69,12 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Zeros, for `n >= 1` samples.
+    /// `n >= 1` zeros.
     pub fn new(n: usize) -> Self {
         Recent { twice: vec![0.0; 2 * n.max(1)], next: 0 }
     }
 
-    /// Takes a sample in, and the oldest out.
+    /// Adds a sample and removes the oldest.
     pub fn push(&mut self, sample: f64) {
         let n = self.len();
         self.twice[self.next] = sample;
@@ -83,17 +82,16 @@ impl Recent {
         self.next = (self.next + 1) % n;
     }
 
-    /// All `n` of them; zeros stand for those not yet seen.
+    /// All `n` samples; zeros stand for samples that were not added yet.
     pub fn oldest_first(&self) -> &[f64] {
         &self.twice[self.next..self.next + self.len()]
     }
 
-    /// The same in groups of [`LANES`]; `n` must be a multiple of it.
+    /// The same in groups of [`LANES`]; `n` must be a multiple of [`LANES`].
     pub fn lanes(&self) -> impl Iterator<Item = &[f64; LANES]> {
         self.oldest_first().as_chunks::<LANES>().0.iter()
     }
 
-    /// n.
     pub fn len(&self) -> usize {
         self.twice.len() / 2
     }
@@ -133,13 +131,13 @@ mod tests {
                 window.push(sample);
                 let (mean, sd) = naive(&samples[(k + 1).saturating_sub(n)..=k]);
                 prop_assert!((window.mean() - mean).abs() <= 1e-12 * base + 1e-9);
-                prop_assert!((window.sd() - sd).abs() <= 1e-3, "{} is not {}", window.sd(), sd);
+                prop_assert!((window.sd() - sd).abs() <= 1e-3, "got {}, expected {}", window.sd(), sd);
                 prop_assert_eq!(window.is_full(), k + 1 >= n);
             }
         }
 
         #[test]
-        fn the_last_samples_are_always_in_one_piece(samples in prop::collection::vec(0u32..99, 7..50)) {
+        fn the_last_samples_are_always_contiguous(samples in prop::collection::vec(0u32..99, 7..50)) {
             let mut recent = Recent::new(7);
             samples.iter().for_each(|&s| recent.push(f64::from(s)));
             let expected: Vec<f64> = samples[samples.len() - 7..].iter().map(|&s| f64::from(s)).collect();

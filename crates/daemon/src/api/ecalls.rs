@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
@@ -15,7 +15,8 @@ use qfabric_types::api::ecalls::{
     ServiceRequest, SubscriptionInfo, SubscriptionRequest,
 };
 
-use super::routes::{Answer, Context, read};
+use super::answers::{Answer, created, done, number, read, shown};
+use super::routes::Context;
 use crate::auth::Peer;
 use crate::problem;
 
@@ -31,20 +32,12 @@ pub(super) fn routes() -> Router<Context> {
         .route("/v1/subscriptions/{id}", get(subscription).patch(set_attributes).delete(unsubscribe))
 }
 
-/// Runs `act` where it may take its time.
-pub(crate) async fn aside<T: Send + 'static>(
-    act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    let failed = |_| Err(problem::internal("the request was not answered".to_owned()));
-    tokio::task::spawn_blocking(act).await.unwrap_or_else(failed)
-}
-
 /// Services one can subscribe to
 #[utoipa::path(get, path = "/v1/services", responses(
     (status = 200, description = "All services, available or not", body = Vec<ServiceInfo>),
 ))]
 pub(crate) async fn services(State(context): State<Context>) -> Answer<Json<Vec<ServiceInfo>>> {
-    Ok(Json(aside(move || Ok(context.ecalls.services())).await?))
+    shown(move || Ok(context.ecalls.services())).await
 }
 
 /// One service
@@ -53,7 +46,7 @@ pub(crate) async fn services(State(context): State<Context>) -> Answer<Json<Vec<
     (status = 404, description = "There is none of this name", body = Problem),
 ))]
 pub(crate) async fn service(State(context): State<Context>, Path(name): Path<String>) -> Answer<Json<ServiceInfo>> {
-    Ok(Json(aside(move || context.ecalls.service(&name)).await?))
+    shown(move || context.ecalls.service(&name)).await
 }
 
 /// Announce a service, for as long as its connection lasts
@@ -70,8 +63,7 @@ pub(crate) async fn register(
     body: Body,
 ) -> Answer<Response> {
     let request: ServiceRequest = read(body).await?;
-    let info = aside(move || context.ecalls.register(peer, request)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || context.ecalls.register(peer, request)).await
 }
 
 /// End a service; its subscribers are told
@@ -85,8 +77,7 @@ pub(crate) async fn unregister(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    aside(move || context.ecalls.unregister(peer, &name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || context.ecalls.unregister(peer, &name)).await
 }
 
 /// Raise an event of a service of this user
@@ -104,7 +95,7 @@ pub(crate) async fn raise(
     body: Body,
 ) -> Answer<Json<Raised>> {
     let request: EventRequest = read(body).await?;
-    Ok(Json(aside(move || context.ecalls.raise_by_name(peer, &name, &request)).await?))
+    shown(move || context.ecalls.raise_by_name(peer, &name, &request)).await
 }
 
 /// Ask a service's owner, and wait for its answer
@@ -137,7 +128,7 @@ pub(crate) async fn handlers(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
 ) -> Answer<Json<Vec<HandlerInfo>>> {
-    Ok(Json(aside(move || Ok(context.ecalls.handlers(peer))).await?))
+    shown(move || Ok(context.ecalls.handlers(peer))).await
 }
 
 /// One named handler
@@ -150,7 +141,7 @@ pub(crate) async fn handler(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<Json<HandlerInfo>> {
-    Ok(Json(aside(move || context.ecalls.handler(peer, &name)).await?))
+    shown(move || context.ecalls.handler(peer, &name)).await
 }
 
 /// Give a handler a name
@@ -168,7 +159,7 @@ pub(crate) async fn put_handler(
     body: Body,
 ) -> Answer<Json<HandlerInfo>> {
     let request: HandlerRequest = read(body).await?;
-    Ok(Json(aside(move || context.ecalls.put_handler(peer, &name, request)).await?))
+    shown(move || context.ecalls.put_handler(peer, &name, request)).await
 }
 
 /// Take a handler's name away
@@ -181,8 +172,7 @@ pub(crate) async fn remove_handler(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    aside(move || context.ecalls.remove_handler(peer, &name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || context.ecalls.remove_handler(peer, &name)).await
 }
 
 /// Subscribe
@@ -200,8 +190,7 @@ pub(crate) async fn subscribe(
     body: Body,
 ) -> Answer<Response> {
     let request: SubscriptionRequest = read(body).await?;
-    let info = aside(move || context.ecalls.subscribe(peer, request)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || context.ecalls.subscribe(peer, request)).await
 }
 
 /// Subscriptions of this user
@@ -212,7 +201,7 @@ pub(crate) async fn subscriptions(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
 ) -> Answer<Json<Vec<SubscriptionInfo>>> {
-    Ok(Json(aside(move || Ok(context.ecalls.subscriptions(peer))).await?))
+    shown(move || Ok(context.ecalls.subscriptions(peer))).await
 }
 
 /// One subscription
@@ -226,8 +215,8 @@ pub(crate) async fn subscription(
     Extension(peer): Extension<Peer>,
     Path(id): Path<String>,
 ) -> Answer<Json<SubscriptionInfo>> {
-    let id = number(&id)?;
-    Ok(Json(aside(move || context.ecalls.subscription(peer, id)).await?))
+    let id = numbered(&id)?;
+    shown(move || context.ecalls.subscription(peer, id)).await
 }
 
 /// Change attributes of a subscription
@@ -244,8 +233,8 @@ pub(crate) async fn set_attributes(
     Path(id): Path<String>,
     body: Body,
 ) -> Answer<Json<SubscriptionInfo>> {
-    let (id, change): (_, AttributeChange) = (number(&id)?, read(body).await?);
-    Ok(Json(aside(move || context.ecalls.set_attributes(peer, id, &change.attributes)).await?))
+    let (id, change): (_, AttributeChange) = (numbered(&id)?, read(body).await?);
+    shown(move || context.ecalls.set_attributes(peer, id, &change.attributes)).await
 }
 
 /// End a subscription
@@ -259,12 +248,10 @@ pub(crate) async fn unsubscribe(
     Extension(peer): Extension<Peer>,
     Path(id): Path<String>,
 ) -> Answer<StatusCode> {
-    let id = number(&id)?;
-    aside(move || context.ecalls.unsubscribe(peer, id)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let id = numbered(&id)?;
+    done(move || context.ecalls.unsubscribe(peer, id)).await
 }
 
-fn number(id: &str) -> Result<u64, Problem> {
-    let shown: String = id.chars().take(40).collect();
-    id.parse().map_err(|_| problem::invalid(format!("{shown:?} is not the number of a subscription")))
+fn numbered(id: &str) -> Result<u64, Problem> {
+    number(id, "a subscription").map_err(problem::invalid)
 }

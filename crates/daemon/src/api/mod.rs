@@ -5,6 +5,7 @@
 //! thread.
 
 mod accept;
+pub(crate) mod answers;
 pub(crate) mod ecalls;
 mod leases;
 pub(crate) mod routes;

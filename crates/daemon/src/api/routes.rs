@@ -1,10 +1,9 @@
 //! The paths, their bodies and their answers. Each handler: read, look up credentials, ask the control thread.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
@@ -16,6 +15,7 @@ use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, Hos
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
+use super::answers::{Answer, Refused, aside, done, number, read, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, Wish};
@@ -23,9 +23,6 @@ use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
-
-/// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
-const BODY_LIMIT: usize = 256 << 10;
 
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -36,23 +33,6 @@ pub(crate) struct Context {
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
-
-/// A refusal on its way out.
-pub(crate) struct Refused(Problem);
-
-impl From<Problem> for Refused {
-    fn from(problem: Problem) -> Self {
-        Refused(problem)
-    }
-}
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        (problem::status(&self.0), Json(self.0)).into_response()
-    }
-}
-
-pub(crate) type Answer<T> = Result<T, Refused>;
 
 /// The whole API.
 pub(crate) fn router(
@@ -146,14 +126,13 @@ pub(crate) async fn give_back(
     Path(claim): Path<String>,
 ) -> Answer<StatusCode> {
     let claim = claimed(&claim)?;
-    ecalls::aside(move || context.channels.on()?.give_back(peer, &claim)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || context.channels.on()?.give_back(peer, &claim)).await
 }
 
 async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) -> Answer<Application> {
     let request: ApplicationRequest = read(body).await?;
     let (pid, covers) = (request.pid, request.covers);
-    let target = ecalls::aside(move || auth::target(peer, pid, covers)).await?;
+    let target = aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
     Ok(context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?)
 }
@@ -163,7 +142,7 @@ fn created(application: Application) -> Response {
 }
 
 fn claimed(text: &str) -> Result<Claim, Problem> {
-    text.parse().map_err(|error| problem::invalid(format!("{error}")))
+    word(text).map_err(problem::invalid)
 }
 
 /// Who is under contract
@@ -248,7 +227,7 @@ fn log_limits(peer: Peer) {
     (status = 404, description = "There is none of this number", body = Problem),
 ))]
 pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
-    let app = number(&id)?;
+    let app = numbered(&id)?;
     Ok(Json(lean(context.requests.ask(|reply| Command::Show { app, reply }).await?)))
 }
 
@@ -267,7 +246,7 @@ pub(crate) async fn change(
     Path(id): Path<String>,
     body: Body,
 ) -> Answer<Json<Application>> {
-    let app = number(&id)?;
+    let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
         Ok(application) => Ok(Json(lean(application))),
@@ -286,7 +265,7 @@ pub(crate) async fn leave(
     Extension(peer): Extension<Peer>,
     Path(id): Path<String>,
 ) -> Answer<StatusCode> {
-    let app = number(&id)?;
+    let app = numbered(&id)?;
     context.requests.ask(|reply| Command::Leave { peer, app, reply }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -301,7 +280,7 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
         Ok(metrics::text(*report, ecalls, interfaces, context.channels.report()))
     };
-    let text = ecalls::aside(scrape).await?;
+    let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
@@ -311,19 +290,8 @@ pub(crate) async fn describe(State(context): State<Context>) -> Response {
     ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
 }
 
-pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
-    let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
-    let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let what = |error: &dyn Display| problem::invalid(format!("the body is not understood: {error}"));
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| what(&error))?;
-    json.end().map_err(|error| what(&error))?;
-    Ok(value)
-}
-
-fn number(id: &str) -> Result<AppId, Problem> {
-    let shown: String = id.chars().take(40).collect();
-    let what = |_| problem::invalid(format!("{shown:?} is not the number of an application"));
-    id.parse().map(AppId).map_err(what)
+fn numbered(id: &str) -> Result<AppId, Problem> {
+    number(id, "an application").map(AppId).map_err(problem::invalid)
 }
 
 async fn lean_status(context: &Context) -> Result<HostStatus, Problem> {

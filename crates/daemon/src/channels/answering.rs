@@ -99,7 +99,7 @@ impl Fabric {
 
     /// Whether the channel has a source beside the one that answers.
     fn is_asked(&self, channel: &ChannelId) -> bool {
-        self.network.look(|node| node.directory().channel(channel).is_some_and(|view| view.sources > 1))
+        self.network.look(|node| node.channel(channel).is_some_and(|view| view.sources > 1))
     }
 }
 

@@ -234,15 +234,6 @@ impl Fabric {
     }
 }
 
-/// Which filter a path means.
-pub(super) fn spot(channel: ChannelId, direction: api::Direction, name: Name) -> Spot {
-    let direction = match direction {
-        api::Direction::In => Direction::In,
-        api::Direction::Out => Direction::Out,
-    };
-    Spot { channel, direction, name }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ use super::config::Lend;
 use super::mailbox::LendingMessage;
 use super::offers::{Offered, Offers};
 use super::{Channels, Fabric, count, lock, problems};
-use crate::api::ecalls::aside;
+use crate::api::answers::aside;
 use crate::auth::Peer;
 use crate::control::{Keep, LoanWord, Teller};
 use crate::startup::DaemonError;

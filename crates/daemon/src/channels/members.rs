@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{
-    Attributes, EventType, Key, Limits, Node, Order, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Attributes, EventType, Key, Limits, Node, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
 };
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -28,7 +28,7 @@ impl Fabric {
         created.map_err(|error| error.problem())?;
         lease.opened.push(channel.clone());
         self.network.look(|node| {
-            let origin = node.directory().channel(&channel).map(|view| view.origin);
+            let origin = node.channel(&channel).map(|view| view.origin);
             let by = origin.map(|origin| (origin, peer.owner.uid));
             by.into_iter().for_each(|by| registry.created(channel.clone(), by, |id, origin| stands(node, id, origin)));
         });
@@ -172,23 +172,19 @@ impl Fabric {
 
 /// Whether the channel goes back to that creation.
 fn stands(node: &Node, channel: &ChannelId, origin: &Origin) -> bool {
-    node.directory().channel(channel).is_some_and(|view| view.origin == *origin)
+    node.channel(channel).is_some_and(|view| view.origin == *origin)
 }
 
 fn spec(request: &ChannelRequest) -> Result<Spec, Problem> {
     let all = formats(&request.formats)?;
     let inner = |format: &Format| all.iter().any(|other| has(other, format));
     let types = all.iter().filter(|format| !inner(format)).map(|format| EventType { format: format.clone() });
-    let order = match request.order {
-        api::Order::Time => Order::Time,
-        api::Order::Deadline => Order::Deadline,
-    };
     let pressure = match request.pressure {
         api::Pressure::DropOldest => Pressure::DropOldest,
         api::Pressure::DropNewest => Pressure::DropNewest,
         api::Pressure::Block => Pressure::Block { patience: request.patience_ns },
     };
-    Ok(Spec { types: types.collect(), order, pressure })
+    Ok(Spec { types: types.collect(), order: request.order, pressure })
 }
 
 /// Whether a structure is a member of another one.

@@ -55,6 +55,7 @@ impl Network {
         let linked = linked(config, host).map_err(refused)?;
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
             own.policy = Box::new(tls.access.clone());
+            own.notary = Some(tls.notary().map_err(refused)?);
         }
         let managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         let Some(linked) = linked else {

@@ -54,6 +54,8 @@ impl Fabric {
         let Security::Tls(tls) = &new.security else { return Err(problems::no_access_list()) };
         let rules = tls.access.clone();
         let (hosts, count) = (rules.hosts.len() as u32, rules.rules.len() as u32);
+        let notary = tls.notary().map_err(|error| problems::bad_access(&error))?;
+        self.network.with(|node: &mut Node, _| node.set_notary(Some(notary)));
         let same_rules = matches!(&old.security, Security::Tls(tls) if tls.access == rules);
         if !same_rules {
             self.network.with(|node: &mut Node, now| node.set_policy(Box::new(rules), now));

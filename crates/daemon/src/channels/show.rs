@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_channel::{Attributes, Direction, FilterCounts, Held, Node, Order, Pressure, Spec, Spot};
+use qfabric_channel::{Attributes, FilterCounts, Held, Node, Pressure, Spec, Spot};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{self as api, ChannelInfo, FilterInfo, Holding, SinkInfo, SourceInfo, TypeInfo};
 use qfabric_types::channel::{ChannelId, Name};
@@ -26,7 +26,7 @@ impl Fabric {
     }
 
     fn info(&self, node: &Node, channel: &ChannelId) -> Option<ChannelInfo> {
-        let view = node.directory().channel(channel)?;
+        let view = node.channel(channel)?;
         let holders: Vec<_> = node.directory().holders(channel).collect();
         let (pressure, patience_ns) = match view.spec.pressure {
             Pressure::DropOldest => (api::Pressure::DropOldest, None),
@@ -37,10 +37,7 @@ impl Fabric {
             name: channel.name.clone(),
             plane: channel.plane,
             types: types(&view.spec),
-            order: match view.spec.order {
-                Order::Time => api::Order::Time,
-                Order::Deadline => api::Order::Deadline,
-            },
+            order: view.spec.order,
             pressure,
             patience_ns,
             creator: view.origin.creator.clone(),
@@ -102,10 +99,7 @@ fn filter(node: &Node, (spot, counts): (Spot, FilterCounts)) -> FilterInfo {
     FilterInfo {
         author: node.filter_author(&spot).cloned(),
         name: spot.name,
-        direction: match spot.direction {
-            Direction::In => api::Direction::In,
-            Direction::Out => api::Direction::Out,
-        },
+        direction: spot.direction,
         calls: counts.calls,
         blocked: counts.blocked,
         faults: counts.faults,

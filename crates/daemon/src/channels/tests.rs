@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use qfabric_channel::{RegistrationId, SinkId, SourceId, Submission, Taken};
+use qfabric_channel::{RegistrationId, SinkId, SourceId, Spot, Submission, Taken};
 use qfabric_host::manager::Input;
 use qfabric_host::manager::policies::{RATE, told};
 use qfabric_linux::clock;
@@ -23,7 +23,6 @@ use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::filters::spot;
 use super::mailbox::Noted;
 use super::policies::{ControlListener, number_of};
 use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
@@ -125,7 +124,7 @@ impl User<'_> {
     fn filter(&self, direction: Direction, name: &str, code: &str, sink: Option<SinkId>) -> Result<(), Problem> {
         let sink = sink.map(|sink| sink.0.to_string());
         let request = FilterRequest { lease: Some(self.lease), code: code.into(), sink, ..FilterRequest::default() };
-        let spot = spot("video".parse().unwrap(), direction, name.parse().unwrap());
+        let spot = Spot { channel: "video".parse().unwrap(), direction, name: name.parse().unwrap() };
         self.fabric.install(self.peer, spot, &request).map(drop)
     }
 
@@ -267,7 +266,8 @@ fn members_of_one_user_leave_room_for_those_of_others() {
         );
         assert!(problem.next_step.contains("channels.max_members_per_user"), "{problem:?}");
     }
-    let watched = spot("video".parse().unwrap(), Direction::Out, "watch".parse().unwrap());
+    let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
+    let watched = Spot { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let binding = serde_json::json!({ "lease": bob.lease, "parameter": "seen", "channel": "video", "event_type": "frame", "field": "number" });
     let binding: BindingRequest = serde_json::from_value(binding).unwrap();
@@ -368,7 +368,8 @@ fn a_binding_needs_what_a_sink_needs() {
     let (alice, bob) = (host.user(ALICE), host.user(BOB));
     alice.create("secret").unwrap();
     bob.create("video").unwrap();
-    let watched = spot("video".parse().unwrap(), Direction::Out, "watch".parse().unwrap());
+    let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
+    let watched = Spot { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let request = BindingRequest {
         lease: bob.lease,

@@ -157,7 +157,9 @@ impl Core {
     fn tell_deadline(&mut self, input: &Input, now: Instant) {
         let (app, thread) = match *input {
             Input::Job { app, event: JobEvent::End(_) } => (app, self.host.lead(app)),
-            Input::Ran { app, thread, slept: true, .. } => (app, self.host.lead(app).filter(|&lead| lead == thread)),
+            Input::Ran { app, sample } if sample.slept => {
+                (app, self.host.lead(app).filter(|&lead| lead == sample.thread))
+            }
             _ => return,
         };
         let Some(thread) = thread else { return };

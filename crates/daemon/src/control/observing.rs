@@ -132,10 +132,10 @@ impl Engine {
 /// Turns one observation into an input; answers the program that is to be counted again.
 fn tell(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant) -> Option<AppId> {
     match observation {
-        Observation::Ran { tid, from, to, used, slept } => {
-            let app = apps.of_thread(tid)?;
+        Observation::Ran(sample) => {
+            let app = apps.of_thread(sample.thread)?;
             if apps.by_id.get(&app)?.jobs != JobSource::Marked {
-                core.handle(Input::Ran { app, thread: tid, from, to, used, slept }, now);
+                core.handle(Input::Ran { app, sample }, now);
             }
         }
         Observation::Born { tid, parent, .. } => {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::registry::{Call, ServiceOwner};
 use super::{Ecalls, problems, raise};
-use crate::api::ecalls::aside;
+use crate::api::answers::aside;
 use crate::auth::Peer;
 
 /// Calls that may wait for answers; the next is refused.

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, patch, post};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
 
 use super::Net;
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, created, done, number, read, shown};
 use crate::auth::Peer;
 use crate::problem;
 
@@ -34,7 +33,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(net: Arc<Net>) -> Router<
     (status = 200, description = "All of them, with their streams", body = Vec<InterfaceInfo>),
 ))]
 pub(crate) async fn interfaces(State(net): Shared) -> Answer<Json<Vec<InterfaceInfo>>> {
-    Ok(Json(aside(move || Ok(net.list())).await?))
+    shown(move || Ok(net.list())).await
 }
 
 /// One interface under packet scheduling
@@ -44,7 +43,7 @@ pub(crate) async fn interfaces(State(net): Shared) -> Answer<Json<Vec<InterfaceI
     (status = 404, description = "It is not under packet scheduling", body = Problem),
 ))]
 pub(crate) async fn show(State(net): Shared, Path(interface): Path<String>) -> Answer<Json<InterfaceInfo>> {
-    Ok(Json(aside(move || net.show(&interface)).await?))
+    shown(move || net.show(&interface)).await
 }
 
 /// Put an interface under packet scheduling
@@ -63,8 +62,7 @@ pub(crate) async fn attach(
     body: Body,
 ) -> Answer<Response> {
     let request: AttachRequest = read(body).await?;
-    let info = aside(move || net.attach(peer, &interface, &request)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || net.attach(peer, &interface, &request)).await
 }
 
 /// Put back what was there before
@@ -79,8 +77,7 @@ pub(crate) async fn detach(
     Extension(peer): Extension<Peer>,
     Path(interface): Path<String>,
 ) -> Answer<StatusCode> {
-    aside(move || net.detach(peer, &interface)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || net.detach(peer, &interface)).await
 }
 
 /// Begin a stream
@@ -99,8 +96,7 @@ pub(crate) async fn begin(
     body: Body,
 ) -> Answer<Response> {
     let spec: StreamSpec = read(body).await?;
-    let info = aside(move || net.begin(peer, &interface, &spec)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || net.begin(peer, &interface, &spec)).await
 }
 
 /// Change a stream while packets pass
@@ -119,8 +115,8 @@ pub(crate) async fn change(
     Path((interface, id)): Path<(String, String)>,
     body: Body,
 ) -> Answer<Json<StreamInfo>> {
-    let (id, change): (_, StreamChange) = (number(&id)?, read(body).await?);
-    Ok(Json(aside(move || net.change(peer, &interface, id, &change)).await?))
+    let (id, change): (_, StreamChange) = (numbered(&id)?, read(body).await?);
+    shown(move || net.change(peer, &interface, id, &change)).await
 }
 
 /// End a stream: its packets are best effort from now on
@@ -137,12 +133,10 @@ pub(crate) async fn end(
     Extension(peer): Extension<Peer>,
     Path((interface, id)): Path<(String, String)>,
 ) -> Answer<StatusCode> {
-    let id = number(&id)?;
-    aside(move || net.end(peer, &interface, id)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let id = numbered(&id)?;
+    done(move || net.end(peer, &interface, id)).await
 }
 
-fn number(id: &str) -> Result<StreamId, Problem> {
-    let shown: String = id.chars().take(40).collect();
-    id.parse().map_err(|_| problem::invalid(format!("{shown:?} is not the number of a stream")))
+fn numbered(id: &str) -> Result<StreamId, Problem> {
+    number(id, "a stream").map_err(problem::invalid)
 }

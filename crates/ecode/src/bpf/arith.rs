@@ -1,53 +1,53 @@
-//! Arithmetic on values in registers: forms, conversions, operators.
+//! Generates arithmetic on values in registers: forms, conversions, operators.
 
 use super::generate::Generator;
 use super::{Alu, Jmp, Operand, Reg};
 use crate::hir::{BinaryOp, FaultKind};
 use qfabric_types::format::Scalar;
 
-/// What is wanted of a register that holds a value of some type.
+/// The form that a use requires of a register with a value of some type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// So many lower bits are right; those above may be anything.
+    /// This number of lower bits must be correct; the upper bits may have any value.
     Low(u8),
-    /// Zero-extended from the type's bits to 64, whatever the type's sign.
+    /// Zero-extended from the type's bits to 64, even if the type is signed.
     Zero,
-    /// Extended to 64 bits by the type's sign.
+    /// Extended to 64 bits according to the type's sign.
     Full,
 }
 
-/// How a register holds a value of some type.
+/// The form in which a register holds a value of some type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Right in the type's bits; those above may be anything.
+    /// Correct in the type's bits; the upper bits may have any value.
     Low,
-    /// Zero-extended.
+    /// Zero-extended to 64 bits.
     Zero,
-    /// Extended by the type's sign.
+    /// Extended to 64 bits according to the type's sign.
     Full,
 }
 
-/// One operator applied: its type, and where the rest of its work goes.
+/// An operator to apply, with its type and its resources.
 #[derive(Clone, Copy)]
 pub struct Apply {
     pub op: BinaryOp,
     pub ty: Scalar,
     /// The first of two free registers.
     pub scratch: u8,
-    /// For a division by zero.
+    /// The source line, for the fault of a division by zero.
     pub line: u32,
-    /// Neither side is negative.
+    /// Neither operand can be negative.
     pub positive: bool,
 }
 
 impl Apply {
-    /// What both sides must be.
+    /// The form that both operands must have.
     pub fn need(&self) -> Need {
         operand_need(self.op, self.ty)
     }
 }
 
-/// In what form an operator takes its left side (and its right, but for a shift's count).
+/// The form of an operator's operands. A shift count is an exception, see `count_need` in `expr.rs`.
 pub fn operand_need(op: BinaryOp, ty: Scalar) -> Need {
     match op {
         BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shr if ty.bits < 32 => Need::Full,
@@ -56,7 +56,7 @@ pub fn operand_need(op: BinaryOp, ty: Scalar) -> Need {
 }
 
 impl Generator<'_> {
-    /// Brings a value from one form to another.
+    /// Converts a value from one form to another.
     pub(super) fn fit(&mut self, reg: Reg, ty: Scalar, form: Form, need: Need, positive: impl Fn() -> bool) {
         match (need, form) {
             (Need::Low(bits), _) if bits <= ty.bits => {}
@@ -69,7 +69,8 @@ impl Generator<'_> {
         }
     }
 
-    /// rbpf's move of a lower half does not clear the upper one; `and` with all ones does in every engine.
+    /// Uses `and` with all ones, because a 32-bit move in rbpf does not clear the upper half. `and` clears it in
+    /// every engine.
     fn zero_extend(&mut self, reg: Reg, bits: u8) {
         match bits {
             32 => self.asm.alu32(Alu::And, reg, -1),
@@ -82,7 +83,7 @@ impl Generator<'_> {
         self.asm.alu64(Alu::Arsh, reg, i32::from(64 - bits));
     }
 
-    /// One instruction on numbers of that width: 64 bits, or 32 (which clears the upper half).
+    /// Emits one instruction on 64-bit numbers, or on 32-bit numbers, which clears the upper half.
     fn alu(&mut self, ty: Scalar, op: Alu, dst: Reg, src: impl Into<Operand>) {
         match ty.bits {
             64 => self.asm.alu64(op, dst, src),
@@ -90,7 +91,7 @@ impl Generator<'_> {
         }
     }
 
-    /// `a = -a` or `a = ~a`.
+    /// Emits `a = -a`.
     pub(super) fn negate(&mut self, ty: Scalar, a: Reg) -> Form {
         self.alu(ty, Alu::Neg, a, 0);
         result_form(ty)
@@ -101,7 +102,7 @@ impl Generator<'_> {
         result_form(ty)
     }
 
-    /// `a = a op b`. `b` may be spoilt.
+    /// Emits `a = a op b`. May change `b`.
     pub(super) fn apply(&mut self, how: Apply, a: Reg, b: Operand) -> Form {
         match how.op {
             BinaryOp::Add => self.alu(how.ty, Alu::Add, a, b),
@@ -128,7 +129,7 @@ impl Generator<'_> {
         }
     }
 
-    /// The hardware takes a count modulo 64 or 32 of itself.
+    /// The hardware takes a shift count modulo 64 or 32.
     fn shift(&mut self, ty: Scalar, op: Alu, a: Reg, b: Operand) {
         let mask = i32::from(ty.bits) - 1;
         match b {
@@ -166,7 +167,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Unsigned, by a constant: a power of two is a shift or a mask.
+    /// Unsigned division by a constant. A power of two becomes a shift or a mask.
     fn divide_by(&mut self, how: Apply, a: Reg, by: i32) {
         let power = by > 0 && by.count_ones() == 1;
         match how.op {
@@ -176,13 +177,14 @@ impl Generator<'_> {
         }
     }
 
-    /// |a| op |constant|, then the sign: a quotient's is that of both, a remainder's that of the dividend.
+    /// Computes |a| op |constant| and then sets the sign: a quotient has the sign of both operands, a remainder
+    /// the sign of the dividend.
     fn divide_signed_by(&mut self, how: Apply, a: Reg, by: i32) {
         let sign = Reg(how.scratch);
         self.take_sign(how.ty, a, sign);
         match by.checked_abs() {
             Some(by) => self.divide_by(how, a, by),
-            // The smallest 32-bit number, whose amount 2^31 is no constant of an instruction.
+            // The smallest 32-bit number. Its absolute value 2^31 does not fit into an instruction.
             None if how.op == BinaryOp::Div => self.alu(how.ty, Alu::Rsh, a, 31),
             None => self.alu(how.ty, Alu::And, a, i32::MAX),
         }
@@ -203,14 +205,15 @@ impl Generator<'_> {
         self.give_sign(how.ty, a, sign);
     }
 
-    /// `sign` = −1 where the number is negative, else 0; the number becomes its amount.
+    /// Sets `sign` to −1 if the number is negative, otherwise to 0, and replaces the number with its absolute
+    /// value.
     fn take_sign(&mut self, ty: Scalar, number: Reg, sign: Reg) {
         self.asm.mov(sign, number);
         self.alu(ty, Alu::Arsh, sign, if ty.bits == 64 { 63 } else { 31 });
         self.give_sign(ty, number, sign);
     }
 
-    /// Negates the number where the sign is −1.
+    /// Negates the number if `sign` is −1.
     fn give_sign(&mut self, ty: Scalar, number: Reg, sign: Reg) {
         self.alu(ty, Alu::Xor, number, sign);
         self.alu(ty, Alu::Sub, number, sign);
@@ -221,7 +224,7 @@ fn division(op: BinaryOp) -> Alu {
     if op == BinaryOp::Div { Alu::Div } else { Alu::Mod }
 }
 
-/// 64 bits are all there are, 32-bit instructions clear the upper half, smaller types have no instructions.
+/// 64-bit results are complete; 32-bit instructions clear the upper half; smaller types have no instructions.
 fn result_form(ty: Scalar) -> Form {
     match ty.bits {
         64 => Form::Full,

@@ -1,91 +1,86 @@
-//! An assembler: instructions in order, jumps to labels that may be bound later.
+//! An assembler for eBPF: instructions in order, and jumps to labels that can be bound later.
 
 use qfabric_types::api::Problem;
 
 use super::insn::{Alu, Insn, Jmp, Operand, Reg, Size, class};
 
-/// A place in the code, bound once.
+/// A place in the code. A label is bound once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(u32);
 
-/// Finished code.
+/// Assembled code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// In order.
     pub insns: Vec<Insn>,
-    /// The instructions whose `imm` is to become a map's descriptor, and which map they mean
+    /// For each instruction whose `imm` will hold a map's descriptor: its index and the caller's number of the map
     /// ([`Asm::lddw_map`], [`Asm::lddw_map_value`]).
     pub relocations: Vec<(usize, u32)>,
 }
 
 impl Code {
-    /// As virtual machines take it.
+    /// The code in the byte format of the kernel and of virtual machines.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.insns.iter().flat_map(|insn| insn.to_bytes()).collect()
     }
 }
 
-/// A jump spans more instructions than its 16-bit offset can say.
+/// A jump spans more instructions than its 16-bit offset can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub struct TooLarge {
-    /// Instructions from the jump to its target.
+    /// Number of instructions from the jump to its target.
     pub distance: i64,
 }
 
 impl TooLarge {
-    /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
-        let message = format!("a jump over {} instructions: at most 32767 can be crossed", self.distance);
-        Problem::new("chain", message, "make the program smaller, or its functions fewer or less often called")
+        let message = format!("a jump spans {} instructions, the limit is 32767", self.distance);
+        Problem::new("chain", message, "make the program smaller, or call its functions in fewer places")
     }
 }
 
-/// Builds code. What control cannot reach is left out (the kernel refuses programs that contain such code): after
-/// a jump or an exit nothing is emitted until a label is bound that something jumps to.
+/// Builds code and omits unreachable instructions, because the kernel refuses programs that contain them. After a
+/// jump or an exit it emits nothing until a label is bound that some jump targets.
 #[derive(Default)]
 pub struct Asm {
     insns: Vec<Insn>,
     relocations: Vec<(usize, u32)>,
     labels: Vec<Target>,
-    /// Instruction and the label it jumps to, in order.
+    /// Index of the jump instruction and its target label, in order.
     jumps: Vec<(usize, Label)>,
-    /// Labels in the order in which they were bound, which is that of their places.
+    /// Labels in the order in which they were bound, which is the order of their places.
     bound: Vec<Label>,
     unreachable: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Target {
-    /// The instruction it stands before.
+    /// Index of the instruction after the label; `None` before the label is bound.
     at: Option<usize>,
-    /// Whether anything jumps to it.
+    /// Whether any jump targets the label.
     used: bool,
 }
 
 impl Asm {
-    /// No code.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Instructions so far.
     pub fn len(&self) -> usize {
         self.insns.len()
     }
 
-    /// Whether there are none yet.
     pub fn is_empty(&self) -> bool {
         self.insns.is_empty()
     }
 
-    /// A label, to be bound later.
+    /// Creates a label, which must be bound later if a jump targets it.
     pub fn label(&mut self) -> Label {
         self.labels.push(Target::default());
         Label(self.labels.len() as u32 - 1)
     }
 
-    /// The label stands here: before the next instruction. A jump to here that would stand right before is taken back.
+    /// Binds the label to the next instruction. Removes a jump to this label directly before it.
     pub fn bind(&mut self, label: Label) {
         let target = &mut self.labels[label.0 as usize];
         assert!(target.at.is_none(), "a label is bound once");
@@ -93,32 +88,32 @@ impl Asm {
         self.unreachable &= !target.used;
         self.bound.push(label);
         while self.ends_with_jump_to_here() {
-            self.take_back_jump();
+            self.remove_jump();
         }
     }
 
-    /// Whether control can come here.
+    /// Whether control can reach the next instruction.
     pub fn is_reachable(&self) -> bool {
         !self.unreachable
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub fn jump(&mut self, to: Label) {
         self.jump_by(class::JMP, Reg::R0, Reg::R0, 0, to);
         self.unreachable = true;
     }
 
-    /// Goes on at the label if the 64-bit comparison holds.
+    /// Jumps to the label if the 64-bit comparison holds.
     pub fn jump_if(&mut self, op: Jmp, dst: Reg, src: impl Into<Operand>, to: Label) {
         self.compare(class::JMP | op as u8, dst, src.into(), to);
     }
 
-    /// Goes on at the label if the comparison of the lower 32 bits holds.
+    /// Jumps to the label if the comparison of the lower 32 bits holds.
     pub fn jump_if32(&mut self, op: Jmp, dst: Reg, src: impl Into<Operand>, to: Label) {
         self.compare(class::JMP32 | op as u8, dst, src.into(), to);
     }
 
-    /// Goes on at the label when the kernel's own bound on turns is reached (Linux 6.9).
+    /// Jumps to the label when the kernel's own limit of iterations is reached (Linux 6.9).
     pub fn may_goto(&mut self, exhausted: Label) {
         self.jump_by(class::MAY_GOTO, Reg::R0, Reg::R0, 0, exhausted);
     }
@@ -133,7 +128,8 @@ impl Asm {
         self.arithmetic(class::ALU64 | op as u8, dst, src.into());
     }
 
-    /// `dst = dst op src` on 32 bits; the upper half becomes zero. Not for moving a register: rbpf does that wrongly.
+    /// `dst = dst op src` on 32 bits; the upper half becomes zero. Do not use it to move a register: rbpf handles
+    /// that incorrectly.
     pub fn alu32(&mut self, op: Alu, dst: Reg, src: impl Into<Operand>) {
         self.arithmetic(class::ALU | op as u8, dst, src.into());
     }
@@ -153,83 +149,84 @@ impl Asm {
         self.push(class::ST | class::MEM | size as u8, base, Reg::R0, off, imm);
     }
 
-    /// `dst = imm`: two instructions.
+    /// `dst = imm`. Takes two instructions.
     pub fn lddw(&mut self, dst: Reg, imm: i64) {
         self.wide(dst, 0, imm as i32, (imm >> 32) as i32);
     }
 
-    /// `dst` = the map, as helpers take it. `map` is the caller's number for it, left in `relocations`.
+    /// `dst` = reference to the map, as helpers expect it. `map` is the caller's number of the map and goes to
+    /// `relocations`.
     pub fn lddw_map(&mut self, dst: Reg, map: u32) {
         self.relocate(map);
         self.wide(dst, PSEUDO_MAP_FD, 0, 0);
     }
 
-    /// `dst` = address in the value of a map with one entry.
+    /// `dst` = address inside the value of a map with one entry.
     pub fn lddw_map_value(&mut self, dst: Reg, map: u32, offset: u32) {
         self.relocate(map);
         self.wide(dst, PSEUDO_MAP_VALUE, 0, offset as i32);
     }
 
-    /// Calls a helper: arguments in r1–r5, result in r0, r1–r5 are lost.
+    /// Calls a helper: arguments in r1–r5, result in r0; r1–r5 are overwritten.
     pub fn call(&mut self, helper: i32) {
         self.push(class::CALL, Reg::R0, Reg::R0, 0, helper);
     }
 
-    /// Calls a kernel function by its BTF number.
+    /// Calls a kernel function by its BTF id.
     pub fn call_kfunc(&mut self, btf_id: i32) {
         self.push(class::CALL, Reg::R0, Reg(PSEUDO_KFUNC_CALL), 0, btf_id);
     }
 
-    /// `*(base + off) += src` in one step (4 or 8 bytes).
+    /// `*(base + off) += src` as one atomic step (4 or 8 bytes).
     pub fn atomic_add(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::Add as i32);
     }
 
-    /// The same; `src` becomes the former value.
+    /// `*(base + off) += src` as one atomic step; `src` receives the former value.
     pub fn atomic_fetch_add(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::Add as i32 | FETCH);
     }
 
-    /// `*(base + off) |= src` in one step.
+    /// `*(base + off) |= src` as one atomic step.
     pub fn atomic_or(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::Or as i32);
     }
 
-    /// The same; `src` becomes the former value.
+    /// `*(base + off) |= src` as one atomic step; `src` receives the former value.
     pub fn atomic_fetch_or(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::Or as i32 | FETCH);
     }
 
-    /// `*(base + off) &= src` in one step.
+    /// `*(base + off) &= src` as one atomic step.
     pub fn atomic_and(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::And as i32);
     }
 
-    /// The same; `src` becomes the former value.
+    /// `*(base + off) &= src` as one atomic step; `src` receives the former value.
     pub fn atomic_fetch_and(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, Alu::And as i32 | FETCH);
     }
 
-    /// Exchanges `*(base + off)` and `src` in one step.
+    /// Exchanges `*(base + off)` and `src` as one atomic step.
     pub fn atomic_xchg(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, XCHG | FETCH);
     }
 
-    /// If `*(base + off)` is r0 it becomes `src`; r0 becomes the former value.
+    /// If `*(base + off)` equals r0, sets it to `src`. In both cases r0 receives the former value.
     pub fn atomic_cmpxchg(&mut self, size: Size, base: Reg, off: i16, src: Reg) {
         self.atomic(size, base, off, src, CMPXCHG | FETCH);
     }
 
-    /// Ends the program; r0 is its result.
+    /// Ends the program with the result in r0.
     pub fn exit(&mut self) {
         self.push(class::EXIT, Reg::R0, Reg::R0, 0, 0);
         self.unreachable = true;
     }
 
-    /// The code, its jumps resolved. All labels that are jumped to must be bound.
+    /// Resolves the jumps and returns the code. All labels that a jump targets must be bound.
     pub fn finish(mut self) -> Result<Code, TooLarge> {
         for (at, label) in std::mem::take(&mut self.jumps) {
-            let target = self.labels[label.0 as usize].at.expect("a label that is jumped to is bound");
+            let target = self.labels[label.0 as usize].at.expect("the target of a jump is bound");
             let distance = target as i64 - at as i64 - 1;
             self.insns[at].off = i16::try_from(distance).map_err(|_| TooLarge { distance: distance.abs() })?;
         }
@@ -252,7 +249,7 @@ impl Asm {
         self.push(code, dst, src, 0, imm);
     }
 
-    /// How many labels stand here, behind the last instruction.
+    /// Number of labels bound after the last instruction.
     fn labels_here(&self) -> usize {
         let is_here = |label: &&Label| self.labels[label.0 as usize].at == Some(self.insns.len());
         self.bound.iter().rev().take_while(is_here).count()
@@ -265,7 +262,7 @@ impl Asm {
         jump.is_some() && self.insns[last].code == class::JMP
     }
 
-    fn take_back_jump(&mut self) {
+    fn remove_jump(&mut self) {
         let first = self.bound.len() - self.labels_here();
         self.insns.pop();
         self.jumps.pop();
@@ -308,7 +305,7 @@ impl Asm {
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_KFUNC_CALL: u8 = 2;
-/// An atomic operation gives the former value.
+/// Flag of an atomic operation: the source register receives the former value.
 const FETCH: i32 = 0x01;
 const XCHG: i32 = 0xe0;
 const CMPXCHG: i32 = 0xf0;
@@ -318,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jumps_know_their_distance_in_both_directions() {
+    fn jumps_get_their_distance_in_both_directions() {
         let mut asm = Asm::new();
         let (head, end) = (asm.label(), asm.label());
         asm.bind(head);
@@ -332,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_control_cannot_reach_is_left_out() {
+    fn unreachable_code_is_omitted() {
         let mut asm = Asm::new();
         let unused = asm.label();
         asm.exit();
@@ -344,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_to_the_next_instruction_is_taken_back() {
+    fn a_jump_to_the_next_instruction_is_removed() {
         let mut asm = Asm::new();
         let (other, end) = (asm.label(), asm.label());
         asm.jump_if(Jmp::Eq, Reg::R1, 0, other);
@@ -357,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn other_labels_move_with_a_jump_that_is_taken_back() {
+    fn other_labels_move_when_a_jump_is_removed() {
         let mut asm = Asm::new();
         let (other, unused, end) = (asm.label(), asm.label(), asm.label());
         asm.jump_if(Jmp::Eq, Reg::R1, 0, other);
@@ -371,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_move_with_every_jump_that_is_taken_back() {
+    fn labels_move_with_every_removed_jump() {
         let mut asm = Asm::new();
         let (between, inner, outer) = (asm.label(), asm.label(), asm.label());
         asm.jump_if(Jmp::Eq, Reg::R1, 0, between);

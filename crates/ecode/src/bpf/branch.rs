@@ -1,4 +1,4 @@
-//! Conditions: jumps, not numbers.
+//! Generates conditions as jumps instead of numbers.
 
 use super::arith::Need;
 use super::generate::Generator;
@@ -7,7 +7,7 @@ use crate::hir::{CompareOp, Expr, ExprKind};
 use qfabric_types::format::Scalar;
 
 impl Generator<'_> {
-    /// Goes to `to` if the expression's truth is `when`, else goes on. Takes all scratch registers.
+    /// Jumps to `to` if the truth of the expression equals `when`. May change all scratch registers.
     pub(super) fn branch(&mut self, condition: &Expr, when: bool, to: Label) {
         match &condition.kind {
             ExprKind::Const(value) if (*value != 0) == when => self.asm.jump(to),
@@ -25,7 +25,7 @@ impl Generator<'_> {
         }
     }
 
-    /// `&&` is decided by a left side that is false, `||` by one that is true.
+    /// A false left side decides `&&`; a true left side decides `||`.
     fn branch_both(&mut self, left: &Expr, right: &Expr, decides: bool, when: bool, to: Label) {
         if when == decides {
             self.branch(left, decides, to);
@@ -77,7 +77,7 @@ impl Generator<'_> {
     }
 }
 
-/// In what form values of a type are compared: 32 and 64 bits have instructions of their own.
+/// The form in which values of a type are compared. Only 32-bit and 64-bit comparisons have instructions.
 fn comparable(ty: Scalar) -> Need {
     match ty.bits {
         32 | 64 => Need::Low(ty.bits),
@@ -111,7 +111,7 @@ fn negated(op: CompareOp) -> CompareOp {
     }
 }
 
-/// The same question with its sides exchanged.
+/// The same comparison with exchanged sides.
 fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,

@@ -1,4 +1,4 @@
-//! Calls: the called function's body stands in the caller's place.
+//! Generates calls by inlining the body of the called function.
 
 use super::arith::Need;
 use super::generate::{FRAME, Generator, Leave};
@@ -6,7 +6,7 @@ use super::{Reg, Size, facts, walk};
 use crate::hir::{Expr, FunctionId, Place};
 
 impl Generator<'_> {
-    /// The result in r0, if it is needed. Takes all scratch registers.
+    /// Leaves the result in r0 if `need` is set. May change all scratch registers.
     pub(super) fn call(&mut self, function: FunctionId, arguments: &[Expr], need: Option<Need>) {
         let before = self.waiting;
         let function = function.0 as usize;
@@ -43,8 +43,8 @@ impl Generator<'_> {
         self.turns = turns;
     }
 
-    /// Arguments go to the called function's frame. Those before an argument that itself calls wait, because the
-    /// call could be of the same function, or of one that shares its memory.
+    /// Stores the arguments in the frame of the called function. Arguments before an argument with a call wait in
+    /// temporaries, because that call may be of the same function, or of a function that shares its memory.
     fn arguments(&mut self, function: usize, arguments: &[Expr]) {
         let program = self.program;
         let parameters = &program.functions[function].parameters;
@@ -72,7 +72,7 @@ impl Generator<'_> {
         self.set_parameter(function, parameter);
     }
 
-    /// The parameter becomes what is in r0.
+    /// Stores r0 as the parameter.
     fn set_parameter(&mut self, function: usize, parameter: &Place) {
         let at = self.near(FRAME, self.layout.functions[function] + parameter.offset, 1);
         self.asm.store(Size::of_bits(parameter.ty.bits), at.base, at.offset, Reg::R0);

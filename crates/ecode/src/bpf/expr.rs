@@ -1,8 +1,8 @@
-//! Expressions: code that leaves a value in a register.
+//! Generates expressions: code that leaves a value in a register.
 //!
-//! `value` puts a value into r`d` and may take any higher scratch register; those below `d` are left
-//! alone. What takes all of them (`facts::registers`) is called with `d` = 0 only, while nothing else waits in a
-//! register: whoever has something there puts it aside into the frame before.
+//! `value` puts a value into r`d`. It may change r`d` and all higher scratch registers, but no lower ones. Code
+//! that needs all of them (`facts::registers`) is generated only with `d` = 0 and with no value waiting in a
+//! register: the caller stores such values in the frame first.
 
 use super::arith::{Apply, Form, Need};
 use super::generate::{ATTRIBUTES, FRAME, Generator};
@@ -11,7 +11,7 @@ use super::{Alu, Jmp, Layout, Operand, Reg, Size, facts};
 use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Place};
 use qfabric_types::format::Scalar;
 
-/// `a op= b`, `++a`, `a++`.
+/// The parts of `a op= b`, `++a` and `a++`.
 #[derive(Clone, Copy)]
 struct Update<'a> {
     place: &'a Place,
@@ -23,7 +23,7 @@ struct Update<'a> {
 }
 
 impl Generator<'_> {
-    /// Does what the expression does, and forgets its value. Takes all scratch registers.
+    /// Generates the effects of the expression without its value. May change all scratch registers.
     pub(super) fn effect(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::Const(_) | ExprKind::Attr(_) => {}
@@ -55,7 +55,7 @@ impl Generator<'_> {
         self.asm.bind(end);
     }
 
-    /// Puts a value into r`d` in the form needed.
+    /// Puts a value into r`d` in the required form.
     pub(super) fn value(&mut self, expr: &Expr, d: u8, need: Need) {
         debug_assert!(d == 0 || u32::from(d) + facts::registers(expr) <= facts::SCRATCH);
         let before = self.waiting;
@@ -64,7 +64,7 @@ impl Generator<'_> {
         self.fit(Reg(d), expr.ty, form, need, || facts::never_negative(expr));
     }
 
-    /// Puts a value into r`d` in the form that comes by itself, or in the one needed.
+    /// Puts a value into r`d` in the form that results naturally, or in the required form.
     fn raw(&mut self, expr: &Expr, d: u8, need: Need) -> Form {
         let ty = expr.ty;
         match &expr.kind {
@@ -133,7 +133,8 @@ impl Generator<'_> {
         given(need)
     }
 
-    /// A pair of operands: the first in r`d`, the second in r`d+1` unless it is a constant that needs no register.
+    /// Evaluates two operands: the first into r`d`, the second into r`d+1` unless it is a constant that needs no
+    /// register.
     pub(super) fn pair(&mut self, left: (&Expr, Need), right: (&Expr, Need), imm: Option<i32>, d: u8) -> Operand {
         let beside = Reg(d + 1);
         if let Some(imm) = imm {
@@ -169,7 +170,7 @@ impl Generator<'_> {
         self.apply(how, Reg(d), right)
     }
 
-    /// A narrower type takes the lower bits, a wider one the whole value.
+    /// A conversion to a narrower type takes the lower bits, to a wider type the whole value.
     fn cast(&mut self, inner: &Expr, ty: Scalar, d: u8, need: Need) -> Form {
         if let (ExprKind::Load(place), true) = (&inner.kind, ty.bits < inner.ty.bits) {
             self.load(place, Size::of_bits(ty.bits), d);
@@ -199,18 +200,18 @@ impl Generator<'_> {
         self.value(inner, d, Need::Full);
         match (inner.ty.signed, ty.signed) {
             (false, false) => Form::Zero,
-            // An unsigned number is positive in the wider type: both forms are the same.
+            // An unsigned number is positive in the wider type, so both forms are equal.
             (false, true) | (true, true) => Form::Full,
             (true, false) => Form::Low,
         }
     }
 
-    /// 0 or 1 in r0.
+    /// Puts 0 or 1 into r0.
     fn truth(&mut self, expr: &Expr) {
         self.either(expr, |this| this.asm.mov(Reg::R0, 1), |this| this.asm.mov(Reg::R0, 0));
     }
 
-    /// One of two things.
+    /// Generates one of two pieces of code, depending on the condition.
     fn either(&mut self, condition: &Expr, yes: impl FnOnce(&mut Self), no: impl FnOnce(&mut Self)) {
         let (otherwise, end) = (self.asm.label(), self.asm.label());
         self.branch(condition, false, otherwise);
@@ -221,7 +222,7 @@ impl Generator<'_> {
         self.asm.bind(end);
     }
 
-    /// The result in r0: through the frame, if there are many different ones.
+    /// Puts the result into r0. Many different results go through the frame, see [`facts::in_register`].
     fn select(&mut self, condition: &Expr, yes: &Expr, no: &Expr, (flows, need): (u64, Need)) {
         if flows > 1 {
             return self.either(condition, |this| this.value(yes, 0, need), |this| this.value(no, 0, need));
@@ -248,7 +249,7 @@ impl Generator<'_> {
         }
     }
 
-    /// 1 in r0, or 0 where the call has no emissions left.
+    /// Puts 1 into r0, or 0 if the call has no emissions left.
     fn emit(&mut self) {
         let end = self.asm.label();
         self.asm.load(Size::W, Reg::R0, FRAME, Layout::EMISSIONS as i16);
@@ -268,7 +269,8 @@ impl Generator<'_> {
         self.asm.mov(Reg::R1, Reg::R0);
     }
 
-    /// r0 the address (if there are indices), r1 the right side, r2 the left, r3 and r4 scratch, r5 the former value.
+    /// Registers: r0 the address (if there are indices), r1 the right side, r2 the left side, r3 and r4 scratch,
+    /// r5 the former value.
     fn update(&mut self, update: Update, need: Option<Need>) {
         let before = self.waiting;
         let Update { place, op, wide, value, .. } = update;
@@ -290,7 +292,7 @@ impl Generator<'_> {
         self.waiting = before;
     }
 
-    /// The place of an update and its right side, evaluated in this order.
+    /// Evaluates the place of an update and then its right side.
     fn sides(&mut self, place: &Place, value: &Expr, need: Need) -> (Address, Operand) {
         if let Some(imm) = facts::immediate(value, value.ty) {
             let indices = self.indices_beside(place, 0, 0);
@@ -309,8 +311,8 @@ impl Generator<'_> {
         (at, Operand::Reg(Reg::R1))
     }
 
-    /// r2 = r2 op right. What is stored again needs no more bits than were loaded, if lower bits depend on lower
-    /// bits alone.
+    /// r2 = r2 op right. If the lower bits of the result depend only on lower bits of the operands, the loaded
+    /// bits need no extension, because the store uses no more bits.
     fn combine(&mut self, how: Apply, narrow: Scalar, right: Operand) {
         if narrow.bits >= how.ty.bits || !keeps_low_bits(how.op) {
             if narrow.bits < how.ty.bits {
@@ -322,7 +324,7 @@ impl Generator<'_> {
     }
 }
 
-/// Whether an operator is a division and can do without signs.
+/// Whether the operator is a division of numbers that cannot be negative.
 fn divides_positive(op: BinaryOp, left: &Expr, right: &Expr) -> bool {
     matches!(op, BinaryOp::Div | BinaryOp::Rem) && facts::never_negative(left) && facts::never_negative(right)
 }
@@ -331,7 +333,7 @@ fn commutes(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor)
 }
 
-/// The form in which something is that was made as needed.
+/// The form of a value that was generated with this need.
 fn given(need: Need) -> Form {
     match need {
         Need::Low(_) => Form::Low,
@@ -340,12 +342,12 @@ fn given(need: Need) -> Form {
     }
 }
 
-/// A shift's count is of its own type; its lowest bits are looked at.
+/// A shift count has its own type; only its lowest bits matter.
 fn count_need(op: BinaryOp) -> Option<Need> {
     matches!(op, BinaryOp::Shl | BinaryOp::Shr).then_some(Need::Low(8))
 }
 
-/// Whether lower bits of the result depend on lower bits of the operands alone.
+/// Whether the lower bits of the result depend only on lower bits of the operands.
 fn keeps_low_bits(op: BinaryOp) -> bool {
     !matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shr)
 }

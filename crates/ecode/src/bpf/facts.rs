@@ -1,4 +1,4 @@
-//! What the generator wants to know of an expression before it makes code for it.
+//! Facts about expressions that the generator needs before it generates code.
 
 use super::walk;
 use crate::hir::{BinaryOp, Expr, ExprKind, Place, Program, Stmt};
@@ -7,12 +7,13 @@ use qfabric_types::format::Scalar;
 /// Scratch registers, r0–r5.
 pub const SCRATCH: u32 = 6;
 
-/// Results of one expression that may lie in a register, each on a path of its own, where paths join. More go
+/// Most results of one expression, each from its own path, that may reach a join in a register. More results go
 /// through the frame: there the kernel's verifier sees one unknown number instead of each constant.
 const MOST_FLOWS: u64 = 4;
 
-/// Scratch registers the expression takes when nothing has to wait in the frame. [`SCRATCH`] or more: nothing else
-/// may be in them when it begins (it contains jumps, or calls of the host, or more than they can hold).
+/// Scratch registers that the expression needs if no value waits in the frame. [`SCRATCH`] or more means: all
+/// scratch registers must be free at its start, because it contains jumps, calls of the host, or more values than
+/// registers.
 pub fn registers(expr: &Expr) -> u32 {
     match &expr.kind {
         ExprKind::Const(_) | ExprKind::Attr(_) => 1,
@@ -27,13 +28,13 @@ pub fn registers(expr: &Expr) -> u32 {
     }
 }
 
-/// The same for the indices of a place, each waiting for the next.
+/// The same number for the indices of a place, each of which waits for the next.
 pub fn registers_of_place(place: &Place) -> u32 {
     let each = place.indices.iter().zip(0..);
     each.map(|(index, waiting)| waiting + registers(&index.value)).max().unwrap_or(0)
 }
 
-/// The constant as an instruction on numbers of that type takes it.
+/// The constant in the form that an instruction on numbers of that type accepts.
 pub fn immediate(expr: &Expr, ty: Scalar) -> Option<i32> {
     match expr.kind {
         ExprKind::Const(value) if ty.bits < 64 => Some(value as i32),
@@ -42,17 +43,16 @@ pub fn immediate(expr: &Expr, ty: Scalar) -> Option<i32> {
     }
 }
 
-/// Numbers among which the value is: it may be on the safe side.
+/// The smallest and the largest possible value. The real range may be smaller.
 pub fn range(expr: &Expr) -> (i128, i128) {
     range_to(expr, 6)
 }
 
-/// Whether the value is never negative.
 pub fn never_negative(expr: &Expr) -> bool {
     range(expr).0 >= 0
 }
 
-/// All numbers of a type.
+/// The smallest and the largest value of a type.
 fn whole(ty: Scalar) -> (i128, i128) {
     match ty.signed {
         true => (-(1 << (ty.bits - 1)), (1 << (ty.bits - 1)) - 1),
@@ -96,9 +96,9 @@ fn combined(op: BinaryOp, a: (i128, i128), b: (i128, i128), whole: (i128, i128))
     }
 }
 
-/// By function: how many results it may bring to the place it is called from, each on a path of its own.
+/// For each function: the number of results that it may return to its caller, each from its own path.
 pub fn flows_of_functions(program: &Program) -> Vec<u64> {
-    // Falling off the end is one more.
+    // Reaching the end of the body adds one result.
     walk::by_function(program, |body, known| 1 + returned_flows(body, known))
 }
 
@@ -110,7 +110,7 @@ fn returned_flows(body: &[Stmt], known: &[u64]) -> u64 {
     body.iter().map(of_stmt).fold(0, u64::saturating_add)
 }
 
-/// With how many different results, each on a path of its own, an expression leaves its register.
+/// The number of different results, each from its own path, that an expression may leave in its register.
 pub fn flows(expr: &Expr, functions: &[u64]) -> u64 {
     match &expr.kind {
         ExprKind::Compare(..) | ExprKind::And(..) | ExprKind::Or(..) => 2,
@@ -127,12 +127,12 @@ pub fn flows(expr: &Expr, functions: &[u64]) -> u64 {
     }
 }
 
-/// So many flows may come in a register; none: they go through the frame.
+/// Returns the number of flows if they may arrive in a register; `None` if they must go through the frame.
 pub fn in_register(flows: u64) -> Option<u64> {
     (flows <= MOST_FLOWS).then_some(flows)
 }
 
-/// A 64-bit comparison that the lower halves of both sides decide, as the type to compare them in.
+/// For a 64-bit comparison that the lower halves decide: both halves and the type to compare them in.
 pub fn as_halves<'a>(left: &'a Expr, right: &'a Expr) -> Option<(&'a Expr, &'a Expr, Scalar)> {
     let from = widened(left)?;
     let (least, most) = whole(from.ty);
@@ -145,7 +145,7 @@ pub fn as_halves<'a>(left: &'a Expr, right: &'a Expr) -> Option<(&'a Expr, &'a E
     Some((from, other, Scalar { bits: 32, signed: from.ty.signed && left.ty.signed }))
 }
 
-/// What a 64-bit expression was widened from, if that has 32 bits.
+/// The 32-bit expression from which a 64-bit expression was widened.
 fn widened(expr: &Expr) -> Option<&Expr> {
     match &expr.kind {
         ExprKind::Cast(one) if expr.ty.bits == 64 && one.ty.bits == 32 => Some(one),

@@ -1,8 +1,8 @@
-//! From a checked program to eBPF: the way through functions and statements.
+//! Generates eBPF from a checked program: functions and statements.
 //!
-//! Departure from what a compiler would do: every variable lives in the frame, and nothing is kept in a register
-//! across a join or the head of a loop. The kernel's verifier forgets what it knows of numbers in such memory, so
-//! that states are equal where paths meet, and whatever is generated is verified in about linear time.
+//! Departure from the usual design of a compiler: every variable lives in the frame, and no value stays in a
+//! register across a join or the head of a loop. The kernel's verifier forgets the values of numbers in such
+//! memory. So states are equal where paths join, and verification takes about linear time.
 
 use super::arith::Need;
 use super::tally::Tally;
@@ -11,38 +11,39 @@ use crate::engine::Limits;
 use crate::hir::{Builtin, Expr, ExprKind, Fault, FaultKind, Function, Program, Stmt};
 use qfabric_types::format::Scalar;
 
-/// The private memory of the call.
+/// Register with the address of the call's private memory.
 pub(super) const FRAME: Reg = Reg::R6;
-/// What persists.
+/// Register with the address of the persistent variables.
 pub(super) const STATICS: Reg = Reg::R7;
-/// 64-bit words.
+/// Register with the address of the attributes, 64-bit words.
 pub(super) const ATTRIBUTES: Reg = Reg::R8;
 
-/// Where generated code ends.
+/// The exits of the generated code.
 #[derive(Clone, Copy, Debug)]
 pub struct Exits {
-    /// r0 is the verdict.
+    /// r0 holds the verdict.
     pub done: Label,
-    /// r0 is [`Fault::code`].
+    /// r0 holds [`Fault::code`].
     pub fault: Label,
 }
 
-/// What the kernel and user space do differently. None of it may change r6–r8. [`super::measure`] counts 256
-/// instructions for an emission, 12 for another builtin, 4 for an attribute and 2 for a loop: no host takes more.
+/// The operations that differ between the kernel and user space. None of them may change r6–r8. [`super::measure`]
+/// counts 256 instructions for an emission, 12 for any other builtin, 4 for an attribute and 2 for a loop; no host
+/// may emit more.
 pub trait Host {
-    /// Result in r0, extended to 64 bits by its type's sign; may clobber r1–r5. For [`Builtin::Emit`] the limit has
-    /// been checked: only the delivery of `layout.output_bytes` bytes at r6 + `layout.output` is to be done, and no
-    /// result is looked at.
+    /// Puts the result into r0, extended to 64 bits according to its type's sign; may change r1–r5. For
+    /// [`Builtin::Emit`] the limit has already been checked: the host only delivers `layout.output_bytes` bytes at
+    /// r6 + `layout.output`, and its result is ignored.
     fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout);
-    /// Adds r1 to the word at r8 + `offset` in one step; the new value in r0; may clobber r1–r5.
+    /// Adds r1 to the word at r8 + `offset` in one atomic step. Puts the new value into r0; may change r1–r5.
     fn add_attribute(&mut self, asm: &mut Asm, offset: i16);
-    /// At the head of every turn of a loop: the kernel wants a `may_goto`. May clobber r0–r5.
+    /// Called at the head of each loop iteration: the kernel needs a `may_goto`. May change r0–r5.
     fn loop_guard(&mut self, asm: &mut Asm, exhausted: Label);
 }
 
-/// Appends the code of the program. Registers at its entry: r6 the frame ([`Layout`]), with the event in it; r7
-/// the statics; r8 the attributes, 64-bit words; r9 and the stack are the host's and are left alone. r0–r5 are
-/// lost. It leaves by one of the exits.
+/// Appends the code of the program. Registers at its start: r6 the frame ([`Layout`]) with the event in it, r7 the
+/// statics, r8 the attributes (64-bit words). r9 and the stack belong to the host and stay unchanged. r0–r5 are
+/// overwritten. Control leaves through one of the exits.
 pub fn generate(asm: &mut Asm, program: &Program, host: &mut dyn Host, limits: Limits, exits: Exits) {
     let layout = Layout::of(program);
     let flows = facts::flows_of_functions(program);
@@ -55,41 +56,40 @@ pub fn generate(asm: &mut Asm, program: &Program, host: &mut dyn Host, limits: L
     generator.faults_to(exits.fault);
 }
 
-/// State of generation.
 pub(super) struct Generator<'a> {
     pub asm: &'a mut Asm,
     pub program: &'a Program,
     pub layout: &'a Layout,
     pub host: &'a mut dyn Host,
-    /// By function: [`facts::flows_of_functions`].
+    /// Indexed by function: [`facts::flows_of_functions`].
     pub flows: &'a [u64],
-    /// Temporaries in use.
+    /// Number of temporaries in use.
     pub waiting: u32,
-    /// When measuring: bodies of called functions are counted, not made.
+    /// Set while measuring: called functions are counted instead of inlined.
     pub tally: Option<Tally<'a>>,
-    /// The one at hand, and where its `return` goes.
+    /// The current function, and the target of its `return`.
     pub function: usize,
     pub leave: Leave,
-    /// Loops around the statement at hand, within its function.
+    /// Loops around the current statement, within its function.
     pub turns: Vec<Turn>,
-    /// Codes of faults and where each is reported.
+    /// Fault codes, each with the label of its report.
     faults: Vec<(u32, Label)>,
 }
 
-/// Where `break` and `continue` of a loop go.
+/// The targets of `break` and `continue` of a loop.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     end: Label,
     next: Label,
 }
 
-/// Where a function's `return` goes.
+/// The target of a function's `return`.
 #[derive(Clone, Copy)]
 pub(super) struct Leave {
     pub to: Label,
-    /// None: nobody looks at the result.
+    /// The required form of the result; `None` if the result is unused.
     pub need: Option<Need>,
-    /// The temporary in which the result waits; none: it comes in r0.
+    /// The temporary that receives the result; `None` if the result is returned in r0.
     pub slot: Option<i16>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Generator<'a> {
         Self { asm, program, layout, host, flows, waiting: 0, tally: None, function, leave, turns, faults }
     }
 
-    /// Fuel and emissions are full, the output is zero.
+    /// Sets fuel and emissions to their limits and the output to zero.
     pub fn begin(&mut self, limits: Limits) {
         self.set_word(Layout::FUEL, limits.fuel);
         self.set_word(Layout::EMISSIONS, limits.emissions);
@@ -119,13 +119,13 @@ impl<'a> Generator<'a> {
         self.asm.store_imm(Size::W, FRAME, offset as i16, value as i32);
     }
 
-    /// A function's body, and what falling off its end gives.
+    /// Generates a function's body and the result for reaching its end.
     pub fn function(&mut self, function: &Function, fallen_off: i64) {
         self.block(&function.body);
         self.give(&Expr { kind: ExprKind::Const(fallen_off), ty: Scalar::I64 });
     }
 
-    /// The label of a fault, reported at the end of the code.
+    /// Returns the label of a fault. [`Generator::faults_to`] generates its report at the end of the code.
     pub fn fault(&mut self, kind: FaultKind, line: u32) -> Label {
         let code = Fault { kind, line }.code();
         match self.faults.iter().find(|(known, _)| *known == code) {
@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Reports all faults: out of the way of what usually happens.
+    /// Generates the reports of all faults, behind the code of the normal case.
     pub fn faults_to(&mut self, exit: Label) {
         for (code, label) in std::mem::take(&mut self.faults) {
             self.asm.bind(label);
@@ -173,7 +173,7 @@ impl<'a> Generator<'a> {
     }
 
     fn turn(&self) -> Turn {
-        *self.turns.last().expect("the checker lets break and continue stand in loops only")
+        *self.turns.last().expect("the checker allows break and continue only in loops")
     }
 
     fn if_else(&mut self, condition: &Expr, yes: &[Stmt], no: &[Stmt]) {
@@ -235,7 +235,7 @@ impl<'a> Generator<'a> {
         self.asm.store(Size::W, FRAME, Layout::FUEL as i16, Reg::R0);
     }
 
-    /// `return`: conditions of what is returned become branches, each with its own way out.
+    /// `return`: a condition in the returned value becomes a branch, and each branch returns separately.
     fn leave_with(&mut self, value: &Expr) {
         match &value.kind {
             ExprKind::Select(condition, yes, no) => {
@@ -264,7 +264,7 @@ impl<'a> Generator<'a> {
         self.asm.jump(self.leave.to);
     }
 
-    /// The result, where the function's caller looks for it.
+    /// Puts the result where the caller expects it.
     fn give(&mut self, value: &Expr) {
         match self.leave.need {
             Some(need) => self.value(value, 0, need),
@@ -284,7 +284,7 @@ struct Loop<'a> {
     line: u32,
 }
 
-/// Short enough to stand twice: before a loop and at its end.
+/// Whether the condition is short enough to be generated twice: before the loop and at its end.
 fn is_short(condition: &Expr) -> bool {
     fn nodes(expr: &Expr) -> usize {
         1 + walk::operands(expr).into_iter().map(nodes).sum::<usize>()

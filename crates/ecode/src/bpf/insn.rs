@@ -1,30 +1,26 @@
-//! One eBPF instruction: its fields, its bytes, and the names of what it can do.
+//! One eBPF instruction: its fields, its bytes, and the names of the operations.
 //! Source: Linux `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669).
 
-/// One instruction of 8 bytes; a 64-bit constant takes two.
+/// One instruction of 8 bytes. A 64-bit constant takes two instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Insn {
     /// Class, source and operation.
     pub code: u8,
-    /// Destination register.
     pub dst: u8,
-    /// Source register.
     pub src: u8,
-    /// Jump distance, or offset from an address.
+    /// Distance of a jump, or offset from an address.
     pub off: i16,
-    /// Constant.
     pub imm: i32,
 }
 
 impl Insn {
-    /// As the kernel and virtual machines take it (little endian).
+    /// The instruction in the byte format of the kernel and of virtual machines (little endian).
     pub fn to_bytes(self) -> [u8; 8] {
         let ([o0, o1], [i0, i1, i2, i3]) = (self.off.to_le_bytes(), self.imm.to_le_bytes());
         [self.code, self.src << 4 | self.dst, o0, o1, i0, i1, i2, i3]
     }
 }
 
-/// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reg(pub u8);
 
@@ -46,9 +42,7 @@ impl Reg {
 /// A register's value, or a constant (sign-extended to 64 bits in 64-bit operations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A register.
     Reg(Reg),
-    /// A constant.
     Imm(i32),
 }
 
@@ -64,17 +58,17 @@ impl From<i32> for Operand {
     }
 }
 
-/// How many bytes an access moves.
+/// Width of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Size {
-    /// 4.
+    /// 4 bytes.
     W = 0x00,
-    /// 2.
+    /// 2 bytes.
     H = 0x08,
-    /// 1.
+    /// 1 byte.
     B = 0x10,
-    /// 8.
+    /// 8 bytes.
     D = 0x18,
 }
 
@@ -89,7 +83,6 @@ impl Size {
         }
     }
 
-    /// In bytes.
     pub const fn bytes(self) -> u32 {
         match self {
             Size::B => 1,
@@ -100,7 +93,7 @@ impl Size {
     }
 }
 
-/// Arithmetic. Division and remainder are unsigned.
+/// An arithmetic operation. Division and remainder are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // the names say it
@@ -120,7 +113,8 @@ pub enum Alu {
     Arsh = 0xc0,
 }
 
-/// A condition: `S…` compares signed numbers, the others unsigned; `Set`: a common bit.
+/// A condition. `S…` compares signed numbers, the other names compare unsigned numbers. `Set`: the operands have a
+/// common bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // the names say it

@@ -1,43 +1,42 @@
-//! Where everything of a call lies in its frame.
+//! The layout of a call's frame.
 
 use super::walk;
 use crate::hir::{Expr, ExprKind, Program, Stmt};
 
-/// The frame of a call: one block of memory, private to it, 8-byte aligned. Offsets and sizes in bytes.
+/// The frame of a call: one private block of memory, aligned to 8 bytes. Offsets and sizes are in bytes.
 ///
 /// ```text
 /// 0 fuel │ 8 emissions │ 16 host's own words │ 64 temporaries │ input │ output │ functions' frames
 /// ```
-/// Functions that are never active together share memory: a function's frame begins where the largest of its
-/// callers' frames ends.
+/// Functions that are never active together share memory: a function's frame starts at the end of the largest
+/// frame of its callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the host puts the event before the call.
+    /// Offset at which the host puts the event before the call.
     pub input: u32,
-    /// Length of the event.
+    /// Size of the event.
     pub input_bytes: u32,
-    /// What is passed on or emitted: the output, or the input in a program without output format.
+    /// Offset of the data that is passed on or emitted: the output, or the input if the program has no output
+    /// format.
     pub output: u32,
-    /// Its length.
+    /// Size of the output.
     pub output_bytes: u32,
-    /// Of the whole frame, a multiple of 8.
+    /// Size of the whole frame, a multiple of 8.
     pub size: u32,
-    /// Where each function's frame begins.
+    /// Offset of each function's frame.
     pub(crate) functions: Vec<u32>,
 }
 
 impl Layout {
-    /// Instructions that turns of loops may still take (64 bits).
+    /// Remaining fuel: instructions that loops may still execute (64 bits).
     pub const FUEL: u32 = 0;
-    /// Emissions that may still be made (64 bits).
+    /// Remaining emissions (64 bits).
     pub const EMISSIONS: u32 = 8;
-    /// Words that generated code never touches: the host's.
+    /// Words for the host. Generated code never accesses them.
     pub const HOST: u32 = 16;
-    /// How many bytes of them.
     pub const HOST_BYTES: u32 = 48;
     pub(crate) const TEMPORARIES: u32 = Self::HOST + Self::HOST_BYTES;
 
-    /// The frame of a program.
     pub fn of(program: &Program) -> Layout {
         let input = Self::TEMPORARIES + 8 * temporaries(program);
         let input_bytes = program.input.size;
@@ -53,7 +52,7 @@ impl Layout {
     }
 }
 
-/// Where each function's frame begins: callers are placed before what they call.
+/// The offset of each function's frame. Callers are placed before their callees.
 fn places(program: &Program, locals: u32) -> Vec<u32> {
     let mut places = vec![locals; program.functions.len()];
     for (caller, function) in program.functions.iter().enumerate().rev() {
@@ -66,7 +65,7 @@ fn places(program: &Program, locals: u32) -> Vec<u32> {
     places
 }
 
-/// Words that are enough for everything that waits in the frame while something else is evaluated.
+/// Number of words for the values that wait in the frame while other expressions are evaluated.
 fn temporaries(program: &Program) -> u32 {
     let all = walk::by_function(program, waiting_in);
     all.into_iter().max().unwrap_or(0) as u32
@@ -81,7 +80,7 @@ fn waiting_in(body: &[Stmt], known: &[u64]) -> u64 {
     body.iter().map(of_stmt).max().unwrap_or(0)
 }
 
-/// While the operand number `i` is evaluated, at most `i` others wait; at the end all of them, and the result.
+/// While operand number `i` is evaluated, at most `i` operands wait; at the end, all operands and the result.
 fn waiting_among(operands: Vec<&Expr>, known: &[u64]) -> u64 {
     let at_end = operands.len() as u64 + 2;
     let during = operands.into_iter().enumerate().map(|(i, operand)| i as u64 + waiting(operand, known));
@@ -91,9 +90,9 @@ fn waiting_among(operands: Vec<&Expr>, known: &[u64]) -> u64 {
 fn waiting(expr: &Expr, known: &[u64]) -> u64 {
     let operands = waiting_among(walk::operands(expr), known);
     match expr.kind {
-        // One word for its result; its arguments are in its frame by then.
+        // One word for the result. The arguments are already in the function's frame.
         ExprKind::Call(function, _) => operands.max(1 + known[function.0 as usize]),
-        // The result's word is taken before the arms.
+        // The word for the result is allocated before the two branches.
         ExprKind::Select(..) => operands + 1,
         _ => operands,
     }

@@ -1,5 +1,6 @@
-//! How large a program's code would be and how long it may run, without making it: every function is generated once,
-//! with its calls counted instead of inlined, so that a bomb of calls costs no more to refuse than its text is long.
+//! Measures the size and the longest run of a program without generating all of its code. Each function is
+//! generated once, and calls are counted instead of inlined. So refusing a program whose inlined calls grow
+//! exponentially takes time linear in the length of its text.
 
 use std::cell::Cell;
 
@@ -10,35 +11,34 @@ use super::{Asm, Host, Label, Layout, facts, walk};
 use crate::engine::Limits;
 use crate::hir::{Builtin, Expr, ExprKind, FunctionId, Program, Stmt};
 
-/// What running and generating a program takes.
+/// The size of a program and its longest run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Instructions, its functions inlined: never fewer than [`super::generate`] makes. Saturates.
+    /// Instructions with all functions inlined: never fewer than [`super::generate`] emits. Saturates.
     pub instructions: u64,
-    /// Instructions that all turns of its loops take in one call at most, by their costs, which fuel is charged with;
-    /// `u64::MAX` where the text does not bound them.
+    /// Most instructions of all loop iterations in one call, in the unit in which fuel is charged; `u64::MAX` if
+    /// the text does not bound them.
     pub turns: u64,
     /// Bytes of a call's frame.
     pub frame: u32,
-    /// Nesting of statements and expressions, along the deepest chain of calls.
+    /// Nesting of statements and expressions along the deepest chain of calls.
     pub depth: u64,
 }
 
 impl Measure {
-    /// Instructions that one call executes at most, with so much fuel. Kernel functions that it calls count as the
-    /// instructions that lead to them.
+    /// Most instructions that one call executes with `fuel`. A call of a kernel function counts as the
+    /// instructions that prepare it.
     pub fn worst_case(&self, fuel: u32) -> u64 {
         self.instructions.saturating_add(self.turns.min(u64::from(fuel)))
     }
 }
 
-/// Instructions that hosts may take, each time, for what they are asked.
+/// Instructions that a host may emit for each operation, see [`Host`].
 const BUILTIN: u64 = 12;
 const EMIT: u64 = 256;
 const ADD_ATTRIBUTE: u64 = 4;
 const LOOP_GUARD: u64 = 2;
 
-/// Measures a program.
 pub fn measure(program: &Program) -> Measure {
     let layout = Layout::of(program);
     let depth = walk::by_function(program, deepest).last().copied().unwrap_or(0);
@@ -46,16 +46,16 @@ pub fn measure(program: &Program) -> Measure {
     Measure { instructions: size.code, turns: size.turns, frame: layout.size, depth }
 }
 
-/// By loop: what a turn costs, see [`crate::hir::Repetition::cost`].
+/// The cost of one iteration of each loop, see [`crate::hir::Repetition::cost`].
 pub(crate) fn costs(program: &Program) -> Vec<u32> {
     sizes(program, &Layout::of(program)).1
 }
 
-/// The size of the last function, which is the program, and the costs of all loops.
+/// The size of the last function, which is the whole program, and the costs of all loops.
 fn sizes(program: &Program, layout: &Layout) -> (Size, Vec<u32>) {
     let flows = facts::flows_of_functions(program);
     let turns: Vec<u64> = program.loops.iter().map(|known| known.turns).collect();
-    // What is generated nowhere is never executed; it does not come for nothing either.
+    // A loop in code that is never generated never runs. Its cost is 1, so that no iteration is free.
     let mut costs = vec![1; turns.len()];
     let mut known = Vec::new();
     for function in 0..program.functions.len() {
@@ -67,7 +67,8 @@ fn sizes(program: &Program, layout: &Layout) -> (Size, Vec<u32>) {
     (known.last().copied().unwrap_or_default(), costs)
 }
 
-/// The size of one function, from those of the ones before it. The last one begins and ends the program.
+/// The size of one function, from the sizes of the functions before it. The last function includes the start and
+/// the end of the program.
 fn size_of(function: usize, (program, layout): (&Program, &Layout), flows: &[u64], tally: Tally) -> Size {
     let (mut asm, mut host) = (Asm::new(), Counter(tally.host));
     let leave = Leave { to: asm.label(), need: Some(Need::Full), slot: Some(0) };
@@ -79,12 +80,13 @@ fn size_of(function: usize, (program, layout): (&Program, &Layout), flows: &[u64
     generator.function(&program.functions[function], 1);
     generator.asm.jump(leave.to);
     generator.faults_to(leave.to);
-    // One more: a function that ends by a fault saves the jump to it here, and not where it is inlined.
+    // Plus one: a function that ends with a fault needs no jump to the report here, but does need it where it is
+    // inlined.
     let made = generator.asm.len() + 1;
     generator.tally.map(|tally| tally.size(made)).unwrap_or_default()
 }
 
-/// Counts what a host would add.
+/// A host that counts instructions instead of emitting them.
 struct Counter<'a>(&'a Cell<u64>);
 
 impl Counter<'_> {
@@ -108,7 +110,7 @@ impl Host for Counter<'_> {
     }
 }
 
-/// The deepest nesting in a function's body, from what those before it came to.
+/// The deepest nesting in a function's body, from the results of the functions before it.
 fn deepest(body: &[Stmt], known: &[u64]) -> u64 {
     let of_stmt = |stmt| {
         let (exprs, blocks) = walk::parts(stmt);

@@ -1,7 +1,7 @@
-//! E-code as eBPF: an assembler, and a generator from checked programs. Pure: bytes come out, nothing is loaded.
+//! E-code as eBPF: an assembler, and a generator for checked programs. Pure: it produces bytes and loads nothing.
 //!
-//! What is generated uses the classic instructions alone, so that the kernel and a user-space machine run the same;
-//! what differs between them (time, attributes, delivery, a loop's guard) is asked of a [`Host`].
+//! The generated code uses only classic instructions, so that the kernel and a user-space machine run the same
+//! code. A [`Host`] emits the parts that differ between them: time, attributes, delivery, and the guard of a loop.
 
 mod arith;
 mod asm;

@@ -1,4 +1,4 @@
-//! Places: addresses with checked indices, loads, stores, copies.
+//! Generates accesses to places: addresses with checked indices, loads, stores, copies.
 
 use super::arith::{Form, Need};
 use super::generate::{FRAME, Generator, STATICS};
@@ -6,28 +6,28 @@ use super::{Alu, Jmp, Layout, Reg, Size, facts};
 use crate::hir::{Base, Expr, ExprKind, FaultKind, Index, Place};
 use qfabric_types::format::Scalar;
 
-/// An address as an instruction takes it.
+/// An address in the form that an instruction accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     pub base: Reg,
     pub offset: i16,
 }
 
-/// Indices of a place that have been evaluated and not yet checked.
+/// The indices of a place, evaluated but not yet checked.
 #[derive(Clone, Copy, Debug)]
 pub enum Indices {
-    /// In registers from this one on.
+    /// In registers, starting with this one.
     In(u8),
-    /// In temporaries from this one on.
+    /// In temporaries, starting at this offset.
     Waiting(i16),
 }
 
 impl Generator<'_> {
-    /// A temporary, until [`Generator::waiting`] is set back.
+    /// Allocates a temporary. It is free again when [`Generator::waiting`] is reset.
     pub(super) fn temporary(&mut self) -> i16 {
         let slot = self.next_temporary();
         self.waiting += 1;
-        assert!(slot < self.layout.input, "the layout has room for all that waits");
+        assert!(slot < self.layout.input, "the layout has enough temporaries");
         slot as i16
     }
 
@@ -35,14 +35,14 @@ impl Generator<'_> {
         Layout::TEMPORARIES + 8 * self.waiting
     }
 
-    /// The value of a register waits in the frame.
+    /// Stores the value of a register in a temporary.
     pub(super) fn put_aside(&mut self, reg: Reg) -> i16 {
         let slot = self.temporary();
         self.asm.store(Size::D, FRAME, slot, reg);
         slot
     }
 
-    /// Evaluates a place's indices into registers from `d` on.
+    /// Evaluates a place's indices into registers, starting with r`d`.
     pub(super) fn indices_in(&mut self, place: &Place, d: u8) -> Indices {
         for (index, reg) in place.indices.iter().zip(d..) {
             self.index(index, reg);
@@ -50,7 +50,7 @@ impl Generator<'_> {
         Indices::In(d)
     }
 
-    /// Evaluates a place's indices into temporaries. Takes all scratch registers.
+    /// Evaluates a place's indices into temporaries. May change all scratch registers.
     pub(super) fn indices_aside(&mut self, place: &Place) -> Indices {
         let first = self.next_temporary();
         for index in &place.indices {
@@ -60,7 +60,8 @@ impl Generator<'_> {
         Indices::Waiting(first as i16)
     }
 
-    /// Evaluates a place's indices so that `registers` more are free from `d` + their number on, if they can be.
+    /// Evaluates a place's indices, starting with r`d`, and if possible leaves `registers` registers after them
+    /// free.
     pub(super) fn indices_beside(&mut self, place: &Place, d: u8, registers: u32) -> Indices {
         let held = place.indices.len() as u32;
         let all = facts::registers_of_place(place).max(held + registers);
@@ -70,7 +71,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A negative 32-bit index need not be extended: as an unsigned number it is out of every range as well.
+    /// A negative 32-bit index needs no sign extension: as an unsigned number it is also out of range.
     fn index(&mut self, index: &Index, d: u8) {
         let value = &index.value;
         match &value.kind {
@@ -80,7 +81,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Checks the indices and gives the address, for which r`d` and, if they wait or are several, r`d+1` are taken.
+    /// Checks the indices and computes the address. May change r`d`, and also r`d+1` if the indices wait or there
+    /// are several.
     pub(super) fn address(&mut self, place: &Place, indices: Indices, d: u8) -> Address {
         let (base, offset) = self.base(place);
         if place.indices.is_empty() {
@@ -93,7 +95,8 @@ impl Generator<'_> {
         self.near_pointer(Reg(d), offset)
     }
 
-    /// Right before its use: the verifier has to see the comparison, what it bounds and the addition together.
+    /// Checks one index directly before its use: the verifier must see the comparison, the compared register and
+    /// the addition together.
     fn add_index(&mut self, index: &Index, number: u8, indices: Indices, d: u8) {
         let reg = match indices {
             Indices::In(first) => Reg(first + number),
@@ -129,7 +132,7 @@ impl Generator<'_> {
         }
     }
 
-    /// An offset that an instruction cannot hold goes into a register.
+    /// Moves the address into r`d` if the offset does not fit into an instruction.
     pub(super) fn near(&mut self, base: Reg, offset: u32, d: u8) -> Address {
         if let Ok(offset) = i16::try_from(offset) {
             return Address { base, offset };
@@ -146,7 +149,7 @@ impl Generator<'_> {
         Address { base: pointer, offset: 0 }
     }
 
-    /// Loads what lies at the place into r`d`: `size` of its lower bytes.
+    /// Loads the lower `size` bytes of the place into r`d`.
     pub(super) fn load(&mut self, place: &Place, size: Size, d: u8) {
         let before = self.waiting;
         let indices = self.indices_beside(place, d, 0);
@@ -155,7 +158,7 @@ impl Generator<'_> {
         self.waiting = before;
     }
 
-    /// Stores a value; where a `need` is told it is in r0 afterwards. Takes all scratch registers.
+    /// Stores a value. If `need` is set, the value is also in r0 afterwards. May change all scratch registers.
     pub(super) fn store(&mut self, place: &Place, value: &Expr, need: Option<Need>) {
         let before = self.waiting;
         let size = Size::of_bits(place.ty.bits);
@@ -177,14 +180,14 @@ impl Generator<'_> {
         self.waiting = before;
     }
 
-    /// Where a result is wanted, it is moved into r0.
+    /// Moves the result into r0 if it is needed.
     pub(super) fn result_from(&mut self, d: u8, need: Option<Need>) {
         if need.is_some() && d != 0 {
             self.asm.mov(Reg::R0, Reg(d));
         }
     }
 
-    /// What a load of a place gives.
+    /// The form of a value after a load.
     pub(super) fn loaded(ty: Scalar) -> Form {
         if ty.bits == 64 { Form::Full } else { Form::Zero }
     }
@@ -197,7 +200,7 @@ impl Generator<'_> {
         self.waiting = before;
     }
 
-    /// Zeros, the widest first.
+    /// Stores zeros, with the widest possible accesses first.
     pub(super) fn clear_bytes(&mut self, base: Reg, offset: u32, bytes: u32) {
         let (base, offset) = self.reach(base, offset, bytes, 0);
         for (at, size) in pieces(bytes) {
@@ -220,7 +223,7 @@ impl Generator<'_> {
         self.waiting = before;
     }
 
-    /// A place of many bytes, all of which can be reached from the register.
+    /// The address of a place of many bytes, all of which are within reach of the returned register.
     fn whole(&mut self, place: &Place, indices: Indices, bytes: u32, d: u8) -> (Reg, u32) {
         if place.indices.is_empty() {
             let (base, offset) = self.base(place);
@@ -242,7 +245,7 @@ impl Generator<'_> {
     }
 }
 
-/// What is stored must be right in all its bits, even if only some are looked at afterwards.
+/// All bits of a stored value must be correct, even if the expression's user needs only some of them.
 fn whole(need: Option<Need>, bits: u8) -> Need {
     match need {
         Some(need @ (Need::Zero | Need::Full)) => need,
@@ -250,7 +253,7 @@ fn whole(need: Option<Need>, bits: u8) -> Need {
     }
 }
 
-/// Cuts bytes into as few accesses as there can be: where each begins, and its size.
+/// Splits a number of bytes into the fewest accesses; yields the offset and size of each.
 fn pieces(bytes: u32) -> impl Iterator<Item = (u32, Size)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,32 +1,32 @@
-//! What measuring keeps while a function is generated: instructions that are counted instead of made, and what the
-//! turns of loops may add to them.
+//! The counters while a function is measured: instructions that are counted instead of generated, and the
+//! instructions that loop iterations may add.
 //!
-//! The range of a loop is its test, its body and its step. A call of a program executes its code once, and more only
-//! by turns, each of which has been charged before: at most *code + charges* instructions. The test that ends an inner
-//! loop is executed once more than there are turns; it counts to the turn of the loop around.
+//! The range of a loop is its test, its body and its step. A call of a program executes its code once. It executes
+//! code more often only in loop iterations, each of which was charged beforehand. So a call executes at most *code
+//! + charges* instructions. The final test of an inner loop runs once more than the loop has iterations; it counts
+//! towards the iteration of the enclosing loop.
 
 use std::cell::Cell;
 
-/// What one function comes to.
+/// The result for one function.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// Instructions, with those of the functions it calls.
+    /// Instructions, including those of the called functions.
     pub code: u64,
-    /// Of these, those that turns of its loops are charged for.
+    /// The part of `code` that loop iterations are charged for.
     pub charged: u64,
-    /// Instructions that all turns of its loops take, at most; `u64::MAX` where the text does not bound them.
+    /// Most instructions of all loop iterations; `u64::MAX` if the text does not bound them.
     pub turns: u64,
 }
 
-/// The state of measuring one function.
 pub(super) struct Tally<'a> {
-    /// By function: those before this one.
+    /// Results of the functions before this one.
     pub known: &'a [Size],
-    /// By loop: the most turns.
+    /// Most iterations of each loop.
     pub turns: &'a [u64],
-    /// By loop: what a turn costs.
+    /// Cost of one iteration of each loop.
     pub costs: &'a mut [u32],
-    /// Instructions that the host would add.
+    /// Instructions that the host would emit.
     pub host: &'a Cell<u64>,
     /// Instructions of called functions.
     called: u64,
@@ -34,7 +34,7 @@ pub(super) struct Tally<'a> {
     all_turns: u64,
 }
 
-/// A loop that is being generated.
+/// A loop whose code is being generated.
 pub(super) struct Open {
     began: u64,
     tested: u64,
@@ -47,7 +47,7 @@ impl<'a> Tally<'a> {
         Tally { known, turns, costs, host, called: 0, charged: 0, all_turns: 0 }
     }
 
-    /// A function is called here.
+    /// Adds the result of a called function.
     pub fn call(&mut self, function: usize) {
         let callee = self.known[function];
         self.called = self.called.saturating_add(callee.code);
@@ -55,22 +55,22 @@ impl<'a> Tally<'a> {
         self.all_turns = self.all_turns.saturating_add(callee.turns);
     }
 
-    /// A loop's range begins, `made` instructions after the function's.
+    /// Begins a loop's range after `made` instructions of the function.
     pub fn begin(&mut self, made: usize) -> Open {
         let began = self.reached(made);
         let (charged, all_turns) = (std::mem::take(&mut self.charged), std::mem::take(&mut self.all_turns));
         Open { began, tested: began, charged, all_turns }
     }
 
-    /// The test at the loop's head ends here.
+    /// Marks the end of the test at the loop's head.
     pub fn tested(&self, open: &mut Open, made: usize) {
         open.tested = self.reached(made);
     }
 
-    /// The loop's range ends.
+    /// Ends a loop's range and sets the loop's cost.
     pub fn end(&mut self, open: Open, number: u32, made: usize) {
         let end = self.reached(made);
-        // One more: a jump that was saved here may be there where the function is put in.
+        // Plus one: a jump that was removed here may be needed where the function is inlined.
         let cost = (end - open.began).saturating_sub(self.charged).saturating_add(1);
         self.costs[number as usize] = u32::try_from(cost).unwrap_or(u32::MAX);
         let turn = cost.saturating_add(self.all_turns);
@@ -78,7 +78,7 @@ impl<'a> Tally<'a> {
         self.charged = open.charged.saturating_add(end - open.tested);
     }
 
-    /// What the function came to, `made` instructions of its own.
+    /// The result for a function with `made` generated instructions.
     pub fn size(&self, made: usize) -> Size {
         Size { code: self.reached(made), charged: self.charged, turns: self.all_turns }
     }

@@ -1,4 +1,4 @@
-//! Code as text, one instruction a line: number, meaning, the target of a jump as a number.
+//! Prints code as text, one instruction per line: index, operation, and the target index of a jump.
 
 use super::insn::{Insn, class};
 use super::{Code, Size};
@@ -31,7 +31,7 @@ fn wide(first: Insn, second: Insn) -> String {
     }
 }
 
-/// An instruction at its place.
+/// An instruction and its index.
 struct Line(Insn, usize);
 
 impl fmt::Display for Line {
@@ -58,7 +58,7 @@ fn memory(insn: Insn, base: u8) -> String {
     format!("*(u{} *)(r{base} {:+})", 8 * size.map_or(8, Size::bytes), insn.off)
 }
 
-/// A register or a constant.
+/// The second operand: a register or a constant.
 fn source(insn: Insn, half: char) -> String {
     if insn.code & class::X == 0 { insn.imm.to_string() } else { format!("{half}{}", insn.src) }
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_reads_like_what_it_does() {
+    fn code_is_printed_as_assignments_and_jumps() {
         let mut asm = Asm::new();
         let end = asm.label();
         asm.load(Size::W, Reg::R0, Reg::R6, 64);

@@ -1,8 +1,8 @@
-//! What an expression or a statement consists of, in the order of evaluation.
+//! Lists the parts of expressions and statements, in order of evaluation.
 
 use crate::hir::{Expr, ExprKind, FunctionId, Place, Program, Stmt};
 
-/// The expressions directly inside an expression, indices of its place included.
+/// The direct operands of an expression, including the indices of its place.
 pub fn operands(expr: &Expr) -> Vec<&Expr> {
     let indices = |place| -> Vec<&Expr> { indices_of(place) };
     match &expr.kind {
@@ -23,7 +23,7 @@ pub fn operands(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The expressions directly inside a statement, and the lists of statements.
+/// The direct expressions and statement lists of a statement.
 pub fn parts(stmt: &Stmt) -> (Vec<&Expr>, Vec<&[Stmt]>) {
     match stmt {
         Stmt::Expr(expr) => (vec![expr], vec![]),
@@ -44,7 +44,7 @@ fn indices_of(place: &Place) -> Vec<&Expr> {
     place.indices.iter().map(|index| &index.value).collect()
 }
 
-/// Calls `visit` with every function that is called by these statements, as often as it is called.
+/// Calls `visit` for each call in these statements.
 pub fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
     for stmt in body {
         let (exprs, blocks) = parts(stmt);
@@ -60,13 +60,13 @@ fn calls_in(expr: &Expr, visit: &mut dyn FnMut(FunctionId)) {
     }
 }
 
-/// Whether a function is called in the expression.
+/// Whether the expression contains a call.
 pub fn has_call(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Call(..)) || operands(expr).into_iter().any(has_call)
 }
 
-/// By function, something that is the sum or the largest of what stands in it, in which a call counts as what its
-/// function came to: `combine` sees a function's body and what the functions before it came to.
+/// Computes one number per function, callees first. `combine` receives a function's body and the results of all
+/// functions before it, and counts a call as the result of the called function.
 pub fn by_function(program: &Program, mut combine: impl FnMut(&[Stmt], &[u64]) -> u64) -> Vec<u64> {
     let mut all = Vec::with_capacity(program.functions.len());
     for function in &program.functions {

@@ -1,4 +1,4 @@
-//! What the language offers without a declaration. A function of the text with the same name comes first.
+//! The built-in functions. A function of the text with the same name takes precedence.
 
 use qfabric_types::format::Scalar;
 
@@ -10,7 +10,7 @@ use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp, Builtin, CompareOp};
 use crate::parser::Failed;
 
-/// Name and parameters.
+/// Names and parameter names.
 const BUILTINS: &[(&str, &[&str])] = &[
     ("now", &[]),
     ("pid", &[]),
@@ -29,7 +29,7 @@ const BUILTINS: &[(&str, &[&str])] = &[
     ("mul_div", &["a", "b", "c"]),
 ];
 
-/// Bits behind the point of a fixed-point number (Q16.16).
+/// Fractional bits of a fixed-point number (Q16.16).
 const POINT: i64 = 16;
 
 pub(super) fn is_builtin(name: &str) -> bool {
@@ -103,13 +103,13 @@ impl Checker<'_> {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 let offered: Vec<&str> = BUILTINS.iter().map(|(known, _)| *known).collect();
-                format!("define it in this text; E-code itself offers {}", offered.join(", "))
+                format!("define it in this text; the built-in functions are {}", offered.join(", "))
             }
         };
         self.fail(Diagnostic::new(name.span, message, "unknown function").help(help))
     }
 
-    /// An attribute by its bare name, as an argument.
+    /// Reads an argument that is the bare name of an attribute.
     fn attribute_name(&mut self, argument: &Expr) -> Checked<u32> {
         let ExprKind::Name(name) = &argument.kind else {
             let error = Diagnostic::new(argument.span, "an attribute's name is needed here", "not a name");
@@ -118,7 +118,7 @@ impl Checker<'_> {
         self.attribute(&Ident { name: name.clone(), span: argument.span })
     }
 
-    /// The one of two for which `a op b` holds, else the second; each is evaluated once.
+    /// Returns `a` if `a op b` holds, otherwise `b`. Each operand is evaluated once.
     fn choose(&mut self, op: CompareOp, a: hir::Expr, b: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let ty = fold::common(a.ty, b.ty);
         let ([keep_a, keep_b], [a, b]) = self.keep_all([cast(a, ty), cast(b, ty)], span)?;
@@ -126,7 +126,7 @@ impl Checker<'_> {
         Ok(after([keep_a, keep_b], chosen))
     }
 
-    /// `low` where it is less, else `high` where it is more.
+    /// Returns `low` if `x` is less, `high` if `x` is greater, otherwise `x`.
     fn clamp(&mut self, x: hir::Expr, low: hir::Expr, high: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let ty = fold::common(fold::common(x.ty, low.ty), high.ty);
         let (kept, [x, low, high]) = self.keep_all([cast(x, ty), cast(low, ty), cast(high, ty)], span)?;
@@ -146,9 +146,9 @@ impl Checker<'_> {
         Ok(after(kept, fold::select(negative, fold::negate(x.clone()), x)))
     }
 
-    /// Values that can be named twice, and what fills the variables that they are kept in for that.
+    /// Makes each value usable twice: stores it in a temporary variable unless it is cheap to read again.
     fn keep_all<const N: usize>(&mut self, values: [hir::Expr; N], span: Span) -> Checked<Kept<N>> {
-        // Where nothing is changed, what is read twice is the same.
+        // If evaluating the values changes nothing, reading one of them twice gives the same result.
         let unchanging = values.iter().all(super::loops::changes_nothing);
         let mut kept = [const { None }; N];
         let mut named = values;
@@ -165,10 +165,11 @@ impl Checker<'_> {
     }
 }
 
-/// What fills the variables, and the values by which they are named.
+/// The stores into temporary variables, and the expressions that read the values.
 type Kept<const N: usize> = ([Option<hir::Expr>; N], [hir::Expr; N]);
 
-/// Whether it costs no more to read it again than to keep it. An attribute may change in between.
+/// Whether reading the value again costs no more than a temporary variable. Attributes do not qualify, because
+/// another event may change them in between.
 fn is_cheap(value: &hir::Expr) -> bool {
     match &value.kind {
         hir::ExprKind::Const(_) => true,
@@ -182,7 +183,7 @@ fn after<const N: usize>(kept: [Option<hir::Expr>; N], value: hir::Expr) -> hir:
     kept.into_iter().rev().flatten().fold(value, |value, first| fold::comma(first, value))
 }
 
-/// Three values, so that they can be taken apart by a pattern.
+/// Pads the list to three values, so that an array pattern can take it apart.
 fn filled(mut values: Vec<hir::Expr>) -> Vec<hir::Expr> {
     values.resize(3, constant(0, Scalar::I32));
     values

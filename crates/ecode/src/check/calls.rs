@@ -1,4 +1,4 @@
-//! Who calls whom: functions in an order in which callees come before callers, without recursion.
+//! The call graph: orders functions so that callees come before callers, and refuses recursion.
 
 use std::collections::HashMap;
 
@@ -9,28 +9,29 @@ use crate::ast::{Function, Ident, Text, TypeKind};
 use crate::diagnostics::Diagnostic;
 use crate::hir::FunctionId;
 
-/// How deep calls may be nested: functions are put in where they are called, that deep.
+/// Deepest nesting of calls. The code generator inlines functions at their calls to the same depth.
 const MAX_CALL_DEPTH: usize = 32;
 
-/// Functions of the text by their places in it, callees first.
+/// The functions of the text, by their index in it; callees come first.
 pub(super) struct Order {
     pub functions: Vec<usize>,
-    /// So many of them are called for an event; the entry, if it is a function, is the last of these.
+    /// Number of functions that an event can reach. If the entry is a function, it is the last of them.
     pub reached: usize,
 }
 
-/// A walk along the calls, depth first.
+/// A depth-first walk along the calls.
 struct Walk<'t> {
     tree: &'t Text,
     places: HashMap<&'t str, usize>,
     done: Vec<bool>,
-    /// The functions that the walk is in, from the outermost.
+    /// The functions on the current path, outermost first.
     path: Vec<usize>,
     order: Vec<usize>,
 }
 
 impl Checker<'_> {
-    /// What callers know of each function. Parameters of the entry are the input's members and may be structures.
+    /// Collects the signature of each function. Parameters of the entry are the input's members and may be
+    /// structures.
     pub(super) fn collect_signatures(&mut self, functions: &[Function], entry: Option<usize>) {
         for (place, function) in functions.iter().enumerate() {
             let Ok(signature) = self.signature(function, entry == Some(place)) else {
@@ -39,9 +40,9 @@ impl Checker<'_> {
             };
             if let Some(before) = self.functions.insert(function.name.name.clone(), signature) {
                 let message = format!("the function `{}` is defined twice", function.name.name);
-                let error =
-                    Diagnostic::new(function.name.span, message, "again here").related(before.head, "here before");
-                self.report(error.help("give one of them another name"));
+                let error = Diagnostic::new(function.name.span, message, "second definition")
+                    .related(before.head, "first definition");
+                self.report(error.help("rename one of them"));
             }
         }
     }
@@ -52,8 +53,8 @@ impl Checker<'_> {
             TypeKind::Scalar(scalar) => Some(*scalar),
             TypeKind::Enum { .. } => Some(Scalar::I32),
             TypeKind::Struct { .. } => {
-                let error = Diagnostic::new(function.result.span, "functions return numbers", "a structure");
-                return self.fail(error.help("write the parts of the structure where the function is called"));
+                let error = Diagnostic::new(function.result.span, "a function must return a number", "a structure");
+                return self.fail(error.help("return a number, and set the members of the structure in the caller"));
             }
         };
         let mut parameters = Vec::new();
@@ -63,14 +64,19 @@ impl Checker<'_> {
                 (TypeKind::Scalar(scalar), true) => *scalar,
                 (TypeKind::Enum { .. }, true) => Scalar::I32,
                 (TypeKind::Void, _) => {
-                    let error = Diagnostic::new(parameter.ty.span, "nothing can be of type `void`", "a parameter");
-                    return self.fail(error.help("choose a type of numbers, such as `int` or `long`"));
+                    let error = Diagnostic::new(
+                        parameter.ty.span,
+                        "only the result of a function can be `void`",
+                        "a parameter",
+                    );
+                    return self.fail(error.help("choose a number type, such as `int` or `long`"));
                 }
-                // Nobody calls the entry.
+                // The entry is never called by other functions, so its parameter type does not matter here.
                 _ if is_entry => Scalar::I32,
                 _ => {
-                    let error = Diagnostic::new(declarator.span, "parameters are numbers", "a structure or an array");
-                    let help = "hand over the numbers that the function needs, or make the variable `static`";
+                    let error =
+                        Diagnostic::new(declarator.span, "a parameter must be a number", "a structure or an array");
+                    let help = "pass the numbers that the function needs, or make the variable `static`";
                     return self.fail(error.help(help));
                 }
             };
@@ -79,7 +85,7 @@ impl Checker<'_> {
         Ok(Signature { id: FunctionId(0), result, parameters, head: function.head })
     }
 
-    /// Puts functions in order and gives them their numbers.
+    /// Orders the functions and assigns their numbers.
     pub(super) fn order(&mut self, tree: &Text, entry: Option<usize>) -> Checked<Order> {
         let places = tree.functions.iter().enumerate().map(|(place, function)| (function.name.name.as_str(), place));
         let done = vec![false; tree.functions.len()];
@@ -119,8 +125,8 @@ impl Checker<'_> {
         if walk.path.len() >= MAX_CALL_DEPTH {
             let function = &walk.tree.functions[place];
             let message = format!("calls are nested more than {MAX_CALL_DEPTH} deep");
-            let error = Diagnostic::new(function.name.span, message, "the innermost one");
-            return self.fail(error.help("write some of these functions into their callers"));
+            let error = Diagnostic::new(function.name.span, message, "the innermost function");
+            return self.fail(error.help("move the code of some of these functions into their callers"));
         }
         walk.path.push(place);
         let tree = walk.tree;
@@ -137,7 +143,7 @@ impl Checker<'_> {
             [only] => format!("`{only}` calls itself"),
             _ => format!("`{}` calls itself: {} → {}", call.name, names.join(" → "), call.name),
         };
-        let error = Diagnostic::new(call.span, message, "recursion is not offered");
-        self.fail(error.help("write it as a loop: what a program may do must have a bound that can be seen"))
+        let error = Diagnostic::new(call.span, message, "recursion is not supported");
+        self.fail(error.help("use a loop instead: the checker must be able to see a bound for each program"))
     }
 }

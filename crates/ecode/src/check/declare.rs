@@ -1,4 +1,4 @@
-//! Declarations of variables: locals, `static`s, constants.
+//! Declarations of variables: locals, `static` variables and constants.
 
 use qfabric_types::format::Scalar;
 
@@ -13,10 +13,10 @@ use crate::diagnostics::Diagnostic;
 use crate::hir::{self, Base, Stmt};
 
 impl Checker<'_> {
-    /// A declaration in a block, or beside the statements of the text.
+    /// A declaration in a block, or between the statements of the text.
     pub(super) fn declaration(&mut self, declaration: &Declaration, body: &mut Vec<Stmt>) {
         let Ok(ty) = self.declared_type(declaration) else {
-            // The names are known all the same: their uses are not wrong.
+            // The names are declared anyway, so that their uses cause no further errors.
             return self.declare_unknown(declaration);
         };
         for declarator in &declaration.declarators {
@@ -28,7 +28,7 @@ impl Checker<'_> {
 
     fn declared_type(&mut self, declaration: &Declaration) -> Checked<Type> {
         match declaration.declarators.is_empty() {
-            // A structure or enumeration alone.
+            // A structure or an enumeration without a variable.
             true => self.any_type(&declaration.ty).map(|ty| ty.unwrap_or(Type::Scalar(Scalar::I32))),
             false => self.variable_type(&declaration.ty),
         }
@@ -42,7 +42,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Behind an error in its declaration: as a variable of its type, so that its uses are not errors as well.
+    /// Declares a variable after an error in its declaration, so that its uses cause no further errors.
     fn declare_anyhow(&mut self, declarator: &Declarator, ty: &Type) {
         if self.scopes.find(&declarator.name.name).is_none() {
             let ty = ty.clone().array(declarator.dims.iter().map(|_| 1));
@@ -72,13 +72,13 @@ impl Checker<'_> {
         self.local_variable(declaration.is_const, ty, declarator, body)
     }
 
-    /// The type with its dimensions; `[]` is counted from the list.
+    /// The type with its dimensions. The length of `[]` is the number of values in the list.
     fn complete(&mut self, ty: &Type, declarator: &Declarator) -> Checked<Type> {
         if let ([None, inner @ ..], Some(Init::List(list, span))) = (&declarator.dims[..], &declarator.init) {
             let inner = Declarator { dims: inner.to_vec(), ..declarator.clone() };
             if list.is_empty() {
-                let error = Diagnostic::new(*span, "an array of 0 elements", "the list is empty");
-                return self.fail(error.help("give at least one value"));
+                let error = Diagnostic::new(*span, "an array of 0 elements", "this list is empty");
+                return self.fail(error.help("write at least one value"));
             }
             let element = self.with_dims(ty.clone(), &inner)?;
             return Ok(element.array(std::iter::once(list.len() as u32)));
@@ -89,11 +89,11 @@ impl Checker<'_> {
     fn fail_const_without_value<T>(&mut self, declarator: &Declarator) -> Checked<T> {
         let name = &declarator.name.name;
         let message = format!("the constant `{name}` has no value");
-        let error = Diagnostic::new(declarator.name.span, message, "can never be given one");
-        self.fail(error.help(format!("write it: `const … {name} = …;`")))
+        let error = Diagnostic::new(declarator.name.span, message, "cannot be assigned later");
+        self.fail(error.help(format!("write `const … {name} = …;`")))
     }
 
-    /// `const` with a constant value takes no memory; with another one it is a local that nobody may change.
+    /// A `const` with a constant value takes no memory. With any other value, it is a read-only local.
     fn constant_or_local(
         &mut self,
         declaration: &Declaration,
@@ -122,12 +122,12 @@ impl Checker<'_> {
         let end = offset.saturating_add(ty.size());
         if end > MAX_STATICS {
             let message = format!(
-                "`{}` needs {} bytes, and {} of {MAX_STATICS} are taken",
+                "`{}` needs {} bytes, but {} of {MAX_STATICS} are already in use",
                 name.name,
                 ty.size(),
                 self.statics.len()
             );
-            let error = Diagnostic::new(name.span, message, "too much for what persists");
+            let error = Diagnostic::new(name.span, message, "too large for the persistent variables");
             return self.fail(error.help("make arrays smaller"));
         }
         self.statics.resize(end as usize, 0);
@@ -146,7 +146,8 @@ impl Checker<'_> {
         declarator: &Declarator,
         body: &mut Vec<Stmt>,
     ) -> Checked<()> {
-        // As in C the name is known in its own initialiser only by accident: here it is not.
+        // In C a name is visible in its own initialiser. Here it is not visible, because reading it there is
+        // always a mistake.
         match &declarator.init {
             Some(Init::Value(value)) => {
                 let value = self.value(value)?;
@@ -168,7 +169,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Room for a local, and its name.
+    /// Allocates a local and declares its name.
     fn local(&mut self, ty: &Type, is_const: bool, declarator: &Declarator) -> Checked<u32> {
         let name = &declarator.name;
         let offset = self.allocate(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
@@ -193,9 +194,9 @@ impl Checker<'_> {
             }
             (_, Value::Whole(from)) => self.copy(to, from, declarator.name.span, declarator.span, body),
             (ty, _) => {
-                let message = format!("{} cannot begin with this value", super::place::article(ty));
-                let error = Diagnostic::new(declarator.span, message, "of another kind");
-                self.fail(error.help("give a list of values, `= {1, 2, 3}`, or none: it begins with zeros"))
+                let message = format!("{} cannot have this initial value", super::place::article(ty));
+                let error = Diagnostic::new(declarator.span, message, "a value of another type");
+                self.fail(error.help("write a list of values, `= {1, 2, 3}`, or no initial value, which means zeros"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The text as a whole: which function is called, what is its input, in which order functions come.
+//! Checks the text as a whole: its entry function, its input, and the order of its functions.
 
 use qfabric_types::format::{Format, Scalar};
 
@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::hir::{self, Base, Place, Program};
 use crate::parser::Failed;
 
-/// Checks a text and makes the program of it.
+/// Checks a text and returns its program.
 pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<Program, Diagnostics> {
     let mut checker = Checker::new(text, env);
     checker.program(tree).map_err(|Failed| checker.sink.finish(text))
@@ -29,7 +29,7 @@ impl Checker<'_> {
             let is_entry = Some(*place) == entry;
             functions.push(if is_entry { self.entry_function(function) } else { self.function(function) });
         }
-        // Behind the entry are those that nobody calls: they have only been checked.
+        // The functions after the entry are never called: they have only been checked.
         functions.truncate(order.reached);
         let mut heads: Vec<Span> = order.functions.iter().map(|place| tree.functions[*place].head).collect();
         heads.truncate(order.reached);
@@ -45,22 +45,22 @@ impl Checker<'_> {
         Ok(program)
     }
 
-    /// The function that is called for an event; none: the statements of the text are what is done.
+    /// Returns the index of the function that runs for an event, or `None` if the statements of the text run.
     fn choose_entry(&mut self, tree: &Text) -> Checked<Option<usize>> {
         let find = |name: &str| tree.functions.iter().position(|function| function.name.name == name);
         let code = tree.statements.iter().find(|statement| does_something(statement));
         match (&self.env.entry, code) {
             (Some(name), _) if find(name).is_none() => {
-                let message = format!("there is no function `{name}`, which is to be called");
-                let error = Diagnostic::new(Span::default(), message, "not in this text");
+                let message = format!("the entry function `{name}` does not exist");
+                let error = Diagnostic::new(Span::default(), message, "not defined in this text");
                 let known = tree.functions.iter().map(|function| function.name.name.as_str());
-                let help = super::suggestion(name, known, "the text defines no functions: do not name one");
+                let help = super::suggestion(name, known, "the text defines no functions: name no entry function");
                 self.fail(error.help(help))
             }
             (Some(name), Some(code)) => {
-                let message = format!("statements outside of functions, while `{name}` is to be called");
-                let error = Diagnostic::new(code.span, message, "would never be done");
-                self.fail(error.help("move them into a function, or do not name a function to call"))
+                let message = format!("statements outside functions, although the entry function is `{name}`");
+                let error = Diagnostic::new(code.span, message, "would never run");
+                self.fail(error.help("move them into a function, or name no entry function"))
             }
             (Some(name), None) => Ok(find(name)),
             (None, Some(_)) => Ok(None),
@@ -68,7 +68,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The statements outside of functions; what is declared there is seen in all functions.
+    /// Checks the statements outside functions. Constants, types and `static` variables declared there are visible
+    /// in all functions.
     fn statements_of_text(&mut self, tree: &Text, only_declares: bool) -> hir::Function {
         self.frame = Frame { is_entry: true, result: Some(Scalar::I64), ..Frame::default() };
         let mut body = Vec::new();
@@ -86,14 +87,13 @@ impl Checker<'_> {
     }
 
     fn refuse_local_beside_functions(&mut self, statement: &Stmt) {
-        let error = Diagnostic::new(statement.span, "a variable outside of all functions", "whose is it?");
+        let error = Diagnostic::new(statement.span, "a local variable outside all functions", "belongs to no function");
         self.report(
-            error
-                .help("write `static` before it if it is to persist from event to event, or move it into the function"),
+            error.help("write `static` before it to keep its value between events, or move it into a function"),
         );
     }
 
-    /// Empty where its head is wrong: errors in its body would be consequences.
+    /// Returns an empty body if the head is wrong, because errors in the body would be consequences.
     fn function(&mut self, function: &Function) -> hir::Function {
         let signature = self.functions.get(&function.name.name).cloned();
         let result = signature.as_ref().and_then(|signature| signature.result);
@@ -118,7 +118,7 @@ impl Checker<'_> {
         Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
     }
 
-    /// The function that is called for an event: its parameters are the input's members.
+    /// Checks the function that runs for an event: its parameters are members of the input.
     fn entry_function(&mut self, function: &Function) -> hir::Function {
         let result = self.functions.get(&function.name.name).and_then(|signature| signature.result);
         self.frame = Frame { name: function.name.name.clone(), is_entry: true, result, ..Frame::default() };
@@ -151,7 +151,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A local that begins as the member of the input with its name.
+    /// Declares a local whose initial value is the input member of the same name.
     fn entry_parameter(&mut self, ty: Type, parameter: &Parameter, body: &mut Vec<hir::Stmt>) -> Checked<()> {
         let name = &parameter.declarator.name;
         let input = self.input.clone().expect("given, or made of the parameters");
@@ -160,10 +160,11 @@ impl Checker<'_> {
                 || format!("the input has no member `{}`", name.name),
                 |member| format!("the input's `{}` is {}", name.name, super::place::article(&member.ty)),
             );
-            let message = format!("the parameter `{}` is not in the input", name.name);
+            let message = format!("the parameter `{}` is not a member of the input", name.name);
             let error = Diagnostic::new(name.span, message, there);
-            return self
-                .fail(error.help("parameters of the function that is called are members of the input, by name"));
+            return self.fail(
+                error.help("each parameter of the entry function must have the name and the type of an input member"),
+            );
         };
         self.uses.inputs.insert(name.name.clone());
         let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span)?;

@@ -1,4 +1,4 @@
-//! Formats of the environment and of the text: where both say it, they have to agree.
+//! Formats of the environment and of the text. If both define a format, they must agree.
 
 use std::rc::Rc;
 
@@ -9,17 +9,17 @@ use super::{Checked, Checker};
 use crate::ast::Ident;
 use crate::diagnostics::{Diagnostic, Span};
 
-/// Lines of a format that a message shows.
+/// Longest format that a message shows, in lines.
 const SHOWN_LINES: usize = 24;
 
 impl Checker<'_> {
-    /// A format of the environment, if it is one.
+    /// Converts a format of the environment. Reports an error if the format is invalid.
     pub(super) fn env_format(&mut self, what: &str, format: Option<&Format>) -> Option<Rc<Struct>> {
         let format = format?;
         match format.validate() {
             Ok(()) => Some(Rc::new(Struct::of(format))),
             Err(error) => {
-                let message = format!("the {what}'s format cannot be used: {error}");
+                let message = format!("the format of the {what} is invalid: {error}");
                 self.report(Diagnostic::new(Span::default(), message, "needed by this text"));
                 None
             }
@@ -46,18 +46,18 @@ impl Checker<'_> {
         }
     }
 
-    /// The text may leave members out; those that it names must be there just so.
+    /// The text may omit members; those that it declares must match the format exactly.
     fn agree(&mut self, tag: &Ident, declared: &Format, given: &Format) -> Checked<()> {
         let Some(difference) = declared.first_difference(given) else { return Ok(()) };
-        let message = format!("`struct {}` does not agree with the {}'s format `{}`", tag.name, tag.name, given.name);
+        let message = format!("`struct {}` does not match the {}'s format `{}`", tag.name, tag.name, given.name);
         let there = match &difference.there {
-            Some(there) => format!("`{}` is {} here, in the format {there}", difference.member, difference.here),
-            None => format!("`{}` is {} here, the format has no such member", difference.member, difference.here),
+            Some(there) => format!("`{}` is {} here, but {there} in the format", difference.member, difference.here),
+            None => format!("`{}` is {} here, but the format has no such member", difference.member, difference.here),
         };
         let text = crate::format_text(given);
         let help = match text.lines().count() <= SHOWN_LINES {
-            true => format!("leave the declaration out, or take the format's:\n{}", text.trim_end()),
-            false => "leave the declaration out: the format is known without it".to_owned(),
+            true => format!("remove the declaration, or use the format's declaration:\n{}", text.trim_end()),
+            false => "remove the declaration: the format is known without it".to_owned(),
         };
         self.fail(Diagnostic::new(tag.span, message, there).help(help))
     }

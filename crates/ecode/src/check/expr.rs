@@ -1,4 +1,4 @@
-//! Expressions: types and conversions as C has them, evaluation from left to right.
+//! Checks expressions: C's types and conversions, evaluation from left to right.
 
 use qfabric_types::format::Scalar;
 
@@ -11,28 +11,29 @@ use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp};
 use crate::parser::Failed;
 
-/// What an expression gives.
+/// The result of an expression.
 #[derive(Debug)]
 pub(super) enum Value {
     Number(hir::Expr),
-    /// Nothing, but something was done: the call of a `void` function.
+    /// No value: the call of a `void` function.
     Nothing(hir::Expr),
     /// A whole structure or array.
     Whole(Location),
 }
 
 impl Checker<'_> {
-    /// An expression that gives a number.
+    /// Checks an expression that must yield a number.
     pub(super) fn number(&mut self, expr: &Expr) -> Checked<hir::Expr> {
         match self.value(expr)? {
             Value::Number(number) => Ok(number),
             Value::Nothing(_) => {
-                let message = format!("`{}` gives no value", self.quote(expr.span));
+                let message = format!("`{}` has no value", self.quote(expr.span));
                 let error = Diagnostic::new(expr.span, message, "a value is needed here");
-                self.fail(error.help("let the function return one: declare it `long` instead of `void`"))
+                self.fail(error.help("declare the function `long` instead of `void`"))
             }
             Value::Whole(location) => {
-                let message = format!("`{}` is {}, a number is needed", self.quote(expr.span), article(&location.ty));
+                let message =
+                    format!("`{}` is {}, but a number is needed", self.quote(expr.span), article(&location.ty));
                 let error = Diagnostic::new(expr.span, message, "not a number");
                 self.fail(match location.ty {
                     Type::Array(..) => error.help("choose one of its elements with `[…]`"),
@@ -42,7 +43,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An expression that only has to be done: its value is not used.
+    /// Checks an expression whose value is not used.
     pub(super) fn effect(&mut self, expr: &Expr) -> Checked<hir::Expr> {
         match &expr.kind {
             ExprKind::Step { add, operand, .. } => self.step(*add, false, operand, expr.span),
@@ -99,7 +100,7 @@ impl Checker<'_> {
     }
 
     fn binary(&mut self, op: Operator, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
-        // Both sides are checked even if the first is wrong: two errors in one run.
+        // Both sides are checked even if the left side is wrong, so that one run reports two errors.
         let (a, b) = (self.number(left), self.number(right));
         let (a, b) = (a?, b?);
         Ok(match op {
@@ -113,11 +114,11 @@ impl Checker<'_> {
         })
     }
 
-    /// A division that can only fault is a mistake.
+    /// Refuses a division whose divisor is the constant 0.
     pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
         if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) {
-            let error = Diagnostic::new(span, "this divides by zero", "is always 0");
-            return self.fail(error.help("a division by zero ends the call with a fault: test the divisor before"));
+            let error = Diagnostic::new(span, "this is a division by zero", "always 0");
+            return self.fail(error.help("a division by zero ends the call with a fault: test the divisor first"));
         }
         Ok(())
     }
@@ -146,15 +147,19 @@ impl Checker<'_> {
     }
 
     fn fail_copy<T>(&mut self, span: Span) -> Checked<T> {
-        let error = Diagnostic::new(span, "a whole structure is copied by a statement of its own", "not here");
+        let error = Diagnostic::new(
+            span,
+            "a structure can only be copied by a separate statement",
+            "not allowed inside an expression",
+        );
         let written = self.quote(span);
-        self.fail(error.help(format!("write the copy as a statement before: `{written};`")))
+        self.fail(error.help(format!("write the copy as a statement before this one: `{written};`")))
     }
 
     fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
         let message = format!("{from} cannot be assigned to the {to} `{}`", self.quote(left.span));
-        let error = Diagnostic::new(right.span, message, "of another kind");
-        self.fail(error.related(left.span, "what it is assigned to"))
+        let error = Diagnostic::new(right.span, message, "a value of another type");
+        self.fail(error.related(left.span, "the target of the assignment"))
     }
 
     /// `a op= b`.
@@ -172,7 +177,7 @@ impl Checker<'_> {
         Ok(combine(target, op, constant(1, Scalar::I32), post, self.line(span)))
     }
 
-    /// A target that holds a number.
+    /// Checks a target that must hold a number.
     fn number_target(&mut self, expr: &Expr) -> Checked<NumberTarget> {
         match self.target(expr)? {
             Target::Attribute(number) => Ok(NumberTarget::Attribute(number)),
@@ -180,7 +185,7 @@ impl Checker<'_> {
                 Type::Scalar(ty) => Ok(NumberTarget::Memory(location.place(), ty)),
                 _ => {
                     let message =
-                        format!("`{}` is {}, a number is needed", self.quote(expr.span), article(&location.ty));
+                        format!("`{}` is {}, but a number is needed", self.quote(expr.span), article(&location.ty));
                     self.fail(Diagnostic::new(expr.span, message, "not a number"))
                 }
             },
@@ -192,8 +197,8 @@ impl Checker<'_> {
             None => Ok(Value::Nothing(self.effect(operand)?)),
             Some(Type::Scalar(ty)) => Ok(Value::Number(cast(self.number(operand)?, ty))),
             Some(other) => {
-                let message = format!("nothing can be converted to {}", article(&other));
-                self.fail(Diagnostic::new(ty.span, message, "not a type of numbers"))
+                let message = format!("a value cannot be converted to {}", article(&other));
+                self.fail(Diagnostic::new(ty.span, message, "not a number type"))
             }
         }
     }
@@ -227,12 +232,12 @@ enum NumberTarget {
     Attribute(u32),
 }
 
-/// How many arguments a function takes, and how many it was given.
+/// The message that states the expected parameters and the number of arguments.
 pub(super) fn arity(name: &str, taken: &[&str], given: usize) -> String {
     let plural = if taken.len() == 1 { "" } else { "s" };
     let list = if taken.is_empty() { String::new() } else { format!(" ({})", taken.join(", ")) };
     let was = if given == 1 { "was" } else { "were" };
-    format!("`{name}` takes {} argument{plural}{list}, {given} {was} given", taken.len())
+    format!("`{name}` takes {} argument{plural}{list}, but {given} {was} given", taken.len())
 }
 
 fn store(location: Location, ty: Scalar, value: hir::Expr) -> hir::Expr {
@@ -251,7 +256,7 @@ fn combine(target: NumberTarget, op: BinaryOp, value: hir::Expr, post: bool, lin
     }
 }
 
-/// Sums are made in one step that no other event comes between.
+/// An addition to an attribute is atomic: no other event comes between its read and its write.
 fn combine_attribute(number: u32, op: BinaryOp, value: hir::Expr, post: bool, line: u32) -> hir::Expr {
     let ty = Scalar::I64;
     let add = |value| hir::Expr { kind: hir::ExprKind::AddAttr(number, Box::new(value)), ty };
@@ -264,6 +269,6 @@ fn combine_attribute(number: u32, op: BinaryOp, value: hir::Expr, post: bool, li
             return hir::Expr { kind: hir::ExprKind::SetAttr(number, new), ty };
         }
     };
-    // `a++` gives the former value; its right side is the constant 1 and may be repeated.
+    // `a++` yields the former value. Its right side is the constant 1, so it may be evaluated again.
     if post { fold::binary(back, new, cast(value, ty), line) } else { new }
 }

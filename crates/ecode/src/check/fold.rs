@@ -1,4 +1,4 @@
-//! Expressions of the checked program, made with C's conversions; what is constant is computed at once.
+//! Builds expressions of the checked program with C's conversions. Constant expressions are computed at once.
 
 use qfabric_types::format::Scalar;
 
@@ -8,7 +8,7 @@ pub(crate) fn constant(value: i64, ty: Scalar) -> Expr {
     Expr { kind: ExprKind::Const(ty.wrap(value)), ty }
 }
 
-/// The value, if it is known now.
+/// The value of a constant expression.
 pub(crate) fn known(expr: &Expr) -> Option<i64> {
     match expr.kind {
         ExprKind::Const(value) => Some(value),
@@ -27,7 +27,7 @@ pub(crate) fn cast(expr: Expr, ty: Scalar) -> Expr {
     }
 }
 
-/// The integer promotions (C11 6.3.1.1): what is narrower than `int` becomes one.
+/// The integer promotions (C11 6.3.1.1): a type narrower than `int` becomes `int`.
 pub(crate) fn promoted(ty: Scalar) -> Scalar {
     if ty.bits < 32 { Scalar::I32 } else { ty }
 }
@@ -37,11 +37,11 @@ pub(crate) fn promote(expr: Expr) -> Expr {
     cast(expr, ty)
 }
 
-/// The type in which two operands meet: C's usual arithmetic conversions (C11 6.3.1.8).
+/// The common type of two operands: C's usual arithmetic conversions (C11 6.3.1.8).
 pub(crate) fn common(a: Scalar, b: Scalar) -> Scalar {
     let (a, b) = (promoted(a), promoted(b));
     let bits = a.bits.max(b.bits);
-    // The wider one decides; a wider signed type holds all of a narrower unsigned one.
+    // The wider type decides. A wider signed type holds all values of a narrower unsigned type.
     let signed = [a, b].iter().all(|ty| ty.signed || ty.bits < bits);
     Scalar { bits, signed }
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_meet_in_cs_common_type() {
+    fn operands_are_converted_to_cs_common_type() {
         assert_eq!(common(Scalar::U8, Scalar::I16), Scalar::I32);
         assert_eq!(common(Scalar::I32, Scalar::U32), Scalar::U32);
         assert_eq!(common(Scalar::I64, Scalar::U32), Scalar::I64);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_wrap_as_the_type_does() {
+    fn constants_wrap_at_the_width_of_their_type() {
         let max = constant(i64::from(i32::MAX), Scalar::I32);
         let one = constant(1, Scalar::I32);
         assert_eq!(known(&binary(BinaryOp::Add, max, one, 1)), Some(i64::from(i32::MIN)));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_division_by_zero_is_left_to_its_fault() {
+    fn a_constant_division_by_zero_is_not_folded() {
         let quotient = binary(BinaryOp::Div, constant(1, Scalar::I32), constant(0, Scalar::I32), 1);
         assert_eq!(known(&quotient), None);
     }

@@ -1,4 +1,4 @@
-//! Lists of first values: `{1, 2, 3}`, `{{0, 1}, {2, 3}}`. What is left out is zero.
+//! Lists of initial values: `{1, 2, 3}`, `{{0, 1}, {2, 3}}`. Omitted values are zero.
 
 use super::expr::Value;
 use super::fold::cast;
@@ -10,7 +10,7 @@ use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Stmt};
 
 impl Checker<'_> {
-    /// First contents of a `static`, at its place in them.
+    /// Writes the initial contents of a `static` variable at its offset.
     pub(super) fn static_init(&mut self, offset: u32, ty: &Type, init: &Init) -> Checked<()> {
         match (ty, init) {
             (Type::Scalar(ty), Init::Value(value)) => {
@@ -29,7 +29,7 @@ impl Checker<'_> {
         }
     }
 
-    /// First values of a local that has been cleared.
+    /// Stores the initial values of a local that has been cleared.
     pub(super) fn local_list(&mut self, to: &Location, list: &[Init], span: Span, body: &mut Vec<Stmt>) -> Checked<()> {
         for ((offset, ty), init) in self.parts(&to.ty, list, span)?.into_iter().zip(list) {
             let part = Location { offset: to.offset + offset, ty, ..to.clone() };
@@ -58,11 +58,11 @@ impl Checker<'_> {
     }
 
     fn fail_no_list<T>(&mut self, ty: &Type, span: Span) -> Checked<T> {
-        let error = Diagnostic::new(span, format!("{} is not begun by one value", article(ty)), "one value");
-        self.fail(error.help("put the values of its parts in braces: `{1, 2, 3}`"))
+        let error = Diagnostic::new(span, format!("{} needs a list of values", article(ty)), "a single value");
+        self.fail(error.help("write the values in braces: `{1, 2, 3}`"))
     }
 
-    /// Where the parts lie that the values of a list are for, and of which types they are.
+    /// The offsets and types of the parts that a list initialises.
     fn parts(&mut self, ty: &Type, list: &[Init], span: Span) -> Checked<Vec<(u32, Type)>> {
         let parts: Vec<(u32, Type)> = match ty {
             Type::Scalar(_) => vec![(0, ty.clone())],
@@ -75,8 +75,8 @@ impl Checker<'_> {
             }
         };
         if list.len() > parts.len() {
-            let message = format!("{} values for {}, which takes {}", list.len(), article(ty), parts.len());
-            return self.fail(Diagnostic::new(span, message, "too many values").help("remove those that are too many"));
+            let message = format!("{} values for {}, which has room for {}", list.len(), article(ty), parts.len());
+            return self.fail(Diagnostic::new(span, message, "too many values").help("remove the values at the end"));
         }
         Ok(parts)
     }

@@ -1,4 +1,4 @@
-//! Declared types: structures with their limits, and the formats made of them.
+//! Declared types: structures with their limits, and the formats made from them.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::diagnostics::{Diagnostic, Diagnostics, Span};
 use crate::environment::Environment;
 use crate::parser::Failed;
 
-/// Members of all formats of one text together: each format carries those of the structures in it.
+/// Most members of all formats of one text together. A format also counts the members of the structures inside it.
 const MAX_ALL_MEMBERS: u32 = 16 * Format::MAX_MEMBERS;
 
-/// The formats that a text of structure declarations declares, in order.
+/// Returns the formats that a text of structure declarations declares, in order.
 pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostics> {
     let env = Environment::default();
     let mut checker = Checker::new(text, &env);
@@ -47,19 +47,19 @@ pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostic
 
 impl Checker<'_> {
     fn refuse_beside_formats(&mut self, span: Span) {
-        let error = Diagnostic::new(span, "only structures and constants belong here", "not a structure");
-        self.report(error.help("a format is declared as `struct NAME { … };`"));
+        let error = Diagnostic::new(span, "only structures and constants are allowed here", "not a structure");
+        self.report(error.help("declare a format as `struct NAME { … };`"));
     }
 
     fn refuse_many_members(&mut self, members: u32, span: Span) {
         if members > MAX_ALL_MEMBERS {
             let message = format!("{members} members in all formats together, the limit is {MAX_ALL_MEMBERS}");
-            let error = Diagnostic::new(span, message, "too many with this one");
+            let error = Diagnostic::new(span, message, "this structure exceeds the limit");
             self.report(error.help("register the formats in several texts"));
         }
     }
 
-    /// A type; none for `void`.
+    /// Checks a type; `None` stands for `void`.
     pub(super) fn any_type(&mut self, ty: &TypeName) -> Checked<Option<Type>> {
         match &ty.kind {
             TypeKind::Void => Ok(None),
@@ -82,13 +82,17 @@ impl Checker<'_> {
         }
     }
 
-    /// A type of which there can be variables.
+    /// Checks the type of a variable, which must not be `void`.
     pub(super) fn variable_type(&mut self, ty: &TypeName) -> Checked<Type> {
         match self.any_type(ty)? {
             Some(ty) => Ok(ty),
             None => {
-                let error = Diagnostic::new(ty.span, "nothing can be of type `void`", "only functions return it");
-                self.fail(error.help("choose a type of numbers, such as `int` or `long`"))
+                let error = Diagnostic::new(
+                    ty.span,
+                    "only the result of a function can be `void`",
+                    "not the type of a variable",
+                );
+                self.fail(error.help("choose a number type, such as `int` or `long`"))
             }
         }
     }
@@ -105,12 +109,12 @@ impl Checker<'_> {
         if self.broken.contains(&tag.name) || self.sink.is_full() {
             return Err(Failed);
         }
-        let help = suggestion(&tag.name, self.scopes.tags(), "declare it before: `struct NAME { … };`");
+        let help = suggestion(&tag.name, self.scopes.tags(), "declare it first: `struct NAME { … };`");
         let message = format!("there is no structure `{}`", tag.name);
         self.fail(Diagnostic::new(tag.span, message, "not declared before").help(help))
     }
 
-    /// `name` is for messages, where there is no tag.
+    /// Messages use `name` if the structure has no tag.
     fn new_structure(
         &mut self,
         tag: Option<&Ident>,
@@ -136,22 +140,22 @@ impl Checker<'_> {
             let ty = self.member_type(member)?;
             for declarator in &member.declarators {
                 if let Some(before) = seen.insert(&declarator.name.name, declarator.name.span) {
-                    let message = format!("`{}` is a member of `struct {name}` already", declarator.name.name);
-                    let error = Diagnostic::new(declarator.name.span, message, "again here");
-                    return self.fail(error.related(before, "here before"));
+                    let message = format!("`{}` is already a member of `struct {name}`", declarator.name.name);
+                    let error = Diagnostic::new(declarator.name.span, message, "second declaration");
+                    return self.fail(error.related(before, "first declaration"));
                 }
                 let ty = self.with_dims(ty.clone(), declarator)?;
                 list.push((declarator.name.name.clone(), ty));
             }
         }
         if list.is_empty() {
-            let error = Diagnostic::new(span, format!("`struct {name}` has no members"), "nothing is in it");
-            return self.fail(error.help("give it at least one member"));
+            let error = Diagnostic::new(span, format!("`struct {name}` has no members"), "this structure is empty");
+            return self.fail(error.help("declare at least one member"));
         }
         Ok(list)
     }
 
-    /// A structure without a name is called as its first member.
+    /// Messages name a structure without a tag after its first variable.
     fn member_type(&mut self, member: &Member) -> Checked<Type> {
         match (&member.ty.kind, member.declarators.first()) {
             (TypeKind::Struct { tag: None, members: Some(members) }, Some(first)) => {
@@ -165,7 +169,7 @@ impl Checker<'_> {
         let checks = [
             (structure.size, Format::MAX_SIZE, "bytes", "make its arrays smaller"),
             (structure.total_members, Format::MAX_MEMBERS, "members", "use arrays for members of one type"),
-            (structure.depth, Format::MAX_DEPTH, "structures one in the other", "nest them less deep"),
+            (structure.depth, Format::MAX_DEPTH, "levels of nested structures", "nest fewer structures"),
         ];
         for (value, limit, what, help) in checks {
             if value > limit {
@@ -179,8 +183,9 @@ impl Checker<'_> {
     fn declare_structure(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
         let global = self.at_top();
         if let Some(before) = self.scopes.declare_tag(global, structure.clone(), tag.span) {
-            let error = Diagnostic::new(tag.span, format!("`struct {}` is declared twice", tag.name), "again here");
-            return self.fail(error.related(before, "declared here before"));
+            let error =
+                Diagnostic::new(tag.span, format!("`struct {}` is declared twice", tag.name), "second declaration");
+            return self.fail(error.related(before, "first declaration"));
         }
         match tag.name.as_str() {
             "input" if global => self.declare_input(tag, structure),
@@ -189,7 +194,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An array of the type for each `[…]` behind the name.
+    /// Wraps the type in one array for each `[…]` after the name.
     pub(super) fn with_dims(&mut self, ty: Type, declarator: &Declarator) -> Checked<Type> {
         let dims = declarator
             .dims
@@ -203,9 +208,9 @@ impl Checker<'_> {
     }
 
     fn fail_no_length<T>(&mut self, declarator: &Declarator) -> Checked<T> {
-        let message = format!("how many elements has `{}`?", declarator.name.name);
-        let error = Diagnostic::new(declarator.span, message, "the number is missing in `[]`");
-        self.fail(error.help("write it, or let it be counted from a list: `int table[] = {1, 2, 3};`"))
+        let message = format!("the array `{}` has no length", declarator.name.name);
+        let error = Diagnostic::new(declarator.span, message, "`[]` contains no number");
+        self.fail(error.help("write the length, or a list of values that determines it: `int table[] = {1, 2, 3};`"))
     }
 
     fn array_length(&mut self, count: &Expr) -> Checked<u32> {
@@ -215,10 +220,9 @@ impl Checker<'_> {
         }
         let message = format!("an array of {value} elements");
         let error = Diagnostic::new(count.span, message, format!("must be 1 to {}", Format::MAX_SIZE * 2));
-        self.fail(error.help("choose a length that fits what the array is for"))
+        self.fail(error.help("choose a length in this range"))
     }
 
-    /// The value of a constant expression.
     pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
         self.typed_constant(expr).map(|(value, _)| value)
     }
@@ -228,10 +232,10 @@ impl Checker<'_> {
         match known(&number) {
             Some(value) => Ok((value, number.ty)),
             None => {
-                let message = format!("`{}` is not constant", self.quote(expr.span));
-                let error = Diagnostic::new(expr.span, message, "a constant is needed here");
+                let message = format!("`{}` is not a constant", self.quote(expr.span));
+                let error = Diagnostic::new(expr.span, message, "expected a constant");
                 self.fail(
-                    error.help("constants are numbers, `#define`, `enum`, `const` with a constant value, `sizeof`"),
+                    error.help("constants are numbers, `sizeof`, and names of `#define`, `enum` and constant `const`"),
                 )
             }
         }
@@ -256,12 +260,12 @@ impl Checker<'_> {
 
     /// `#define NAME value`.
     pub(super) fn define(&mut self, name: &Ident, value: &Expr) {
-        // Behind an error it is some number: its uses are not errors as well.
+        // After an error the constant gets an arbitrary value, so that its uses cause no further errors.
         let (value, ty) = self.typed_constant(value).unwrap_or((1, Scalar::I32));
         self.declare_here(name, Symbol::Constant(value, ty));
     }
 
-    /// Constants and types that stand outside of functions are seen in all of them.
+    /// Constants and types declared outside functions are visible in all functions.
     pub(super) fn declare_here(&mut self, name: &Ident, symbol: Symbol) {
         let global = self.at_top();
         self.declare(global, name, symbol);

@@ -1,4 +1,4 @@
-//! What every engine can run: bounds of the whole program, measured before any code is made of it.
+//! Checks the limits of the whole program before any code is generated, so that every engine can run the program.
 
 use super::{Checked, Checker, MAX_FRAME};
 use crate::ast::{Stmt, Text};
@@ -6,42 +6,43 @@ use crate::bpf::measure;
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::Program;
 
-/// Instructions of the generated code, its functions put in where they are called: a jump reaches 32,767 of them, and
-/// what the host adds needs room too.
+/// Most instructions of the generated code, with functions inlined at their calls. A jump reaches 32,767
+/// instructions, and the instructions that the host adds need space too.
 const MAX_INSTRUCTIONS: u64 = 30_000;
-/// Nesting of statements and expressions along the deepest chain of calls: engines recur that deep.
+/// Deepest nesting of statements and expressions along the longest chain of calls. Engines recur to this depth.
 const MAX_DEPTH: u64 = 512;
-/// With more functions than these, the one that is too large is not looked for.
+/// If a program has more functions, the check does not search for the function that is too large.
 const MAX_SEARCHED: usize = 64;
 
 impl Checker<'_> {
-    /// `heads` are the places of the program's functions in the text.
+    /// `heads` are the source ranges of the program's functions.
     pub(super) fn check_program(&mut self, program: &Program, heads: &[Span]) -> Checked<()> {
         let size = measure(program);
         let whole = heads.last().copied().unwrap_or_default();
         if size.depth > MAX_DEPTH {
             let message =
                 format!("statements and calls are nested {} levels deep, the limit is {MAX_DEPTH}", size.depth);
-            let error = Diagnostic::new(whole, message, "with everything that is called from here");
-            return self
-                .fail(error.help("give parts of long expressions names of their own, and nest calls less deep"));
+            let error = Diagnostic::new(whole, message, "counted along the deepest chain of calls");
+            return self.fail(error.help("store parts of long expressions in variables, and nest fewer calls"));
         }
         if size.instructions > MAX_INSTRUCTIONS {
             let (place, instructions) = self.first_too_large(program, heads).unwrap_or((whole, size.instructions));
-            let message =
-                format!("this would be {} instructions, the limit is {MAX_INSTRUCTIONS}", readable(instructions));
-            let error = Diagnostic::new(place, message, "with what it calls put in, once for each call");
-            return self.fail(error.help("call large functions at fewer places, such as once in a loop"));
+            let message = format!(
+                "the generated code would have {} instructions, the limit is {MAX_INSTRUCTIONS}",
+                readable(instructions)
+            );
+            let error = Diagnostic::new(place, message, "each call adds the instructions of the called function");
+            return self.fail(error.help("call large functions in fewer places, such as once inside a loop"));
         }
         if size.frame > MAX_FRAME {
             let message = format!("a call needs {} bytes of memory, the limit is {MAX_FRAME}", size.frame);
-            let error = Diagnostic::new(whole, message, "input, output and all variables together");
-            return self.fail(error.help("make arrays smaller, or `static`: those have 32768 bytes of their own"));
+            let error = Diagnostic::new(whole, message, "input, output and all local variables together");
+            return self.fail(error.help("make arrays smaller or `static`: static variables have another 32768 bytes"));
         }
         Ok(())
     }
 
-    /// The first function that is too large by itself, without those that call it.
+    /// Returns the first function that exceeds the limit without the code of its callers.
     fn first_too_large(&self, program: &Program, heads: &[Span]) -> Option<(Span, u64)> {
         if heads.len() > MAX_SEARCHED {
             return None;
@@ -54,7 +55,7 @@ impl Checker<'_> {
         heads.iter().copied().zip(sizes).find(|(_, instructions)| *instructions > MAX_INSTRUCTIONS)
     }
 
-    /// Where the statements of a text begin.
+    /// The source range of the first line of the text's statements.
     pub(super) fn head_of_statements(&self, tree: &Text, does_something: fn(&Stmt) -> bool) -> Span {
         let first = tree.statements.iter().find(|statement| does_something(statement));
         let Some(first) = first else { return Span::default() };
@@ -63,7 +64,7 @@ impl Checker<'_> {
     }
 }
 
-/// Beyond what anybody reads, only that it is much.
+/// The number for a message. Above 10⁹ only the fact that it is larger matters.
 fn readable(instructions: u64) -> String {
     if instructions < 1_000_000_000 { instructions.to_string() } else { "more than 1000000000".to_owned() }
 }

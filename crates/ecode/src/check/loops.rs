@@ -1,11 +1,11 @@
-//! A loop needs a visible end: its condition reads something that the loop changes, or calls what may give something
-//! else each time, or the body leaves the loop. This finds what can only be a mistake; whether a loop really ends,
-//! fuel decides.
+//! Refuses a loop without a visible end. A loop has a visible end if its condition reads something that the loop
+//! changes, or calls a function that may return another value each time, or if the body leaves the loop. This
+//! check finds only certain mistakes; at run time, fuel ends a loop that does not end by itself.
 
 use super::fold::known;
 use crate::hir::{Base, Expr, ExprKind, Place, Stmt};
 
-/// A loop before it is one.
+/// A checked loop before it becomes a statement.
 pub(super) struct Turns {
     pub condition: Option<Expr>,
     pub tests_after: bool,
@@ -14,7 +14,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// What the loop becomes: nothing, where its condition is false from the beginning.
+    /// Returns the loop statement, or `None` if the condition is false from the start.
     pub fn statement(self, number: u32, line: u32) -> Option<Stmt> {
         let Turns { condition, tests_after, step, body } = self;
         let condition = match condition.as_ref().and_then(known) {
@@ -33,7 +33,7 @@ impl Turns {
         }
     }
 
-    /// Whether these statements or expressions may write to the variable.
+    /// Whether these statements or expressions may write to the variable at `place`.
     pub fn changes<'e>(&self, place: &Place, body: &[Stmt], exprs: impl Iterator<Item = &'e Expr>) -> bool {
         let mut touched = Touched::default();
         touched.stmts(body);
@@ -48,12 +48,12 @@ impl Turns {
         turn.stmts(&self.body);
         turn.exprs(self.step.iter());
         turn.expr(condition);
-        // A function may give something else each time, and may change what persists.
+        // A function may return another value each time, and may change persistent variables.
         read.calls || read.read.iter().any(|place| turn.may_write(place))
     }
 }
 
-/// Whether a `break` leaves the loop that these statements are the body of, or a `return` everything.
+/// Whether the body contains a `break` of its loop, or a `return`.
 fn leaves(body: &[Stmt]) -> bool {
     body.iter().any(|statement| match statement {
         Stmt::Break | Stmt::Return(_) => true,
@@ -72,14 +72,14 @@ fn returns(body: &[Stmt]) -> bool {
     })
 }
 
-/// Bytes of one memory, from the first to the last that an access may touch.
+/// The bytes of one memory that an access may touch, from the first to the last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Bytes(Base, u32, u32),
     Attribute(u32),
 }
 
-/// What some code reads and writes.
+/// The places that some code reads and writes.
 #[derive(Default)]
 struct Touched {
     read: Vec<Extent>,
@@ -190,14 +190,14 @@ impl Extent {
     }
 }
 
-/// Whether these statements store to what persists or is shared.
+/// Whether these statements write to persistent variables or attributes.
 pub(super) fn writes_shared(body: &[Stmt]) -> bool {
     let mut touched = Touched::default();
     touched.stmts(body);
     touched.written.iter().any(|place| matches!(place, Extent::Bytes(Base::Static, ..) | Extent::Attribute(_)))
 }
 
-/// Whether evaluating it only reads.
+/// Whether evaluating the expression only reads.
 pub(super) fn changes_nothing(expr: &Expr) -> bool {
     let mut touched = Touched::default();
     touched.expr(expr);

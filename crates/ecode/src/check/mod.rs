@@ -1,7 +1,7 @@
-//! The syntax tree to the checked program: names, types, C's conversions, constants, limits.
+//! Turns the syntax tree into the checked program: resolves names, types, C's conversions, constants and limits.
 //!
-//! What is wrong is reported and gives [`Failed`]; the statement it is in is left out and the next one is checked, so
-//! that one run shows several errors. Only a text without any error becomes a program.
+//! Each error is reported and returns [`Failed`]. The checker then omits the statement with the error and checks
+//! the next one, so that one run shows several errors. Only a text without errors becomes a program.
 
 mod builtin;
 mod calls;
@@ -39,17 +39,16 @@ pub(crate) use layout::formats;
 
 pub(crate) type Checked<T> = Result<T, Failed>;
 
-/// Bytes of all locals of a call, with the input and the output: they lie in one map value.
+/// Most bytes of all locals of a call together with the input and the output: they share one map value.
 pub(crate) const MAX_FRAME: u32 = 32 << 10;
-/// Bytes of everything that persists.
+/// Most bytes of all persistent variables.
 pub(crate) const MAX_STATICS: u32 = 32 << 10;
-/// Attributes of one subscription.
+/// Most attributes of one subscription.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 
-/// Names that a message lists.
+/// Most names that a message lists.
 const SHOWN_NAMES: usize = 8;
 
-/// What callers know of a function.
 #[derive(Clone, Debug)]
 struct Signature {
     id: FunctionId,
@@ -58,25 +57,25 @@ struct Signature {
     head: Span,
 }
 
-/// What a `break` would leave.
+/// The kind of statement that a `break` would leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Around {
     Loop,
     Switch,
 }
 
-/// The function at hand.
+/// The state of the function being checked.
 #[derive(Debug, Default)]
 struct Frame {
     /// Empty for the statements of the text.
     name: String,
     is_entry: bool,
     result: Option<Scalar>,
-    /// Bytes that live variables take, and the most there were at a time.
+    /// Bytes of the live variables, and their maximum so far.
     used: u32,
     most: u32,
     around: Vec<Around>,
-    /// `break`s at the end of a `case`: they only say that it ends.
+    /// The `break`s that end a `case`. They generate no code.
     ending_breaks: HashSet<Span>,
 }
 
@@ -84,21 +83,21 @@ struct Checker<'a> {
     text: &'a str,
     env: &'a Environment,
     sink: Sink,
-    /// Where each line begins.
+    /// Byte offset at which each line starts.
     lines: Vec<u32>,
     scopes: Scopes,
     input: Option<Rc<Struct>>,
-    /// None: the output has the input's layout.
+    /// `None`: the output has the input's layout.
     output: Option<Rc<Struct>>,
     output_is_used: bool,
     statics: Vec<u8>,
     attributes: Vec<String>,
     functions: HashMap<String, Signature>,
-    /// Structures and functions with an error in their declaration: what uses them is no error of its own.
+    /// Structures and functions whose declarations have an error. Their uses are not reported.
     broken: HashSet<String>,
-    /// Variables of the text's statements, which functions do not see.
+    /// Local variables of the text's statements, which functions cannot access.
     text_locals: HashSet<String>,
-    /// Of all functions.
+    /// The loops of all functions.
     loops: Vec<Repetition>,
     uses: Uses,
     frame: Frame,
@@ -152,7 +151,7 @@ impl<'a> Checker<'a> {
         self.lines.partition_point(|start| *start <= span.start) as u32
     }
 
-    /// As it was written, on one line and not too long: for messages.
+    /// The source text of `span` on one line, cut after 40 characters, for a message.
     fn quote(&self, span: Span) -> String {
         let written: Vec<&str> = span.of(self.text).split_whitespace().collect();
         let written = written.join(" ");
@@ -162,33 +161,35 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Room for a variable in the frame of the function at hand.
+    /// Allocates space for a variable in the frame of the current function.
     fn allocate(&mut self, size: u32, align: u32, what: &str, span: Span) -> Checked<u32> {
         let offset = types::round_up(self.frame.used, align);
         let end = offset.saturating_add(size);
         if end > MAX_FRAME {
-            let message = format!("{what} needs {size} bytes, and {} of {MAX_FRAME} are taken", self.frame.used);
-            let error = Diagnostic::new(span, message, "too much for the variables of one call");
-            return self
-                .fail(error.help("make arrays smaller, or `static`: those persist and have 32768 bytes of their own"));
+            let message =
+                format!("{what} needs {size} bytes, but {} of {MAX_FRAME} are already in use", self.frame.used);
+            let error = Diagnostic::new(span, message, "too large for the local variables of one call");
+            return self.fail(
+                error.help("make arrays smaller or `static`: static variables persist and have another 32768 bytes"),
+            );
         }
         self.frame.used = end;
         self.frame.most = self.frame.most.max(end);
         Ok(offset)
     }
 
-    /// An unnamed local.
+    /// Allocates an unnamed local.
     fn temporary(&mut self, ty: Scalar, span: Span) -> Checked<Place> {
         let offset = self.allocate(ty.bytes(), ty.bytes(), "an intermediate value", span)?;
         Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
     }
 
-    /// Whether what is declared here is seen in the whole text.
+    /// Whether a declaration at this point is visible in the whole text.
     fn at_top(&self) -> bool {
         self.frame.name.is_empty() && self.scopes.depth() <= 2
     }
 
-    /// Declares a name once. What the environment says already may be said again.
+    /// Declares a name once. The text may repeat a constant of the environment with the same value.
     fn declare(&mut self, global: bool, name: &Ident, symbol: Symbol) {
         let known = self.env.constants.get(&name.name);
         let again = matches!(&symbol, Symbol::Constant(value, _) if known == Some(value));
@@ -196,16 +197,18 @@ impl<'a> Checker<'a> {
         let Some(before) = before.filter(|before| !(again && before.end == 0)) else { return };
         let message = format!("`{}` is declared twice", name.name);
         self.report(match before {
-            Span { end: 0, .. } => Diagnostic::new(name.span, message, "there is a constant of this name already")
-                .help("use the constant, which the service or channel gives, or choose another name"),
-            before => Diagnostic::new(name.span, message, "declared again here")
-                .related(before, "declared here before")
+            Span { end: 0, .. } => {
+                Diagnostic::new(name.span, message, "the service or channel defines a constant with this name")
+                    .help("use that constant, or choose another name")
+            }
+            before => Diagnostic::new(name.span, message, "second declaration")
+                .related(before, "first declaration")
                 .help("choose another name"),
         });
     }
 }
 
-/// `did you mean …`, or else what there is, or else `nothing`.
+/// Returns `did you mean …`, or else the list of known names, or else `nothing`.
 fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, nothing: &str) -> String {
     let mut known: Vec<&str> = known.collect();
     known.sort_unstable();
@@ -213,7 +216,7 @@ fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, nothing: &s
     match (crate::suggest::nearest(wrong, known.iter().copied()), &known[..]) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, []) => nothing.to_owned(),
-        (None, few) if few.len() <= SHOWN_NAMES => format!("there are: {}", few.join(", ")),
-        (None, many) => format!("there are: {}, …", many[..SHOWN_NAMES].join(", ")),
+        (None, few) if few.len() <= SHOWN_NAMES => format!("known names: {}", few.join(", ")),
+        (None, many) => format!("known names: {}, …", many[..SHOWN_NAMES].join(", ")),
     }
 }

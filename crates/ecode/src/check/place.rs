@@ -1,4 +1,4 @@
-//! What can be read and stored to: variables, members, elements, attributes.
+//! Expressions that can be read and assigned: variables, members, elements, attributes.
 
 use qfabric_types::format::Scalar;
 
@@ -12,7 +12,7 @@ use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, Index, Place};
 use crate::parser::Failed;
 
-/// Something in memory, of any type.
+/// A place in memory, of any type.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub base: Base,
@@ -22,7 +22,7 @@ pub(super) struct Location {
     pub is_const: bool,
 }
 
-/// What stands left of an assignment.
+/// The left side of an assignment.
 #[derive(Debug)]
 pub(super) enum Target {
     Memory(Location),
@@ -30,7 +30,8 @@ pub(super) enum Target {
 }
 
 impl Location {
-    /// As the engines take it; what is not a number is only copied and cleared, and has no type there.
+    /// The place in the form that the engines use. A structure or array has no number type: it is only copied and
+    /// cleared.
     pub fn place(self) -> Place {
         let ty = if let Type::Scalar(scalar) = self.ty { scalar } else { Scalar::U8 };
         Place { base: self.base, offset: self.offset, indices: self.indices, ty }
@@ -42,19 +43,17 @@ impl Location {
     }
 }
 
-/// What an expression names.
+/// The meaning of an expression that names something.
 enum Named {
     Constant(i64, Scalar),
     Target(Target),
 }
 
-/// Whether an expression is the name `input` or `output`.
 fn is_event(expr: &Expr) -> bool {
     matches!(&expr.kind, ExprKind::Name(name) if name == "input" || name == "output")
 }
 
 impl Checker<'_> {
-    /// The value of a name, a member or an element.
     pub(super) fn read(&mut self, expr: &Expr) -> Checked<Value> {
         match self.named(expr)? {
             Named::Constant(value, ty) => Ok(Value::Number(constant(value, ty))),
@@ -76,7 +75,7 @@ impl Checker<'_> {
         Value::Number(hir::Expr { kind: hir::ExprKind::Load(location.place()), ty })
     }
 
-    /// An element of a constant table, chosen by a constant.
+    /// The value of an element of a constant table if the index is constant.
     fn known_static(&self, location: &Location, ty: Scalar) -> Option<i64> {
         if !(location.is_const && location.base == Base::Static && location.indices.is_empty()) {
             return None;
@@ -88,13 +87,13 @@ impl Checker<'_> {
         Some(ty.wrap(i64::from_le_bytes(word)))
     }
 
-    /// What is stored to.
+    /// Checks the left side of an assignment.
     pub(super) fn target(&mut self, expr: &Expr) -> Checked<Target> {
         let named = match &expr.kind {
             ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => self.named(expr)?,
             _ => {
-                let error = Diagnostic::new(expr.span, "only variables can be assigned to", "a value, not a variable");
-                return self.fail(error.help("was a comparison `==` meant?"));
+                let error = Diagnostic::new(expr.span, "only a variable can be assigned to", "a value, not a variable");
+                return self.fail(error.help("did you mean the comparison `==`?"));
             }
         };
         match named {
@@ -117,8 +116,8 @@ impl Checker<'_> {
         let written = self.quote(expr.span);
         let (message, help) = match location.base {
             Base::Input => {
-                let help = "copy what is to be changed: `output = input;` and then change the output, or use a local";
-                (format!("`{written}` is a part of the input, which is never written"), help)
+                let help = "copy it with `output = input;` and change the output, or use a local variable";
+                (format!("`{written}` is part of the input, which is read-only"), help)
             }
             _ => (format!("`{written}` is `const`"), "declare it without `const`"),
         };
@@ -143,7 +142,8 @@ impl Checker<'_> {
                 self.element(base_location, base.span, index).map(Named::memory)
             }
             _ => {
-                let error = Diagnostic::new(expr.span, "this is a number, it has no parts", "not a variable");
+                let error =
+                    Diagnostic::new(expr.span, "this is a number and has no members or elements", "not a variable");
                 self.fail(error)
             }
         }
@@ -157,20 +157,20 @@ impl Checker<'_> {
         };
     }
 
-    /// `input` or `output` by itself: all its members.
+    /// Records the use of all members if the expression is `input` or `output` itself.
     fn use_whole(&mut self, expr: &Expr, location: &Location) {
         if let (true, Type::Struct(structure)) = (is_event(expr), &location.ty) {
             structure.members.iter().for_each(|member| self.use_member(location.base, &member.name));
         }
     }
 
-    /// What is in memory, for its parts.
+    /// Checks an expression whose member or element is needed.
     fn location(&mut self, expr: &Expr) -> Checked<Location> {
         match self.named(expr)? {
             Named::Target(Target::Memory(location)) => Ok(location),
             _ => {
-                let message = format!("`{}` is a number, it has no parts", self.quote(expr.span));
-                self.fail(Diagnostic::new(expr.span, message, "not a structure and not an array"))
+                let message = format!("`{}` is a number and has no members or elements", self.quote(expr.span));
+                self.fail(Diagnostic::new(expr.span, message, "neither a structure nor an array"))
             }
         }
     }
@@ -191,7 +191,8 @@ impl Checker<'_> {
             "input" => self.input(span).map(Named::memory),
             "output" => self.output(span).map(Named::memory),
             "attr" => {
-                let error = Diagnostic::new(span, "`attr` alone has no value", "an attribute's name is missing");
+                let error =
+                    Diagnostic::new(span, "`attr` has no value without a name", "the name of an attribute is missing");
                 self.fail(error.help("write `attr.NAME`"))
             }
             _ => self.fail_unknown(name, span),
@@ -208,30 +209,29 @@ impl Checker<'_> {
         let is_member = self.input.as_ref().is_some_and(|input| input.member(name).is_some());
         let help = match near {
             _ if self.text_locals.contains(name) => {
-                format!(
-                    "it is a variable of the statements: hand it over as a parameter, or declare it `static … {name};`"
-                )
+                format!("it is a local of the statements: pass it as a parameter, or declare it `static … {name};`")
             }
-            _ if is_function => format!("it is a function: call it, `{name}(…)`"),
-            _ if is_member => format!("the input has such a member: `input.{name}`"),
+            _ if is_function => format!("it is a function: write `{name}(…)` to call it"),
+            _ if is_member => format!("the input has a member of this name: write `input.{name}`"),
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("declare it, `int {name};`, or as a constant, `#define {name} …`"),
+            None => format!("declare a variable, `int {name};`, or a constant, `#define {name} …`"),
         };
-        self.fail(Diagnostic::new(span, format!("`{name}` is not known here"), "unknown name").help(help))
+        self.fail(Diagnostic::new(span, format!("`{name}` is not defined here"), "unknown name").help(help))
     }
 
     fn input(&mut self, span: Span) -> Checked<Location> {
         let Some(input) = self.input.clone() else {
-            let error = Diagnostic::new(span, "the layout of `input` is not known", "no format has been given");
-            return self.fail(error.help("declare it: `struct input { int rate; };`, or give the service or channel"));
+            let error = Diagnostic::new(span, "the layout of `input` is unknown", "no format is defined");
+            return self
+                .fail(error.help("declare it, as in `struct input { int rate; };`, or name the service or channel"));
         };
         Ok(Location { base: Base::Input, offset: 0, indices: Vec::new(), ty: Type::Struct(input), is_const: true })
     }
 
     fn output(&mut self, span: Span) -> Checked<Location> {
         let Some(output) = self.output.clone().or_else(|| self.input.clone()) else {
-            let error = Diagnostic::new(span, "the layout of `output` is not known", "no format has been given");
-            return self.fail(error.help("declare it: `struct output { int rate; };`, or give the channel"));
+            let error = Diagnostic::new(span, "the layout of `output` is unknown", "no format is defined");
+            return self.fail(error.help("declare it, as in `struct output { int rate; };`, or name the channel"));
         };
         self.output_is_used = true;
         Ok(Location { base: Base::Output, offset: 0, indices: Vec::new(), ty: Type::Struct(output), is_const: false })
@@ -241,7 +241,7 @@ impl Checker<'_> {
         matches!(&base.kind, ExprKind::Name(name) if name == "attr" && self.scopes.find("attr").is_none())
     }
 
-    /// The attribute's number; a new one is taken up.
+    /// Returns the attribute's number. A new attribute gets the next number.
     pub(super) fn attribute(&mut self, name: &Ident) -> Checked<u32> {
         if let Some(number) = self.attributes.iter().position(|known| *known == name.name) {
             return Ok(number as u32);
@@ -249,8 +249,8 @@ impl Checker<'_> {
         if self.attributes.len() >= MAX_ATTRIBUTES {
             let message =
                 format!("`{}` would be attribute {}, the limit is {MAX_ATTRIBUTES}", name.name, MAX_ATTRIBUTES + 1);
-            let error = Diagnostic::new(name.span, message, "one attribute too many");
-            return self.fail(error.help("use `static` variables for what only the program itself reads"));
+            let error = Diagnostic::new(name.span, message, "this attribute exceeds the limit");
+            return self.fail(error.help("use `static` variables for values that only this program reads"));
         }
         self.attributes.push(name.name.clone());
         Ok(self.attributes.len() as u32 - 1)
@@ -287,7 +287,7 @@ impl Checker<'_> {
         let value = self.number(index)?;
         let Type::Array(element, count) = &base.ty else {
             let message = format!("`{}` is {}, not an array", self.quote(base_span), article(&base.ty));
-            return self.fail(Diagnostic::new(index.span, message, "has no elements to choose from"));
+            return self.fail(Diagnostic::new(index.span, message, "has no elements"));
         };
         let (count, stride, ty) = (*count, element.size(), Type::clone(element));
         let line = self.line(index.span);

@@ -1,4 +1,4 @@
-//! What names mean where.
+//! The names that are visible at each point of a text.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ pub(crate) enum Symbol {
     Variable(Variable),
 }
 
-/// Something in memory.
+/// A variable in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub base: Base,
@@ -30,14 +30,14 @@ struct Scope {
     tags: HashMap<String, (Rc<Struct>, Span)>,
 }
 
-/// Scopes from the text's to the innermost block's.
+/// The stack of scopes, from the scope of the text to the innermost block.
 #[derive(Debug)]
 pub(crate) struct Scopes {
     stack: Vec<Scope>,
 }
 
 impl Scopes {
-    /// With the scope of the whole text.
+    /// A stack with the scope of the whole text.
     pub fn new() -> Scopes {
         Scopes { stack: vec![Scope::default()] }
     }
@@ -50,12 +50,12 @@ impl Scopes {
         self.stack.pop();
     }
 
-    /// 1 in the text's own scope.
+    /// 1 in the scope of the text.
     pub fn depth(&self) -> usize {
         self.stack.len()
     }
 
-    /// Innermost first.
+    /// Innermost scope first.
     fn visible(&self) -> impl Iterator<Item = &Scope> {
         self.stack.iter().rev()
     }
@@ -72,7 +72,6 @@ impl Scopes {
         self.visible().flat_map(|scope| scope.names.keys()).map(String::as_str)
     }
 
-    /// Names that are declared in the innermost scope.
     pub fn innermost(&self) -> impl Iterator<Item = &str> {
         self.stack.last().into_iter().flat_map(|scope| scope.names.keys()).map(String::as_str)
     }
@@ -81,7 +80,8 @@ impl Scopes {
         self.visible().flat_map(|scope| scope.tags.keys()).map(String::as_str)
     }
 
-    /// Declares a name in the innermost scope, or in the text's. Gives where it is declared already.
+    /// Declares a name in the innermost scope, or in the scope of the text if `global`. Returns the place of an
+    /// earlier declaration in the same scope.
     pub fn declare(&mut self, global: bool, name: &str, symbol: Symbol, span: Span) -> Option<Span> {
         let place = if global { 0 } else { self.stack.len() - 1 };
         self.stack[place].names.insert(name.to_owned(), (symbol, span)).map(|(_, before)| before)

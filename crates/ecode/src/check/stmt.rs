@@ -12,7 +12,7 @@ use crate::parser::Failed;
 use qfabric_types::format::Scalar;
 
 impl Checker<'_> {
-    /// Statements of a block of its own.
+    /// Checks the statements of a block in a new scope.
     pub(super) fn block(&mut self, statements: &[Stmt], body: &mut Vec<hir::Stmt>) {
         let used = self.frame.used;
         self.scopes.enter();
@@ -23,19 +23,19 @@ impl Checker<'_> {
         self.frame.used = used;
     }
 
-    /// The one statement behind an `if` or a loop.
+    /// Checks the single statement of an `if` or a loop.
     fn inner(&mut self, statement: &Stmt) -> Vec<hir::Stmt> {
         let mut body = Vec::new();
         self.block(std::slice::from_ref(statement), &mut body);
         body
     }
 
-    /// What is wrong in it has been reported when it comes back.
+    /// Checks a statement. Its errors have been reported when this function returns.
     pub(super) fn statement(&mut self, statement: &Stmt, body: &mut Vec<hir::Stmt>) {
         let used = self.frame.used;
         let _: Result<(), Failed> = self.checked_statement(statement, body);
         if !matches!(statement.kind, StmtKind::Declare(_)) {
-            // Intermediate values are not needed any more.
+            // The temporary variables of the statement are free again.
             self.frame.used = used;
         }
     }
@@ -69,7 +69,7 @@ impl Checker<'_> {
             return self.copy(to, from, left.span, right.span, body);
         }
         if let ExprKind::Binary(Operator::Compare(CompareOp::Eq), sign, ..) = &expr.kind {
-            let error = Diagnostic::new(*sign, "this comparison does nothing", "compares");
+            let error = Diagnostic::new(*sign, "this comparison has no effect", "compares two values");
             return self.fail(error.help("write `=` to assign"));
         }
         let effect = self.effect(expr)?;
@@ -79,7 +79,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Both sides of `a = b`, where both are whole structures or arrays.
+    /// Both sides of `a = b` if both are whole structures or arrays.
     fn whole_assignment(&mut self, left: &Expr, right: &Expr) -> Checked<Option<(Location, Location)>> {
         let is_name = |expr: &Expr| matches!(expr.kind, ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..));
         if !(is_name(left) && is_name(right)) {
@@ -92,7 +92,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Copies a whole structure or array to one of the same type.
+    /// Copies a whole structure or array to a place of the same type.
     pub(super) fn copy(
         &mut self,
         to: Location,
@@ -105,7 +105,7 @@ impl Checker<'_> {
             let message = format!("`{}` cannot be assigned to `{}`", from.ty, to.ty);
             let error = Diagnostic::new(from_span, message, format!("`{}`", from.ty));
             let error = if to_span == from_span { error } else { error.related(to_span, format!("`{}`", to.ty)) };
-            return self.fail(error.help("they differ in their members or lengths: assign the members one by one"));
+            return self.fail(error.help("their members or lengths differ: assign the members one by one"));
         }
         let bytes = to.ty.size();
         body.push(hir::Stmt::Copy { to: to.place(), from: from.place(), bytes });
@@ -128,7 +128,8 @@ impl Checker<'_> {
         let step = step.as_ref().map(|step| self.effect(step)).transpose();
         self.scopes.leave();
         let turns = super::loops::Turns { condition: checked?, tests_after: *tests_after, step: step?, body: repeated };
-        // A statement with an error is missing in the body: it may have been the end.
+        // A statement with an error is missing from the body. It might have ended the loop, so the check is
+        // skipped.
         if self.sink.len() == errors_before && !turns.end_is_visible() {
             return self.fail_endless(*keyword, condition.as_ref(), &turns);
         }
@@ -140,14 +141,14 @@ impl Checker<'_> {
 
     fn fail_endless(&mut self, keyword: Span, condition: Option<&Expr>, turns: &super::loops::Turns) -> Checked<()> {
         let word = keyword.of(self.text);
-        let error = Diagnostic::new(keyword, format!("this `{word}` loop has no visible end"), "goes on for ever");
-        let help = "let the loop change what its condition reads, or leave it with `break` or `return`";
+        let error = Diagnostic::new(keyword, format!("this `{word}` loop has no visible end"), "never ends");
+        let help = "change a variable of the condition inside the loop, or leave the loop with `break` or `return`";
         self.fail(match condition {
             Some(condition) if turns.condition.as_ref().is_some_and(|value| known(value).is_none()) => {
-                error.related(condition.span, "nothing in the loop changes what this reads").help(help)
+                error.related(condition.span, "the loop changes no variable that this condition reads").help(help)
             }
             Some(condition) => error.related(condition.span, "always true").help(help),
-            None => error.help("give it a condition, or leave it with `break` or `return`"),
+            None => error.help("add a condition, or leave the loop with `break` or `return`"),
         })
     }
 
@@ -156,12 +157,13 @@ impl Checker<'_> {
             Some(Around::Loop) => body.push(hir::Stmt::Break),
             Some(Around::Switch) if self.frame.ending_breaks.contains(&span) => {}
             Some(Around::Switch) => {
-                let error = Diagnostic::new(span, "a `break` in the middle of a `case`", "may only end it");
-                return self.fail(error.help("put what follows it into the `else` of the condition"));
+                let error =
+                    Diagnostic::new(span, "a `break` in the middle of a `case`", "`break` may only end the `case`");
+                return self.fail(error.help("move the following statements into the `else` of the condition"));
             }
             None => {
-                let error = Diagnostic::new(span, "`break` outside of a loop", "no loop is around it");
-                return self.fail(error.help("`return` ends the function, or the program"));
+                let error = Diagnostic::new(span, "`break` outside a loop", "no loop encloses it");
+                return self.fail(error.help("use `return` to end the function or the program"));
             }
         }
         Ok(())
@@ -169,8 +171,8 @@ impl Checker<'_> {
 
     fn continue_statement(&mut self, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
         if !self.frame.around.contains(&Around::Loop) {
-            let error = Diagnostic::new(span, "`continue` outside of a loop", "no loop is around it");
-            return self.fail(error.help("`return` ends the function, or the program"));
+            let error = Diagnostic::new(span, "`continue` outside a loop", "no loop encloses it");
+            return self.fail(error.help("use `return` to end the function or the program"));
         }
         body.push(hir::Stmt::Continue);
         Ok(())
@@ -180,16 +182,16 @@ impl Checker<'_> {
         let value = match (value, self.frame.result) {
             (Some(value), Some(ty)) => Some(super::fold::cast(self.number(value)?, ty)),
             (None, None) => None,
-            // The program's statements may end with or without a verdict.
+            // The statements of the text may end with or without a verdict.
             (None, Some(_)) if self.frame.is_entry && self.frame.name.is_empty() => None,
             (None, Some(_)) => {
-                let message = format!("`{}` returns a value", self.frame.name);
-                let error = Diagnostic::new(span, message, "no value is given here");
+                let message = format!("`{}` must return a value", self.frame.name);
+                let error = Diagnostic::new(span, message, "expected a value");
                 return self.fail(error.help("write `return …;`, or declare the function `void`"));
             }
             (Some(value), None) => {
-                let message = format!("`{}` is `void`, it returns nothing", self.frame.name);
-                let error = Diagnostic::new(value.span, message, "this value has nowhere to go");
+                let message = format!("`{}` is `void` and returns no value", self.frame.name);
+                let error = Diagnostic::new(value.span, message, "a value is not allowed here");
                 return self.fail(error.help("declare the function `long` instead of `void`"));
             }
         };
@@ -202,7 +204,7 @@ impl Checker<'_> {
     }
 }
 
-/// `if`; of one whose condition is constant only the branch that is taken.
+/// Adds an `if`. If the condition is constant, adds only the branch that is taken.
 pub(super) fn push_if(
     condition: hir::Expr,
     then: Vec<hir::Stmt>,

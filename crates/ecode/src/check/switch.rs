@@ -1,5 +1,5 @@
-//! `switch`: the value is compared with one `case` after the other. Each section has to end with `break`, `return` or
-//! `continue`: falling through is a mistake more often than a wish.
+//! `switch`: compares the value with each `case` in turn. Each section except the last must end with `break`,
+//! `return` or `continue`, because falling through is usually a mistake.
 
 use std::collections::HashSet;
 
@@ -40,14 +40,15 @@ impl Checker<'_> {
         for section in sections.iter().rev().skip(1) {
             if !ends(&section.body) {
                 let span = section.labels.last().map_or(keyword, |(_, span)| *span);
-                let error =
-                    Diagnostic::new(span, "this `case` falls through to the next one", "has no `break` at its end");
-                self.report(error.help("end it with `break;`, or give both labels to one section: `case 1: case 2:`"));
+                let error = Diagnostic::new(span, "this `case` falls through to the next one", "no `break` at its end");
+                self.report(
+                    error.help("end it with `break;`, or put both labels before one section: `case 1: case 2:`"),
+                );
             }
         }
     }
 
-    /// Each section's condition and statements; the one with `default` last.
+    /// The condition and the statements of each section. The section with `default` comes last.
     fn branches(&mut self, value: &hir::Expr, sections: &[Section]) -> Checked<Vec<(hir::Expr, Vec<hir::Stmt>)>> {
         let mut seen: Vec<(Option<i64>, Span)> = Vec::new();
         let (mut branches, mut default) = (Vec::new(), None);
@@ -63,7 +64,7 @@ impl Checker<'_> {
         Ok(branches)
     }
 
-    /// None for the section with `default`.
+    /// Returns `None` for the section with `default`.
     fn section_condition(
         &mut self,
         value: &hir::Expr,
@@ -77,8 +78,8 @@ impl Checker<'_> {
                 None => None,
             };
             if let Some((_, before)) = seen.iter().find(|(known, _)| *known == label) {
-                let error = Diagnostic::new(*span, "this label is there twice", "again here");
-                return self.fail(error.related(*before, "here before").help("remove one of them"));
+                let error = Diagnostic::new(*span, "this `switch` has the same label twice", "second label");
+                return self.fail(error.related(*before, "first label").help("remove one of them"));
             }
             seen.push((label, *span));
             condition = match (condition, label) {
@@ -104,7 +105,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether nothing goes on behind these statements.
+/// Whether control never continues after these statements.
 fn ends(statements: &[Stmt]) -> bool {
     statements.last().is_some_and(|last| match &last.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
@@ -116,13 +117,13 @@ fn ends(statements: &[Stmt]) -> bool {
     })
 }
 
-/// The `break`s behind which nothing of the section follows.
+/// Finds the `break`s after which no statement of the section follows.
 fn ending_breaks(statements: &[Stmt], found: &mut HashSet<Span>) {
     let Some((last, before)) = statements.split_last() else { return };
     match &last.kind {
         StmtKind::Break => {
             found.insert(last.span);
-            // What it follows is at the end as well.
+            // A `break` directly before the last one also ends the section.
             ending_breaks(before, found);
         }
         StmtKind::Block(inner) => ending_breaks(inner, found),

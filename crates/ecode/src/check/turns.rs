@@ -1,6 +1,6 @@
-//! How often a loop turns at most, where the text says so: a local variable that only the loop's step changes, by a
-//! constant, and a condition that compares it with something of a known range. Everything else is unknown, and fuel
-//! ends it.
+//! Computes the largest number of iterations of a loop if the text states it: a local variable that only the
+//! loop's step changes, by a constant, and a condition that compares the variable with a value of known range. For
+//! all other loops the number is unknown, and fuel bounds them.
 
 use qfabric_types::format::Scalar;
 
@@ -8,13 +8,13 @@ use super::loops::Turns;
 use crate::hir::{Base, BinaryOp, CompareOp, Expr, ExprKind, Place, Repetition, Stmt};
 
 impl Turns {
-    /// Turns each time the loop is come to, at most; `before` is the statement in front of it.
+    /// The most iterations per execution of the loop; `before` is the statement directly before the loop.
     pub fn most(&self, before: Option<&Stmt>) -> u64 {
         let bounded = self.condition.as_ref().and_then(|condition| self.by(condition, before));
         bounded.map_or(Repetition::UNKNOWN, |turns| turns.saturating_add(u64::from(self.tests_after)))
     }
 
-    /// By what a condition compares; of two that both hold, the lower one.
+    /// The bound from the comparisons of the condition. With `&&`, the lower of the two bounds applies.
     fn by(&self, condition: &Expr, before: Option<&Stmt>) -> Option<u64> {
         match &condition.kind {
             ExprKind::And(a, b) => [a, b].into_iter().filter_map(|one| self.by(one, before)).min(),
@@ -26,12 +26,13 @@ impl Turns {
         }
     }
 
-    /// `place op bound`, with a step that leads there.
+    /// The bound from `place op bound` and a step that leads towards the bound.
     fn counted(&self, place: &Place, op: CompareOp, bound: &Expr, before: Option<&Stmt>) -> Option<u64> {
         let step = self.step_of(place)?;
         let (least, most) = range(bound);
         let (lowest, highest) = limits(place.ty);
-        // The first value at which the condition fails, at the latest; beyond what the type holds it may never fail.
+        // The first value at which the condition must fail. If it lies outside the type's range, the condition may
+        // never fail.
         let distance = match op {
             CompareOp::Lt | CompareOp::Le if step > 0 => {
                 let end = most + i128::from(op == CompareOp::Le);
@@ -47,8 +48,8 @@ impl Turns {
         u64::try_from(u128::try_from(distance).unwrap_or(0).div_ceil(step)).ok()
     }
 
-    /// What each turn adds to the variable, if it changes in no other way: as the loop's step, or as the last
-    /// statement of a body that nothing goes on from before.
+    /// The amount that each iteration adds to the variable if nothing else changes it: in the loop's step, or in
+    /// the last statement of a body without `continue`.
     fn step_of(&self, place: &Place) -> Option<i128> {
         let stays = |body: &[Stmt], step: Option<&Expr>| {
             !self.changes(place, body, step.into_iter().chain(self.condition.as_ref()))
@@ -62,7 +63,7 @@ impl Turns {
     }
 }
 
-/// The local variable that this reads, whole and as it is.
+/// The local variable that this expression reads without changing the value.
 fn counter(expr: &Expr) -> Option<&Place> {
     match &expr.kind {
         ExprKind::Load(place) if place.base == Base::Local && place.indices.is_empty() => Some(place),
@@ -71,7 +72,7 @@ fn counter(expr: &Expr) -> Option<&Place> {
     }
 }
 
-/// The same comparison with its sides exchanged.
+/// The same comparison with exchanged sides.
 fn turned(op: CompareOp) -> Option<CompareOp> {
     match op {
         CompareOp::Lt => Some(CompareOp::Gt),
@@ -82,7 +83,7 @@ fn turned(op: CompareOp) -> Option<CompareOp> {
     }
 }
 
-/// What `place += constant` and `place -= constant` add.
+/// The amount that `place += constant` or `place -= constant` adds.
 fn added(expr: &Expr, to: &Place) -> Option<i128> {
     let ExprKind::Update { place, op, value, .. } = &expr.kind else { return None };
     let ExprKind::Const(by) = value.kind else { return None };
@@ -94,14 +95,14 @@ fn added(expr: &Expr, to: &Place) -> Option<i128> {
     }
 }
 
-/// The value that the statement gives to the variable.
+/// The constant that the statement assigns to the variable.
 fn begins(place: &Place, statement: Option<&Stmt>) -> Option<i128> {
     let Some(Stmt::Expr(Expr { kind: ExprKind::Store(to, value), .. })) = statement else { return None };
     let ExprKind::Const(value) = value.kind else { return None };
     (to == place).then(|| number(place.ty.wrap(value), place.ty))
 }
 
-/// Between which values it lies.
+/// The smallest and the largest possible value.
 fn range(expr: &Expr) -> (i128, i128) {
     let whole = limits(expr.ty);
     match &expr.kind {
@@ -121,12 +122,12 @@ fn limits(ty: Scalar) -> (i128, i128) {
     if ty.signed { (-values / 2, values / 2 - 1) } else { (0, values - 1) }
 }
 
-/// A word as the number that it stands for.
+/// A 64-bit word as the number that it represents.
 fn number(word: i64, ty: Scalar) -> i128 {
     if ty.signed { i128::from(word) } else { i128::from(word as u64) }
 }
 
-/// Whether a `continue` of the loop with this body leaves a turn early.
+/// Whether the body contains a `continue` of this loop.
 fn goes_on(body: &[Stmt]) -> bool {
     body.iter().any(|statement| match statement {
         Stmt::Continue => true,

@@ -1,11 +1,11 @@
-//! Types of values and variables, and how they lie in memory: LP64, as gcc lays them out on x86-64.
+//! Types of values and variables, and their layout in memory: LP64, as gcc uses it on x86-64.
 
 use std::fmt;
 use std::rc::Rc;
 
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
-/// What a structure without a name is called.
+/// The name of a structure without a tag.
 pub(crate) const UNNAMED: &str = "unnamed";
 
 #[derive(Clone, Debug)]
@@ -21,9 +21,9 @@ pub(crate) struct Struct {
     pub size: u32,
     pub align: u32,
     pub members: Vec<Member>,
-    /// 1 for one that contains none.
+    /// 1 for a structure that contains no other structure.
     pub depth: u32,
-    /// With those of the structures in it.
+    /// Members, including the members of nested structures.
     pub total_members: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Member {
 }
 
 impl Type {
-    /// Bytes; saturating, since an array may be declared larger than anything.
+    /// Size in bytes; saturates, because a declared array may exceed the range of `u32`.
     pub fn size(&self) -> u32 {
         match self {
             Type::Scalar(scalar) => scalar.bytes(),
@@ -52,7 +52,7 @@ impl Type {
         }
     }
 
-    /// What an array's elements are in the end, and the type itself otherwise.
+    /// The element type of a (nested) array, or the type itself.
     pub fn innermost(&self) -> &Type {
         match self {
             Type::Array(element, _) => element.innermost(),
@@ -60,12 +60,12 @@ impl Type {
         }
     }
 
-    /// An array of it for each dimension, the first one outermost.
+    /// Wraps the type in an array for each dimension; the first dimension is the outermost.
     pub fn array(self, dims: impl DoubleEndedIterator<Item = u32>) -> Type {
         dims.rev().fold(self, |element, count| Type::Array(Rc::new(element), count))
     }
 
-    /// Whether both lie alike and their members have the same names. Names of structures do not count.
+    /// Whether both types have the same layout and the same member names. The names of structures do not matter.
     pub fn same(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Scalar(a), Type::Scalar(b)) => a == b,
@@ -111,13 +111,13 @@ impl Struct {
             && self.members.iter().zip(&other.members).all(alike)
     }
 
-    /// As others keep it.
+    /// The structure as a [`Format`].
     pub fn format(&self) -> Format {
         let fields = self.members.iter().map(|member| field(&member.name, member.offset, &member.ty)).collect();
         Format { name: self.name.clone(), size: self.size, align: self.align, fields }
     }
 
-    /// A format that has been validated, as a type.
+    /// Converts a valid format to a type.
     pub fn of(format: &Format) -> Struct {
         let mut structure = Struct {
             name: format.name.clone(),
@@ -150,12 +150,12 @@ fn field(name: &str, offset: u32, ty: &Type) -> Field {
     let kind = match ty {
         Type::Struct(structure) => Kind::Struct(structure.format()),
         Type::Scalar(scalar) => Kind::Scalar(*scalar),
-        Type::Array(..) => unreachable!("dimensions have been taken off"),
+        Type::Array(..) => unreachable!("all array dimensions were removed above"),
     };
     Field { name: name.to_owned(), offset, kind, dims }
 }
 
-/// The next multiple of a power of two.
+/// Rounds up to the next multiple of `align`, a power of two.
 pub(crate) fn round_up(size: u32, align: u32) -> u32 {
     size.saturating_add(align - 1) & !(align - 1)
 }

@@ -1,4 +1,4 @@
-//! Types, declared names, structures, enumerations, functions.
+//! Parses types, declared names, structures, enumerations and functions.
 
 use qfabric_types::format::{Format, Scalar};
 
@@ -8,7 +8,7 @@ use crate::ast::{Declaration, Declarator, Expr, Function, Ident, Init, Member, P
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
-/// Parameters of a function: half of what C compilers have to take.
+/// Most parameters of a function: half of the number that a C compiler must accept.
 const MAX_PARAMETERS: usize = 64;
 
 /// The types of `<stdint.h>`.
@@ -23,7 +23,7 @@ const STDINT: &[(&str, Scalar)] = &[
     ("uint64_t", Scalar::U64),
 ];
 
-/// Types of other places, and what they are here.
+/// Type names that E-code does not have, with the type to use instead.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("bool", "unsigned char"),
     ("_Bool", "unsigned char"),
@@ -45,13 +45,12 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("pid_t", "int"),
 ];
 
-/// Words that begin a type, a storage class or a qualifier.
 const TYPE_WORDS: &[&str] = &[
     "char", "const", "double", "enum", "float", "int", "long", "short", "signed", "static", "struct", "typedef",
     "union", "unsigned", "void",
 ];
 
-/// How often each word of a type was said.
+/// Occurrences of each keyword of a type.
 #[derive(Default)]
 struct Words {
     char: u8,
@@ -62,7 +61,7 @@ struct Words {
     unsigned: u8,
 }
 
-/// What stands before the declared names.
+/// The storage class, qualifiers and type in front of the declared names.
 pub(super) struct Head {
     pub is_static: bool,
     pub is_const: bool,
@@ -70,7 +69,7 @@ pub(super) struct Head {
 }
 
 impl Parser<'_> {
-    /// Whether the token `more` places on begins a type.
+    /// Whether the token `more` places ahead begins a type.
     pub(super) fn type_follows(&self, more: usize) -> bool {
         let Some(token) = self.tokens.get(self.at + more) else { return false };
         match token.kind {
@@ -79,14 +78,14 @@ impl Parser<'_> {
                 let word = token.span.of(self.text);
                 let known = STDINT.iter().any(|(name, _)| *name == word);
                 let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == word);
-                // A variable may be called `bool`; two names in a row are a declaration all the same.
+                // A variable may have the name `bool`, but two names in a row are always a declaration.
                 known || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
             }
             _ => false,
         }
     }
 
-    /// Storage, qualifiers and type.
+    /// Parses storage class, qualifiers and type.
     pub(super) fn head(&mut self) -> Parsed<Head> {
         let start = self.span();
         let (mut is_static, mut is_const) = (false, false);
@@ -125,20 +124,20 @@ impl Parser<'_> {
         Ok(Head { is_static, is_const, ty: TypeName { kind, span } })
     }
 
-    /// A type alone, as in a conversion.
+    /// Parses a type alone, as in a conversion.
     pub(super) fn type_name(&mut self) -> Parsed<TypeName> {
         Ok(self.head()?.ty)
     }
 
     fn fail_type<T>(&mut self, span: Span) -> Parsed<T> {
-        let error = Diagnostic::new(span, "this is not one type", "expected one type");
+        let error = Diagnostic::new(span, "these words do not form one type", "expected one type");
         self.fail(
-            error.help("types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
+            error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
         )
     }
 
     fn refuse_floating(&mut self, word: &str) {
-        let message = format!("`{word}` is not offered: the kernel computes with no floating point");
+        let message = format!("`{word}` is not supported: the kernel has no floating-point arithmetic");
         let error = Diagnostic::new(self.span(), message, "a floating-point type");
         self.report(error.help(
             "use fixed point: a `long` in Q16.16, where 65536 is 1.0, with fx_from, fx_mul, fx_div and fx_to_int",
@@ -148,9 +147,9 @@ impl Parser<'_> {
     fn fail_not_offered<T>(&mut self, word: &str) -> Parsed<T> {
         let help = match word {
             "typedef" => "write the type itself, such as `struct NAME` or `uint32_t`",
-            _ => "use a structure: its members lie one behind the other",
+            _ => "use a structure; its members do not overlap",
         };
-        let error = Diagnostic::new(self.span(), format!("`{word}` is not offered"), "not a part of E-code");
+        let error = Diagnostic::new(self.span(), format!("`{word}` is not supported"), "not part of E-code");
         self.fail(error.help(help))
     }
 
@@ -165,7 +164,7 @@ impl Parser<'_> {
             Some((_, here)) => error.help(format!("write `{here}`")),
             None => error.help(match crate::suggest::nearest(word, known) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("a structure is named with its word: `struct {word}`"),
+                None => format!("a structure type is written `struct {word}`"),
             }),
         })
     }
@@ -204,11 +203,11 @@ impl Parser<'_> {
             if !self.type_follows(0) {
                 let found = self.found();
                 let error = Diagnostic::new(self.span(), format!("expected a member, found {found}"), "not a type");
-                return self.fail(error.help("a member is declared as `int name;` or `char name[16];`"));
+                return self.fail(error.help("declare a member as `int name;` or `char name[16];`"));
             }
             let head = self.head()?;
             let declarators = self.declarators(false)?;
-            self.expect(";", "behind the member")?;
+            self.expect(";", "after the member")?;
             members.push(Member { ty: head.ty, declarators });
         }
         self.advance();
@@ -232,11 +231,11 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}", "behind the constants")?;
+        self.expect("}", "after the constants")?;
         Ok(TypeKind::Enum { constants: Some(constants) })
     }
 
-    /// Declared names up to what is not a comma; with initialisers, where they may have some.
+    /// Parses declared names separated by commas, with initial values if `may_init`.
     pub(super) fn declarators(&mut self, may_init: bool) -> Parsed<Vec<Declarator>> {
         let mut list = vec![self.declarator(may_init)?];
         while self.take_punct(",") {
@@ -247,7 +246,7 @@ impl Parser<'_> {
 
     pub(super) fn refuse_pointer(&mut self) {
         while self.at_punct("*") {
-            self.report(no_pointers(self.span(), "this makes it a pointer"));
+            self.report(no_pointers(self.span(), "this declares a pointer"));
             self.advance();
         }
     }
@@ -259,16 +258,16 @@ impl Parser<'_> {
         let mut dims = Vec::new();
         while self.take_punct("[") {
             dims.push(if self.at_punct("]") { None } else { Some(self.conditional()?) });
-            self.expect("]", "behind the number of elements")?;
+            self.expect("]", "after the number of elements")?;
         }
         if dims.len() > Format::MAX_DIMENSIONS {
             let message =
                 format!("`{}` has {} dimensions, the limit is {}", name.name, dims.len(), Format::MAX_DIMENSIONS);
-            let error = Diagnostic::new(name.span, message, "too many");
-            return self.fail(error.help("use one dimension, and compute the index: `table[row * WIDTH + column]`"));
+            let error = Diagnostic::new(name.span, message, "too many dimensions");
+            return self.fail(error.help("use one dimension and compute the index: `table[row * WIDTH + column]`"));
         }
         if self.at_punct(":") {
-            let error = Diagnostic::new(self.span(), "there are no bit fields", "this makes it one");
+            let error = Diagnostic::new(self.span(), "E-code has no bit fields", "this declares a bit field");
             return self.fail(error.help("use a whole type and masks: `(input.flags >> 3) & 1`"));
         }
         let init = if may_init && self.take_punct("=") { Some(self.init()?) } else { None };
@@ -287,27 +286,27 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect("}", "behind the values")?;
+        self.expect("}", "after the values")?;
         Ok(Init::List(list, self.since(start)))
     }
 
-    /// Behind the head of a declaration: its names.
+    /// Parses the names after the head of a declaration.
     pub(super) fn declaration(&mut self, head: Head) -> Parsed<Declaration> {
         let Head { is_static, is_const, ty } = head;
         let alone = matches!(ty.kind, TypeKind::Struct { members: Some(_), .. } | TypeKind::Enum { .. });
         let declarators = if alone && self.at_punct(";") { Vec::new() } else { self.declarators(true)? };
-        self.expect(";", "behind the declaration")?;
+        self.expect(";", "after the declaration")?;
         Ok(Declaration { is_static, is_const, ty, declarators })
     }
 
-    /// Behind the head: the rest of a function.
+    /// Parses the rest of a function after its head.
     pub(super) fn function(&mut self, head: Head) -> Parsed<Function> {
         let name = self.name("the function's name")?;
         self.advance();
         let parameters = self.parameters()?;
         let span = self.since(head.ty.span);
         if self.at_punct(";") {
-            let error = Diagnostic::new(span, format!("`{}` is only announced here", name.name), "no body follows");
+            let error = Diagnostic::new(span, format!("`{}` is declared without a body", name.name), "expected a body");
             self.report(error.help("remove this line: functions may be used before they are defined"));
             self.advance();
             return Err(super::Failed);
@@ -330,24 +329,25 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(")", "behind the parameters")?;
+        self.expect(")", "after the parameters")?;
         if list.len() > MAX_PARAMETERS {
             let message = format!("{} parameters, the limit is {MAX_PARAMETERS}", list.len());
-            let error = Diagnostic::new(list[MAX_PARAMETERS].declarator.span, message, "one too many");
-            return self.fail(error.help("hand them over in `static` variables or in a table"));
+            let error =
+                Diagnostic::new(list[MAX_PARAMETERS].declarator.span, message, "this parameter exceeds the limit");
+            return self.fail(error.help("pass values in `static` variables or in an array"));
         }
         Ok(list)
     }
 
-    /// Behind `#define`: a name and one value, up to the end of the line.
+    /// Parses the rest of a `#define`: a name and one value, up to the end of the line.
     pub(super) fn define(&mut self) -> Parsed<(Ident, Expr)> {
         self.advance();
         let name = self.name("the constant's name")?;
         let value = self.unary()?;
         if self.kind() != TokenKind::LineEnd {
-            let error = Diagnostic::new(self.span(), "the value of `#define` is not one value", "more follows here");
+            let error = Diagnostic::new(self.span(), "the value of `#define` must be a single value", "unexpected");
             return self.fail(error.help(format!(
-                "put it in parentheses, `#define {} (…)`: C pastes the text, and what stands around it would bind first",
+                "write parentheses, `#define {} (…)`: C would paste the unprotected text into larger expressions",
                 name.name
             )));
         }
@@ -357,7 +357,7 @@ impl Parser<'_> {
 }
 
 impl Words {
-    /// Counts a word of a type; false where it is none.
+    /// Counts a keyword of a type. Returns false for any other word.
     fn count(&mut self, word: &str) -> bool {
         let counter = match word {
             "char" => &mut self.char,

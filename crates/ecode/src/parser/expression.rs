@@ -1,4 +1,4 @@
-//! Expressions, by precedence climbing.
+//! Parses expressions by precedence climbing.
 
 use super::{MAX_NESTING, Parsed, Parser};
 use crate::ast::{Expr, ExprKind, Ident, Operator, UnaryOp};
@@ -7,7 +7,7 @@ use crate::hir::{BinaryOp, CompareOp};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    /// An expression, with commas.
+    /// Parses an expression, with commas.
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
         let mut left = self.assignment()?;
         while self.take_punct(",") {
@@ -18,7 +18,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// An expression without commas, as it stands in lists.
+    /// Parses an expression without commas, as in lists.
     pub(super) fn assignment(&mut self) -> Parsed<Expr> {
         self.nested(|parser| {
             let left = parser.conditional()?;
@@ -41,7 +41,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What may stand where C wants a constant: no assignment, no comma.
+    /// Parses a conditional expression: C's form for constants, without assignments and commas.
     pub(super) fn conditional(&mut self) -> Parsed<Expr> {
         let condition = self.binary(0)?;
         if !self.take_punct("?") {
@@ -56,7 +56,7 @@ impl Parser<'_> {
         self.node(ExprKind::Conditional(Box::new(condition), Box::new(yes), Box::new(no)), span)
     }
 
-    /// Operators that bind tighter than `above`; those of one level from left to right.
+    /// Parses operators that bind tighter than `above`; operators of one level group from left to right.
     fn binary(&mut self, above: u8) -> Parsed<Expr> {
         let mut left = self.unary()?;
         while let TokenKind::Punct(sign) = self.kind()
@@ -99,7 +99,7 @@ impl Parser<'_> {
         let start = self.advance().span;
         let ty = self.type_name()?;
         self.refuse_pointer();
-        self.expect(")", "behind the type of the conversion")?;
+        self.expect(")", "after the type of the conversion")?;
         let operand = Box::new(self.nested(Self::unary)?);
         self.node(ExprKind::Cast(ty, operand), self.since(start))
     }
@@ -109,7 +109,7 @@ impl Parser<'_> {
         if self.at_punct("(") && self.type_follows(1) {
             self.advance();
             let ty = self.type_name()?;
-            self.expect(")", "behind the type of `sizeof`")?;
+            self.expect(")", "after the type of `sizeof`")?;
             return self.node(ExprKind::SizeofType(ty), self.since(start));
         }
         let operand = Box::new(self.nested(Self::unary)?);
@@ -122,26 +122,26 @@ impl Parser<'_> {
         loop {
             let kind = match self.kind() {
                 TokenKind::Punct("[" | ".") if matches!(value.kind, ExprKind::Int(..)) => {
-                    let error = Diagnostic::new(value.span, "a number has no parts", "not a variable");
-                    return self.fail(error.help("name the variable whose part is meant"));
+                    let error = Diagnostic::new(value.span, "a number has no members or elements", "not a variable");
+                    return self.fail(error.help("name a variable here"));
                 }
                 TokenKind::Punct("[") => {
                     self.advance();
                     let index = self.expression()?;
-                    self.expect("]", "behind the index")?;
+                    self.expect("]", "after the index")?;
                     ExprKind::Index(Box::new(value), Box::new(index))
                 }
                 TokenKind::Punct(".") => {
                     self.advance();
-                    ExprKind::Member(Box::new(value), self.name("a member's name behind `.`")?)
+                    ExprKind::Member(Box::new(value), self.name("a member name after `.`")?)
                 }
                 TokenKind::Punct(sign @ ("++" | "--")) => {
                     self.advance();
                     ExprKind::Step { add: sign == "++", post: true, operand: Box::new(value) }
                 }
                 TokenKind::Punct("->") => {
-                    let error = Diagnostic::new(self.span(), "there are no pointers in E-code", "this follows one");
-                    return self.fail(error.help("write `.` for `->`"));
+                    let error = Diagnostic::new(self.span(), "E-code has no pointers", "this follows a pointer");
+                    return self.fail(error.help("write `.` instead of `->`"));
                 }
                 _ => return Ok(value),
             };
@@ -172,9 +172,9 @@ impl Parser<'_> {
 
     fn fail_no_value(&mut self) -> Parsed<Expr> {
         let (place, found) = (self.span(), self.found());
-        let error = Diagnostic::new(place, format!("expected a value, found {found}"), "a value should stand here");
+        let error = Diagnostic::new(place, format!("expected a value, found {found}"), "expected a value");
         self.fail(match self.kind() {
-            TokenKind::Keyword(word) => error.help(format!("`{word}` is a word of the language and names nothing")),
+            TokenKind::Keyword(word) => error.help(format!("`{word}` is a keyword and has no value")),
             _ => error,
         })
     }
@@ -191,7 +191,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(")", "behind the arguments")?;
+        self.expect(")", "after the arguments")?;
         self.node(ExprKind::Call(name, arguments), self.since(start))
     }
 
@@ -203,7 +203,7 @@ impl Parser<'_> {
         let found = self.found();
         let error = Diagnostic::new(self.span(), format!("expected {what}, found {found}"), "not a name");
         self.fail(match self.kind() {
-            TokenKind::Keyword(word) => error.help(format!("`{word}` is a word of the language: choose another name")),
+            TokenKind::Keyword(word) => error.help(format!("`{word}` is a keyword: choose another name")),
             _ => error,
         })
     }
@@ -214,13 +214,13 @@ impl Parser<'_> {
     }
 }
 
-/// The refusal of everything with an address.
+/// The error for all pointer syntax.
 pub(super) fn no_pointers(span: Span, label: &str) -> Diagnostic {
-    Diagnostic::new(span, "there are no pointers in E-code", label)
-        .help("name the variable or the array element itself: `table[i]`; functions return what they compute")
+    Diagnostic::new(span, "E-code has no pointers", label)
+        .help("use the variable or the array element itself, as in `table[i]`; a function returns its result")
 }
 
-/// An operator between two values and how tight it binds.
+/// The operator between two values, with its binding strength.
 fn binary(sign: &str) -> Option<(u8, Operator)> {
     use Operator::{Compare, Value};
     Some(match sign {

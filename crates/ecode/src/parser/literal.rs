@@ -1,4 +1,4 @@
-//! Integer and character literals, with the types that C gives them on LP64.
+//! Parses integer and character literals, with the types that C gives them on LP64.
 
 use qfabric_types::format::Scalar;
 
@@ -8,7 +8,7 @@ use crate::diagnostics::Diagnostic;
 use crate::lexer::is_float;
 
 impl Parser<'_> {
-    /// The number at hand; one that is none is reported and stands for 0, so that the rest is still read.
+    /// Parses the current number. An invalid number is reported and becomes 0, so that parsing can continue.
     pub(super) fn number(&mut self) -> Expr {
         let span = self.advance().span;
         let word = span.of(self.text);
@@ -24,7 +24,7 @@ impl Parser<'_> {
         let span = self.advance().span;
         let quoted = span.of(self.text);
         let value = character(&quoted[1..quoted.len() - 1]).unwrap_or_else(|| {
-            let error = Diagnostic::new(span, format!("{quoted} is not one character"), "between the quotes");
+            let error = Diagnostic::new(span, format!("{quoted} is not one character"), "expected one character");
             self.report(error.help("write one ASCII character, or one of \\n \\t \\r \\0 \\\\ \\' \\xHH"));
             0
         });
@@ -32,15 +32,16 @@ impl Parser<'_> {
     }
 }
 
-/// A message and the remedy.
 type Wrong = (String, String);
 
 fn float(word: &str) -> Wrong {
-    let message = format!("`{word}` is a floating-point number; E-code has none, as the kernel computes with none");
+    let message = format!("`{word}` is a floating-point number, but the kernel has no floating-point arithmetic");
     let plain = word.trim_end_matches(['f', 'F', 'l', 'L']);
     let fixed = plain.parse::<f64>().ok().map(|value| (value * 65536.0).round()).filter(|fixed| fixed.abs() < 9e15);
     let help = match fixed {
-        Some(fixed) => format!("in fixed point Q16.16 it is {fixed} ({plain} * 65536): compute with fx_mul and fx_div"),
+        Some(fixed) => {
+            format!("in fixed point Q16.16 the number is {fixed} ({plain} * 65536): compute with fx_mul and fx_div")
+        }
         None => "use fixed point: fx_from, fx_mul, fx_div, fx_to_int (Q16.16: 65536 is 1.0)".to_owned(),
     };
     (message, help)
@@ -59,7 +60,7 @@ fn integer(word: &str) -> Result<(i64, Scalar), Wrong> {
     Ok((value as i64, ty))
 }
 
-/// Whether it is unsigned, and whether long.
+/// Returns whether the suffix means unsigned, and whether it means long.
 fn suffix(suffix: &str) -> Option<(bool, bool)> {
     match suffix {
         "" => Some((false, false)),
@@ -79,7 +80,7 @@ fn radix(digits: &str) -> (u32, &str) {
     }
 }
 
-/// The first type of C's list (C11 6.4.4.1) that holds the value.
+/// The first type in C's list (C11 6.4.4.1) that can hold the value.
 fn literal_type(value: u64, decimal: bool, unsigned: bool, long: bool) -> Option<Scalar> {
     let fits = |ty: &Scalar| if ty.signed { value >> (ty.bits - 1) == 0 } else { value >> (ty.bits - 1) <= 1 };
     let candidates = [Scalar::I32, Scalar::U32, Scalar::I64, Scalar::U64];
@@ -90,20 +91,20 @@ fn literal_type(value: u64, decimal: bool, unsigned: bool, long: bool) -> Option
 }
 
 fn malformed(word: &str) -> Wrong {
-    let help = "numbers are decimal (42), hexadecimal (0x2a), octal (052) or binary (0b101010), with u, l or ul behind";
+    let help = "numbers are decimal (42), hexadecimal (0x2a), octal (052) or binary (0b101010); a suffix is u, l or ul";
     (format!("`{word}` is not a number"), help.to_owned())
 }
 
 fn too_large(word: &str) -> Wrong {
-    (format!("`{word}` does not fit 64 bits"), "the largest number is 18446744073709551615ul".to_owned())
+    (format!("`{word}` does not fit into 64 bits"), "the largest number is 18446744073709551615ul".to_owned())
 }
 
 fn needs_suffix(word: &str) -> Wrong {
-    let help = format!("as an unsigned number it fits: `{word}ul`");
-    (format!("`{word}` does not fit a `long`, whose largest number is 9223372036854775807"), help)
+    let help = format!("write an unsigned number: `{word}ul`");
+    (format!("`{word}` does not fit into a `long`, whose largest value is 9223372036854775807"), help)
 }
 
-/// What stands between the quotes, as a (signed) `char`.
+/// The value of the text between the quotes, as a signed `char`.
 fn character(quoted: &str) -> Option<i64> {
     let value = match quoted.as_bytes() {
         [plain @ 0x20..=0x7e] if *plain != b'\\' => *plain,

@@ -1,5 +1,5 @@
-//! Tokens to the syntax tree, by recursive descent. An error is reported where it is found; the parser then goes on
-//! with the next statement, so that one run shows several.
+//! Parses tokens into the syntax tree, by recursive descent. After an error the parser continues with the next
+//! statement, so that one run shows several errors.
 
 mod declaration;
 mod expression;
@@ -10,17 +10,17 @@ use crate::ast::{Ident, Text};
 use crate::diagnostics::{Diagnostic, Sink, Span};
 use crate::lexer::{Token, TokenKind, tokens};
 
-/// How deep statements, and again expressions, may be nested. Whoever walks the tree, in whichever engine, recurs that
-/// deep; a chain of as many operators counts as nested.
+/// Deepest nesting of statements, and separately of expressions. Every walk over the tree recurs to this depth. A
+/// chain of operators counts as nested.
 pub(crate) const MAX_NESTING: u32 = 128;
 
-/// It has been reported.
+/// An error has been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
 pub(crate) type Parsed<T> = Result<T, Failed>;
 
-/// The tree of a text. What could not be parsed is reported, and missing in it.
+/// Returns the tree of a text. Reports parts with syntax errors and leaves them out of the tree.
 pub(crate) fn parse(text: &str, sink: &mut Sink) -> Text {
     let tokens = tokens(text, sink)
         .into_iter()
@@ -31,13 +31,13 @@ pub(crate) fn parse(text: &str, sink: &mut Sink) -> Text {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Without comments; the last one is the end.
+    /// The tokens without comments; the last one is [`TokenKind::End`].
     tokens: Vec<Token>,
     at: usize,
     depth: u32,
-    /// Reported once: the levels above fail for the same reason.
+    /// Set when nesting exceeds the limit, so that the outer levels do not report the same error.
     too_deep: bool,
-    /// What has been called since this was taken last.
+    /// Names of the called functions since the list was last taken.
     calls: Vec<Ident>,
     sink: &'a mut Sink,
 }
@@ -55,7 +55,7 @@ impl Parser<'_> {
         self.tokens[self.at].span
     }
 
-    /// The token before the one at hand.
+    /// The token before the current one.
     fn last_span(&self) -> Span {
         self.tokens[self.at.saturating_sub(1)].span
     }
@@ -94,14 +94,14 @@ impl Parser<'_> {
         there
     }
 
-    /// Takes the punctuation or says what stands there in its place; `why` is what it is for.
+    /// Takes the punctuation, or reports what stands in its place. `why` names its purpose.
     fn expect(&mut self, punct: &str, why: &str) -> Parsed<Span> {
         if self.at_punct(punct) {
             return Ok(self.advance().span);
         }
         let message = format!("`{punct}` is missing {why}");
         let found = self.found();
-        // A closing sign is missed behind the last word, not before the next one, which may be lines below.
+        // At the end of a line, mark the place after the last token: the next token may be several lines below.
         let place = if self.starts_new_line() { self.last_span().after() } else { self.span() };
         self.fail(Diagnostic::new(place, message, format!("expected `{punct}`, found {found}")))
     }
@@ -111,7 +111,7 @@ impl Parser<'_> {
         self.kind() == TokenKind::End || self.text.get(between).is_some_and(|gap| gap.contains('\n'))
     }
 
-    /// The token at hand, for a message.
+    /// The current token, for a message.
     fn found(&self) -> String {
         match self.kind() {
             TokenKind::End => "the end of the text".to_owned(),
@@ -122,7 +122,7 @@ impl Parser<'_> {
     }
 
     fn report(&mut self, error: Diagnostic) {
-        // Nothing is read behind what was too deep: what is missing there is not missed.
+        // After nesting beyond the limit the rest of the text is skipped, so errors there would be consequences.
         if !self.too_deep {
             self.sink.push(error);
         }
@@ -133,7 +133,7 @@ impl Parser<'_> {
         Err(Failed)
     }
 
-    /// Goes one level down for `inner`, unless that is too deep.
+    /// Runs `inner` one level deeper, or fails at the limit.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= MAX_NESTING {
             return self.fail_too_deep(self.span());
@@ -146,10 +146,10 @@ impl Parser<'_> {
 
     fn fail_too_deep<T>(&mut self, span: Span) -> Parsed<T> {
         let message = format!("nested more than {MAX_NESTING} levels deep");
-        let error = Diagnostic::new(span, message, "one level too many");
-        self.report(error.help("give a part a name of its own: `long part = …;`, or make a function of it"));
+        let error = Diagnostic::new(span, message, "this level exceeds the limit");
+        self.report(error.help("store a part in a variable, `long part = …;`, or move it into a function"));
         self.too_deep = true;
-        // Nothing behind it would be read as it was meant.
+        // Skip the rest of the text: its structure is unknown.
         self.at = self.tokens.len() - 1;
         Err(Failed)
     }

@@ -1,4 +1,4 @@
-//! Statements, and the text as a whole.
+//! Parses statements and the text as a whole.
 
 use super::expression::no_pointers;
 use super::{Failed, Parsed, Parser};
@@ -6,11 +6,11 @@ use crate::ast::{Expr, Function, Section, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
-/// Labels of one `switch`: each is compared with, one after the other.
+/// Most labels of one `switch`. The value is compared with each label in turn.
 const MAX_LABELS: u32 = 64;
 
 impl Parser<'_> {
-    /// The whole text; one pair of braces around all of it does not count.
+    /// Parses the whole text. Ignores one pair of braces around all of it.
     pub(super) fn text(mut self) -> Text {
         let end = if self.wrapped_in_braces() {
             self.advance();
@@ -29,7 +29,7 @@ impl Parser<'_> {
         text
     }
 
-    /// Whether the brace that opens the text is closed by the last one.
+    /// Whether the last brace closes the brace that opens the text.
     fn wrapped_in_braces(&self) -> bool {
         let mut open = 0u32;
         for (place, token) in self.tokens.iter().enumerate() {
@@ -45,11 +45,11 @@ impl Parser<'_> {
         false
     }
 
-    /// A function, a declaration or a statement.
+    /// Parses a function, a declaration or a statement.
     fn top(&mut self, text: &mut Text) -> Parsed<()> {
         if self.at_punct("}") {
-            let error = Diagnostic::new(self.span(), "this brace closes nothing", "no `{` belongs to it");
-            self.report(error.help("remove it, or look for a `}` too many above"));
+            let error = Diagnostic::new(self.span(), "this brace closes no block", "no matching `{`");
+            self.report(error.help("remove it, or remove an extra `}` above"));
             self.advance();
             return Ok(());
         }
@@ -69,7 +69,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Behind an error: to the next statement of this block. `before` is where the failed one began.
+    /// After an error, skips to the next statement of this block. `before` is the index at which the failed
+    /// statement began.
     fn recover(&mut self, before: usize) {
         let mut open = self.braces_since(before);
         loop {
@@ -86,7 +87,7 @@ impl Parser<'_> {
                     self.advance();
                     return;
                 }
-                // The semicolon was forgotten: what begins here is not a part of the failed statement.
+                // A missing semicolon: the keyword at the start of this line begins a new statement.
                 TokenKind::Keyword(word)
                     if open == 0 && self.at > before && begins_statement(word) && self.starts_new_line() =>
                 {
@@ -98,7 +99,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Braces that were opened since, and not closed.
+    /// Number of braces opened since `before` and not closed.
     fn braces_since(&self, before: usize) -> u32 {
         let mut open = 0u32;
         for token in &self.tokens[before..self.at] {
@@ -111,7 +112,7 @@ impl Parser<'_> {
         open
     }
 
-    /// `{ … }`, which `what` is.
+    /// Parses `{ … }`; `what` names it in messages.
     pub(super) fn block(&mut self, what: &str) -> Parsed<Vec<Stmt>> {
         let open = self.expect("{", &format!("before {what}"))?;
         let statements = self.statements();
@@ -126,11 +127,11 @@ impl Parser<'_> {
 
     fn fail_unclosed<T>(&mut self, open: Span) -> Parsed<T> {
         let found = self.found();
-        let error = Diagnostic::new(open, "this brace is never closed", "it opens here");
-        self.fail(error.help(format!("its `}}` is missed before {found}")))
+        let error = Diagnostic::new(open, "this brace is never closed", "opened here");
+        self.fail(error.help(format!("add its `}}` before {found}")))
     }
 
-    /// Up to the brace that closes them, or a `case`.
+    /// Parses statements up to a closing brace or a label of a `switch`.
     fn statements(&mut self) -> Vec<Stmt> {
         let mut list = Vec::new();
         while !self.at_punct("}") && self.kind() != TokenKind::End && !self.at_label() {
@@ -184,29 +185,29 @@ impl Parser<'_> {
     fn local_declaration(&mut self) -> Parsed<StmtKind> {
         let head = self.head()?;
         if self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct("(") {
-            let error = Diagnostic::new(self.span(), "a function inside of another one", "functions stand outside");
-            return self.fail(error.help("move it in front of the statements"));
+            let error = Diagnostic::new(self.span(), "a function inside another function", "not allowed here");
+            return self.fail(error.help("move it out of the function, before the statements"));
         }
         Ok(StmtKind::Declare(self.declaration(head)?))
     }
 
     fn expression_statement(&mut self) -> Parsed<StmtKind> {
         if self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct(":") {
-            let error = Diagnostic::new(self.span(), "there is no `goto`, hence no labels", "a label");
+            let error = Diagnostic::new(self.span(), "E-code has no `goto` and no labels", "a label");
             return self.fail(error.help("use a loop with `break` or `continue`, or a function with `return`"));
         }
         if self.at_punct("*") {
-            return self.fail(no_pointers(self.span(), "this follows one"));
+            return self.fail(no_pointers(self.span(), "this follows a pointer"));
         }
         let value = self.expression()?;
-        self.expect(";", "behind the statement")?;
+        self.expect(";", "after the statement")?;
         Ok(StmtKind::Expr(value))
     }
 
     fn in_parentheses(&mut self, what: &str) -> Parsed<Expr> {
         self.expect("(", &format!("before {what}"))?;
         let value = self.expression()?;
-        self.expect(")", &format!("behind {what}"))?;
+        self.expect(")", &format!("after {what}"))?;
         Ok(value)
     }
 
@@ -233,18 +234,18 @@ impl Parser<'_> {
             return self.fail(error.help("write `do { … } while (condition);`"));
         }
         let condition = Some(self.in_parentheses("the condition of `while`")?);
-        self.expect(";", "behind the condition")?;
+        self.expect(";", "after the condition")?;
         Ok(StmtKind::Loop { keyword, first: None, condition, tests_after: true, step: None, body })
     }
 
     fn for_loop(&mut self) -> Parsed<StmtKind> {
         let keyword = self.advance().span;
-        self.expect("(", "behind `for`")?;
+        self.expect("(", "after `for`")?;
         let first = self.first_of_for()?;
         let condition = if self.at_punct(";") { None } else { Some(self.expression()?) };
-        self.expect(";", "behind the condition of `for`")?;
+        self.expect(";", "after the condition of `for`")?;
         let step = if self.at_punct(")") { None } else { Some(self.expression()?) };
-        self.expect(")", "behind the step of `for`")?;
+        self.expect(")", "after the step of `for`")?;
         let body = Box::new(self.statement()?);
         Ok(StmtKind::Loop { keyword, first, condition, tests_after: false, step, body })
     }
@@ -261,7 +262,7 @@ impl Parser<'_> {
     fn switch(&mut self) -> Parsed<StmtKind> {
         let keyword = self.advance().span;
         let value = self.in_parentheses("the value of `switch`")?;
-        let open = self.expect("{", "behind the value of `switch`")?;
+        let open = self.expect("{", "after the value of `switch`")?;
         let sections = self.sections()?;
         if !self.take_punct("}") {
             return self.fail_unclosed(open);
@@ -274,7 +275,8 @@ impl Parser<'_> {
         let mut sections = Vec::new();
         while !self.at_punct("}") && self.kind() != TokenKind::End {
             let section = self.labels(&mut labels)?;
-            // It becomes an `else` of those before; `default`, wherever it stands, of all.
+            // Each section becomes an `else` of the sections before it; `default`, at any place, becomes the last
+            // `else`.
             let is_default = section.iter().any(|(value, _)| value.is_none());
             self.depth = depth + if is_default { MAX_LABELS } else { sections.len() as u32 };
             sections.push(Section { labels: section, body: self.statements() });
@@ -283,11 +285,11 @@ impl Parser<'_> {
         Ok(sections)
     }
 
-    /// The labels before a section; `count` is that of the whole `switch`.
+    /// Parses the labels before a section. `count` counts the labels of the whole `switch`.
     fn labels(&mut self, count: &mut u32) -> Parsed<Vec<(Option<Expr>, Span)>> {
         if !self.at_label() {
-            let error = Diagnostic::new(self.span(), "a `switch` begins with a `case`", "not behind any `case`");
-            return self.fail(error.help("move it before the `switch`, or behind a `case` of it"));
+            let error = Diagnostic::new(self.span(), "a `switch` must begin with a `case`", "before the first `case`");
+            return self.fail(error.help("move it before the `switch`, or after one of its labels"));
         }
         let mut labels = Vec::new();
         while self.at_label() {
@@ -295,7 +297,7 @@ impl Parser<'_> {
             *count += 1;
             if *count > MAX_LABELS {
                 let message = format!("this `switch` has more than {MAX_LABELS} labels");
-                let error = Diagnostic::new(self.last_span(), message, "one too many");
+                let error = Diagnostic::new(self.last_span(), message, "this label exceeds the limit");
                 return self.fail(error.help("look the result up in a `const` array, or use several functions"));
             }
         }
@@ -307,36 +309,36 @@ impl Parser<'_> {
         let is_default = self.advance().kind == TokenKind::Keyword("default");
         let value = if is_default { None } else { Some(self.conditional()?) };
         let span = self.since(start);
-        self.expect(":", "behind the `case`")?;
+        self.expect(":", "after the `case`")?;
         Ok((value, span))
     }
 
     fn jump(&mut self, kind: StmtKind) -> Parsed<StmtKind> {
         let word = self.advance().span.of(self.text);
-        self.expect(";", &format!("behind `{word}`"))?;
+        self.expect(";", &format!("after `{word}`"))?;
         Ok(kind)
     }
 
     fn return_statement(&mut self) -> Parsed<StmtKind> {
         self.advance();
         let value = if self.at_punct(";") { None } else { Some(self.expression()?) };
-        self.expect(";", "behind `return`")?;
+        self.expect(";", "after `return`")?;
         Ok(StmtKind::Return(value))
     }
 
     fn fail_goto(&mut self) -> Parsed<StmtKind> {
-        let error = Diagnostic::new(self.span(), "`goto` is not offered", "not a part of E-code");
+        let error = Diagnostic::new(self.span(), "`goto` is not supported", "not part of E-code");
         self.fail(error.help("use a loop with `break` or `continue`, or a function with `return`"))
     }
 
     fn fail_else(&mut self) -> Parsed<StmtKind> {
-        let error = Diagnostic::new(self.span(), "`else` without its `if`", "no `if` ends right before it");
-        self.fail(error.help("put braces around what stands between `if (…)` and `else`"))
+        let error = Diagnostic::new(self.span(), "`else` without its `if`", "no `if` ends directly before it");
+        self.fail(error.help("put braces around the statements between `if (…)` and `else`"))
     }
 
     fn fail_case<T>(&mut self) -> Parsed<T> {
         let word = self.found();
-        self.fail(Diagnostic::new(self.span(), format!("{word} outside of a `switch`"), "no `switch` is around it"))
+        self.fail(Diagnostic::new(self.span(), format!("{word} outside a `switch`"), "no `switch` encloses it"))
     }
 }
 

@@ -1,23 +1,23 @@
-//! Lines under construction: what has been printed, and what is to come between it and the next word.
+//! The output of the pretty printer: the finished lines, and the gap before the next token.
 
 use super::spacing::Spacing;
 use crate::lexer::{Token, TokenKind};
 
-/// Longest line, where it can be broken.
+/// Longest line in characters, if the line can be broken.
 const WIDTH: usize = 100;
 const INDENT: &str = "    ";
 
-/// What comes before the next word.
+/// The white space before the next token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Gap {
-    /// As the two words want it.
+    /// The spacing rules for the two tokens apply.
     Words,
     #[default]
     Nothing,
     Space,
-    /// A new line; a blank one more, if the author left one.
+    /// A new line, after a blank line if the author left one.
     Line,
-    /// A new line without a blank one.
+    /// A new line, without a blank line before it.
     NoBlank,
     /// A blank line.
     Blank,
@@ -30,21 +30,21 @@ pub(super) struct Lines<'a> {
     at: State,
 }
 
-/// What matters to the next word.
+/// The facts that decide how the next token is printed.
 #[derive(Clone, Default)]
 struct State {
     indent: usize,
     gap: Gap,
     spacing: Spacing,
-    /// Where the last word, or comment, ended in the text.
+    /// Where the last token or comment ended in the source text.
     end: usize,
-    /// It opened a block.
+    /// The last token opened a block.
     opened: bool,
-    /// Where the line at hand begins in `out`.
+    /// Where the current line starts in `out`.
     line: usize,
 }
 
-/// A state to come back to.
+/// A saved state for [`Lines::back_to`].
 pub(super) struct Mark {
     length: usize,
     at: State,
@@ -62,16 +62,16 @@ impl<'a> Lines<'a> {
         self.out
     }
 
-    /// Changes the indentation by so many levels.
+    /// Changes the indentation by `by` levels.
     pub fn indent(&mut self, by: isize) {
         self.at.indent = self.at.indent.saturating_add_signed(by);
     }
 
-    /// A wider gap than the one that is wanted already is kept.
+    /// Sets the gap before the next token. Keeps a wider gap that is already set.
     pub fn gap(&mut self, gap: Gap) {
         self.at.gap = match (self.at.gap, gap) {
             (Gap::Blank, Gap::Line) => Gap::Blank,
-            // A comment that ends its line has made it a new one.
+            // A line comment before this gap already forces a new line.
             (Gap::Line | Gap::Blank, Gap::Space | Gap::Nothing) if self.after_line_comment() => self.at.gap,
             _ => gap,
         };
@@ -81,12 +81,12 @@ impl<'a> Lines<'a> {
         self.out[self.at.line..].contains("//")
     }
 
-    /// A statement begins: nothing of the words before matters to it.
+    /// Begins a statement: the spacing rules forget the previous tokens.
     pub fn begin(&mut self) {
         self.at.spacing.begin();
     }
 
-    /// No blank line before what comes.
+    /// Suppresses a blank line before the next token.
     pub fn no_blank(&mut self) {
         if matches!(self.at.gap, Gap::Line | Gap::Blank) {
             self.at.gap = Gap::NoBlank;
@@ -112,7 +112,7 @@ impl<'a> Lines<'a> {
         self.at.gap = Gap::Words;
     }
 
-    /// A comment: behind what it stands behind, or on a line of its own.
+    /// Prints a comment on its own line, or after the token that it follows.
     pub fn comment(&mut self, token: Token) {
         let alone = !self.out.is_empty() && self.text[self.at.end..token.span.start as usize].contains('\n');
         let new_line = matches!(self.at.gap, Gap::Line | Gap::NoBlank | Gap::Blank);
@@ -143,7 +143,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// `inside`: it continues a statement, behind a comment in its middle.
+    /// `inside`: the line continues a statement after a comment.
     fn new_line_for(&mut self, gap: Gap, token: Token, inside: bool) {
         if self.out.is_empty() {
             return;
@@ -168,7 +168,7 @@ impl<'a> Lines<'a> {
         Mark { length: self.out.len(), at: self.at.clone() }
     }
 
-    /// Whether everything since then stands on the same line, within its width.
+    /// Whether everything printed since `mark` is on one line within its width.
     pub fn still_one_line(&self, mark: &Mark) -> bool {
         self.at.line == mark.at.line
             && self.column() <= WIDTH

@@ -1,8 +1,8 @@
-//! Lays a text out: `ecode fmt`.
+//! Formats a source text: `qfabric ecode fmt`.
 //!
-//! It walks the tokens, comments among them, and changes nothing but the white space between them. Where lines are
-//! broken depends on the tokens alone, so that a text that has been laid out stays as it is; only blank lines (one at
-//! most) and whether a comment stands behind something or on a line of its own are the author's.
+//! The printer walks the tokens, including comments, and changes only the white space between them. The tokens
+//! alone decide where lines are broken, so formatting a formatted text changes nothing. The author decides only
+//! two things: blank lines (at most one in a row), and whether a comment is on its own line.
 
 mod line;
 mod spacing;
@@ -14,14 +14,14 @@ use crate::lexer::{Token, TokenKind, tokens};
 use crate::parser;
 use line::{Gap, Lines};
 
-/// The text with one statement a line, indented by its nesting. What it means stays the same, comments stay.
+/// Returns the text with one statement per line, indented by its nesting. The meaning and all comments stay.
 pub fn pretty(text: &str) -> Result<String, Diagnostics> {
     let mut sink = Sink::default();
     parser::parse(text, &mut sink);
     if !sink.is_empty() {
         return Err(sink.finish(text));
     }
-    // The parser has taken it: from here on its structure is known to be right.
+    // The parser has accepted the text, so the structure of the tokens is valid.
     let tokens = tokens(text, &mut sink);
     let mut printer = Printer { tokens, at: 0, lines: Lines::new(text) };
     while printer.kind() != TokenKind::End {
@@ -39,7 +39,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// The tokens from here on, without comments.
+    /// The tokens from the current one on, without comments.
     fn ahead(&self) -> impl Iterator<Item = Token> {
         let comment = |token: &&Token| matches!(token.kind, TokenKind::LineComment | TokenKind::BlockComment);
         self.tokens[self.at..].iter().filter(move |token| !comment(token)).copied()
@@ -64,7 +64,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints the token at hand, with the comments before it.
+    /// Prints the current token and the comments before it.
     fn take(&mut self) {
         self.flush_comments();
         let token = self.tokens[self.at];
@@ -74,7 +74,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints everything up to the token at which `stop` says so, outside of all brackets, and that one too.
+    /// Prints all tokens up to and including the first one outside brackets for which `stop` holds.
     fn take_through(&mut self, stop: impl Fn(TokenKind) -> bool) {
         let mut open = 0usize;
         while self.kind() != TokenKind::End {
@@ -91,7 +91,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A statement, a declaration or a function, and the end of its line.
+    /// Prints a statement, a declaration or a function, and ends its line.
     fn statement(&mut self) {
         self.lines.begin();
         match self.kind() {
@@ -110,10 +110,10 @@ impl Printer<'_> {
     fn define(&mut self) {
         self.take();
         self.take();
-        // A value begins; and `#define NAME(…` would have parameters in C.
+        // A value begins. A space must follow the name, because `#define NAME(…` would have parameters in C.
         self.lines.begin();
         self.lines.gap(Gap::Space);
-        // The end of the line is no word.
+        // `LineEnd` is not printed.
         while self.kind() != TokenKind::LineEnd {
             self.take();
         }
@@ -121,7 +121,7 @@ impl Printer<'_> {
         self.at += 1;
     }
 
-    /// A declaration or an expression, up to its semicolon.
+    /// Prints a declaration or an expression up to its semicolon.
     fn simple(&mut self) {
         while !self.at_punct(";") && self.kind() != TokenKind::End {
             match self.kind() {
@@ -134,7 +134,7 @@ impl Printer<'_> {
         self.take();
     }
 
-    /// `struct NAME`, and its members if they follow.
+    /// Prints `struct NAME` and its members, if any.
     fn structure(&mut self) {
         self.take();
         if self.kind() == TokenKind::Name {
@@ -150,7 +150,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `enum { A, B }` on one line if it fits, else a line for each.
+    /// Prints `enum { A, B }` on one line if it fits, otherwise with one constant per line.
     fn enumeration(&mut self) {
         self.take();
         if self.kind() == TokenKind::Name {
@@ -178,7 +178,7 @@ impl Printer<'_> {
         }
     }
 
-    /// One constant of an enumeration, with its comma.
+    /// Prints one constant of an enumeration with its comma.
     fn take_constant(&mut self) {
         self.lines.begin();
         let mut open = 0usize;
@@ -196,7 +196,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Tries to print on one line; takes everything back where it does not fit.
+    /// Tries to print on one line. Undoes everything and returns false if the line does not fit.
     fn attempt(&mut self, print: impl FnOnce(&mut Self)) -> bool {
         let (at, before) = (self.at, self.lines.mark());
         print(self);
@@ -208,7 +208,8 @@ impl Printer<'_> {
         fits
     }
 
-    /// Whether a name with `(` and, behind the matching `)`, a `{` comes before any `;` or `=`.
+    /// Whether a function definition follows: a name with `(`, and `{` after the matching `)`, before any `;` or
+    /// `=`.
     fn defines_function(&self) -> bool {
         let mut open = 0usize;
         let mut closed = false;
@@ -264,13 +265,13 @@ impl Printer<'_> {
         self.close();
     }
 
-    /// Whether nothing at all lies between the brace at hand and the next one.
+    /// Whether the current opening brace is directly followed by a closing brace.
     fn no_comment_inside(&self) -> bool {
         let brace = self.tokens[self.at..].iter().position(|token| token.kind == TokenKind::Punct("{"));
         brace.is_some_and(|brace| self.tokens[self.at + brace + 1].kind == TokenKind::Punct("}"))
     }
 
-    /// The keyword and its parenthesis.
+    /// Prints the keyword and its parenthesis.
     fn head(&mut self) {
         self.take();
         self.take_through(|kind| kind == TokenKind::Punct(")"));
@@ -293,7 +294,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether the one simple statement at hand is followed by `else`.
+    /// Whether the current simple statement is followed by `else`.
     fn else_follows(&self) -> bool {
         let behind = self.ahead().skip_while(|token| token.kind != TokenKind::Punct(";")).nth(1);
         behind.is_some_and(|token| token.kind == TokenKind::Keyword("else"))
@@ -336,7 +337,7 @@ impl Printer<'_> {
         self.close();
     }
 
-    /// `case X:`; a conditional expression in it has colons of its own.
+    /// Prints `case X:`. A conditional expression in X contains colons that do not end the label.
     fn take_label(&mut self) {
         self.lines.begin();
         let mut questions = 0usize;
@@ -357,8 +358,8 @@ impl Printer<'_> {
         }
     }
 
-    /// What an `if` or a loop governs: a block behind it; a simple statement behind it too, if it may and fits; else on
-    /// the next line.
+    /// Prints the statement that an `if` or a loop controls. A block starts on the same line. A simple statement
+    /// stays on the same line if `may_stay` holds and it fits; otherwise it moves to the next line.
     fn body(&mut self, may_stay: bool) {
         match self.kind() {
             TokenKind::Punct("{") => {

@@ -1,14 +1,14 @@
-//! Which two words on a line have a space between them.
+//! Decides whether two adjacent tokens are separated by a space.
 
 use crate::lexer::TokenKind;
 
-/// What is known of the words before.
+/// The facts about the previous tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spacing {
     last: Last,
-    /// For each open bracket: whether it opened a conversion, `(int)`.
+    /// For each open bracket: whether it belongs to a conversion such as `(int)`.
     brackets: Vec<bool>,
-    /// Within a statement, not between two.
+    /// True inside a statement, false between two statements.
     inside: bool,
 }
 
@@ -16,37 +16,31 @@ pub(super) struct Spacing {
 enum Last {
     #[default]
     Start,
-    /// A name, a number, a closing bracket: an operator behind it takes two sides.
+    /// A name, a number or a closing bracket: an operator after it is binary.
     Value,
-    /// A name, so that `(` behind it is a call.
+    /// A name: `(` after it begins the arguments of a call.
     Name,
-    /// `sizeof`.
     Sizeof,
-    /// A word of the language.
     Keyword,
-    /// A conversion's `)`.
+    /// The `)` of a conversion.
     Cast,
-    /// `++` or `--` before its operand, `-`, `!`, `~`: the sign.
+    /// The sign of a prefix operator: `++` or `--` before its operand, `-`, `!`, `~`.
     Prefix(u8),
-    /// `(`, `[`, `{`.
     Open,
-    /// `.`
     Dot,
-    /// Other operators.
     Operator,
-    /// `,` and `;`.
     Separator,
     Comment,
 }
 
 pub(super) struct Wanted {
     pub space: bool,
-    /// A line may end before this word.
+    /// The line may be broken before this token.
     pub may_break: bool,
 }
 
 impl Spacing {
-    /// Takes the next word and says what it wants before it.
+    /// Takes the next token and returns the space it needs before it.
     pub fn next(&mut self, kind: TokenKind, word: &str) -> Wanted {
         let before = self.last;
         if let (Last::Open, Some(conversion)) = (before, self.brackets.last_mut()) {
@@ -54,12 +48,12 @@ impl Spacing {
         }
         self.inside = !matches!(word, ";" | "{" | "}");
         self.last = self.classify(kind, word);
-        // Behind a comma, or before an operator with two sides.
+        // A line may be broken after a comma and before a binary operator.
         let may_break = before == Last::Separator || self.last == Last::Operator && word != "=";
         Wanted { space: self.space(before, kind, word), may_break }
     }
 
-    /// A statement begins.
+    /// Begins a statement.
     pub fn begin(&mut self) {
         self.last = if self.last == Last::Start { Last::Start } else { Last::Keyword };
         self.inside = false;
@@ -68,7 +62,7 @@ impl Spacing {
     pub fn comment(&mut self) {
         if self.last != Last::Start {
             self.last = match self.last {
-                // What follows a value behind a comment is still an operator of two sides.
+                // An operator after a value and a comment is still binary.
                 Last::Value | Last::Name => Last::Value,
                 Last::Cast => Last::Cast,
                 _ => Last::Comment,
@@ -76,7 +70,7 @@ impl Spacing {
         }
     }
 
-    /// Whether the last word left a statement unfinished.
+    /// Whether the last token left a statement unfinished.
     pub fn inside(&self) -> bool {
         self.inside
     }
@@ -89,7 +83,7 @@ impl Spacing {
             (TokenKind::Keyword("sizeof"), _) => Last::Sizeof,
             (TokenKind::Keyword(_) | TokenKind::Define, _) => Last::Keyword,
             (_, "(" | "[" | "{") => {
-                // Whether it is a conversion is seen when its first word comes.
+                // The first token inside the bracket decides whether it is a conversion.
                 self.brackets.push(word == "(" && !value_before && self.last != Last::Sizeof);
                 Last::Open
             }
@@ -123,7 +117,7 @@ impl Spacing {
     }
 }
 
-/// Whether a bracket that begins with this word is a conversion.
+/// Whether a bracket that starts with this token is a conversion.
 fn is_type(kind: TokenKind, word: &str) -> bool {
     let of_stdint = word.ends_with("_t") && (word.starts_with("int") || word.starts_with("uint"));
     matches!(kind, TokenKind::Keyword(word) if word != "sizeof") || of_stdint

@@ -1,5 +1,5 @@
-//! Whatever the white space and the comments: the words stay, comments stay in order, once is enough, and the program
-//! is the same.
+//! Properties of the pretty printer for any white space and comments: tokens and comments stay in order,
+//! formatting twice changes nothing more, and the program stays the same.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn words(text: &str) -> Vec<String> {
     all.iter().filter(|token| kept(token)).map(|token| token.span.of(text).to_owned()).collect()
 }
 
-/// The program without its line numbers, which laying out changes.
+/// The program without line numbers, which formatting changes.
 fn program(text: &str) -> String {
     let program = compile(text, &Environment::default()).unwrap_or_else(|errors| {
         panic!("{}", errors.render("corpus", text, false));
@@ -31,21 +31,21 @@ fn program(text: &str) -> String {
     parts.collect::<Vec<_>>().join("line")
 }
 
-fn is_laid_out_well(text: &str) {
+fn check_formatting(text: &str) {
     let once = pretty(text).unwrap_or_else(|errors| panic!("{}", errors.render("corpus", text, false)));
-    assert_eq!(words(&once), words(text), "the words and comments of\n{text}\nin\n{once}");
-    let twice = pretty(&once).expect("what has been laid out can be read");
-    assert_eq!(once, twice, "what is laid out stays so");
+    assert_eq!(words(&once), words(text), "the tokens and comments of\n{text}\nin\n{once}");
+    let twice = pretty(&once).expect("formatted text can be parsed");
+    assert_eq!(once, twice, "formatting twice changes nothing more");
     assert_eq!(program(&once), program(text), "the meaning of\n{text}\nin\n{once}");
     assert!(once.lines().all(|line| line.trim_end() == line), "no space at the ends of lines in\n{once}");
 }
 
 #[test]
-fn the_corpus_is_laid_out_well() {
-    CORPUS.into_iter().for_each(is_laid_out_well);
+fn the_corpus_is_formatted_correctly() {
+    CORPUS.into_iter().for_each(check_formatting);
 }
 
-/// The same words with other white space, and with comments, between them.
+/// The same tokens with other white space and comments between them.
 fn respaced(text: &str, choices: &[u8]) -> String {
     let mut choices = choices.iter().cycle();
     let mut out = String::new();
@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_words_decide_and_not_the_space_between_them(which in 0..CORPUS.len(), choices in prop::collection::vec(any::<u8>(), 1..400)) {
-        is_laid_out_well(&respaced(CORPUS[which], &choices));
+    fn formatting_depends_on_tokens_and_not_on_white_space(which in 0..CORPUS.len(), choices in prop::collection::vec(any::<u8>(), 1..400)) {
+        check_formatting(&respaced(CORPUS[which], &choices));
     }
 }

@@ -1,17 +1,17 @@
-//! One suite, every engine: what a program must answer, whoever runs it.
+//! The conformance suite of all engines: programs with the results that each engine must give.
 
 use crate::{Engine, Environment, Fault, FaultKind, Program, World, compile};
 
 use super::table;
 
-/// A claim, a program, and the calls that show it.
+/// A claim, with a program and calls that test it.
 pub struct Case {
     pub(super) claim: &'static str,
     pub(super) text: &'static str,
     pub(super) calls: Vec<Call>,
 }
 
-/// One call and all that must be seen of it.
+/// One call and its expected results. `None`: the result is not checked.
 pub struct Call {
     input: Vec<u8>,
     answer: Result<i64, Fault>,
@@ -20,34 +20,34 @@ pub struct Call {
     attributes: Option<Vec<i64>>,
 }
 
-/// A call that gives a verdict.
+/// A call that must return a verdict.
 pub(super) fn gives(verdict: i64) -> Call {
     Call { input: vec![], answer: Ok(verdict), output: None, emitted: vec![], attributes: None }
 }
 
-/// A call that ends by a fault in that line.
+/// A call that must end with a fault in this line.
 pub(super) fn faults(kind: FaultKind, line: u32) -> Call {
     Call { answer: Err(Fault { kind, line }), ..gives(0) }
 }
 
 impl Call {
-    /// The event: `int`s.
+    /// Sets the event, given as `int`s.
     pub(super) fn of(self, ints: &[i32]) -> Self {
         Call { input: bytes(ints), ..self }
     }
 
-    /// The output: `int`s.
+    /// Expects this output, given as `int`s.
     pub(super) fn makes(self, ints: &[i32]) -> Self {
         Call { output: Some(bytes(ints)), ..self }
     }
 
-    /// One emitted event more.
+    /// Expects one more emitted event.
     pub(super) fn emits(mut self, ints: &[i32]) -> Self {
         self.emitted.push(bytes(ints));
         self
     }
 
-    /// The attributes afterwards.
+    /// Expects these attributes after the call.
     pub(super) fn leaves(self, attributes: &[i64]) -> Self {
         Call { attributes: Some(attributes.to_vec()), ..self }
     }
@@ -67,7 +67,7 @@ impl Call {
     }
 }
 
-/// Where the host's answers can be chosen, they are these.
+/// The values of the host, for engines that accept a choice.
 const WORLD: World = World { now: 1_000_000_007, pid: 4242, cpu: 1 };
 
 fn bytes(ints: &[i32]) -> Vec<u8> {
@@ -81,14 +81,14 @@ fn same<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, expected: &T, found
     }
 }
 
-/// Runs the whole suite on engines of one kind.
+/// Runs the whole suite on the engines that `make` creates.
 ///
 /// # Panics
-/// If any claim does not hold; the message lists all of them.
+/// If any claim fails; the message lists all failed claims.
 pub fn run(make: &mut dyn FnMut(&Program) -> Box<dyn Engine>) {
     let cases = table::cases();
     let failures: Vec<String> = cases.iter().filter_map(|case| check(case, make).err()).collect();
-    assert!(failures.is_empty(), "{} of {} claims do not hold\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(failures.is_empty(), "{} of {} claims failed\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
 fn check(case: &Case, make: &mut dyn FnMut(&Program) -> Box<dyn Engine>) -> Result<(), String> {

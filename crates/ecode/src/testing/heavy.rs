@@ -1,6 +1,7 @@
-//! Programs near the limits, of shapes that are hard to verify: what is accepted of them must load as well.
+//! Programs near the limits, in forms that are hard for the kernel's verifier. Each accepted program must also
+//! load.
 
-/// Names and texts.
+/// Pairs of name and text.
 pub fn all() -> Vec<(&'static str, String)> {
     vec![
         ("a thousand choices in a row", repeated(1_000, |i| format!("if (input.a > {i}) x += {i}; else x ^= {i};\n"))),
@@ -14,7 +15,7 @@ pub fn all() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Statements over two numbers, a sum and a table.
+/// A program with two input numbers, a sum and a table, that repeats a statement.
 fn repeated(times: u32, statement: impl Fn(u32) -> String) -> String {
     let body: String = (0..times).map(statement).collect();
     format!("struct input {{ int a; int b; }};\nlong x = 1; int i; int t[8];\n{body}return x + t[3] + i;")

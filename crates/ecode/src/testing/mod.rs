@@ -1,4 +1,4 @@
-//! What every engine is tested with: one table of programs with their answers, and a maker of random programs.
+//! The tests of all engines: a table of programs with their results, and a generator of random programs.
 
 pub mod conformance;
 pub mod heavy;
@@ -7,8 +7,8 @@ pub mod texts;
 
 use crate::{Engine, Program, World};
 
-/// The handler of the thesis, §3.2.4, as it is printed there. It wants formats for `input` and `output`, and the
-/// constant `NUM_RESOURCES`.
+/// The handler of the thesis, §3.2.4, as printed. It needs formats for `input` and `output`, and the constant
+/// `NUM_RESOURCES`.
 pub const THESIS_HANDLER: &str = "{
     int i;
     int j;
@@ -31,7 +31,7 @@ struct output { struct flags resource[4]; };
 enum { NUM_RESOURCES = 4 };
 ";
 
-/// Everything that can be seen of three calls, with events made of `seed`.
+/// Returns all visible results of three calls with events generated from `seed`.
 pub fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String> {
     let call = |number| {
         let mut emitted = Vec::new();

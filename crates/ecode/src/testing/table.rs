@@ -1,4 +1,4 @@
-//! The programs and what they answer.
+//! The programs of the conformance suite and their results.
 
 use super::conformance::{Call, Case, faults, gives};
 use crate::FaultKind::{Division, Fuel, Index};
@@ -7,7 +7,6 @@ fn case(claim: &'static str, text: &'static str, calls: impl IntoIterator<Item =
     Case { claim, text, calls: calls.into_iter().collect() }
 }
 
-/// All of them.
 pub fn cases() -> Vec<Case> {
     [arithmetic(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
         .into_iter()
@@ -15,7 +14,7 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Two `int`s come in.
+/// Prepends an input of two `int`s.
 macro_rules! on_ints {
     ($body:literal) => {
         concat!("struct input { int a; int b; };\n", $body)
@@ -61,7 +60,7 @@ fn arithmetic() -> Vec<Case> {
             ],
         ),
         case(
-            "quotients by constants are those by numbers",
+            "division by a constant equals division by a variable",
             on_ints!("return input.a / 8 * 1000000 + input.a / -7 * 1000 + input.a % 5;"),
             [gives(12_000_000 - 14_000).of(&[100, 0]), gives(-12_000_000 + 14_000 - 1).of(&[-101, 0])],
         ),
@@ -105,7 +104,7 @@ fn arithmetic() -> Vec<Case> {
 fn conversions() -> Vec<Case> {
     vec![
         case(
-            "narrow stores cut",
+            "a store to a narrow type truncates",
             on_ints!(
                 "char c = input.a; unsigned char u = input.a; short s = input.a; return c * 1000000 + u * 1000 + s;"
             ),
@@ -123,7 +122,7 @@ fn conversions() -> Vec<Case> {
             [gives(1).of(&[-1, 1]), gives(11).of(&[0, -1])],
         ),
         case(
-            "an unsigned long compares as one",
+            "an unsigned long compares unsigned",
             "unsigned long a = -1; return (a > 5) * 10 + (a == -1l);",
             [gives(11)],
         ),
@@ -135,7 +134,7 @@ fn conversions() -> Vec<Case> {
             [gives(7).of(&[-1, 0]), gives(1).of(&[1, 0])],
         ),
         case(
-            "truth is of the whole value",
+            "a condition tests the whole value",
             "long a = 0x100000000; char c = 256; return (a ? 10 : 0) + (c ? 1 : 0) + (!a) * 100;",
             [gives(10)],
         ),
@@ -144,14 +143,14 @@ fn conversions() -> Vec<Case> {
 
 fn control() -> Vec<Case> {
     vec![
-        case("falling off the end passes", "int a = 5;", [gives(1)]),
+        case("reaching the end passes", "int a = 5;", [gives(1)]),
         case(
             "if and else",
             on_ints!("if (input.a > input.b) return 1; else if (input.a == input.b) return 2; return 3;"),
             [gives(1).of(&[2, 1]), gives(2).of(&[1, 1]), gives(3).of(&[-2, 1])],
         ),
         case(
-            "&& and || evaluate what decides",
+            "&& and || evaluate the right side only if needed",
             on_ints!("int n = 0; if (input.a && n++ || input.b && ++n) n += 10; return n;"),
             [gives(0).of(&[0, 0]), gives(1).of(&[1, 0]), gives(12).of(&[1, 1]), gives(11).of(&[0, 1])],
         ),
@@ -163,7 +162,7 @@ fn control() -> Vec<Case> {
             [gives(-7).of(&[1, 2]), gives(-2).of(&[-1, -1]), gives(-4).of(&[2, 1])],
         ),
         case(
-            "one of many",
+            "nested conditional expressions choose one value",
             on_ints!(
                 "return input.a == 1 ? 10 : input.a == 2 ? 20 : input.a == 3 ? 30 : input.a == 4 ? 40 : input.a == 5 ? 50 : input.b;"
             ),
@@ -177,7 +176,7 @@ fn control() -> Vec<Case> {
             [gives(6).of(&[4, 2]), gives(0).of(&[0, 2]), gives(90).of(&[10, 11])],
         ),
         case(
-            "do runs once at least",
+            "do runs at least once",
             on_ints!("int n = 0; do n++; while (n < input.a); return n;"),
             [gives(1).of(&[-5, 0]), gives(9).of(&[9, 0])],
         ),
@@ -194,7 +193,7 @@ fn control() -> Vec<Case> {
             [gives(402).of(&[16, 9]), gives(-100).of(&[1000, 0])],
         ),
         case(
-            "arguments wait for each other",
+            "arguments may be calls of the same function",
             "int f(int a, int b) { return a * 10 + b; } return f(f(1, 2), f(f(3, 4), 5));",
             [gives(12 * 10 + 345)],
         ),
@@ -216,7 +215,7 @@ fn memory() -> Vec<Case> {
             [gives(2569)],
         ),
         case(
-            "the output begins as zeros",
+            "the output starts as zeros",
             "struct input { int a; int b; }; struct output { int x; int y[2]; }; output.y[input.b] = input.a;",
             [gives(1).of(&[5, 1]).makes(&[0, 0, 5]), gives(1).of(&[6, 0]).makes(&[0, 6, 0])],
         ),
@@ -226,7 +225,7 @@ fn memory() -> Vec<Case> {
             [gives(1).of(&[5, 1]).makes(&[6, 1])],
         ),
         case(
-            "locals begin as zeros each time",
+            "locals start as zeros in each iteration",
             on_ints!("int i, n = 0; for (i = 0; i < 3; i++) { int fresh[2]; n += fresh[1]; fresh[1] = 5; } return n;"),
             [gives(0).of(&[0, 0])],
         ),
@@ -268,17 +267,17 @@ fn faulting() -> Vec<Case> {
             ],
         ),
         case(
-            "a long index is looked at whole",
+            "all 64 bits of a long index are checked",
             on_ints!("int t[4];\nlong i = (long)input.a << 32;\nreturn t[i];"),
             [faults(Index, 4).of(&[1, 0]), gives(0).of(&[0, 0])],
         ),
         case(
-            "too many turns are a fault",
+            "too many iterations are a fault",
             on_ints!("int i = 0;\nwhile (i >= 0) { i = input.a; }\nreturn i;"),
             [faults(Fuel, 3).of(&[1, 0]), gives(-1).of(&[-1, 0])],
         ),
         case(
-            "a fault leaves what was stored",
+            "a fault keeps the values stored before it",
             on_ints!("static int n = 0; n++; attr.seen = n; n += 1 / input.a; return n;"),
             [faults(Division, 2).of(&[0, 0]).leaves(&[1]), gives(3).of(&[1, 0]).leaves(&[2])],
         ),
@@ -298,7 +297,7 @@ fn shared() -> Vec<Case> {
             [gives(-8).of(&[-4, 0]).leaves(&[-4])],
         ),
         case(
-            "the output is emitted as it is",
+            "emit delivers the current output",
             "struct input { int a; }; struct output { int x; }; int i; for (i = 0; i < input.a; i++) { output.x = i; emit(); } return 0;",
             [gives(0).of(&[2]).emits(&[0]).emits(&[1]), gives(0).of(&[0])],
         ),
@@ -307,7 +306,11 @@ fn shared() -> Vec<Case> {
             on_ints!("int i, n = 0; for (i = 0; i < 20; i++) if (i >= input.a) n += emit(); return n;"),
             [gives(2).of(&[18, 3]).emits(&[18, 3]).emits(&[18, 3])],
         ),
-        case("the host answers", "return (now() > 0) + (pid() > 0) * 2 + (cpu() >= 0) * 4;", [gives(7)]),
+        case(
+            "the host supplies time, process and CPU",
+            "return (now() > 0) + (pid() > 0) * 2 + (cpu() >= 0) * 4;",
+            [gives(7)],
+        ),
     ]
 }
 
@@ -326,7 +329,7 @@ fn whole_programs() -> Vec<Case> {
             ],
         ),
         case(
-            "an average of the last four",
+            "an average of the last four values",
             on_ints!(
                 "static int last[4]; static unsigned n; int i, sum = 0;\nlast[n++ % 4] = input.a;\nfor (i = 0; i < 4; i++) sum += last[i];\nreturn sum / 4;"
             ),

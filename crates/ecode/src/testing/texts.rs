@@ -1,14 +1,16 @@
-//! Random programs as text: nested loops, arrays, structures, functions, statics, every operator and type.
+//! Generates random programs as text: nested loops, arrays, structures, functions, statics, every operator and
+//! type.
 //!
-//! A *tame* one means the same in C, so that a C compiler can be asked: no fault, no side effect whose order C leaves
-//! open, nothing that C lacks. A *wild* one may fault, and uses attributes, emissions and assignments anywhere.
+//! A *tame* program means the same in C, so that a C compiler can check it: it has no fault, no side effect whose
+//! order C leaves open, and nothing that C lacks. A *wild* program may fault, and uses attributes, emissions and
+//! assignments anywhere.
 
 use crate::{Environment, Program, compile};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Write;
 
-/// A program's parts; names of functions and file-level variables begin with a prefix of its own.
+/// The parts of a program. Each program has its own prefix for names of functions and file-level variables.
 #[derive(Clone, Debug)]
 pub struct Text {
     /// Declarations of structures.
@@ -17,25 +19,25 @@ pub struct Text {
     pub input: String,
     /// Members of `struct output`.
     pub output: String,
-    /// Other declarations: statics, functions.
+    /// Declarations of statics and functions.
     pub declarations: String,
-    /// The statements.
     pub body: String,
 }
 
 impl Text {
-    /// The program of a seed.
+    /// Generates the program of a seed.
     pub fn random(seed: u64, wild: bool) -> Text {
         Writer::new(seed, wild).text()
     }
 
-    /// As E-code.
+    /// The program as E-code.
     pub fn ecode(&self) -> String {
         let Text { structures, input, output, declarations, body } = self;
         format!("{structures}struct input {{ {input}}};\nstruct output {{ {output}}};\n{declarations}\n{body}")
     }
 
-    /// As a C function of that number, `long pN(const void *, void *)`, with `in_N` and `out_N` for its events.
+    /// The program as the C function `long pN(const void *, void *)`, where N is `number`, with `in_N` and `out_N`
+    /// for its events.
     pub fn c(&self, number: usize) -> String {
         let Text { structures, input, output, declarations, body } = self;
         format!(
@@ -47,10 +49,10 @@ impl Text {
     }
 }
 
-/// The program of a random text; none: its functions, put into each other, come to more than may be.
+/// Compiles a random text. Returns `None` if its functions, once inlined, exceed the limit of instructions.
 ///
 /// # Panics
-/// If it is refused for anything else.
+/// If the compiler refuses the text for any other reason.
 pub fn compiled(text: &str, seed: u64) -> Option<Program> {
     let refused = match compile(text, &Environment::default()) {
         Ok(program) => return Some(program),
@@ -92,13 +94,13 @@ const CONSTANTS: [&str; 16] = [
     "0xfffffffffffffffful",
     "'a'",
 ];
-/// Elements of every array: a power of two, so that a mask makes an index.
+/// Elements of every array: a power of two, so that a mask yields a valid index.
 const LENGTH: u32 = 4;
 
-/// Something that has a value; in an array the index is missing yet.
+/// A variable; the indices of an array are added when it is used.
 #[derive(Clone)]
 struct Variable {
-    /// The parts of its name between which indices stand.
+    /// The parts of the name; an index goes between two parts.
     parts: Vec<String>,
     writable: bool,
 }
@@ -114,7 +116,7 @@ struct Writer {
     prefix: String,
     variables: Vec<Variable>,
     functions: Vec<Function>,
-    /// Numbers names.
+    /// Number of the next name.
     names: u32,
     loops: u32,
     out: String,
@@ -167,7 +169,7 @@ impl Writer {
         let _ = writeln!(self.out, "{line}");
     }
 
-    /// Members of a structure, which become variables.
+    /// Generates the members of a structure and adds them as variables.
     fn members(&mut self, path: &str, prefix: &str, writable: bool, nested: Option<&str>) -> String {
         let mut text = String::new();
         for number in 0..self.rng.random_range(2..6) {
@@ -188,7 +190,7 @@ impl Writer {
                 }
             }
         }
-        // Its first member is a number in every case.
+        // The first member of the inner structure is always a number.
         if prefix.is_empty() { format!("{} ", text.replacen(&format!("m0[{LENGTH}]"), "m0", 1).trim()) } else { text }
     }
 
@@ -207,7 +209,7 @@ impl Writer {
         }
     }
 
-    /// A tame function leaves statics alone: C does not say when a call in an expression is made.
+    /// A tame function does not access statics, because C does not define when a call in an expression runs.
     fn function(&mut self) {
         let outer = std::mem::take(&mut self.variables);
         if self.wild {
@@ -308,7 +310,8 @@ impl Writer {
         self.line(format_args!("}}"));
     }
 
-    /// At most five turns, whatever the body does: it cannot see the counter as a variable to write.
+    /// A loop of at most five iterations. The body cannot change the counter, because the counter is not in the
+    /// list of variables.
     fn repeat(&mut self, depth: u32) {
         let (counter, turns) = (self.name("n"), self.rng.random_range(1..6));
         let end = match self.rng.random_range(0..3) {
@@ -352,7 +355,7 @@ impl Writer {
         }
     }
 
-    /// A variable with its indices.
+    /// Chooses a variable and its indices.
     fn place(&mut self, writable: bool, depth: u32) -> String {
         let fitting: Vec<Variable> =
             self.variables.iter().filter(|variable| variable.writable || !writable).cloned().collect();
@@ -367,7 +370,7 @@ impl Writer {
         text
     }
 
-    /// A function without parameters that may not touch statics has nothing to write: it gets a local.
+    /// A function without parameters that may not access statics has no variable to write: this adds a local.
     fn place_in_statics(&mut self) -> String {
         let name = self.name("v");
         self.line(format_args!("int {name} = 0;"));
@@ -425,7 +428,7 @@ impl Writer {
         self.pick(ops)
     }
 
-    /// So that two signs do not become `--`.
+    /// A leading space, so that two minus signs do not become `--`.
     fn spaced(&mut self, depth: u32) -> String {
         format!(" {}", self.expr(depth))
     }
@@ -453,12 +456,12 @@ impl Writer {
     }
 }
 
-/// Bytes of an event.
+/// The bytes of a random event.
 pub fn event(seed: u64, bytes: usize) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut event = vec![0; bytes];
     rng.fill_bytes(&mut event);
-    // Small numbers here and there: not all comparisons are of giants.
+    // Every third byte is small, so that some comparisons are between small numbers.
     event.iter_mut().step_by(3).for_each(|byte| *byte &= 3);
     event
 }

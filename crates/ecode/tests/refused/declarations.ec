@@ -1,31 +1,31 @@
 //// a variable of type void
 void a;
-//// an array of unknown length
+//// an array without a length
 int table[];
 //// an array whose length is not constant
 int n = 3;
 int table[n];
 //// an array of no elements
 int table[0];
-//// an array of a negative number of elements
+//// an array of negative length
 int table[-3];
-//// a list of no values
+//// an empty list of values
 int table[] = {};
 //// a structure without members
 struct s { };
 //// a structure declared twice
 struct s { int a; };
 struct s { int a; };
-//// a static whose first value is not constant
+//// a static whose initial value is not constant
 static long start = now();
-//// a const static whose first value is not constant
+//// a const static whose initial value is not constant
 static const long start = now();
 //// a constant without a value
 const int a;
-//// an enumeration's constant beyond int
+//// an enumeration constant beyond int
 enum { LARGE = 3000000000 };
 //// a define that is not constant
 #define T now()
 return T;
-//// sizeof something unknown
+//// sizeof an unknown structure
 return sizeof(struct nothing);

@@ -1,6 +1,6 @@
 //// recursion
 int f(int x) { return x ? f(x - 1) : 1; }
-//// recursion by way of another
+//// recursion through other functions
 int f(int x) { return g(x); }
 int g(int x) { return h(x); }
 int h(int x) { return x ? f(x - 1) : 1; }
@@ -29,13 +29,13 @@ return scale(3);
 //// a value from a void function
 void f(int x) { attr.x = x; }
 return f(3);
-//// a void function that returns one
+//// a void function that returns a value
 void f(int x) { return x; }
 f(3);
-//// a function that returns none
+//// a function that returns no value
 int f(int x) { return; }
 return f(3);
-//// a variable outside of all functions
+//// a local variable outside all functions
 int count;
 int main(int x) { return x; }
 //// an argument that is a structure

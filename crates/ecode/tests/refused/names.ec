@@ -22,14 +22,14 @@ return attr;
 //// a name that is declared twice
 int a = 1;
 long a = 2;
-//// a constant that the environment gives
+//// a constant of the environment declared again
 #define LIMIT 3
-//// a name behind the end of its block
+//// a name after the end of its block
 { int a = 1; }
 return a;
-//// a name in its own first value
+//// a name in its own initial value
 int a = a + 1;
-//// a local of the statements in a function
+//// a local variable of the statements used in a function
 int count = 0;
 int next(int by) { return count + by; }
 return next(1);
@@ -38,5 +38,5 @@ return get_attribute(3);
 //// an unknown structure
 struct point { int x; };
 struct pint p;
-//// two members of one name
+//// two members with one name
 struct s { int a; long a; };

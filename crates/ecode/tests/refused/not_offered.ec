@@ -9,10 +9,10 @@ int f(int *p) { return 1; }
 //// the address of a variable
 int a;
 int b = &a;
-//// what a pointer points to
+//// a dereferenced pointer
 int a;
 a = *a;
-//// a statement that follows a pointer
+//// an assignment through a pointer
 *a = 3;
 //// an arrow
 return input->len;
@@ -28,7 +28,7 @@ typedef int number;
 union u { int a; };
 //// a bit field
 struct input { int flag : 1; };
-//// a kernel's type
+//// a kernel type
 u32 a = 1;
 //// bool
 bool a = 1;
@@ -36,16 +36,16 @@ bool a = 1;
 size_t a = 1;
 //// a misspelt type
 unit32_t a = 1;
-//// a structure without its word
+//// a structure type without struct
 point p;
-//// two types at once
+//// two types
 long char a;
-//// short and long at once
+//// short and long
 short long a;
-//// signed and unsigned at once
+//// signed and unsigned
 signed unsigned a;
-//// a function inside of another one
+//// a function inside another function
 int f(int x) { int g(int y) { return y; } return x; }
-//// a function that is only announced
+//// a function without a body
 int f(int x);
 return f(1);

@@ -9,9 +9,9 @@ int a = (1 + 2;
 if 1 return 0;
 //// an operator without its right side
 int a = 3 * ;
-//// a word of the language as a name
+//// a keyword as a name
 int for = 3;
-//// a word of the language as a value
+//// a keyword as a value
 return int;
 //// a brace is never closed
 if (1) {
@@ -33,13 +33,13 @@ int b = 1;
 b = = 2;
 //// a member without a type
 struct input { rate; };
-//// a case outside of a switch
+//// a case outside a switch
 case 1: return 2;
-//// a case in a block of its own
+//// a case in a nested block
 switch (1) { case 1: { case 2: break; } }
 //// a statement before the first case
 switch (1) { return 1; case 1: return 2; }
-//// the value of a define has to be one
+//// a define with two values
 #define A 1 + 2
 return A;
 //// a define without value
@@ -47,5 +47,5 @@ return A;
 return 1;
 //// an argument is missing between commas
 return min(1, , 2);
-//// the question without its answer
+//// a conditional expression without its second value
 return 1 ? 2;

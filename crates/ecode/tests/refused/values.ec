@@ -1,17 +1,17 @@
 //// the input is never written
 input.len = 3;
-//// nor stepped
+//// the input is not incremented
 input.len++;
 //// a constant is not assigned to
 #define A 3
 A = 4;
-//// a const local neither
+//// a const local is not assigned to
 const long now_ns = now();
 now_ns = 3;
-//// nor a const table
+//// a const table is not assigned to
 static const int table[3] = {1, 2, 3};
 table[1] = 3;
-//// only variables are assigned to
+//// a sum is not assigned to
 1 + 2 = 3;
 //// a call is not assigned to
 now() = 3;
@@ -47,30 +47,30 @@ return 1 / (2 - 2);
 //// a remainder by zero
 int a = 1;
 a %= 0;
-//// a number to a structure
+//// a number assigned to a structure
 struct point { int x; } p;
 p = 3;
-//// a structure to a number
+//// a structure assigned to a number
 int a;
 a = input;
-//// a structure to an attribute
+//// a structure assigned to an attribute
 attr.last = input;
-//// a structure to one of another kind
+//// a structure assigned to another type of structure
 struct point { int x; } p;
 p = input;
-//// a structure copied within an expression
+//// a structure copied inside an expression
 struct point { int x; } p;
 struct point q;
 int a = (p = q, 1);
-//// a structure begun by a number
+//// a structure initialised with a number
 struct point { int x; } p = 3;
 //// a list with too many values
 int table[2] = {1, 2, 3};
-//// a list in a list that is none
+//// a number in place of a nested list
 struct point { int x; int y[2]; } p = {1, 2};
-//// a number that is begun by two
+//// a number initialised with two values
 int a = {1, 2};
-//// nothing is converted to a structure
+//// a conversion to a structure
 struct point { int x; } p;
 return (struct point)p;
 //// too few arguments

@@ -5,13 +5,13 @@ return 1.25e2f > half;
 return input == "abc";
 //// typographic quotes
 return ‘a’;
-//// a letter from elsewhere
+//// a letter of another alphabet
 int größe;
-//// a character that is none
+//// a character of two letters
 return 'ab';
-//// a character without its end
+//// a character without its closing quote
 return 'a;
-//// a comment without end
+//// a comment without its end
 return 1; /* and so on
 //// an include
 #include <stdint.h>

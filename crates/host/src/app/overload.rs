@@ -55,6 +55,7 @@ impl App {
         };
         let asked_all = controller.is_learning() || self.contract.controller == ControlPlace::Kernel;
         if !asked_all && !self.is_resting() && !self.suspended {
+            self.weigh();
             // What others lend it is not short, though its own jobs need more than it asked for.
             self.shortage.count(self.needs().min(self.wanted), self.granted);
         }

@@ -7,7 +7,7 @@
 //! [`Ledger`]: crate::ledger::Ledger
 
 use qfabric_types::api::FoundRhythm;
-use qfabric_types::{AppId, Instant, Nanos, Reclaiming, Share, ThreadId};
+use qfabric_types::{AppId, Demand, Instant, Nanos, Reclaiming, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
 use crate::app::rest::is_affordable;
@@ -30,33 +30,50 @@ const CALM_PERCENT: u64 = 40;
 impl Host {
     /// Tells the supervisor what the application wants now, and follows what comes of it.
     pub(super) fn refresh(&mut self, at: usize) {
+        self.apps[at].weigh();
         self.count_needs(at);
         self.judge_load();
-        let lent = self.lends();
+        self.lend_to(at);
         let app = &mut self.apps[at];
-        app.lent = lent;
         let wants = app.wants();
         let moved = wants.max(app.wanted) - wants.min(app.wanted);
         let from_or_to_nothing = wants == Share::ZERO || app.wanted == Share::ZERO;
         if moved >= HYSTERESIS || (from_or_to_nothing && moved > Share::ZERO) {
             app.wanted = wants;
-            self.books.want(app.id, wants, self.now);
-            self.follow_grants();
+            self.books.want(Demand { app: app.id, share: wants }, self.now);
+            if self.places_by_grants(at) {
+                return;
+            }
         }
-        self.place(at);
+        self.place_as_weighed(at);
     }
 
+    /// Places each application whose grant changed.
     pub(super) fn follow_grants(&mut self) {
+        let nobody = self.apps.len();
+        self.places_by_grants(nobody);
+    }
+
+    /// The same; answers whether the application at `asked` was among them, and need not be placed again.
+    fn places_by_grants(&mut self, asked: usize) -> bool {
+        let mut placed = false;
         while let Some((app, granted)) = { self.books.grants().next() } {
             if let Some(at) = self.find(app) {
                 self.apps[at].granted = granted;
                 self.place(at);
+                placed |= at == asked;
             }
         }
+        placed
     }
 
     /// Splits an application's grant and queues the settings that follow.
     pub(super) fn place(&mut self, at: usize) {
+        self.apps[at].weigh();
+        self.place_as_weighed(at);
+    }
+
+    fn place_as_weighed(&mut self, at: usize) {
         self.tell_saturation(at);
         let app = &mut self.apps[at];
         app.split();
@@ -118,6 +135,15 @@ impl Host {
     /// Whether a thread that reclaims gets beyond its reservation what its jobs take: few others compete for it.
     fn lends(&self) -> bool {
         self.config.abilities.gives_back && !self.contended
+    }
+
+    fn lend_to(&mut self, at: usize) {
+        let lent = self.lends();
+        let app = &mut self.apps[at];
+        if app.lent != lent {
+            app.lent = lent;
+            app.weigh();
+        }
     }
 
     /// Whoever relied on what is lent, or may do so now, asks anew.
@@ -200,29 +226,35 @@ impl Host {
         let Some(at) = self.find(app) else { return };
         let Some(index) = self.apps[at].find(thread) else { return };
         let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
+        let mut placed = false;
         match outcome {
-            Outcome::Done => self.obeyed(at, index, value),
+            Outcome::Done => placed = self.obeyed(at, index, value),
             Outcome::Busy => self.busy(at, index, value),
             Outcome::Awake => self.awake(at, index, value),
             Outcome::Gone => return self.thread_gone(app, thread),
-            Outcome::Denied(errno) => self.denied(at, index, value, errno),
+            Outcome::Denied(errno) => placed = self.denied(at, index, value, errno),
         }
         self.touch(at);
-        self.place(at);
+        if !placed {
+            self.place(at);
+        }
         self.bury_if_restored(at);
     }
 
-    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) {
+    /// Answers whether the application was placed already, as [`Host::denied`] does.
+    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) -> bool {
+        let mut placed = false;
         let reclaims = value.is_some_and(|value| value.reclaiming == Reclaiming::Grub);
         let at_once = reclaims && self.apps[at].gives_back();
         let thread = &mut self.apps[at].threads[index];
         (thread.ceiling, thread.giving_back) = (None, false);
         if self.ledger.obeyed(thread, value, at_once, self.now) {
             self.books.settle(self.apps[at].id, self.now);
-            self.follow_grants();
+            placed = self.places_by_grants(at);
             self.serve_starved();
         }
         self.apps[at].note_reserved(self.now);
+        placed
     }
 
     /// The thread does not sleep yet, or paid for an overrun: tried again while that is worth it.
@@ -251,7 +283,7 @@ impl Host {
     }
 
     /// The thread goes back under the normal scheduler; where even that is refused, it is left alone.
-    fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) {
+    fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) -> bool {
         let app = &mut self.apps[at];
         let thread = &mut app.threads[index];
         thread.denied = true;
@@ -260,6 +292,7 @@ impl Host {
         let event = HostEvent::Denied { app: app.id, thread: thread.id, errno };
         self.event(event);
         self.refresh(at);
+        true
     }
 
     pub(super) fn touch(&mut self, at: usize) {

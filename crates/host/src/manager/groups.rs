@@ -72,6 +72,8 @@ pub struct GroupController {
     granted: Option<f64>,
     told: BTreeMap<u64, i64>,
     split: Split<Name>,
+    /// The last answer of [`Split`].
+    standing: SplitState,
     pool: Pool,
     given: BTreeMap<u64, Given>,
     next: Instant,
@@ -106,6 +108,7 @@ impl GroupController {
             granted: None,
             told: BTreeMap::new(),
             split: Split::new(Instant::ZERO),
+            standing: SplitState::Share,
             pool: Pool::Not,
             given: BTreeMap::new(),
             next: Instant::ZERO,
@@ -156,16 +159,20 @@ impl GroupController {
     fn say_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let locals: Vec<_> = self.locals.iter().map(|(id, want)| (*id, *want)).collect();
         for (application, want) in locals {
-            let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
             if self.leads(view.host) {
+                let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
                 self.has(view.host, application, has as f64);
                 self.wanted(view.host, application, want, view.now);
                 continue;
             }
             let Some((leader, _)) = self.members.first() else { return };
-            let to = Recipient::Host(leader.clone());
-            self.say(&self.channel, &to, (application, has), want, view, decisions);
+            self.say_want(application, want, leader, view, decisions);
         }
+    }
+
+    fn say_want(&self, application: AppId, want: Want, leader: &Name, view: &View<'_>, decisions: &mut Decisions) {
+        let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
+        self.say(&self.channel, &Recipient::Host(leader.clone()), (application, has), want, view, decisions);
     }
 
     /// First what somebody has, then what it wants.
@@ -179,7 +186,8 @@ impl GroupController {
         decisions: &mut Decisions,
     ) {
         let wants = (want.ceiling as i64, want.floor as i64);
-        for (kind, (value, other)) in [(QualityKind::Achieved, (has, wants.0)), (QualityKind::Want, wants)] {
+        let same_for = i64::try_from(self.split.same_for(view.now).get()).unwrap_or(i64::MAX);
+        for (kind, (value, other)) in [(QualityKind::Achieved, (has, same_for)), (QualityKind::Want, wants)] {
             let event = self.event(kind, value, other, view.now);
             let event = QualityEvent { application, request: want.importance.into(), ..event };
             decisions.push(Decision::Tell { channel: channel.clone(), to: to.clone(), event });
@@ -210,24 +218,45 @@ impl GroupController {
         }
     }
 
-    /// The leader divides what it has, and says to its own parent what all want.
+    /// The leader divides its pot. Increases wait until other children have given back the same amount, because a
+    /// partition may come between an increase and the decrease that pays for it.
     fn lead(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         if !self.leads(view.host) {
             return self.follow();
         }
         self.forget(view.now);
         let Some(amount) = self.fill(view.now) else { return };
-        for (child, grant) in self.children.divide(amount) {
-            let before = self.given.get(&child).map_or(0.0, |given| given.at_most);
-            self.given.insert(child, Given { amount: grant, at_most: before.max(grant) });
-            let grant = grant as i64;
-            let Some((host, application, _)) = self.homes.get(&child).cloned() else { continue };
-            if host == *view.host && !is_group(application) {
-                self.apply(application, grant, child, decisions);
-            } else {
-                let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant, 0, view.now) };
-                decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(host), event });
-            }
+        let (less, more): (Vec<_>, Vec<_>) =
+            self.children.divide(amount).into_iter().partition(|(child, grant)| *grant <= self.at_most(*child));
+        for (child, grant) in less {
+            self.grant(child, grant, view, decisions);
+        }
+        for (child, grant) in more {
+            let free = (amount - self.handed_out()).max(0.0);
+            let grant = grant.min(self.at_most(child) + free);
+            self.grant(child, grant, view, decisions);
+        }
+    }
+
+    fn at_most(&self, child: u64) -> f64 {
+        self.given.get(&child).map_or(0.0, |given| given.at_most)
+    }
+
+    /// Upper bound of what all children together hold.
+    fn handed_out(&self) -> f64 {
+        self.given.values().map(|given| given.at_most).sum()
+    }
+
+    fn grant(&mut self, child: u64, grant: f64, view: &View<'_>, decisions: &mut Decisions) {
+        let at_most = grant.max(self.at_most(child));
+        self.given.insert(child, Given { amount: grant, at_most });
+        let Some((host, application, _)) = self.homes.get(&child).cloned() else { return };
+        if host == *view.host && !is_group(application) {
+            self.given.insert(child, Given { amount: grant, at_most: grant });
+            self.apply(application, grant as i64, child, decisions);
+        } else {
+            let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant as i64, 0, view.now) };
+            decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(host), event });
         }
     }
 
@@ -262,7 +291,18 @@ impl GroupController {
     /// Who is there: looked at by all, since each may have to lead.
     fn look(&mut self, now: Instant) -> SplitState {
         let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
-        self.split.look(&hosts, now)
+        self.standing = self.split.look(&hosts, now);
+        self.standing
+    }
+
+    /// The majority part takes over this part's amount, so a member gives it up by itself: its leader may be gone.
+    fn give_up(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        if self.standing != SplitState::Nothing {
+            return;
+        }
+        for application in self.locals.keys().copied().collect::<Vec<_>>() {
+            self.apply(application, 0, child_number(view.host, application), decisions);
+        }
     }
 
     fn pool(&self) -> Option<f64> {
@@ -272,15 +312,18 @@ impl GroupController {
     fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
         let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
-        let has = self.pool().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX));
+        let has = self.pool().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX)).max(self.handed_out());
         // A group is a child like an application; its number cannot be one of those.
         self.say(&parent, &Recipient::All, (group_number(&self.group), has as i64), total, view, decisions);
     }
 
-    fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) {
-        if self.told.insert(child, amount) != Some(amount) {
+    /// Returns whether the amount changed.
+    fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) -> bool {
+        let changes = self.told.insert(child, amount) != Some(amount);
+        if changes {
             decisions.push(Decision::Apply { application, attribute: self.attribute, amount });
         }
+        changes
     }
 
     fn forget(&mut self, now: Instant) {
@@ -317,19 +360,33 @@ impl GroupController {
         let here = change.channel.as_ref() == Some(&self.channel);
         let above = change.channel.is_some() && change.channel == self.parent;
         match event.kind {
-            QualityKind::Achieved if here => self.has(&change.host, event.application, event.value.max(0) as f64),
+            QualityKind::Achieved if here => {
+                self.has(&change.host, event.application, event.value.max(0) as f64);
+                // What a subordinate group's leader sees are other hosts than those of this group.
+                if !is_group(event.application) {
+                    let same_for = Nanos::new(event.other.max(0).unsigned_abs());
+                    self.split.member_changed(view.now - same_for);
+                }
+            }
             QualityKind::Want if here => {
                 let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
                 self.wanted(&change.host, event.application, want, view.now);
                 self.lead(view, decisions);
             }
-            QualityKind::Grant if here && self.locals.contains_key(&event.application) => {
+            // A leader that has not noticed the partition yet would grant again what this member has given up.
+            QualityKind::Grant if here && self.standing == SplitState::Nothing => {}
+            QualityKind::Grant if here => {
+                let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
-                self.apply(event.application, event.value, child, decisions);
+                if self.apply(event.application, event.value, child, decisions) {
+                    // The leader may hand out a decrease only after this report.
+                    self.say_want(event.application, want, &change.host, view, decisions);
+                }
             }
             QualityKind::Grant if above && event.application == group_number(&self.group) => {
                 self.granted = Some(event.value as f64);
                 self.lead(view, decisions);
+                self.say_total(view, decisions);
             }
             _ => {}
         }
@@ -370,6 +427,7 @@ impl Controller for GroupController {
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.next = view.now + REFRESH;
         self.look(view.now);
+        self.give_up(view, decisions);
         self.say_wants(view, decisions);
         self.lead(view, decisions);
         self.say_total(view, decisions);

@@ -7,7 +7,8 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::{Covers, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    AppId, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Owner, Reservation, Setting, Share, ThreadId,
+    AppId, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Owner, Reservation, Sample, Setting, Share,
+    ThreadId,
 };
 
 pub const ME: Owner = Owner { uid: 1000, gid: 100 };
@@ -157,7 +158,8 @@ impl Bench {
     pub fn ran(&mut self, app: AppId, thread: i32, from: Instant, used: Nanos, slept: bool) {
         let to = from + used;
         self.wait_until(to.max(self.now));
-        self.input(Input::Ran { app, thread: ThreadId(thread), from, to, used, slept });
+        let sample = Sample { thread: ThreadId(thread), from, to, used, slept };
+        self.input(Input::Ran { app, sample });
     }
 
     /// Budget in force, in µs; 0 without a reservation.

@@ -1,4 +1,4 @@
-//! Random checked programs, also such as no text leads to.
+//! Generates random checked programs, including programs that no text produces.
 
 use qfabric_ecode::hir::*;
 use qfabric_ecode::{Engine, World};
@@ -22,12 +22,12 @@ const OPS: [BinaryOp; 10] = [
 ];
 const COMPARISONS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
-/// Bytes of input, output, statics and each frame.
+/// Bytes of the input, of the output, of the statics, and of each frame.
 const BYTES: u32 = 64;
 
 struct Maker {
     rng: ChaCha8Rng,
-    /// Functions that may be called.
+    /// Number of functions that may be called.
     callable: usize,
     functions: Vec<Function>,
     in_loop: bool,
@@ -142,7 +142,7 @@ impl Maker {
         ExprKind::Update { place, op, wide, value: value.into(), post, line: self.line() }
     }
 
-    /// What gives an `int`, as the type wanted.
+    /// An expression of type `int`, converted to the required type.
     fn truth(&mut self, ty: Scalar, depth: u32) -> Expr {
         let of = self.pick(&TYPES);
         let kind = match self.rng.random_range(0..5) {
@@ -168,7 +168,7 @@ impl Maker {
         self.cast(truth, ty)
     }
 
-    /// What gives a `long`, as the type wanted.
+    /// An expression of type `long`, converted to the required type.
     fn word(&mut self, ty: Scalar, depth: u32) -> Expr {
         let number = self.rng.random_range(0..3);
         let kind = match self.rng.random_range(0..7) {
@@ -291,12 +291,12 @@ impl Maker {
     }
 }
 
-/// The program of a seed.
+/// Generates the program of a seed.
 pub fn program(seed: u64) -> Program {
     Maker::all(seed)
 }
 
-/// Everything that can be seen of some calls.
+/// Returns all visible results of some calls.
 pub fn seen(engine: &mut dyn Engine, seed: u64) -> Vec<String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let world = World { now: rng.next_u64(), pid: -77, cpu: 3 };

@@ -6,6 +6,8 @@ mod ca;
 #[cfg(feature = "zenoh")]
 mod check;
 mod enlist;
+#[cfg(feature = "zenoh")]
+mod notary;
 #[cfg(not(feature = "zenoh"))]
 mod without_certificates;
 
@@ -15,15 +17,18 @@ pub use ca::{Issued, MAX_DAYS, init_ca, issue};
 #[cfg(feature = "zenoh")]
 pub(crate) use check::check_certificate;
 pub use enlist::{enlist, hand_out};
-#[cfg(not(feature = "zenoh"))]
-pub(crate) use without_certificates::check_certificate;
+#[cfg(feature = "zenoh")]
+pub(crate) use notary::certified;
 #[cfg(not(feature = "zenoh"))]
 pub use without_certificates::{Issued, MAX_DAYS, init_ca, issue};
+#[cfg(not(feature = "zenoh"))]
+pub(crate) use without_certificates::{certified, check_certificate};
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
+use qfabric_channel::Notary;
 use qfabric_types::channel::Name;
 
 use crate::{Error, Tls};
@@ -42,6 +47,14 @@ impl Tls {
         let tls = Tls { ca, certificate, key, print, access };
         check_certificate(&tls, host)?;
         Ok(tls)
+    }
+
+    /// Signs creations by this host's key, and believes those that were signed by keys of the same authority's certificates.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is not what it should be.
+    pub fn notary(&self) -> Result<Box<dyn Notary>, Error> {
+        certified(self)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use qfabric_channel::Notary;
 use qfabric_types::channel::Name;
 
 use crate::{Error, Tls};
@@ -33,5 +34,10 @@ pub fn issue(_: &Path, _: &Name, _: &[String], _: &Path, _: u32) -> Result<Issue
 
 /// Refuses.
 pub(crate) fn check_certificate(_: &Tls, _: &Name) -> Result<(), Error> {
+    Err(Error::WithoutZenoh)
+}
+
+/// Refuses.
+pub(crate) fn certified(_: &Tls) -> Result<Box<dyn Notary>, Error> {
     Err(Error::WithoutZenoh)
 }

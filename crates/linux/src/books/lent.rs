@@ -1,19 +1,20 @@
-//! How much GRUB hands out of what is reserved.
+//! Measures and corrects reserved bandwidth that GRUB lends to other threads by mistake.
 //!
-//! The kernel adds up reservations per CPU, too (`this_bw` of a run queue), and takes for inactive, so free to be used by
-//! others, what of that sum belongs to no running thread. No file shows the sum, and rebuilding the root domain does not
-//! correct it. Two things make it too large: a reservation given to a thread that is dead but not reaped, and a larger one
-//! given to a thread whose wake-up is queued (`shift.rs`). From then on, threads that reclaim run on a small budget for a
-//! whole period, and those that wait for them miss their deadlines.
+//! The kernel also sums the reservations per CPU (`this_bw` of a run queue). The part of that sum that belongs to no
+//! running thread counts as inactive, and GRUB lends it to other threads. No file shows the sum, and rebuilding the
+//! root domain does not correct it. Two causes make the sum too large: a reservation given to a dead thread that is not
+//! reaped, and an increased reservation given to a thread whose wake-up is queued (`shift.rs`). From then on, threads
+//! that reclaim run on a small budget for a whole period, and the threads that wait for them miss their deadlines.
 //!
-//! So it is measured, and taken out again ([`stop_lending`]). A thread under GRUB, beside threads that use almost all there
-//! is, is charged for each nanosecond that it runs (`grub_reclaim` of kernel/sched/deadline.c, with U the sum over all m
-//! CPUs):
+//! This file measures the excess, and can remove it ([`stop_lending`]). A thread under GRUB is charged for each
+//! nanosecond that it runs beside threads that use almost all of the CPU. The rate is (`grub_reclaim` of
+//! kernel/sched/deadline.c, with U the sum over all m CPUs):
 //! ```text
 //!   rate = max(u, U_max − U_inact − U_extra) / U_max,  U_extra = U_max − U/m
 //!   U_inact = U/m − rate·U_max
 //! ```
-//! Nobody else is reserved, so U_inact is what nobody holds. More than `U/m − u` of it is not seen.
+//! No other thread is reserved during the measurement, so U_inact is bandwidth with no owner. At most `U/m − u` of it
+//! is visible.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,54 +37,50 @@ use crate::release;
 use crate::sched_attr::SchedAttr;
 
 const SELF: ThreadId = ThreadId(0);
-/// Of each thread that measures: 25 ms in 500 ms.
+/// Budget and period of each measuring thread: 25 ms in 500 ms.
 const SMALL: (Nanos, Nanos) = (Nanos::from_millis(25), Nanos::from_millis(500));
-/// Period of the threads that use the rest.
+/// Period of the threads that use the remaining bandwidth.
 const FILLER_PERIOD: Nanos = Nanos::from_millis(10);
-/// What is left free of each CPU.
+/// Bandwidth left free on each CPU.
 const SPARE: Share = Share::from_ppm(30_000);
-/// Charged time that a CPU's rate is worked out from, at least: budgets are charged at ticks, of 10 ms at most.
+/// Least charged time from which the rate of a CPU is computed. Budgets are charged at ticks, of at most 10 ms.
 const ENOUGH: Nanos = Nanos::from_millis(40);
-/// A CPU on which the threads that measure did not run for that long by then is left out.
+/// Longest measurement. A CPU with less than [`ENOUGH`] charged time by then is left out.
 const LONGEST: Nanos = Nanos::from_millis(3_000);
-/// Less than this is the error of the measurement, and the kernel's own servers that sleep.
+/// Lent bandwidth below this value is measurement error, or belongs to sleeping servers of the kernel.
 pub const TOLERANCE: Share = Share::from_ppm(100_000);
 
-/// What is left in a sum when it was corrected: the error of the measurement. A sum that is too small lends, too.
+/// Excess that a correction leaves in a sum, because of the measurement error. A sum that is too small also lends.
 const LEFT: Share = Share::from_ppm(30_000);
-/// Taken out at once, at most: there must be room to reserve it.
+/// Largest correction in one step: this bandwidth must be free.
 const STEP: Share = Share::from_ppm(300_000);
-/// So often it is measured while it is corrected. No more than 0.9 of a CPU is seen at a time, and a try may fail.
+/// Largest number of corrections, each followed by a measurement. One measurement sees at most 0.9 of a CPU, and a
+/// correction may fail.
 const ROUNDS: usize = 12;
 
-/// Why it could not be measured. Nothing is held any more.
+/// Why the lent bandwidth could not be measured. No reservation is held any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LentError {
-    /// This kernel's own sums are wrong from the start, so what it lends says nothing of what it should not.
+    /// The kernel's own sums are wrong from the start, so the measured rate does not show wrongly lent bandwidth.
     #[error(
-        "Linux 6.12 to 6.16 count their own servers twice where GRUB works out what is free, so it cannot be told what is \
-         lent though it is reserved; it can on Linux 6.17 and later"
+        "Linux 6.12 to 6.16 count their own servers twice when GRUB computes the free bandwidth, so wrongly lent \
+         bandwidth cannot be measured; use Linux 6.17 or later"
     )]
     Miscounted,
-    /// Others hold reservations, and what of theirs sleeps may be lent.
-    #[error(
-        "{threads} threads hold reservations; stop them first, since GRUB may lend what is theirs while they sleep"
-    )]
-    Reserved {
-        /// How many.
-        threads: usize,
-    },
-    /// What is booked is not known.
+    /// GRUB may lend the bandwidth of a reserved thread while the thread sleeps.
+    #[error("{threads} threads hold reservations, and GRUB may lend their bandwidth while they sleep; stop them first")]
+    Reserved { threads: usize },
     #[error(transparent)]
     Books(#[from] BooksError),
-    /// No reservation could be had.
+    /// The measuring threads got no reservation.
     #[error(transparent)]
     Refused(#[from] ApplyError),
 }
 
-/// What GRUB lends of each CPU though it is reserved, by CPU; those on which it is less than [`TOLERANCE`] are left out.
+/// Bandwidth of each CPU that is reserved and that GRUB lends nevertheless. CPUs with less than [`TOLERANCE`] are left
+/// out.
 ///
-/// For a second or two all free bandwidth is used. Refused where threads are reserved.
+/// Uses all free bandwidth for one or two seconds. Fails if any thread is reserved.
 pub fn lent_too_much(debugfs: &Path) -> Result<BTreeMap<u32, Share>, LentError> {
     if miscounts(release::version()) {
         return Err(LentError::Miscounted);
@@ -113,25 +110,24 @@ pub fn lent_too_much(debugfs: &Path) -> Result<BTreeMap<u32, Share>, LentError> 
     Ok(charges.lent(&books?, cpus, most))
 }
 
-/// Since its fair server (6.12) the kernel takes the server's bandwidth off U_extra of a run queue with each root domain that
-/// it is attached to, and never puts it back; `dl_clear_root_domain` sets U_extra anew since 6.17. Below zero, it is read as
-/// a huge number, and all of the CPU is lent.
+/// Since the fair server was added (6.12), the kernel subtracts the bandwidth of the server from U_extra of a run queue
+/// each time the server is attached to a root domain, and never adds it again. Since 6.17, `dl_clear_root_domain`
+/// resets U_extra. A negative U_extra is read as a huge number, and then the whole CPU is lent.
 fn miscounts(release: (u32, u32)) -> bool {
     ((6, 12)..(6, 17)).contains(&release)
 }
 
-/// What GRUB lends though it is reserved, before and after it was taken out of the kernel's sums, by CPU ([`lent_too_much`]).
+/// Wrongly lent bandwidth by CPU, before and after the correction ([`lent_too_much`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrected {
-    /// When it was first measured.
     pub before: BTreeMap<u32, Share>,
-    /// What is left: nothing, or more than [`TOLERANCE`] where a CPU was never idle when it had to be, or is the only one.
+    /// Empty, or more than [`TOLERANCE`] for a CPU that was not idle when it had to be, or that is the only CPU.
     pub after: BTreeMap<u32, Share>,
 }
 
-/// Takes out of the sums of the run queues what nobody holds, so that GRUB lends what is free and no more: measures, corrects
-/// by less than was measured, and measures again, for 2 to 60 s. Refused where threads are reserved. It is best done on an
-/// idle host, and leaves nothing to put back.
+/// Removes bandwidth with no owner from the sums of the run queues, so that GRUB lends only free bandwidth. Measures,
+/// corrects by less than the measured excess, and measures again; takes 2 to 60 s. Fails if any thread is reserved.
+/// Works best on an idle host. There is nothing to undo.
 pub fn stop_lending(debugfs: &Path) -> Result<Corrected, LentError> {
     let before = lent_too_much(debugfs)?;
     let mut after = before.clone();
@@ -147,7 +143,7 @@ pub fn stop_lending(debugfs: &Path) -> Result<Corrected, LentError> {
     Ok(Corrected { before, after })
 }
 
-/// In steps, as long as the kernel goes along.
+/// Removes `share` in steps until a step fails.
 fn take_out(cpu: u32, mut share: Share) -> Result<(), LentError> {
     while share > Share::ZERO {
         let step = share.min(STEP);
@@ -159,7 +155,7 @@ fn take_out(cpu: u32, mut share: Share) -> Result<(), LentError> {
     Ok(())
 }
 
-/// A thread under a reservation, which it leaves when `stop` is raised or its life is over.
+/// A thread under a reservation. It ends its reservation when `stop` is set or its function returns.
 struct Reserved {
     stop: Arc<AtomicBool>,
     join: Option<JoinHandle<Charges>>,
@@ -170,25 +166,25 @@ impl Reserved {
         stop: &Arc<AtomicBool>,
         reservation: Reservation,
         reclaim: bool,
-        live: fn(&AtomicBool) -> Charges,
+        work: fn(&AtomicBool) -> Charges,
     ) -> Result<Reserved, LentError> {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (entry_sender, entry_receiver) = std::sync::mpsc::channel();
         let stopped = stop.clone();
-        let life = move || {
+        let body = move || {
             let entered = SchedAttr::deadline(reservation, reclaim).give(SELF);
             let is_in = entered.is_ok();
-            let _ = tell.send(entered);
-            let charges = if is_in { live(&stopped) } else { Charges::default() };
+            let _ = entry_sender.send(entered);
+            let charges = if is_in { work(&stopped) } else { Charges::default() };
             let _ = SchedAttr::fair(0).give_leaving(SELF);
             charges
         };
-        let join = std::thread::Builder::new().name("qf-lent".into()).spawn(life);
+        let join = std::thread::Builder::new().name("qf-lent".into()).spawn(body);
         let join = join.map_err(|error| refusal(SELF, reservation, &error))?;
         let reserved = Reserved { stop: stop.clone(), join: Some(join) };
-        match told.recv() {
+        match entry_receiver.recv() {
             Ok(Ok(())) => Ok(reserved),
             Ok(Err(error)) => Err(refusal(SELF, reservation, &error).into()),
-            Err(_) => Ok(reserved), // it is over already, and charged nothing
+            Err(_) => Ok(reserved), // the thread has ended and charged nothing
         }
     }
 
@@ -215,13 +211,13 @@ fn fill(stop: &AtomicBool) -> Charges {
     Charges::default()
 }
 
-/// Runs until enough is charged on every CPU that it comes to.
+/// Runs until enough time is charged on every CPU on which this thread ran.
 fn charge(stop: &AtomicBool) -> Charges {
     let (mut charges, mut last) = (Charges::default(), None);
     while !stop.load(Ordering::Relaxed) && !charges.are_enough() {
         let now = Sample::take();
         match last {
-            Some(Sample { left, .. }) if left == now.left => {} // no tick since
+            Some(Sample { left, .. }) if left == now.left => {} // no tick since the last sample
             Some(before) => {
                 charges.add(before, now);
                 last = Some(now);
@@ -232,7 +228,7 @@ fn charge(stop: &AtomicBool) -> Charges {
     charges
 }
 
-/// What is left of the calling thread's budget, what it ran, and where it is.
+/// Remaining budget, CPU time and CPU of the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
     left: i64,
@@ -247,12 +243,12 @@ impl Sample {
     }
 }
 
-/// What was charged for which running time, in ns, by CPU.
+/// Charged budget and running time by CPU, both in ns.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Charges(BTreeMap<u32, (f64, f64)>);
 
 impl Charges {
-    /// Between two looks; a refill or a move to another CPU in between says nothing.
+    /// Adds the difference of two samples. Ignores it if a refill or a move to another CPU lies between them.
     fn add(&mut self, before: Sample, now: Sample) {
         let (charged, ran) = (before.left - now.left, now.ran - before.ran);
         if charged > 0 && before.cpu == now.cpu {
@@ -273,7 +269,7 @@ impl Charges {
         self
     }
 
-    /// U_inact of each CPU, with U_max in the kernel's units.
+    /// U_inact of each CPU; `most` is U_max in the kernel's units.
     fn lent(&self, books: &Books, cpus: usize, most: u64) -> BTreeMap<u32, Share> {
         let mean = books.total as f64 / cpus as f64;
         let inactive = |(charged, ran): (f64, f64)| (mean - charged / ran * most as f64) / CPU as f64;
@@ -294,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_below_what_is_held_is_lent() {
+    fn a_charge_below_the_held_bandwidth_shows_lent_bandwidth() {
         let books = Books { total: 2 * 943_718, ..Books::default() };
-        // 0.9 CPU are held on the mean: 0.947 ns are charged for each ns, where nothing is inactive.
+        // A mean of 0.9 CPU is held: 0.947 ns are charged for each ns if no bandwidth is inactive.
         assert!(charges(0, 94.7e6, 100e6).lent(&books, 2, MOST).is_empty());
         let lent = charges(1, 50.1e6, 100e6).lent(&books, 2, MOST);
         assert!((lent[&1].as_f64() - 0.424).abs() < 0.001, "{lent:?}");
-        assert!(charges(1, 5e6, 10e6).lent(&books, 2, MOST).is_empty(), "two ticks say nothing");
+        assert!(charges(1, 5e6, 10e6).lent(&books, 2, MOST).is_empty(), "two ticks are too few");
     }
 
     #[test]

@@ -1,35 +1,35 @@
-//! How much of each CPU admission control may give to reservations: `sched_rt_runtime_us` of `sched_rt_period_us`.
+//! Reads the part of each CPU that admission control may give to reservations: `sched_rt_runtime_us` of
+//! `sched_rt_period_us`.
 //!
-//! Those two files are never read here. Since Linux 6.17 (and in stable releases of older series) their handler ends
-//! with `rebuild_sched_domains()`, also where somebody only reads: the kernel adds up the living threads' reservations
-//! again, and each departure that is pending at that moment is subtracted once more at its 0-lag time. The sum may
-//! fall below zero, and then everybody is refused. So the limit comes from debugfs; where that is closed, the kernel's
-//! default is assumed.
+//! This file never reads these two sysctl files. Since Linux 6.17, and in stable releases of older series, their
+//! handler ends with `rebuild_sched_domains()`, even for a read. The kernel then sums the reservations of the living
+//! threads again, and each departure that is pending at that moment is subtracted once more at its 0-lag time. The sum
+//! may become negative, and then every reservation is refused. So the limit is read from debugfs; without debugfs, the
+//! kernel's default is assumed.
 
 use std::path::Path;
 
 use crate::capacity::units_of;
 use crate::files;
 
-/// What the kernel is built with, in microseconds.
+/// The kernel's default: runtime and period, in microseconds.
 const DEFAULT: (u64, u64) = (950_000, 1_000_000);
 
-/// The part of a CPU that may be reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// `kernel.sched_rt_runtime_us` is −1: the kernel books, and refuses nobody.
+    /// `kernel.sched_rt_runtime_us` is −1: the kernel books reservations and refuses none.
     None,
     /// Units of 2⁻²⁰ CPU per CPU.
     Units(u64),
 }
 
 impl Limit {
-    /// The limit in force on the first CPU's root domain; `None` where debugfs is closed.
+    /// The limit of the first CPU's root domain; `None` if debugfs cannot be read.
     pub fn of_host(debugfs: &Path) -> Option<Limit> {
         limit_in(&files::text(debugfs.join("sched/debug")).ok()?)
     }
 
-    /// As [`Limit::of_host`]; the kernel's default where debugfs is closed.
+    /// Like [`Limit::of_host`], but returns the kernel's default if debugfs cannot be read.
     pub fn of_host_or_default(debugfs: &Path) -> Limit {
         Limit::of_host(debugfs).unwrap_or(Limit::Units(units_of(DEFAULT.0, DEFAULT.1)))
     }

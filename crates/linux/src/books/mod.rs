@@ -1,12 +1,13 @@
-//! What the kernel has booked for SCHED_DEADLINE, and for whom: what is booked for nobody is lost until the root
-//! domain is rebuilt. All sums in the kernel's units of 2⁻²⁰ CPU, exact to one unit.
+//! Reads the bandwidth that the kernel has booked for SCHED_DEADLINE and finds the part with no owner. That part is
+//! lost until the root domain is rebuilt. All sums are in the kernel's unit of 2⁻²⁰ CPU, exact to one unit.
 //!
-//! `total` is read from debugfs, or worked out from what admission control still grants ([`Probes::grantable`]);
-//! from it the reservations of all living threads and the kernel's own servers (`servers.rs`) are subtracted. Threads
-//! that left a moment ago stay booked until their 0-lag time, so only what stays is lost: see [`lost`].
+//! `total` is read from debugfs, or computed from the bandwidth that admission control still grants
+//! ([`Probes::grantable`]). The reservations of all living threads and of the kernel's own servers (`servers.rs`) are
+//! subtracted from it. A thread that left stays booked until its 0-lag time, so only a remainder that does not go away
+//! is lost: see [`lost`].
 //!
-//! The sum may be too small, too, and even negative: where the root domain was rebuilt while departures were pending
-//! (`limit.rs` says what does that), their timers subtracted once more.
+//! The sum may also be too small, and even negative: if the root domain is rebuilt while departures are pending
+//! (`limit.rs` names the cause), the timers of these departures subtract their bandwidth once more.
 
 mod lent;
 mod limit;
@@ -31,30 +32,30 @@ pub(crate) use rebuild::REBUILDS_WHEN_READ;
 pub use rebuild::{RebuildError, rebuild, repair_after_crash};
 pub(crate) use shift::shift;
 
-/// The kernel's first pid namespace: in another one, not all threads can be seen (`PROC_PID_INIT_INO`).
+/// The kernel's first pid namespace (`PROC_PID_INIT_INO`); in other pid namespaces some threads are invisible.
 const FIRST_PIDS: &str = "pid:[4026531836]";
-/// Looks until the sum holds still while the threads are counted.
+/// Most attempts to count the threads while the sum stays the same.
 const LOOKS: usize = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// A thread that left is subtracted at its 0-lag time: within a period as a rule.
+/// A thread that left is subtracted at its 0-lag time: usually within one period.
 const WHILE_PENDING: Duration = Duration::from_millis(1_500);
 
-/// The books of the first root domain at one moment.
+/// The booked bandwidth of the first root domain at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Everything.
+    /// All booked bandwidth.
     pub total: i64,
-    /// Of living threads.
+    /// Bandwidth of living threads.
     pub held: u64,
-    /// How many these are.
+    /// Number of living threads with a reservation.
     pub threads: usize,
-    /// Of the kernel's servers for fair and sched_ext threads.
+    /// Bandwidth of the kernel's servers for fair and sched_ext threads.
     pub servers: u64,
 }
 
 impl Books {
-    /// What is booked for nobody, departures that are not over yet included. Negative where something was subtracted
-    /// twice: then the kernel admits more than there is, or refuses everybody.
+    /// Booked bandwidth with no owner, including pending departures. Negative if some bandwidth was subtracted twice;
+    /// the kernel then admits more than it has, or refuses every reservation.
     pub fn of_nobody(&self) -> i64 {
         self.total - (self.held + self.servers) as i64
     }
@@ -64,31 +65,32 @@ impl Books {
         capacity::share_of(self.of_nobody().max(0) as u64)
     }
 
-    /// Whether the kernel's sum is negative: admission control takes it for a huge number and refuses everybody.
+    /// True if the kernel's sum is negative: admission control reads it as a huge number and refuses every reservation.
     pub fn refuses_everybody(&self) -> bool {
         self.total < 0
     }
 }
 
-/// Why the books cannot be read here.
+/// Why the booked bandwidth cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BooksError {
-    /// A container, or a /proc that hides other users' processes.
-    #[error("not all threads of this host can be seen from here; run as root outside of any container")]
+    /// The process runs in a container, or `/proc` hides the processes of other users.
+    #[error("some threads of this host are invisible to this process; run as root and outside any container")]
     NotAllSeen,
-    /// `kernel.sched_rt_runtime_us` is −1: the kernel books, and refuses nobody.
-    #[error("kernel.sched_rt_runtime_us is -1, so nothing is refused; mount debugfs to see what is booked")]
+    /// `kernel.sched_rt_runtime_us` is −1: the kernel books reservations and refuses none.
+    #[error(
+        "kernel.sched_rt_runtime_us is -1, so the kernel refuses nothing; mount debugfs to read the booked bandwidth"
+    )]
     NoLimit,
-    /// Others reserve and release without a pause.
-    #[error("reservations changed during each of {LOOKS} looks; try again when the host is calmer")]
+    /// Other programs reserve and release without a pause.
+    #[error("reservations changed during each of {LOOKS} readings; try again when fewer programs start and stop")]
     Restless,
-    /// Admission control cannot be asked.
     #[error(transparent)]
     Probe(#[from] ApplyError),
 }
 
-/// Reads the books now: from `debugfs` where that is open, else by asking admission control, which takes all free
-/// bandwidth for some 40 µs per CPU.
+/// Reads the booked bandwidth: from `debugfs` if it can be read, otherwise by probing admission control, which takes
+/// all free bandwidth for about 40 µs per CPU.
 pub fn read(debugfs: &Path) -> Result<Books, BooksError> {
     let mut probes = None;
     read_by(debugfs, &mut || {
@@ -97,8 +99,8 @@ pub fn read(debugfs: &Path) -> Result<Books, BooksError> {
     })
 }
 
-/// As [`read`]; without debugfs `grantable` is asked what admission control grants, in units. A service asks where
-/// nobody else asks for room at the same time.
+/// Like [`read`], but without debugfs it calls `grantable` for the bandwidth, in units, that admission control still
+/// grants. A service passes a function that excludes simultaneous requests for bandwidth.
 pub fn read_by(debugfs: &Path, grantable: &mut dyn FnMut() -> Result<u64, BooksError>) -> Result<Books, BooksError> {
     check_view()?;
     let domain = cgroup::root_domain(std::process::id() as i32);
@@ -125,8 +127,7 @@ pub fn read_by(debugfs: &Path, grantable: &mut dyn FnMut() -> Result<u64, BooksE
     Err(BooksError::Restless)
 }
 
-/// The books when departures of this moment are over: reads again for up to 1.5 s while something is booked for
-/// nobody.
+/// The booked bandwidth without pending departures: reads again for up to 1.5 s while some bandwidth has no owner.
 pub fn lost(debugfs: &Path) -> Result<Books, BooksError> {
     let end = Instant::now() + WHILE_PENDING;
     loop {
@@ -138,21 +139,22 @@ pub fn lost(debugfs: &Path) -> Result<Books, BooksError> {
     }
 }
 
-/// Others' threads are counted through /proc.
+/// Fails if `/proc` does not show the threads of all users.
 fn check_view() -> Result<(), BooksError> {
     let pids = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let sees_all = pids == Path::new(FIRST_PIDS) && threads::name(qfabric_types::ThreadId(1)).is_some();
     if sees_all { Ok(()) } else { Err(BooksError::NotAllSeen) }
 }
 
-/// What may be reserved in all where nobody has reserved anything and nothing is lost; `None` where that has no limit.
+/// Bandwidth that could be reserved in total if no thread were reserved and none were lost; `None` if the kernel has no
+/// limit.
 pub fn ceiling(debugfs: &Path) -> Option<Share> {
     let domain = cgroup::root_domain(std::process::id() as i32);
     Some(capacity::share_of(limit(debugfs, &domain).ok()?.saturating_sub(servers::booked(debugfs, &domain))))
 }
 
-/// What admission control grants in all on these CPUs: the part of each that real-time threads may use, scaled where
-/// CPUs differ (`dl_bw_capacity`, `cap_scale` of kernel/sched/deadline.c).
+/// Bandwidth that admission control grants in total on these CPUs: the part of each CPU that real-time threads may use,
+/// scaled if CPUs differ (`dl_bw_capacity`, `cap_scale` of kernel/sched/deadline.c).
 fn limit(debugfs: &Path, domain: &CpuList) -> Result<u64, BooksError> {
     let Limit::Units(units) = Limit::of_host_or_default(debugfs) else { return Err(BooksError::NoLimit) };
     let of_cpu = |cpu: u32| files::number(format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1_024);
@@ -163,7 +165,7 @@ fn scaled(units: u64, scale: u64) -> u64 {
     units * scale / 1_024
 }
 
-/// CPUs, for people: four digits, since one unit is a millionth.
+/// Converts units to CPUs for output. Four decimal digits are enough, since one unit is a millionth.
 pub fn cpus(units: i64) -> f64 {
     units as f64 / CPU as f64
 }
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_neither_threads_nor_servers_hold_is_booked_for_nobody() {
+    fn bandwidth_that_neither_threads_nor_servers_hold_has_no_owner() {
         let books = Books { total: 104_856 + 136_314 + 65_536, held: 136_314, threads: 1, servers: 104_856 };
         assert_eq!((books.of_nobody(), books.lost()), (65_536, Share::from_ppm(62_500)));
         let twice_subtracted = Books { total: 0, ..books };

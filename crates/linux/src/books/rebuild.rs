@@ -1,17 +1,18 @@
-//! Rebuilding the root domain: the kernel adds up the reservations of living threads again, and what was booked for
-//! nobody, or subtracted twice, is right again. Takes 0.2 ms and disturbs no reservation.
+//! Rebuilds the root domain. The kernel then sums the reservations of the living threads again, which corrects
+//! bandwidth with no owner and bandwidth that was subtracted twice. Takes 0.2 ms and disturbs no reservation.
 //!
-//! Never while a departure is pending: its timer would subtract once more, and a negative sum refuses everybody. The
-//! longest wait is that for a 0-lag time: the longest period the kernel takes (4.2 s) and some overrun.
+//! Never rebuilds while a departure is pending: its timer would subtract once more, and after a negative sum the kernel
+//! refuses every reservation. The longest wait is the wait for a 0-lag time: the kernel's longest period (4.2 s) plus
+//! some overrun.
 //!
-//! | way | where | what a crash in between leaves |
+//! | way | available on | remains after a crash in between |
 //! |---|---|---|
 //! | reading `sched_rt_period_us` | Linux since 6.17, some stable releases | nothing |
 //! | a child cpuset of all CPUs | cgroup v1 | an empty cpuset, without effect |
-//! | a partition of the last CPU | cgroup v2, while nobody is reserved | that partition |
+//! | a partition of the last CPU | cgroup v2, while no thread is reserved | that partition |
 //!
-//! They are tried in this order. What a crash left, the next rebuild, start of a service or `qfabric restore` removes
-//! ([`repair_after_crash`]).
+//! The ways are tried in this order. The next rebuild, the next start of a service, or `qfabric restore` removes the
+//! remains of a crash ([`repair_after_crash`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,59 +25,42 @@ use crate::files;
 use crate::threads;
 use qfabric_types::ThreadId;
 
-/// The sum has to hold still for this long: longer than any period, so no departure is pending.
+/// Time for which the sum must not change before a rebuild. Longer than any period, so no departure is pending.
 const STILL: Duration = Duration::from_millis(5_000);
-/// A host on which it does not within this time is not rebuilt.
+/// Longest wait for such a time; afterwards the rebuild fails.
 const LONGEST: Duration = Duration::from_millis(20_000);
 
-/// Since Linux 6.17 the kernel rebuilds all root domains when this is read (`limit.rs`).
+/// Since Linux 6.17, reading this file makes the kernel rebuild all root domains (`limit.rs`).
 pub(crate) const REBUILDS_WHEN_READ: &str = "/proc/sys/kernel/sched_rt_period_us";
-/// Folders of this module in the hierarchy of cpusets: `qfabric-rebuild-PID`.
+/// Prefix of the folders that this module creates in the cpuset hierarchy: `qfabric-rebuild-PID`.
 const FOLDER: &str = "qfabric-rebuild-";
 
-/// Why the root domain was not rebuilt. Nothing was changed.
+/// Why the root domain was not rebuilt. The host is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// The books cannot be read.
     #[error(transparent)]
     Books(#[from] BooksError),
-    /// Threads keep leaving.
+    /// Threads leave SCHED_DEADLINE without a pause.
     #[error("threads left SCHED_DEADLINE during each of the last {} s; stop such programs and try again", LONGEST.as_secs())]
     Pending,
-    /// No hierarchy of control groups has cpusets here.
-    #[error("no cpuset hierarchy is mounted here; restart the machine, or mount cgroup2 and try again")]
+    #[error("no cpuset hierarchy is mounted; mount cgroup2 and try again, or restart the machine")]
     NoCpusets,
-    /// The administrator has made partitions.
+    /// The administrator has partitioned the CPUs.
     #[error("{} is {found:?}, not 1: this host is partitioned; restart the machine instead", path.display())]
-    Partitioned {
-        /// Which file.
-        path: PathBuf,
-        /// What it says.
-        found: String,
-    },
+    Partitioned { path: PathBuf, found: String },
     /// A partition would take a CPU from reserved threads.
     #[error(
         "{threads} threads are reserved, and with cgroup v2 a partition would take a CPU from them; stop them first"
     )]
-    Reserved {
-        /// How many.
-        threads: usize,
-    },
-    /// One CPU cannot be divided.
-    #[error("this host has one CPU, so no cpuset partition can be made; restart the machine instead")]
+    Reserved { threads: usize },
+    #[error("this host has only one CPU, so no cpuset partition is possible; restart the machine instead")]
     OneCpu,
-    /// The kernel refused.
-    #[error("{}: {source}; run as root", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("{}: {source}; run the command as root", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
 }
 
-/// Rebuilds the root domain if something is booked for nobody, and answers the books before and after. Waits until
-/// no departure is pending: 5 s as a rule, 20 s at most.
+/// Rebuilds the root domain if some bandwidth has no owner. Returns the books before and after. Waits until no
+/// departure is pending: usually 5 s, at most 20 s.
 pub fn rebuild(debugfs: &Path) -> Result<(Books, Books), RebuildError> {
     let before = still(debugfs)?;
     if before.of_nobody() == 0 {
@@ -97,7 +81,7 @@ pub fn rebuild(debugfs: &Path) -> Result<(Books, Books), RebuildError> {
     Ok((before, read(debugfs)?))
 }
 
-/// Removes what a rebuild that was killed left in the hierarchies of cpusets; answers how many folders that were.
+/// Removes folders that a killed rebuild left in the cpuset hierarchies. Returns their number.
 pub fn repair_after_crash() -> usize {
     let mounts = Mounts::here();
     mounts.v1_of("cpuset").into_iter().chain(mounts.v2.as_deref()).map(remove_left_over).sum()
@@ -114,7 +98,7 @@ fn remove_left_over(root: &Path) -> usize {
     names.filter(|name| is_over(name) && fs::remove_dir(root.join(name)).is_ok()).count()
 }
 
-/// The books when what is booked for nobody has not changed for [`STILL`].
+/// Returns the books after the bandwidth with no owner has not changed for [`STILL`].
 fn still(debugfs: &Path) -> Result<Books, RebuildError> {
     let (begin, mut since, mut seen) = (Instant::now(), Instant::now(), read(debugfs)?);
     while seen.of_nobody() != 0 && since.elapsed() < STILL {
@@ -131,8 +115,8 @@ fn still(debugfs: &Path) -> Result<Books, RebuildError> {
     Ok(seen)
 }
 
-/// Cgroup v1: a cpuset of all CPUs inside the top one, for a moment. Where load balancing is on in the top cpuset, all
-/// CPUs are one domain with and without it, but giving it CPUs makes the kernel rebuild that domain.
+/// Cgroup v1: creates and removes a cpuset of all CPUs in the top cpuset. With load balancing in the top cpuset, all
+/// CPUs are one domain with or without the child. Assigning CPUs to the child makes the kernel rebuild that domain.
 fn by_child(root: &Path) -> Result<(), RebuildError> {
     let path = root.join("cpuset.sched_load_balance");
     let found = files::text(&path).map_err(failed_at(&path))?.trim().to_owned();
@@ -157,8 +141,8 @@ fn failed_at(path: &Path) -> impl FnOnce(std::io::Error) -> RebuildError {
     move |source| RebuildError::Io { path, source }
 }
 
-/// Cgroup v2: a partition of the last CPU, and none again. Threads that may run on that CPU alone are moved for the
-/// moment, and get it back.
+/// Cgroup v2: makes a partition of the last CPU and removes it. Threads that may run only on that CPU are moved for a
+/// moment and then moved back.
 fn by_partition(root: &Path, books: &Books) -> Result<(), RebuildError> {
     let online = CpuList::online();
     let Some(last) = online.iter().last().filter(|_| online.len() > 1) else { return Err(RebuildError::OneCpu) };
@@ -186,7 +170,7 @@ mod tests {
         let file = root.path().join("cpuset.sched_load_balance");
         fs::write(&file, "0\n").unwrap();
         assert!(by_child(root.path()).unwrap_err().to_string().contains("partitioned"));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing was made");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no folder was created");
     }
 
     #[test]
@@ -195,14 +179,14 @@ mod tests {
         let file = root.path().join("cpuset.sched_load_balance");
         fs::write(&file, "1\n").unwrap();
         fs::write(root.path().join("cpuset.cpus"), "0-1\n").unwrap();
-        // In a plain folder the file of the child stays, so that its folder cannot be removed.
+        // In an ordinary folder the file of the child stays, so the child's folder cannot be removed.
         by_child(root.path()).unwrap_err();
         assert_eq!(fs::read_to_string(&file).unwrap(), "1\n");
         assert_eq!(fs::read_to_string(folder(root.path()).join("cpuset.cpus")).unwrap(), "0-1\n");
     }
 
     #[test]
-    fn what_a_killed_rebuild_left_is_removed_and_what_others_made_is_not() {
+    fn folders_of_a_killed_rebuild_are_removed_and_folders_of_other_programs_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let others = ["qfabric-rebuild-x", "rebuild-4000000", "qfabric"];
         let running = format!("{FOLDER}{}", std::process::id());
@@ -215,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_threads_are_never_robbed_of_a_cpu() {
+    fn no_cpu_is_taken_from_reserved_threads() {
         let root = tempfile::tempdir().unwrap();
         let refused = by_partition(root.path(), &Books { threads: 3, ..Books::default() }).unwrap_err();
         assert!(matches!(refused, RebuildError::Reserved { threads: 3 } | RebuildError::OneCpu), "{refused}");

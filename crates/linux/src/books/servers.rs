@@ -1,6 +1,7 @@
-//! What the kernel books for its own servers: `fair_server` (since Linux 6.12) keeps fair threads alive beside
-//! real-time ones, `ext_server` (since 7.0) those of sched_ext. Each is a reservation per CPU, 50 ms in 1 s unless
-//! somebody changed it in debugfs. While sched_ext schedules all threads, the fair one is not booked.
+//! Computes the bandwidth that the kernel books for its own servers. `fair_server` (since Linux 6.12) guarantees time
+//! to fair threads beside real-time threads; `ext_server` (since 7.0) does the same for threads of sched_ext. Each is a
+//! reservation per CPU: 50 ms in 1 s, unless changed through debugfs. While sched_ext schedules all threads, the fair
+//! server is not booked.
 
 use std::path::Path;
 
@@ -9,17 +10,17 @@ use crate::cpus::CpuList;
 use crate::files;
 use crate::release;
 
-/// What the kernel gives each of its servers, in nanoseconds.
+/// Default budget and period of each server, in nanoseconds.
 const DEFAULT: (u64, u64) = (50_000_000, 1_000_000_000);
 
-/// Which servers are booked, by what the kernel tells.
+/// The servers that are booked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attached {
     fair: bool,
     ext: bool,
 }
 
-/// Units booked on these CPUs.
+/// Units booked for the servers on `cpus`.
 pub(super) fn booked(debugfs: &Path, cpus: &CpuList) -> u64 {
     let Attached { fair, ext } = attached(release::version(), &scx("state"), &scx("switch_all"));
     let of = |attached: bool, name: &str| {
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_somebody_changed_is_read_from_debugfs() {
+    fn the_parameters_of_a_server_are_read_from_debugfs() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("sched/fair_server/cpu0");
         fs::create_dir_all(&folder).unwrap();

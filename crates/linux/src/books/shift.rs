@@ -1,10 +1,10 @@
-//! Changing what the run queue of one CPU has summed up, and nothing else.
+//! Changes the bandwidth sum of one CPU's run queue and nothing else, by provoking a race in the kernel.
 //!
-//! Where a thread wakes for another CPU that is idle, its reservation is subtracted from the sum of the run queue that it
-//! slept on, and its wake-up is queued; the other CPU adds the reservation to its own sum when it comes to it, some 25 µs
-//! later. `sched_setattr` in between takes the thread for a sleeper of the new CPU: it subtracts the old reservation there,
-//! where nobody had added it, and adds the new one, which is then added once more. So the sum is wrong by the new
-//! reservation less the old one, from then on. Programs come to this by chance; [`shift`] does it with intent.
+//! If a thread wakes for another CPU that is idle, its reservation is subtracted from the sum of the run queue on which
+//! it slept, and its wake-up is queued. The other CPU adds the reservation to its own sum about 25 µs later. A
+//! `sched_setattr` in between treats the thread as a sleeper of the new CPU: it subtracts the old reservation there,
+//! where it was not yet added, and adds the new one. The new one is then added a second time. From then on the sum is
+//! wrong by the new reservation minus the old one. Programs cause this race by chance; [`shift`] causes it on purpose.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread::Thread;
@@ -20,57 +20,57 @@ use crate::sched_attr::SchedAttr;
 use crate::threads;
 
 const SELF: ThreadId = ThreadId(0);
-/// Period of the thread that is woken: its deadline is then later than that of the one that wakes it.
+/// Period of the woken thread: it gives the thread a later deadline than that of the thread that wakes it.
 const LONG: Nanos = Nanos::from_millis(1_000);
-/// The least that it is given, so that it can end in peace: 1 ms of each second.
+/// Least bandwidth of the woken thread (1 ms of each second), so that it can end.
 pub(super) const LEAST: Share = Share::from_ppm(1_000);
-/// The thread that wakes it, and those that keep further CPUs busy meanwhile.
+/// Budget and period of the thread that wakes it, and of the threads that keep the other CPUs busy.
 const HOLDER: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(5));
-/// How long a thread may take to begin, or to fall asleep.
+/// Longest wait for a thread to begin or to fall asleep.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Tries once to change the sum of `cpu` by `to − from`. `false`: the thread did not wake there, so nothing was changed.
-/// Whether its wake-up was still queued nobody tells but [`super::lent_too_much`].
+/// Tries once to change the sum of `cpu` by `to − from`. Returns `false` if the thread did not wake on that CPU; the
+/// sum is then unchanged. Only [`super::lent_too_much`] can find out if the wake-up was still queued.
 ///
-/// Needs a second CPU, and room for the larger of `from` and `to` and 0.2 of each CPU but one.
+/// Needs a second CPU, free bandwidth for the larger of `from` and `to`, and 0.2 of each CPU but one.
 pub(crate) fn shift(cpu: u32, from: Share, to: Share) -> Result<bool, ApplyError> {
     let others: Vec<u32> = CpuList::online().iter().filter(|other| *other != cpu).collect();
     let Some((&here, busy)) = others.split_first() else { return Ok(false) };
-    let scene = Scene::default();
+    let attempt = Attempt::default();
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| scene.sleep_twice(here));
+        let sleeper = scope.spawn(|| attempt.sleep_twice(here));
         let thread = sleeper.thread().clone();
-        let over = Over(&scene, thread.clone());
-        until(|| scene.sleeper().is_some());
-        let Some(id) = scene.sleeper() else { return Ok(false) };
+        let over = EndOnDrop(&attempt, thread.clone());
+        wait_until(|| attempt.sleeper().is_some());
+        let Some(id) = attempt.sleeper() else { return Ok(false) };
         give(id, reservation(from))?;
-        scene.wake(&thread, 1);
-        until(|| scene.woken.load(Ordering::Acquire) == 1 && threads::is_asleep(id));
+        attempt.wake(&thread, 1);
+        wait_until(|| attempt.woken.load(Ordering::Acquire) == 1 && threads::is_asleep(id));
 
-        busy.iter().for_each(|cpu| drop(scope.spawn(|| scene.hold(*cpu))));
-        until(|| scene.holding.load(Ordering::Acquire) == busy.len() as u32);
-        let scene = &scene;
-        let change = move || scene.wake_and_change(here, &thread, id, reservation(to));
+        busy.iter().for_each(|cpu| drop(scope.spawn(|| attempt.hold(*cpu))));
+        wait_until(|| attempt.holding.load(Ordering::Acquire) == busy.len() as u32);
+        let attempt = &attempt;
+        let change = move || attempt.wake_and_change(here, &thread, id, reservation(to));
         scope.spawn(change).join().expect("it does not panic")?;
         drop(over);
         Ok(sleeper.join().expect("it does not panic") == [here, cpu])
     })
 }
 
-/// What the threads of one try know of each other.
+/// State that the threads of one attempt share.
 #[derive(Default)]
-struct Scene {
-    /// Who sleeps; 0: not there yet.
+struct Attempt {
+    /// Thread id of the sleeper; 0 before it has started.
     sleeper: AtomicI32,
-    /// How often it is to be awake, and how often it was.
+    /// Number of wake-ups that are requested, and number that happened.
     wakings: AtomicU32,
     woken: AtomicU32,
-    /// How many further CPUs are kept busy.
+    /// Number of other CPUs that are kept busy.
     holding: AtomicU32,
     over: AtomicBool,
 }
 
-impl Scene {
+impl Attempt {
     fn sleeper(&self) -> Option<ThreadId> {
         Some(ThreadId(self.sleeper.load(Ordering::Acquire))).filter(|id| id.0 != 0)
     }
@@ -79,7 +79,7 @@ impl Scene {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Answers where it woke each time.
+    /// Returns the CPUs on which it woke.
     fn sleep_twice(&self, here: u32) -> [u32; 2] {
         go_to(here);
         self.sleeper.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
@@ -91,7 +91,7 @@ impl Scene {
             current_cpu()
         });
         while !self.is_over() {
-            std::thread::park(); // its reservation may just be changed
+            std::thread::park(); // its reservation may be changing at this moment
         }
         let _ = SchedAttr::fair(0).give_leaving(SELF);
         at
@@ -102,7 +102,7 @@ impl Scene {
         thread.unpark();
     }
 
-    /// Runs on `cpu` under an earlier deadline than the sleeper's, for a millisecond of each five.
+    /// Runs on `cpu` with an earlier deadline than the sleeper's, for 1 ms of every 5 ms.
     fn hold(&self, cpu: u32) {
         go_to(cpu);
         let is_held = give(SELF, holder()).is_ok();
@@ -113,8 +113,8 @@ impl Scene {
         let _ = SchedAttr::fair(0).give_leaving(SELF);
     }
 
-    /// The two calls that matter, one right after the other, from under an earlier deadline than the sleeper's: so it is
-    /// sent to the CPU that is idle.
+    /// Wakes the sleeper and changes its reservation immediately afterwards. The caller has an earlier deadline than
+    /// the sleeper, so the kernel sends the sleeper to the idle CPU.
     fn wake_and_change(&self, here: u32, thread: &Thread, id: ThreadId, to: Reservation) -> Result<(), ApplyError> {
         go_to(here);
         give(SELF, holder())?;
@@ -125,19 +125,19 @@ impl Scene {
     }
 }
 
-/// Lets the sleeper end, whatever happened.
-struct Over<'a>(&'a Scene, Thread);
+/// Ends the sleeper when dropped, on every path.
+struct EndOnDrop<'a>(&'a Attempt, Thread);
 
-impl Drop for Over<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::Release);
         self.1.unpark();
     }
 }
 
-fn until(what: impl Fn() -> bool) {
+fn wait_until(condition: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
-    while !what() && Instant::now() < end {
+    while !condition() && Instant::now() < end {
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -155,7 +155,8 @@ fn holder() -> Reservation {
     Reservation::new(HOLDER.0, HOLDER.1).expect("a fifth of a CPU is one")
 }
 
-/// Moves the calling thread to a CPU, and lets it go where it likes from there: a reserved thread must be allowed everywhere.
+/// Moves the calling thread to `cpu`, then allows all CPUs again, because a reserved thread must be allowed on all of
+/// them.
 fn go_to(cpu: u32) {
     let Ok(everywhere) = rustix::thread::sched_getaffinity(None) else { return };
     let mut there = CpuSet::new();

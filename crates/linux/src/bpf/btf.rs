@@ -1,7 +1,7 @@
-//! The kernel's own type information: which tracepoints there are, and where structures have their members.
+//! Reads the kernel's own type information: the tracepoints, and the offsets of structure members.
 //!
-//! Read whole from `/sys/kernel/btf/vmlinux` (some 5 MB, 60,000 types) and indexed in one pass: names of
-//! structures and of tracepoints. Source: Linux `Documentation/bpf/btf.rst`.
+//! Reads all of `/sys/kernel/btf/vmlinux` (about 5 MB, 60,000 types) and indexes the names of structures and
+//! tracepoints in one pass. Source: Linux `Documentation/bpf/btf.rst`.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,31 +9,26 @@ use std::path::Path;
 
 use crate::files;
 
-/// The number of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TypeId(pub u32);
 
-/// A member of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Bytes from the structure's beginning.
+    /// Bytes from the beginning of the structure.
     pub offset: u32,
-    /// Its type, modifiers and typedefs removed.
+    /// Type without modifiers and typedefs.
     pub ty: TypeId,
 }
 
-/// What a type is, modifiers and typedefs removed.
+/// Kind of a type, without modifiers and typedefs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// An integer or enumeration of so many bytes.
+    /// An integer or enumeration; its size in bytes.
     Int(u32),
-    /// A pointer.
     Pointer(TypeId),
-    /// A structure or union.
     Struct(TypeId),
-    /// An array of so many bytes in all.
+    /// An array; its total size in bytes.
     Array(u32),
-    /// Anything else.
     Other,
 }
 
@@ -58,20 +53,20 @@ mod kind {
 
 const TRACEPOINT: &str = "btf_trace_";
 
-/// All of it.
+/// The kernel's type information.
 #[derive(Debug)]
 pub(crate) struct Btf {
     data: Vec<u8>,
     types: usize,
     strings: usize,
-    /// By number: where the type's record begins.
+    /// Offset of each type's record, by type number.
     offsets: Vec<u32>,
     structs: HashMap<String, TypeId>,
     tracepoints: HashMap<String, TypeId>,
 }
 
 impl Btf {
-    /// The running kernel's.
+    /// Reads the type information of the running kernel.
     pub fn vmlinux() -> io::Result<Btf> {
         Btf::parse(files::bytes(Path::new("/sys/kernel/btf/vmlinux"))?)
     }
@@ -129,29 +124,27 @@ impl Btf {
         }
     }
 
-    /// The structure of a name.
     pub fn structure(&self, name: &str) -> Option<TypeId> {
         self.structs.get(name).copied()
     }
 
-    /// The tracepoint of a name: what a program is attached to.
+    /// The tracepoint with this name; a program is attached to this type.
     pub fn tracepoint(&self, name: &str) -> Option<TypeId> {
         self.tracepoints.get(name).copied()
     }
 
-    /// The type of a tracepoint's argument, from 0.
+    /// Type of an argument of a tracepoint; `number` counts from 0.
     pub fn argument(&self, tracepoint: TypeId, number: usize) -> Option<TypeId> {
         let pointer = self.plain(tracepoint)?;
         let proto = self.plain(TypeId(self.word(pointer, 8)?))?;
         let (kind, count) = self.info(proto)?;
-        // The first parameter is the tracepoint's own.
+        // The first parameter belongs to the tracepoint mechanism.
         if kind != kind::FUNC_PROTO || number + 1 >= count as usize {
             return None;
         }
         self.plain(TypeId(self.word(proto, 12 + 8 * (number + 1) + 4)?))
     }
 
-    /// What the type is.
     pub fn shape(&self, id: TypeId) -> Shape {
         let Some(id) = self.plain(id) else { return Shape::Other };
         self.shape_of_plain(id).unwrap_or(Shape::Other)
@@ -169,7 +162,7 @@ impl Btf {
         })
     }
 
-    /// Bytes of a value of the type.
+    /// Size of a value of the type, in bytes.
     pub fn size(&self, id: TypeId) -> Option<u32> {
         match self.shape(id) {
             Shape::Int(bytes) | Shape::Array(bytes) => Some(bytes),
@@ -179,7 +172,7 @@ impl Btf {
         }
     }
 
-    /// A member by its name, also within unnamed structures and unions. Bit fields are not found.
+    /// Finds a member by name, including members of unnamed structures and unions. Does not find bit fields.
     pub fn member(&self, structure: TypeId, name: &str) -> Option<Member> {
         let structure = self.plain(structure)?;
         let (kind, count) = self.info(structure)?;
@@ -201,14 +194,14 @@ impl Btf {
         Some(Member { offset: offset + inner.offset, ty: inner.ty })
     }
 
-    /// None for bit fields: with the flag set, their width stands in the upper 8 bits.
+    /// `None` for bit fields: if the flag is set, the upper 8 bits contain their width.
     fn bit_offset(&self, structure: TypeId, word: u32) -> Option<u32> {
         let flagged = self.word(structure, 4)? >> 31 == 1;
         let (width, offset) = if flagged { (word >> 24, word & 0xff_ffff) } else { (0, word) };
         (width == 0 && offset.is_multiple_of(8)).then_some(offset)
     }
 
-    /// Modifiers and typedefs removed.
+    /// Removes modifiers and typedefs.
     fn plain(&self, mut id: TypeId) -> Option<TypeId> {
         const MODIFIERS: [u32; 5] = [kind::TYPEDEF, kind::VOLATILE, kind::CONST, kind::RESTRICT, kind::TYPE_TAG];
         for _ in 0..16 {
@@ -220,7 +213,7 @@ impl Btf {
         None
     }
 
-    /// Kind and number of parts.
+    /// Kind, and number of parts.
     fn info(&self, id: TypeId) -> Option<(u32, u32)> {
         let info = self.word(id, 4)?;
         Some((info >> 24 & 0x1f, info & 0xffff))
@@ -244,7 +237,7 @@ impl Btf {
     }
 }
 
-/// Bytes of a type's record after its first 12.
+/// Size of a type's record after its first 12 bytes.
 fn extra_bytes(kind: u32, count: u32) -> Option<usize> {
     let count = count as usize;
     Some(match kind {
@@ -262,26 +255,26 @@ fn word_at(data: &[u8], at: usize) -> Option<u32> {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "/sys/kernel/btf/vmlinux is not understood")
+    io::Error::new(io::ErrorKind::InvalidData, "/sys/kernel/btf/vmlinux has an unknown format")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Says on standard error when a test is skipped for want of it.
+    /// `None` if the kernel has no type information; prints that the test is skipped.
     fn vmlinux() -> Option<Btf> {
         Btf::vmlinux().map_err(crate::testing::skip).ok()
     }
 
     #[test]
-    fn what_is_no_type_information_is_refused() {
+    fn other_data_is_refused() {
         assert!(Btf::parse(Vec::new()).is_err());
         assert!(Btf::parse(vec![0; 64]).is_err());
     }
 
     #[test]
-    fn a_task_has_its_members_where_the_kernel_says() {
+    fn members_of_a_task_are_found() {
         let Some(btf) = vmlinux() else { return };
         let task = btf.structure("task_struct").unwrap();
         let pid = btf.member(task, "pid").unwrap();
@@ -292,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_unnamed_parts_are_found() {
+    fn members_of_unnamed_structures_are_found() {
         let Some(btf) = vmlinux() else { return };
         let common = btf.structure("sock_common").unwrap();
         assert_eq!(btf.member(common, "skc_daddr").unwrap().offset, 0);
@@ -303,7 +296,7 @@ mod tests {
     fn a_tracepoints_arguments_have_types() {
         let Some(btf) = vmlinux() else { return };
         let wakeup = btf.tracepoint("sched_wakeup").unwrap();
-        let Shape::Pointer(task) = btf.shape(btf.argument(wakeup, 0).unwrap()) else { panic!("no pointer") };
+        let Shape::Pointer(task) = btf.shape(btf.argument(wakeup, 0).unwrap()) else { panic!("not a pointer") };
         assert_eq!(btf.shape(task), btf.shape(btf.structure("task_struct").unwrap()));
         assert_eq!(btf.argument(wakeup, 1), None);
         assert_eq!(btf.tracepoint("no_such_tracepoint"), None);

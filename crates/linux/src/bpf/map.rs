@@ -1,4 +1,4 @@
-//! Maps, and their memory mapped into this process.
+//! Creates BPF maps, and maps their memory into this process.
 #![allow(unsafe_code)] // memory shared with the kernel and with applications
 
 use std::io;
@@ -11,27 +11,27 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::sys::{self, MapSpec};
 
-/// A map. Gone when its last holder is.
+/// A map. The kernel frees it when its last holder drops it.
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
 }
 
 impl Map {
-    /// An array whose entries can be mapped: `entries` of `value_bytes` (a multiple of 8) each.
+    /// An array whose entries can be mapped into memory. `value_bytes` must be a multiple of 8.
     pub fn array(value_bytes: u32, entries: u32) -> io::Result<Map> {
         let (kind, flags) = (bpf::BPF_MAP_TYPE_ARRAY, bpf::BPF_F_MMAPABLE);
         let spec = MapSpec { kind, key_bytes: 4, value_bytes, entries, flags, ..MapSpec::default() };
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    /// A ring buffer of `bytes`, a power of two and at least a page.
+    /// A ring buffer of `bytes`, which must be a power of two and at least one page.
     pub fn ring(bytes: u32) -> io::Result<Map> {
         let spec = MapSpec { kind: bpf::BPF_MAP_TYPE_RINGBUF, entries: bytes, ..MapSpec::default() };
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    /// A word of 32 bits for each of some sockets, kept with the socket itself.
+    /// A map with a 32-bit word for each of a set of sockets, stored with the socket.
     pub fn socket_words() -> io::Result<Map> {
         let (btf, int) = int_btf()?;
         let spec = MapSpec {
@@ -45,18 +45,17 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Maps `bytes` of an array from its beginning, for reading and writing.
+    /// Maps the first `bytes` of an array for reading and writing.
     pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::new(&self.fd, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps a ring buffer of `bytes`: the reader's page for writing; the writer's page and the data, twice in a
-    /// row, for reading.
+    /// Maps a ring buffer of `bytes`: the reader's page for writing; the writer's page and the data, twice in a row,
+    /// for reading.
     pub fn map_ring(&self, bytes: usize) -> io::Result<(Mapping, Mapping)> {
         let page = rustix::param::page_size();
         let reader = Mapping::new(&self.fd, page, 0, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -65,18 +64,18 @@ impl Map {
     }
 }
 
-/// Sets the 32-bit word of `socket` in a map made by [`Map::socket_words`], maybe in another process.
+/// Sets the 32-bit word of `socket` in a map that [`Map::socket_words`] created, in this or in another process.
 pub(crate) fn set_socket_word(map: BorrowedFd, socket: BorrowedFd, word: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let entries = sys::Entries::of(map.try_clone_to_owned()?)?;
     let set = entries.update(&socket.as_raw_fd().to_ne_bytes(), &word.to_ne_bytes());
     set.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => io::Error::new(error.kind(), "this descriptor is no map of sockets"),
+        io::ErrorKind::InvalidInput => io::Error::new(error.kind(), "this descriptor is not a map of sockets"),
         _ => error,
     })
 }
 
-/// Type information of one type, `int`: what storage with sockets must be described by.
+/// Type information for the type `int`, which describes the words stored with sockets.
 fn int_btf() -> io::Result<(OwnedFd, u32)> {
     let strings = b"\0int\0";
     let int: [u32; 4] = [1, 1 << 24, 4, 1 << 24 | 32]; // name, kind INT, bytes, signed and 32 bits
@@ -86,22 +85,22 @@ fn int_btf() -> io::Result<(OwnedFd, u32)> {
     Ok((sys::btf_load(&data)?, 1))
 }
 
-/// Memory that others write to as well: atomic words only. Unmapped when dropped.
+/// Memory that the kernel or other processes also write. Accessed only by atomic words. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     at: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping is this value's own and not bound to a thread; it is used through atomics only.
+// SAFETY: the mapping belongs to this value alone and is not bound to a thread; it is accessed only by atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Structures that may be laid over shared memory, of a size and alignment that the mapping is checked against.
+/// Structures that can be placed over shared memory; the mapping is checked against their size and alignment.
 ///
 /// # Safety
-/// Nothing but atomic integers, for which every bit pattern is a value.
+/// The type contains only atomic integers, for which every bit pattern is a value.
 pub(crate) unsafe trait Shared {}
 
 // SAFETY: atomic integers and their padding.
@@ -112,7 +111,8 @@ unsafe impl Shared for qfabric_types::memory::Down {}
 unsafe impl Shared for qfabric_types::memory::SocketPage {}
 
 impl Mapping {
-    /// Maps `bytes` of a map's memory from `offset`, a multiple of the page size. More than there is, the kernel refuses.
+    /// Maps `bytes` of a map's memory from `offset`, a multiple of the page size. The kernel refuses a range beyond the
+    /// map.
     pub(super) fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no memory in use.
         let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, offset)? };
@@ -122,21 +122,21 @@ impl Mapping {
 
     /// The words from byte `offset` (a multiple of 8) to the end.
     pub fn words(&self, offset: usize) -> &[AtomicU64] {
-        assert!(offset.is_multiple_of(8) && offset <= self.bytes, "words lie within the mapping, aligned");
+        assert!(offset.is_multiple_of(8) && offset <= self.bytes, "the words must be aligned and within the mapping");
         // SAFETY: within the mapping, which lives as long as `self`, aligned, and atomics may be shared.
         unsafe {
             std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast::<AtomicU64>(), (self.bytes - offset) / 8)
         }
     }
 
-    /// The structure at the beginning.
+    /// The structure at the beginning of the mapping.
     pub(crate) fn head<T: Shared>(&self) -> &T {
-        assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the structure lies within the mapping");
+        assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the structure must fit into the mapping");
         // SAFETY: within the mapping, which begins at a page and lives as long as `self`; T has only atomics.
         unsafe { self.at.cast::<T>().as_ref() }
     }
 
-    /// The bytes at `offset`. The caller knows that nobody writes there now.
+    /// Copies the bytes at `offset`. The caller must be sure that no writer is active there.
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
         for (part, word) in into.chunks_mut(8).zip(self.words(offset)) {
             let bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
@@ -144,7 +144,7 @@ impl Mapping {
         }
     }
 
-    /// Writes bytes at `offset`, whole words: what is missing to the last one becomes zero.
+    /// Writes bytes at `offset` as whole words; fills the last word with zeros.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) {
         for (part, word) in bytes.chunks(8).zip(self.words(offset)) {
             let mut whole = [0; 8];
@@ -158,6 +158,6 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this address and length; no reference into it outlives `self`.
         let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+        debug_assert!(unmapped.is_ok(), "a mapping can be unmapped");
     }
 }

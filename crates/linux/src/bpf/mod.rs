@@ -1,13 +1,13 @@
-//! BPF in safe terms: maps, type information, programs, links. Everything is held by descriptors alone; nothing
-//! is pinned, so that what a process made is gone with it.
+//! Safe access to BPF: maps, type information, programs, links. Everything is held by descriptors and nothing is
+//! pinned, so the kernel frees all objects of a process when the process ends.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `sys.rs` | the system calls, over libbpf's thin wrappers |
-//! | `map.rs` | maps, and their memory mapped here |
-//! | `btf.rs` | where the kernel's structures have their members |
+//! | `sys.rs` | the system calls, through libbpf's thin wrappers |
+//! | `map.rs` | maps, and their memory mapped into this process |
+//! | `btf.rs` | offsets of the members of the kernel's structures |
 //! | `program.rs` | loading, attaching, running |
-//! | `object.rs` | what clang has compiled of `bpf/`: configured, loaded, attached |
+//! | `object.rs` | the objects that clang compiled from `bpf/`: configure, load, attach |
 //! | `table.rs` | the maps of an object |
 //! | `objects.rs` | the objects themselves |
 

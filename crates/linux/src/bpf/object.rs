@@ -1,12 +1,12 @@
-//! Objects that clang has compiled: opened, configured, loaded, run, attached.
+//! Opens, configures, loads, runs and attaches objects that clang compiled.
 //!
 //! ```text
 //! OpenObject::open ─ constant(), without(), entries() ─> load() ─> Object ─ table(), run(), attach()
 //! ```
 //!
-//! One object serves several kernels: what a kernel lacks is left out with [`OpenObject::without`] before loading, and
-//! what is left out need not even be known to it. Nothing is pinned: what was loaded goes with its [`Object`], what was
-//! attached with its [`Attached`].
+//! One object works on several kernels: parts that a kernel lacks are left out with [`OpenObject::without`] before
+//! loading, and the kernel need not even have the names that those parts use. Nothing is pinned: programs and maps
+//! live as long as their [`Object`], attachments as long as their [`Attached`].
 
 use std::cell::RefCell;
 use std::io;
@@ -19,101 +19,87 @@ use qfabric_sync::assert_may_block;
 use super::sys;
 use super::table::{Plain, Table, bytes_of, bytes_of_mut};
 
-/// What went wrong with an object.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// It is none, or not of this kernel's byte order.
+    /// The data is not an object, or has another byte order than this kernel.
     #[error("{object} cannot be read: {error}")]
     Unreadable {
-        /// The object's name.
         object: String,
-        /// libbpf's answer.
+        /// Message of libbpf.
         error: String,
     },
-    /// It has no such part.
     #[error("{object} has no {what} named {name}")]
     Absent {
-        /// The object's name.
         object: String,
-        /// Kind of the part.
+        /// Kind of the missing part.
         what: &'static str,
-        /// Its name.
         name: String,
     },
-    /// A value of another size than the variable or map.
+    /// The given value and the variable or map have different sizes.
     #[error("{object}: {name} has {has} bytes, not {given}")]
     Size {
-        /// The object's name.
         object: String,
-        /// The variable or map.
+        /// Name of the variable or map.
         name: String,
-        /// Its bytes.
+        /// Bytes of the variable or map.
         has: usize,
-        /// The value's.
+        /// Bytes of the given value.
         given: usize,
     },
-    /// The kernel did not take it.
+    /// The kernel refused the object.
     #[error("the kernel refuses {object}: {error}\n{log}")]
     Refused {
-        /// The object's name.
         object: String,
-        /// The kernel's answer.
         error: io::Error,
-        /// The end of what libbpf and the verifier say.
+        /// The end of the messages of libbpf and the verifier.
         log: String,
     },
-    /// A call to the kernel failed after loading.
     #[error("{object}, {name}: {error}")]
     Kernel {
-        /// The object's name.
         object: String,
-        /// The map or program.
+        /// Name of the map or program.
         name: String,
-        /// The kernel's answer.
         error: io::Error,
     },
 }
 
-/// An object that is not loaded yet.
 #[derive(Debug)]
 pub struct OpenObject {
     name: String,
     inner: libbpf_rs::OpenObject,
 }
 
-/// A loaded object.
 #[derive(Debug)]
 pub struct Object {
     name: String,
     inner: libbpf_rs::Object,
 }
 
-/// A table of operations in use by the kernel; no longer when dropped.
+/// A table of operations that the kernel uses until this is dropped.
 #[derive(Debug)]
 pub struct Attached {
     _link: libbpf_rs::Link,
 }
 
-/// A program that is run on demand.
 #[derive(Debug)]
 pub struct Entry {
     fd: OwnedFd,
 }
 
 impl OpenObject {
-    /// Reads an object, one of [`objects`](super::objects), under a name that errors mention.
+    /// Reads an object, one of [`objects`](super::objects). Errors contain `name`.
     pub fn open(name: &str, object: &[u8]) -> Result<OpenObject, ObjectError> {
-        listen();
-        let _ = heard();
+        capture_messages();
+        let _ = take_messages();
         let inner = ObjectBuilder::default().open_memory(object).map_err(|error| {
-            let error = format!("{error}; {}", heard());
+            let error = format!("{error}; {}", take_messages());
             ObjectError::Unreadable { object: name.to_owned(), error }
         })?;
         Ok(OpenObject { name: name.to_owned(), inner })
     }
 
-    /// Sets what is in a section of variables, before programs are verified with it. Give the variable a section of
-    /// its own: `const volatile struct options options SEC(".rodata.options")`.
+    /// Sets the variable in a section before the programs are verified with it. The variable needs a separate section:
+    /// `const volatile struct options options SEC(".rodata.options")`.
     pub fn constant<T: Plain>(mut self, section: &str, value: &T) -> Result<OpenObject, ObjectError> {
         let (name, given) = (section.to_owned(), size_of::<T>());
         let Some(mut map) = self.inner.maps_mut().find(|map| map.name() == section) else {
@@ -127,7 +113,6 @@ impl OpenObject {
         Ok(self)
     }
 
-    /// Leaves out a program, a map or a table of operations.
     pub fn without(mut self, name: &str) -> Result<OpenObject, ObjectError> {
         let program = self.inner.progs_mut().find(|program| program.name() == name);
         if program.map(|mut program| program.set_autoload(false)).is_some() {
@@ -143,7 +128,7 @@ impl OpenObject {
         Ok(self)
     }
 
-    /// Sets how many entries a map has.
+    /// Sets the number of entries of a map.
     pub fn entries(mut self, map: &str, entries: u32) -> Result<OpenObject, ObjectError> {
         let set = match self.inner.maps_mut().find(|candidate| candidate.name() == map) {
             Some(mut map) => map.set_max_entries(entries).map_err(|error| error.to_string()),
@@ -153,7 +138,7 @@ impl OpenObject {
         Ok(self)
     }
 
-    /// Gives a table of operations the name it registers under: its first member, of 16 bytes (`Qdisc_ops.id`).
+    /// Sets the name under which a table of operations registers: its first member, of 16 bytes (`Qdisc_ops.id`).
     pub fn operations_named(mut self, map: &str, name: &str) -> Result<OpenObject, ObjectError> {
         const BYTES: usize = 16;
         let Some(mut found) = self.inner.maps_mut().find(|candidate| candidate.name() == map) else {
@@ -173,27 +158,27 @@ impl OpenObject {
         Ok(self)
     }
 
-    /// Loads it: maps are made, programs verified and translated.
+    /// Creates the maps, and has the kernel verify and translate the programs.
     pub fn load(self) -> Result<Object, ObjectError> {
         assert_may_block("loading an object");
-        let _ = heard();
+        let _ = take_messages();
         let name = self.name;
         match self.inner.load() {
             Ok(inner) => Ok(Object { name, inner }),
-            Err(error) => Err(ObjectError::Refused { object: name, error: os_error(&error), log: heard() }),
+            Err(error) => Err(ObjectError::Refused { object: name, error: os_error(&error), log: take_messages() }),
         }
     }
 }
 
 impl Object {
-    /// The map of that name; global variables are in maps named by their section (`.bss.servers`).
+    /// The map with this name. Global variables are in maps named after their section (`.bss.servers`).
     pub fn table(&self, name: &str) -> Result<Table, ObjectError> {
         let map = self.inner.maps().find(|map| map.name() == name).ok_or_else(|| self.absent("map", name))?;
         let fd = map.as_fd().try_clone_to_owned();
         fd.and_then(Table::new).map_err(|error| self.failed(name, error))
     }
 
-    /// The program of that name, to be run on demand (`SEC("syscall")`).
+    /// The program with this name, for running on demand (`SEC("syscall")`).
     pub fn entry(&self, name: &str) -> Result<Entry, ObjectError> {
         let program = self.inner.progs_mut().find(|program| program.name() == name);
         let program = program.ok_or_else(|| self.absent("program", name))?;
@@ -201,33 +186,33 @@ impl Object {
         Ok(Entry { fd })
     }
 
-    /// Hands a table of operations (`struct_ops`) to the kernel.
+    /// Registers a table of operations (`struct_ops`) with the kernel.
     pub fn attach(&mut self, name: &str) -> Result<Attached, ObjectError> {
         assert_may_block("attaching operations");
-        let _ = heard();
+        let _ = take_messages();
         let found = self.inner.maps_mut().find(|map| map.name() == name).map(|mut map| map.attach_struct_ops());
         let attached = found.ok_or_else(|| self.absent("table of operations", name))?;
         attached.map(|link| Attached { _link: link }).map_err(|error| ObjectError::Refused {
             object: format!("{} ({name})", self.name),
             error: os_error(&error),
-            log: heard(),
+            log: take_messages(),
         })
     }
 
-    /// Attaches a program where its section says.
+    /// Attaches a program to the hook that its section names.
     pub fn attach_program(&self, name: &str) -> Result<Attached, ObjectError> {
         assert_may_block("attaching a program");
-        let _ = heard();
+        let _ = take_messages();
         let program = self.inner.progs_mut().find(|program| program.name() == name);
         let program = program.ok_or_else(|| self.absent("program", name))?;
         program.attach().map(|link| Attached { _link: link }).map_err(|error| ObjectError::Refused {
             object: format!("{} ({name})", self.name),
             error: os_error(&error),
-            log: heard(),
+            log: take_messages(),
         })
     }
 
-    /// How many instructions the verifier walked through, by program.
+    /// Number of instructions that the verifier walked through, by program.
     pub fn verified_insns(&self) -> io::Result<Vec<(String, u32)>> {
         let loaded = self.inner.progs().filter(|program| program.autoload());
         let of = |program: libbpf_rs::Program| {
@@ -247,22 +232,21 @@ impl Object {
 }
 
 impl Entry {
-    /// Its descriptor.
     pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Attaches it to an interface's packets.
+    /// Attaches the program to the packets of an interface.
     pub(crate) fn attach_packets(&self, ifindex: u32, side: sys::SkbSide) -> io::Result<sys::Link> {
         sys::attach_tcx(self.fd.as_fd(), ifindex, side)
     }
 
-    /// Runs it with `context`, which it reads and writes. Its answer: what the program returns.
+    /// Runs the program with `context`, which it reads and writes. Returns the program's return value.
     pub fn run<T: Plain>(&self, context: &mut T) -> io::Result<i32> {
         sys::run_syscall(self.fd.as_fd(), bytes_of_mut(context))
     }
 
-    /// As [`Entry::run`], where a negative answer is an error's number.
+    /// Like [`Entry::run`], but a negative return value becomes an error with that error number.
     pub fn call<T: Plain>(&self, context: &mut T) -> io::Result<i32> {
         match self.run(context)? {
             answer if answer < 0 => Err(io::Error::from_raw_os_error(-answer)),
@@ -270,7 +254,7 @@ impl Entry {
         }
     }
 
-    /// What the kernel counts for it: instructions verified, runs, nanoseconds.
+    /// Number of instructions that the verifier walked through.
     pub fn verified_insns(&self) -> io::Result<u32> {
         sys::prog_info(self.fd.as_fd()).map(|info| info.verified_insns)
     }
@@ -279,33 +263,33 @@ impl Entry {
 const LOG_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// What libbpf has said in this thread; it speaks in the thread that calls it.
-    static HEARD: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Messages of libbpf in this thread; libbpf prints in the thread that calls it.
+    static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// libbpf's words are for errors, not for the terminal.
-fn listen() {
-    static LISTEN: Once = Once::new();
-    LISTEN.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Warn, hear)));
+/// Collects the messages of libbpf for errors, instead of printing them on the terminal.
+fn capture_messages() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, collect_message)));
     });
 }
 
-fn hear(_: PrintLevel, text: String) {
-    HEARD.with_borrow_mut(|heard| {
-        heard.push_str(&text);
-        let beyond = heard.len().saturating_sub(LOG_BYTES);
-        let beyond = (beyond..heard.len()).find(|&at| heard.is_char_boundary(at)).unwrap_or(heard.len());
-        heard.drain(..beyond);
+fn collect_message(_: PrintLevel, text: String) {
+    MESSAGES.with_borrow_mut(|messages| {
+        messages.push_str(&text);
+        let beyond = messages.len().saturating_sub(LOG_BYTES);
+        let beyond = (beyond..messages.len()).find(|&at| messages.is_char_boundary(at)).unwrap_or(messages.len());
+        messages.drain(..beyond);
     });
 }
 
-/// Takes what was said.
-fn heard() -> String {
-    HEARD.with_borrow_mut(std::mem::take).trim().to_owned()
+/// Returns and clears the collected messages.
+fn take_messages() -> String {
+    MESSAGES.with_borrow_mut(std::mem::take).trim().to_owned()
 }
 
-/// The kernel's error number behind libbpf's sentence.
+/// The kernel's error number that caused the error of libbpf.
 fn os_error(error: &libbpf_rs::Error) -> io::Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = cause {

@@ -1,3 +1,3 @@
-//! The objects that clang has made of `bpf/**/*.bpf.c`, each under its path's name.
+//! The objects that clang compiled from `bpf/**/*.bpf.c`, each named after its path.
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));

@@ -1,4 +1,4 @@
-//! Programs: loaded, attached, run.
+//! Loads, attaches and runs programs that this crate generated.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,36 +11,32 @@ use qfabric_ecode::bpf::{Code, Insn};
 use super::sys::{self, Link, ProgramInfo, ProgramSpec, SkbSide};
 use super::{Map, TypeId};
 
-/// What a program is for.
+/// Purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A tracepoint whose arguments are typed pointers.
     Tracepoint(TypeId),
-    /// Packets at an interface.
     Packets(SkbSide),
-    /// A perf event.
     Perf,
-    /// Run on demand.
+    /// Runs on demand, without a hook.
     Demand,
 }
 
-/// Code and the maps it means by number.
+/// Code, and the maps to which it refers by number.
 pub(crate) struct Program<'a> {
     pub kind: Kind,
     pub code: Code,
     pub maps: &'a [BorrowedFd<'a>],
 }
 
-/// The kernel did not take a program.
+/// The kernel refused a program.
 #[derive(Debug)]
 pub(crate) struct LoadError {
-    /// Its answer.
     pub error: io::Error,
-    /// The end of the verifier's log; empty where it said nothing.
+    /// The end of the verifier's log; empty if the verifier wrote nothing.
     pub log: String,
 }
 
-/// A program in the kernel.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     fd: OwnedFd,
@@ -52,8 +48,9 @@ const LOG_BYTES: usize = 16 << 20;
 const LOG_SHOWN: usize = 4 << 10;
 
 impl Program<'_> {
-    /// Loads it, verified. Only after a refusal is it tried again with a log, for the reason: writing one takes
-    /// several times as long as loading, and one too small turns success into failure.
+    /// Loads the program; the kernel verifies it. Only after a refusal is the call repeated with a log, to get the
+    /// reason: writing a log takes several times as long as loading, and a log buffer that is too small makes the call
+    /// fail.
     pub fn load(mut self) -> Result<Loaded, LoadError> {
         self.relocate();
         let started = Instant::now();
@@ -94,22 +91,19 @@ fn tail(log: &[u8]) -> String {
 }
 
 impl Loaded {
-    /// What verifying and translating took.
+    /// Duration of verification and translation.
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// What the kernel counts for it.
     pub fn info(&self) -> io::Result<ProgramInfo> {
         sys::prog_info(self.fd.as_fd())
     }
 
-    /// Attaches it to its tracepoint.
     pub fn attach_tracepoint(&self) -> io::Result<Link> {
         sys::attach_tracepoint(self.fd.as_fd())
     }
 
-    /// Attaches it to an interface.
     pub fn attach_interface(&self, interface: u32) -> io::Result<Link> {
         match self.kind {
             Kind::Packets(side) => sys::attach_tcx(self.fd.as_fd(), interface, side),
@@ -117,7 +111,7 @@ impl Loaded {
         }
     }
 
-    /// Attaches it to a timer of the given CPU: fires every `period_ns` (at least 10,000).
+    /// Attaches the program to a timer on the given CPU that fires every `period_ns` (at least 10,000).
     pub fn attach_timer(&self, cpu: u32, period_ns: u64) -> io::Result<Link> {
         let mut attr = perf::perf_event_attr::default();
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
@@ -128,24 +122,24 @@ impl Loaded {
         sys::attach_perf(self.fd.as_fd(), event)
     }
 
-    /// Runs it `repeat` times: the last result, and the mean time of a run.
+    /// Runs the program `repeat` times. Returns the last result and the mean duration of a run.
     pub fn run(&self, repeat: u32) -> io::Result<(u32, Duration)> {
         let (result, ns) = sys::test_run(self.fd.as_fd(), repeat)?;
         Ok((result, Duration::from_nanos(ns.into())))
     }
 }
 
-/// Whether programs' run times are measured, as long as the descriptor is open.
+/// The kernel measures the run times of programs while the returned descriptor is open.
 pub(crate) fn enable_stats() -> io::Result<OwnedFd> {
     sys::enable_stats()
 }
 
-/// Whether the kernel has a program of that number.
+/// True if the kernel has a program with this id.
 pub(crate) fn exists(id: u32) -> bool {
     sys::prog_exists(id)
 }
 
-/// Whether this process may load programs at all: tries the smallest.
+/// Finds out if this process may load programs, by loading the smallest one.
 pub(crate) fn probe() -> io::Result<()> {
     let exit = [Insn { code: 0xb7, ..Insn::default() }, Insn { code: 0x95, ..Insn::default() }];
     let code = Code { insns: exit.to_vec(), relocations: Vec::new() };

@@ -1,7 +1,7 @@
-//! The BPF system calls, over libbpf's thin wrappers. Each function here is safe to call with any arguments: what
-//! does not fit is refused by the kernel. The kernel's verifier, and locks in there, may take long: none of them is called
-//! with a lock of the event path.
-#![allow(unsafe_code)] // the room's gate to BPF; every other module is written in safe terms of it
+//! Wraps the BPF system calls, through libbpf's thin wrappers. Each function is safe to call with any arguments: the
+//! kernel refuses arguments that do not fit. The kernel's verifier and its locks may take long, so no function may be
+//! called with a lock of the event path held.
+#![allow(unsafe_code)] // the BPF system calls of this room; other modules use these safe functions
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
@@ -12,7 +12,7 @@ use perf_event_open_sys::ioctls;
 use qfabric_ecode::bpf::Insn;
 use qfabric_sync::assert_may_block;
 
-/// Kinds of maps with a value for each CPU.
+/// Map types that have a value for each CPU.
 const PER_CPU: [u32; 4] = [
     bpf::BPF_MAP_TYPE_PERCPU_HASH,
     bpf::BPF_MAP_TYPE_PERCPU_ARRAY,
@@ -20,7 +20,7 @@ const PER_CPU: [u32; 4] = [
     bpf::BPF_MAP_TYPE_PERCPU_CGROUP_STORAGE,
 ];
 
-/// What is to be known of a map to make it.
+/// Parameters of a new map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MapSpec<'a> {
     pub kind: u32,
@@ -28,11 +28,11 @@ pub(super) struct MapSpec<'a> {
     pub value_bytes: u32,
     pub entries: u32,
     pub flags: u32,
-    /// Type information: its descriptor, the key's type and the value's.
+    /// Type information: descriptor, type of the key, type of the value.
     pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
 }
 
-/// What is to be known of a program to load it.
+/// Parameters of a program to load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProgramSpec<'a> {
     pub name: &'a CStr,
@@ -42,22 +42,20 @@ pub(super) struct ProgramSpec<'a> {
     pub insns: &'a [Insn],
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SkbSide {
-    /// They arrive.
     Ingress,
-    /// They leave.
     Egress,
 }
 
-/// A program at its hook; detached when dropped.
+/// An attached program; detached when dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     _fd: OwnedFd,
 }
 
-/// What the kernel counts for a program.
+/// The kernel's counters of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProgramInfo {
     pub id: u32,
@@ -67,8 +65,8 @@ pub(crate) struct ProgramInfo {
     pub recursion_misses: u64,
 }
 
-/// A map whose entries are read and written here. The kernel copies as many bytes as the map's key and value have, whatever
-/// room there is: so their sizes are asked of it once (they never change), and each call is held against them.
+/// Access to the entries of a map. The kernel copies as many bytes as the map's key and value have, regardless of the
+/// buffers. Therefore this type asks for their sizes once (they never change) and checks every call against them.
 #[derive(Debug)]
 pub(super) struct Entries {
     map: OwnedFd,
@@ -77,54 +75,53 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Of a map that is there. Refused where the kernel copies more than one value: of maps with one for each CPU.
+    /// Wraps an existing map. Refuses maps with a value for each CPU, because the kernel copies several values for
+    /// them.
     pub fn of(map: OwnedFd) -> io::Result<Entries> {
         assert_may_block("asking the kernel about a map");
         let mut info = bpf::bpf_map_info::default();
         let mut length = size_of::<bpf::bpf_map_info>() as u32;
-        // SAFETY: info is live and `length` says its size.
+        // SAFETY: info is live and `length` holds its size.
         answer(unsafe { bpf::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) })?;
         match PER_CPU.contains(&info.type_) {
             false => Ok(Entries { map, key_bytes: info.key_size as usize, value_bytes: info.value_size as usize }),
-            true => {
-                Err(invalid(format!("a map of kind {}, which has a value for each CPU; only one is read", info.type_)))
-            }
+            true => Err(invalid(format!(
+                "the map of type {} has a value for each CPU, but only one value is supported",
+                info.type_
+            ))),
         }
     }
 
-    /// Its descriptor.
     pub fn fd(&self) -> &OwnedFd {
         &self.map
     }
 
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// Sets `key` to `value`.
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert_may_block("writing to a map");
         self.check(key, Some(value))?;
         let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>());
-        // SAFETY: the kernel reads as many bytes as the map's key and value have, and both are as long.
+        // SAFETY: the kernel reads as many bytes as the map's key and value have; `check` has compared the lengths.
         answer(unsafe { bpf::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0) }).map(drop)
     }
 
-    /// Reads the value of `key` into `value`.
     pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
         assert_may_block("reading from a map");
         self.check(key, Some(value))?;
         let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_mut_ptr().cast::<c_void>());
-        // SAFETY: the kernel reads and writes as many bytes as the map's key and value have, and both are as long.
+        // SAFETY: the kernel reads and writes as many bytes as the map's key and value have; `check` has compared the
+        // lengths.
         answer(unsafe { bpf::bpf_map_lookup_elem(self.map.as_raw_fd(), key, value) }).map(drop)
     }
 
-    /// Removes `key`.
     pub fn delete(&self, key: &[u8]) -> io::Result<()> {
         assert_may_block("removing from a map");
         self.check(key, None)?;
-        // SAFETY: the kernel reads as many bytes as the map's key has, and this one is as long.
+        // SAFETY: the kernel reads as many bytes as the map's key has; `check` has compared the length.
         answer(unsafe { bpf::bpf_map_delete_elem(self.map.as_raw_fd(), key.as_ptr().cast::<c_void>()) }).map(drop)
     }
 
@@ -137,7 +134,9 @@ impl Entries {
 fn same(what: &str, asked: usize, has: usize) -> io::Result<()> {
     match asked == has {
         true => Ok(()),
-        false => Err(invalid(format!("a {what} of {asked} bytes for a map whose {what}s have {has}"))),
+        false => {
+            Err(invalid(format!("a {what} of {asked} bytes does not fit the map, whose {what}s have {has} bytes")))
+        }
     }
 }
 
@@ -145,7 +144,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// The kernel gives `insns` to its verifier 8 bytes at a time; ours have the same fields in another order.
+/// Converts instructions to the kernel's form of 8 bytes each; [`Insn`] has the same fields in another order.
 fn packed(insns: &[Insn]) -> Vec<u64> {
     insns.iter().map(|insn| u64::from_le_bytes(insn.to_bytes())).collect()
 }
@@ -157,7 +156,7 @@ pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
     if let Some((btf, key, value)) = spec.btf {
         (opts.btf_fd, opts.btf_key_type_id, opts.btf_value_type_id) = (btf.as_raw_fd() as u32, key, value);
     }
-    // SAFETY: name and opts are live, opts says its own size; the call keeps neither.
+    // SAFETY: name and opts are live, opts holds its own size; the call keeps no pointer.
     let fd = unsafe {
         bpf::bpf_map_create(
             spec.kind,
@@ -171,18 +170,19 @@ pub(super) fn map_create(spec: &MapSpec) -> io::Result<OwnedFd> {
     owned(fd)
 }
 
-/// `log` receives the verifier's words; without one the kernel writes none, which is faster.
+/// `log` receives the verifier's log. Without a log the kernel writes none, which is faster.
 pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     assert_may_block("loading a program");
     let mut opts = bpf::bpf_prog_load_opts { sz: size_of::<bpf::bpf_prog_load_opts>() as _, ..Default::default() };
-    // The kernel answers EAGAIN to a verifier that was interrupted by a signal.
+    // The kernel returns EAGAIN if a signal interrupts the verifier.
     opts.attempts = 5;
     (opts.expected_attach_type, opts.attach_btf_id) = (spec.attach_type, spec.attach_btf_id);
     if let Some(log) = log {
         (opts.log_level, opts.log_size, opts.log_buf) = (1, log.len() as u32, log.as_mut_ptr().cast::<c_char>());
     }
     let insns = packed(spec.insns);
-    // SAFETY: name, licence, instructions and log buffer are live and as long as is said; the call keeps none.
+    // SAFETY: name, licence, instructions and log buffer are live and have the given lengths; the call keeps no
+    // pointer.
     let fd = unsafe {
         bpf::bpf_prog_load(
             spec.kind,
@@ -196,22 +196,22 @@ pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Resul
     owned(fd)
 }
 
-/// Gives type information to the kernel.
+/// Loads type information into the kernel.
 pub(super) fn btf_load(data: &[u8]) -> io::Result<OwnedFd> {
     assert_may_block("loading type information");
-    // SAFETY: the data is live and as long as is said; no options are a valid choice.
+    // SAFETY: the data is live and has the given length; null is a valid value for the options.
     owned(unsafe { bpf::bpf_btf_load(data.as_ptr().cast::<c_void>(), data.len() as _, std::ptr::null_mut()) })
 }
 
-/// Attaches a program loaded with the BTF number of a tracepoint.
+/// Attaches a program that was loaded with the BTF id of a tracepoint.
 pub(super) fn attach_tracepoint(program: BorrowedFd) -> io::Result<Link> {
     assert_may_block("attaching a program");
-    // SAFETY: no name: the program says itself which tracepoint it belongs to.
+    // SAFETY: the name is null, because the program itself names its tracepoint.
     let fd = unsafe { bpf::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
     Ok(Link { _fd: owned(fd)? })
 }
 
-/// Attaches a program to an interface, behind those that are there.
+/// Attaches a program to an interface, after the existing programs.
 pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> io::Result<Link> {
     assert_may_block("attaching a program");
     let attach_type = match side {
@@ -219,12 +219,12 @@ pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> 
         SkbSide::Egress => bpf::BPF_TCX_EGRESS,
     };
     let opts = bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as _, ..Default::default() };
-    // SAFETY: opts is live and says its own size; its union is all zeros, valid for every variant.
+    // SAFETY: opts is live and holds its own size; its union is all zeros, which is valid for every variant.
     let fd = unsafe { bpf::bpf_link_create(program.as_raw_fd(), interface as i32, attach_type, &raw const opts) };
     Ok(Link { _fd: owned(fd)? })
 }
 
-/// Attaches a program to a perf event and starts the event; both end with the link.
+/// Attaches a program to a perf event and starts the event; both end when the link is dropped.
 pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Link> {
     assert_may_block("attaching a program");
     // SAFETY: both descriptors are open; the calls take numbers by value and keep no pointer.
@@ -237,25 +237,26 @@ pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Lin
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(Link { _fd: event }) }
 }
 
-/// Runs a program `repeat` times on a packet of zeros: its result and the mean time of a run in nanoseconds.
+/// Runs a program `repeat` times on a packet of zeros. Returns its result and the mean duration of a run in
+/// nanoseconds.
 pub(super) fn test_run(program: BorrowedFd, repeat: u32) -> io::Result<(u32, u32)> {
     assert_may_block("running a program");
     let packet = [0u8; 64];
     let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
     (opts.data_in, opts.data_size_in) = (packet.as_ptr().cast::<c_void>(), packet.len() as u32);
     opts.repeat = repeat as i32;
-    // SAFETY: opts and the packet are live and as long as is said; the call keeps neither.
+    // SAFETY: opts and the packet are live and have the given lengths; the call keeps no pointer.
     let rc = unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
     answer(rc).map(|_| (opts.retval, opts.duration))
 }
 
-/// Runs a program of the kind `syscall` once: it reads and writes `context`. Its answer.
+/// Runs a program of type `syscall` once; it reads and writes `context`. Returns the program's return value.
 pub(super) fn run_syscall(program: BorrowedFd, context: &mut [u8]) -> io::Result<i32> {
     assert_may_block("running a program");
     let mut opts = bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as _, ..Default::default() };
-    // The kernel writes back where it has read; for this kind of program it wants no other place named.
+    // For this type of program the kernel writes the context back to the input buffer and accepts no output buffer.
     (opts.ctx_in, opts.ctx_size_in) = (context.as_mut_ptr().cast_const().cast::<c_void>(), context.len() as u32);
-    // SAFETY: opts and the context are live and as long as is said; the call keeps neither.
+    // SAFETY: opts and the context are live and have the given lengths; the call keeps no pointer.
     let rc = unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
     answer(rc).map(|_| opts.retval as i32)
 }
@@ -263,7 +264,7 @@ pub(super) fn run_syscall(program: BorrowedFd, context: &mut [u8]) -> io::Result
 pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
     let mut info = bpf::bpf_prog_info::default();
     let mut length = size_of::<bpf::bpf_prog_info>() as u32;
-    // SAFETY: info is live, all zeros (no buffers of ours named in it), and `length` says its size.
+    // SAFETY: info is live and all zeros, so it names no buffers; `length` holds its size.
     let rc = unsafe { bpf::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length) };
     answer(rc)?;
     Ok(ProgramInfo {
@@ -275,27 +276,27 @@ pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
     })
 }
 
-/// Whether the kernel has a program of that number.
+/// True if the kernel has a program with this id.
 pub(super) fn prog_exists(id: u32) -> bool {
-    // SAFETY: takes a number only.
+    // SAFETY: takes only a number.
     owned(unsafe { bpf::bpf_prog_get_fd_by_id(id) }).is_ok()
 }
 
-/// Whether programs' run times are measured, as long as the descriptor is open.
+/// The kernel measures the run times of programs while the returned descriptor is open.
 pub(super) fn enable_stats() -> io::Result<OwnedFd> {
     assert_may_block("measuring programs");
-    // SAFETY: takes a number only.
+    // SAFETY: takes only a number.
     owned(unsafe { bpf::bpf_enable_stats(bpf::BPF_STATS_RUN_TIME) })
 }
 
-/// libbpf's way: a negative error number.
+/// Converts a result of libbpf, in which a negative value is an error number.
 fn answer(rc: i32) -> io::Result<i32> {
     if rc < 0 { Err(io::Error::from_raw_os_error(-rc)) } else { Ok(rc) }
 }
 
 fn owned(rc: i32) -> io::Result<OwnedFd> {
     let fd = answer(rc)?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(packed(&[insn])[0].to_le_bytes(), [0xb7, 0x21, 3, 0, 4, 0, 0, 0]);
     }
 
-    /// Nothing where this process may not make maps.
+    /// `None` if this process may not create maps.
     fn made(kind: u32) -> Option<OwnedFd> {
         match map_create(&MapSpec { kind, key_bytes: 4, value_bytes: 8, entries: 2, ..MapSpec::default() }) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_of_other_sizes_than_the_maps_are_refused() {
+    fn keys_and_values_of_the_wrong_size_are_refused() {
         let Some(map) = made(bpf::BPF_MAP_TYPE_ARRAY) else { return };
         let entries = Entries::of(map).unwrap();
         let mut value = [0; 8];
@@ -338,7 +339,8 @@ mod tests {
         for refused in refused {
             let error = refused.unwrap_err();
             assert!(
-                error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains(" bytes for a map"),
+                error.kind() == io::ErrorKind::InvalidInput
+                    && error.to_string().contains(" bytes does not fit the map"),
                 "{error}"
             );
         }

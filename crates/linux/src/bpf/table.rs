@@ -1,4 +1,4 @@
-//! The maps of an object: entries by key, and memory mapped into this process.
+//! Reads and writes the maps of an object: entries by key, and memory mapped into this process.
 #![allow(unsafe_code)] // records are read and written as bytes
 
 use std::io;
@@ -9,10 +9,10 @@ use rustix::mm::ProtFlags;
 use super::map::Mapping;
 use super::sys::Entries;
 
-/// Records that are what their bytes are.
+/// Records that can be read and written as bytes.
 ///
 /// # Safety
-/// No padding, no references, every bit pattern is a value.
+/// The type has no padding and no references, and every bit pattern is a value.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -23,22 +23,19 @@ macro_rules! plain {
 }
 plain!(u8, u16, u32, u64, i32, i64);
 
-// SAFETY: elements follow each other without gaps.
+// SAFETY: the elements have no gaps between them.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// The bytes of a record.
 pub fn bytes_of<T: Plain>(record: &T) -> &[u8] {
-    // SAFETY: the record is live, and has no byte without a value.
+    // SAFETY: the record is live and has no padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>()) }
 }
 
-/// The bytes of a record, to be written.
 pub fn bytes_of_mut<T: Plain>(record: &mut T) -> &mut [u8] {
-    // SAFETY: as above, and whatever is written is a value.
+    // SAFETY: the record is live and has no padding, and every bit pattern that is written is a value.
     unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(record).cast::<u8>(), size_of::<T>()) }
 }
 
-/// A map of a loaded object.
 #[derive(Debug)]
 pub struct Table {
     entries: Entries,
@@ -49,49 +46,46 @@ impl Table {
         Ok(Table { entries: Entries::of(fd)? })
     }
 
-    /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.entries.fd().as_fd()
     }
 
-    /// The value of `key`; an error of kind `NotFound` where there is none.
+    /// The value of `key`; fails with an error of kind `NotFound` if there is none.
     pub fn get<K: Plain, V: Plain>(&self, key: &K) -> io::Result<V> {
-        // SAFETY: all bit patterns are values, zeros too.
+        // SAFETY: every bit pattern is a value, including all zeros.
         let mut value: V = unsafe { std::mem::zeroed() };
         self.entries.lookup(bytes_of(key), bytes_of_mut(&mut value))?;
         Ok(value)
     }
 
-    /// Sets `key` to `value`.
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> io::Result<()> {
         self.entries.update(bytes_of(key), bytes_of(value))
     }
 
-    /// Sets the value of `key` to zeros.
     pub fn clear<K: Plain>(&self, key: &K) -> io::Result<()> {
         self.entries.update(bytes_of(key), &vec![0; self.entries.value_bytes()])
     }
 
-    /// Removes `key`.
     pub fn remove<K: Plain>(&self, key: &K) -> io::Result<()> {
         self.entries.delete(bytes_of(key))
     }
 
-    /// Reads the record at byte `offset` of the first value: how a global variable of an object is read.
+    /// Reads the record at byte `offset` of the first value. Global variables of an object are read this way.
     pub fn variable<V: Plain>(&self, offset: usize) -> io::Result<V> {
         let mut all = vec![0; self.entries.value_bytes()];
         self.entries.lookup(&0u32.to_ne_bytes(), &mut all)?;
         let bytes = all.get(offset..offset + size_of::<V>()).ok_or_else(|| {
-            let text = format!("{} bytes at {offset} of a map's {}", size_of::<V>(), all.len());
+            let text =
+                format!("the map has {1} bytes, too few for {0} bytes at offset {offset}", size_of::<V>(), all.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        // SAFETY: all bit patterns are values, zeros too.
+        // SAFETY: every bit pattern is a value, including all zeros.
         let mut value: V = unsafe { std::mem::zeroed() };
         bytes_of_mut(&mut value).copy_from_slice(bytes);
         Ok(value)
     }
 
-    /// Its memory, mapped here, shared with the kernel: of an array with `BPF_F_MMAPABLE`, or of global variables.
+    /// Maps the memory that is shared with the kernel: of an array with `BPF_F_MMAPABLE`, or of global variables.
     pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::new(self.entries.fd(), bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }

@@ -1,4 +1,4 @@
-//! What ECalls need: handlers in the kernel.
+//! Checks if the kernel can run handlers, which ECalls need.
 
 use super::{Facts, Finding, State};
 use crate::ecalls::{Kernel, Service, Unsupported};
@@ -17,10 +17,13 @@ fn finding(services: Result<&[Service], &Unsupported>) -> Finding {
     let missing: Vec<_> = services.iter().filter_map(|s| Some((s.name, s.unavailable.as_ref()?))).collect();
     let (all, there) = (services.len(), services.len() - missing.len());
     let Some((_, first)) = missing.first() else {
-        return Finding::ok("bpf", format!("handlers can be put into the kernel, all {all} services are there"));
+        return Finding::ok(
+            "bpf",
+            format!("handlers can be installed in the kernel; all {all} services are available"),
+        );
     };
     let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
-    let reason = format!("{there} of {all} services are there; without {}: {}", names.join(", "), first.what);
+    let reason = format!("{there} of {all} services are available, without {}: {}", names.join(", "), first.what);
     Finding::new("bpf", State::Warn, reason).fix(first.remedy.clone())
 }
 
@@ -29,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_the_remedy() {
+    fn missing_services_are_named_with_the_next_step() {
         let why = Unsupported { what: "BPF programs cannot be loaded".into(), remedy: "run it as root".into() };
         let none = finding(Err(&why));
         assert_eq!((none.state, none.fix.as_deref()), (State::Missing, Some("run it as root")));

@@ -1,4 +1,4 @@
-//! What reservations of CPU time need: the policy itself, room, fine enforcement, reclaiming.
+//! Checks what reservations of CPU time need: the policy itself, free bandwidth, exact enforcement, reclaiming.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::mechanism::ApplyError;
 use crate::sched_attr::{self, SchedAttr};
 use crate::{capability, capacity, cgroup};
 
-/// Less room than this is too little to work with.
+/// Less free bandwidth than this causes a warning.
 const LITTLE: Share = Share::from_ppm(100_000);
 
 pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
@@ -41,7 +41,7 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
     ]
 }
 
-/// What a thread could do that reserved for itself.
+/// Abilities found by a thread that reserved bandwidth for itself.
 struct Tried {
     grub: bool,
     dynamic: bool,
@@ -62,14 +62,15 @@ fn try_out() -> std::io::Result<Tried> {
 
 fn mechanism(facts: &Facts, room: &Result<Share, ApplyError>) -> Finding {
     match (facts.mechanism, room) {
-        (Some(name), _) => {
-            Finding::ok("mechanism", format!("{name}: SCHED_DEADLINE works here, one reservation per thread"))
-        }
+        (Some(name), _) => Finding::ok(
+            "mechanism",
+            format!("{name}: SCHED_DEADLINE works on this host, with one reservation per thread"),
+        ),
         (None, Err(error)) => {
             Finding::new("mechanism", State::Missing, format!("none: {}", reason(error))).fix(remedy(error))
         }
-        (None, Ok(_)) => Finding::new("mechanism", State::Missing, "none: all bandwidth is booked already")
-            .fix("see `admission_room` and `booked`"),
+        (None, Ok(_)) => Finding::new("mechanism", State::Missing, "none: all bandwidth is already booked")
+            .fix("read the findings `admission_room` and `booked`"),
     }
 }
 
@@ -83,8 +84,10 @@ fn reason(error: &ApplyError) -> String {
 fn remedy(error: &ApplyError) -> String {
     match error {
         ApplyError::Denied { fix, .. } => fix.clone(),
-        ApplyError::Affinity { needed, .. } => format!("let this program run on CPUs {needed}, or on a partition"),
-        _ => "see the reason".into(),
+        ApplyError::Affinity { needed, .. } => {
+            format!("allow this program to run on CPUs {needed}, or move it to a cpuset partition")
+        }
+        _ => "resolve this error and try again".into(),
     }
 }
 
@@ -93,21 +96,22 @@ fn admission_room(room: Result<Share, ApplyError>, took: Nanos) -> Finding {
     match room {
         Ok(room) if room >= LITTLE => Finding::ok(
             "admission_room",
-            format!("{room} of {cpus} may be reserved now, probed in {took} (not all: the kernel keeps some)"),
+            format!("{room} of {cpus} CPUs can be reserved now, probed in {took} (the kernel keeps the rest)"),
         ),
-        Ok(room) => Finding::new("admission_room", State::Warn, format!("only {room} of {cpus} is free"))
-            .fix("see `booked` for who holds the rest"),
+        Ok(room) => Finding::new("admission_room", State::Warn, format!("only {room} of {cpus} CPUs is free"))
+            .fix("the finding `booked` shows the owners of the rest"),
         Err(error) => Finding::new("admission_room", State::Missing, reason(&error)).fix(remedy(&error)),
     }
 }
 
-/// Who holds what is booked. Other tools (chrt among them) take threads out so that their bandwidth stays booked.
+/// The owners of the booked bandwidth. Other tools, such as chrt, take threads out so that their bandwidth stays
+/// booked.
 pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
     let books = match books {
         Ok(books) => books,
         Err(error) => {
-            let fix = "see the reason; `admission_room` says what is free in any case";
-            return Finding::new("booked", State::Unknown, format!("not known: {error}")).fix(fix);
+            let fix = "resolve this error; the finding `admission_room` shows the free bandwidth in any case";
+            return Finding::new("booked", State::Unknown, format!("unknown: {error}")).fix(fix);
         }
     };
     let cpus = |units: u64| capacity::share_of(units);
@@ -118,66 +122,70 @@ pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
         cpus(books.servers)
     );
     match books.of_nobody() {
-        0 => Finding::ok("booked", format!("{who}; nothing is booked for nobody")),
+        0 => Finding::ok("booked", format!("{who}; all booked bandwidth has an owner")),
         lost if lost > 0 => Finding {
             fixable: true,
-            ..Finding::new("booked", State::Warn, format!("{who}; {:.6} CPU is booked for nobody", books::cpus(lost)))
-                .fix("qfabric doctor --fix rebuilds the root domain: until then nobody can have this bandwidth")
+            ..Finding::new("booked", State::Warn, format!("{who}; {:.6} CPU is booked with no owner", books::cpus(lost)))
+                .fix("run qfabric doctor --fix, which rebuilds the root domain; until then this bandwidth cannot be reserved")
         },
         missing => {
             let reason = format!("{who}; {}", too_little(books, missing));
-            let fix = "qfabric doctor --fix rebuilds the root domain, when no thread has left for 5 s";
+            let fix = "run qfabric doctor --fix, which rebuilds the root domain after no thread has left for 5 s";
             Finding { fixable: true, ..Finding::new("booked", State::Warn, reason).fix(fix) }
         }
     }
 }
 
-/// Reservations were subtracted twice: what that means depends on what is left of the sum.
+/// Reservations were subtracted twice. The consequence depends on the sign of the sum.
 fn too_little(books: &Books, missing: i64) -> String {
     let sum = format!("the kernel's sum of reserved bandwidth is {:.6} CPU", books::cpus(books.total));
     let twice = format!("{:.6} CPU was subtracted twice", -books::cpus(missing));
     match books.refuses_everybody() {
-        true => format!("{sum}: it refuses everybody; {twice}"),
-        false => format!("{sum}: it admits more than there is; {twice}"),
+        true => format!("{sum}, so the kernel refuses every reservation; {twice}"),
+        false => format!("{sum}, so the kernel admits more than it has; {twice}"),
     }
 }
 
-/// Frees what is booked for nobody.
+/// Frees booked bandwidth with no owner.
 pub(super) fn fix_booked(debugfs: &Path) -> Finding {
     match books::rebuild(debugfs) {
-        Ok((before, _)) if before.of_nobody() == 0 => Finding::ok("booked", "nothing is booked for nobody"),
+        Ok((before, _)) if before.of_nobody() == 0 => Finding::ok("booked", "all booked bandwidth has an owner"),
         Ok((before, after)) => {
             let (lost, left) = (books::cpus(before.of_nobody()), books::cpus(after.of_nobody()));
             let done = format!(
-                "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it for nobody; \
-                 now {:.6} CPU, {left:+.6} CPU of it for nobody",
+                "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it with no owner; \
+                 now it is {:.6} CPU, {left:+.6} CPU of it with no owner",
                 books::cpus(before.total),
                 books::cpus(after.total)
             );
             Finding::ok("booked", done)
         }
-        Err(error) => Finding::new("booked", State::Unknown, format!("not rebuilt: {error}")).fix("see the reason"),
+        Err(error) => Finding::new("booked", State::Unknown, format!("the root domain was not rebuilt: {error}"))
+            .fix("resolve this error and try again"),
     }
 }
 
-/// Kernel lockdown leaves the file that tells this limit open, since nobody can write to it.
+/// Under kernel lockdown the file with this limit is still readable, because it cannot be written.
 fn rt_throttling(limit: Option<Limit>, to_root: bool) -> Finding {
     let name = "rt_runtime";
     match limit {
-        Some(Limit::None) => {
-            Finding::new(name, State::Warn, "real-time threads may use all CPU time; a loop in one stops the host")
-                .fix("sysctl kernel.sched_rt_runtime_us=950000")
-        }
+        Some(Limit::None) => Finding::new(
+            name,
+            State::Warn,
+            "real-time threads may use all CPU time, so an endless loop in one of them stops the host",
+        )
+        .fix("run sysctl kernel.sched_rt_runtime_us=950000"),
         Some(Limit::Units(0)) => {
-            Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0: no reservation is possible")
-                .fix("sysctl kernel.sched_rt_runtime_us=950000")
+            Finding::new(name, State::Missing, "kernel.sched_rt_runtime_us is 0, so no reservation is possible")
+                .fix("run sysctl kernel.sched_rt_runtime_us=950000")
         }
         Some(Limit::Units(units)) => Finding::ok(
             name,
             format!("real-time threads may use {:.1} % of each CPU", 100.0 * books::cpus(units as i64)),
         ),
         None => {
-            let why = "not told: debugfs is closed, and reading kernel.sched_rt_runtime_us disturbs the kernel's sums";
+            let why =
+                "unknown: debugfs cannot be read, and reading kernel.sched_rt_runtime_us disturbs the kernel's sums";
             let mount = format!("mount debugfs: mount -t debugfs none {DEBUGFS}");
             let fix = if to_root { mount } else { format!("run it as root; if that does not help, {mount}") };
             Finding::new(name, State::Unknown, why).fix(fix)
@@ -188,17 +196,17 @@ fn rt_throttling(limit: Option<Limit>, to_root: bool) -> Finding {
 pub(super) fn hrtick(state: hrtick::State, tick: Option<Nanos>) -> Finding {
     let name = "hrtick_dl";
     let coarse = tick.map_or("at the tick".into(), |t| format!("at the tick, every {t}"));
-    let meaning = format!("budgets are enforced only {coarse}: short ones overrun, averages are exact");
+    let meaning = format!("budgets are enforced only {coarse}; short budgets overrun, averages are exact");
     let stay = "choose server periods of several ticks";
     match state {
-        hrtick::State::On => Finding::ok(name, "on: budgets are enforced by a timer of their own").fix(
-            "leave it on for hard reservations and short server periods; players under GRUB miss fewer jobs without",
+        hrtick::State::On => Finding::ok(name, "on: a separate timer enforces budgets").fix(
+            "leave it on for hard reservations and short server periods; players under GRUB miss fewer jobs without it",
         ),
         hrtick::State::Off => Finding::ok(name, format!("off, best for GRUB: {meaning}")).fix(
-            "for hard reservations and server periods of a few ticks, qfabric doctor --fix --exact switches it on",
+            "for hard reservations and server periods of a few ticks, switch it on with qfabric doctor --fix --exact",
         ),
         hrtick::State::Absent => {
-            Finding::new(name, State::Missing, format!("this kernel has no HRTICK_DL: {meaning}")).fix(stay)
+            Finding::new(name, State::Missing, format!("this kernel has no HRTICK_DL, so {meaning}")).fix(stay)
         }
         hrtick::State::Refused { why, fix } => Finding::new(
             name,
@@ -206,40 +214,41 @@ pub(super) fn hrtick(state: hrtick::State, tick: Option<Nanos>) -> Finding {
             format!("{why}; if it is off, {meaning}"),
         )
         .fix(format!(
-            "to see and switch it, {fix}; without that, {stay}, or use a kernel since 7.1, where it is on by default"
+            "to see and switch it, {fix}; without that, {stay}, or use Linux 7.1 or newer, where it is on by default"
         )),
     }
 }
 
 fn grub(tried: &std::io::Result<Tried>) -> Finding {
     match tried {
-        Ok(Tried { grub: true, .. }) => Finding::ok("grub", "reservations may use what others leave over"),
+        Ok(Tried { grub: true, .. }) => {
+            Finding::ok("grub", "reservations can use the bandwidth that others leave over")
+        }
         Ok(_) => Finding::new("grub", State::Missing, "this kernel refuses SCHED_FLAG_RECLAIM")
             .fix("use Linux 4.13 or later, or contracts without reclaiming"),
-        Err(e) => {
-            Finding::new("grub", State::Unknown, format!("no reservation could be tried: {e}")).fix("see `mechanism`")
-        }
+        Err(e) => Finding::new("grub", State::Unknown, format!("the test reservation failed: {e}"))
+            .fix("read the finding `mechanism`"),
     }
 }
 
-/// The kernel's sums of single CPUs are too large; what makes them so is in `books/lent.rs`.
+/// Reports wrong sums of single CPUs; `books/lent.rs` explains their cause.
 pub(super) fn reclaiming(lent: Result<BTreeMap<u32, Share>, LentError>) -> Finding {
     let name = "reclaiming";
     match lent {
-        Ok(lent) if lent.is_empty() => Finding::ok(name, "GRUB lends only what is free"),
+        Ok(lent) if lent.is_empty() => Finding::ok(name, "GRUB lends only free bandwidth"),
         Ok(lent) => {
             let reason =
-                format!("GRUB lends {} though it is reserved, so reservations may be served late", parts(&lent));
+                format!("GRUB lends reserved bandwidth ({}), so reservations may be served late", parts(&lent));
             Finding::new(name, State::Warn, reason).fix(
-                "qfabric doctor --reclaiming --fix corrects the kernel's sums, on an idle host; \
-                 hard reservations are not concerned",
+                "on an idle host run qfabric doctor --reclaiming --fix, which corrects the kernel's sums; \
+                 hard reservations are not affected",
             )
         }
         Err(error) => not_measured(&error),
     }
 }
 
-/// What GRUB lends though it is reserved, taken out of the kernel's sums.
+/// Removes the wrongly lent bandwidth from the kernel's sums.
 pub(super) fn fix_reclaiming(debugfs: &Path) -> Finding {
     let name = "reclaiming";
     let (before, after) = match books::stop_lending(debugfs) {
@@ -247,19 +256,20 @@ pub(super) fn fix_reclaiming(debugfs: &Path) -> Finding {
         Err(error) => return not_measured(&error),
     };
     match (before.is_empty(), after.is_empty()) {
-        (true, _) => Finding::ok(name, "nothing to correct: GRUB lends only what is free"),
-        (_, true) => Finding::ok(name, format!("GRUB lent {} though it was reserved; now it does not", parts(&before))),
+        (true, _) => Finding::ok(name, "nothing to correct: GRUB lends only free bandwidth"),
+        (_, true) => {
+            Finding::ok(name, format!("GRUB lent reserved bandwidth ({}); this is now corrected", parts(&before)))
+        }
         (_, false) => {
-            let left =
-                format!("GRUB lent {} though it was reserved, and lends {} still", parts(&before), parts(&after));
-            Finding::new(name, State::Warn, left).fix("try again when the host is idle, or restart it")
+            let left = format!("GRUB lent reserved bandwidth ({}), and still lends {}", parts(&before), parts(&after));
+            Finding::new(name, State::Warn, left).fix("try again when the host is idle, or restart the host")
         }
     }
 }
 
 fn not_measured(error: &LentError) -> Finding {
-    let fix = "see the reason; measure when nothing is reserved";
-    Finding::new("reclaiming", State::Unknown, format!("not known: {error}")).fix(fix)
+    let fix = "resolve this error, and measure while no thread is reserved";
+    Finding::new("reclaiming", State::Unknown, format!("unknown: {error}")).fix(fix)
 }
 
 fn parts(lent: &BTreeMap<u32, Share>) -> String {
@@ -269,16 +279,16 @@ fn parts(lent: &BTreeMap<u32, Share>) -> String {
 
 fn dynamic(tried: &std::io::Result<Tried>) -> Finding {
     match tried.as_ref().is_ok_and(|t| t.dynamic) {
-        true => Finding::ok("dynamic_getattr", "the kernel tells what is left of a budget"),
+        true => Finding::ok("dynamic_getattr", "the kernel reports the remaining budget"),
         false => Finding::new(
             "dynamic_getattr",
             State::Absent,
-            "this kernel does not tell what is left of a budget (Linux 7.1 does); it is worked out from CPU time",
+            "this kernel does not report the remaining budget (Linux 7.1 does); Q-Fabric computes it from CPU time",
         ),
     }
 }
 
-/// The tick is what the coarse clock moves by.
+/// The tick, which is the resolution of the coarse clock.
 fn tick() -> Option<Nanos> {
     let step = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     Some(Nanos::new(step.tv_nsec as u64)).filter(|t| *t > Nanos::ZERO)
@@ -289,26 +299,30 @@ fn root_domain() -> Finding {
     let (needed, mask) = (cgroup::root_domain(me), CpuList::allowed(me).unwrap_or_default());
     let all = CpuList::online();
     match mask.contains_all(&needed) {
-        true if needed == all => Finding::ok("root_domain", format!("one over all CPUs ({all})")),
-        true => Finding::ok("root_domain", format!("this program is in that of CPUs {needed}, of {all}")),
-        false => Finding::new("root_domain", State::Warn, format!("this program may run on {mask} only, of {needed}"))
-            .fix("programs with such a mask get no reservation: widen it, or make a cpuset partition of those CPUs"),
+        true if needed == all => Finding::ok("root_domain", format!("one root domain with all CPUs ({all})")),
+        true => Finding::ok("root_domain", format!("this program is in the root domain with CPUs {needed}, of {all}")),
+        false => Finding::new(
+            "root_domain",
+            State::Warn,
+            format!("this program may run only on CPUs {mask}, of {needed}"),
+        )
+        .fix("programs with this mask get no reservation; allow all CPUs, or make a cpuset partition of these CPUs"),
     }
 }
 
-/// Which rights this program holds.
+/// The capabilities of this program.
 pub(super) fn rights() -> Vec<Finding> {
     let table = [
         ("cap_sys_nice", CapabilitySet::SYS_NICE, "reservations"),
-        ("cap_ipc_lock", CapabilitySet::IPC_LOCK, "memory that is never waited for"),
-        ("cap_perfmon", CapabilitySet::PERFMON, "exact observation of other users' programs"),
+        ("cap_ipc_lock", CapabilitySet::IPC_LOCK, "locked memory, without page faults"),
+        ("cap_perfmon", CapabilitySet::PERFMON, "exact observation of programs of other users"),
         ("cap_bpf", CapabilitySet::BPF, "handlers and schedulers in the kernel"),
     ];
     let finding =
         |(name, capability, use_of_it): (&'static str, CapabilitySet, &str)| match capability::held(capability) {
-            true => Finding::ok(name, format!("held; for {use_of_it}")),
+            true => Finding::ok(name, format!("held; used for {use_of_it}")),
             false => Finding::new(name, State::Missing, format!("not held; needed for {use_of_it}")).fix(format!(
-                "setcap {name}+ep on the program, or AmbientCapabilities={} in its unit",
+                "run setcap {name}+ep on the program, or set AmbientCapabilities={} in its unit",
                 name.to_uppercase()
             )),
         };
@@ -320,18 +334,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidth_booked_for_nobody_is_found() {
+    fn booked_bandwidth_with_no_owner_is_found() {
         let books = Books { total: 314_572, held: 209_716, threads: 1, servers: 104_856 };
         assert_eq!(booked(&Ok(books)).state, State::Ok);
         let leaked = booked(&Ok(Books { total: 314_572 + 65_536, ..books }));
         assert!(leaked.state == State::Warn && leaked.fixable, "{leaked:?}");
-        assert!(leaked.reason.contains("0.062500 CPU is booked for nobody"), "{leaked:?}");
-        assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not the servers': {leaked:?}");
+        assert!(leaked.reason.contains("0.062500 CPU is booked with no owner"), "{leaked:?}");
+        assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not counted for the servers: {leaked:?}");
         assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
     }
 
     #[test]
-    fn what_is_lent_though_reserved_is_named_with_its_cpu() {
+    fn wrongly_lent_bandwidth_is_named_with_its_cpu() {
         assert_eq!(reclaiming(Ok(BTreeMap::new())).state, State::Ok);
         let found = reclaiming(Ok([(1, Share::from_ppm(420_000))].into()));
         assert!(found.state == State::Warn && found.reason.contains("0.42 CPU of CPU 1"), "{found:?}");
@@ -340,22 +354,22 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_was_subtracted_from_twice_is_named_and_can_be_repaired() {
+    fn a_sum_with_a_double_subtraction_is_named_and_can_be_repaired() {
         let negative = Books { total: -1_405_091, held: 0, threads: 0, servers: 104_856 };
         let finding = booked(&Ok(negative));
         assert!(finding.state == State::Warn && finding.fixable && finding.fix.is_some(), "{finding:?}");
-        let named = "the kernel's sum of reserved bandwidth is -1.339999 CPU: it refuses everybody";
+        let named = "the kernel's sum of reserved bandwidth is -1.339999 CPU, so the kernel refuses every reservation";
         assert!(finding.reason.contains(named), "{finding:?}");
         let short = booked(&Ok(Books { total: 0, ..negative }));
-        assert!(short.fixable && short.reason.contains("admits more than there is"), "{short:?}");
+        assert!(short.fixable && short.reason.contains("admits more than it has"), "{short:?}");
     }
 
     #[test]
-    fn the_thread_that_tries_a_reservation_out_leaves_it() {
+    fn the_thread_of_the_test_reservation_leaves_it() {
         let _alone = crate::testing::live_lock();
         match try_out() {
             Ok(_) => {}
-            // No right, or no room.
+            // No permission, or not enough bandwidth.
             Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EBUSY)), "{error}"),
         }
     }
@@ -369,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn root_under_lockdown_is_told_to_boot_without_it_and_not_to_become_root() {
+    fn under_lockdown_the_next_step_of_root_is_to_boot_without_it() {
         let refused = std::io::Error::from_raw_os_error(libc::EPERM);
         for level in [Some("integrity"), None] {
             let finding = hrtick(hrtick::refusal(Path::new(DEBUGFS), &refused, true, level), None);
@@ -382,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_time_for_real_time_threads_is_named() {
+    fn a_host_that_grants_no_time_to_real_time_threads_is_reported() {
         assert_eq!(rt_throttling(Some(Limit::Units(0)), true).state, State::Missing);
         assert_eq!(rt_throttling(Some(Limit::None), true).state, State::Warn);
         assert!(rt_throttling(Some(Limit::Units(996_147)), true).reason.contains("95.0 %"));
         let [user, root] = [false, true].map(|to_root| rt_throttling(None, to_root).fix.unwrap());
-        assert!(user.contains("run it as root") && user.contains("mount -t debugfs"), "{user}");
+        assert!(user.contains("run the command as root") && user.contains("mount -t debugfs"), "{user}");
         assert!(root.contains("mount -t debugfs") && !root.contains("as root"), "{root}");
     }
 }

@@ -1,4 +1,4 @@
-//! What else of the host matters: observation, groups, memory, clocks, energy.
+//! Checks the rest of the host: observation, control groups, memory, clocks, energy.
 
 use std::path::Path;
 
@@ -26,10 +26,15 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
         present(
             "cpufreq",
             "/sys/devices/system/cpu/cpu0/cpufreq",
-            "frequencies can be chosen",
-            "frequencies are fixed",
+            "CPU frequencies can be set",
+            "CPU frequencies are fixed",
         ),
-        present("powercap", "/sys/class/powercap/intel-rapl:0", "energy is metered", "models stand in for meters"),
+        present(
+            "powercap",
+            "/sys/class/powercap/intel-rapl:0",
+            "energy is measured",
+            "models are used instead of meters",
+        ),
         battery(Path::new("/sys/class/power_supply")),
     ]);
     findings
@@ -50,13 +55,14 @@ fn observation(facts: &mut Facts) -> Finding {
     match SwitchObserver::new() {
         Ok(_) => {
             facts.observer = "perf";
-            Finding::ok("observation", "perf events tell every switch, birth and end of threads")
+            Finding::ok("observation", "perf events report every context switch, start and end of threads")
         }
         Err(error) => {
             facts.observer = "poll";
             let paranoid = files::trimmed("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-            let reason =
-                format!("perf is refused ({error}, kernel.perf_event_paranoid is {paranoid}): /proc is polled");
+            let reason = format!(
+                "perf events are refused ({error}; kernel.perf_event_paranoid is {paranoid}), so /proc is polled"
+            );
             Finding::new("observation", State::Warn, reason).fix("grant CAP_PERFMON")
         }
     }
@@ -65,20 +71,25 @@ fn observation(facts: &mut Facts) -> Finding {
 fn memory_lock() -> Finding {
     match memory::may_lock() {
         true => Finding::ok("memory_lock", "memory can be locked"),
-        false => {
-            Finding::new("memory_lock", State::Warn, format!("at most {} bytes can be locked", memory::lock_limit()))
-                .fix("grant CAP_IPC_LOCK, or LimitMEMLOCK=infinity in the unit")
-        }
+        false => Finding::new(
+            "memory_lock",
+            State::Warn,
+            format!("at most {} bytes of memory can be locked", memory::lock_limit()),
+        )
+        .fix("grant CAP_IPC_LOCK, or set LimitMEMLOCK=infinity in the unit"),
     }
 }
 
 fn open_files() -> Finding {
     let limit = memory::open_files_limit();
     let cpus = crate::cpus::CpuList::online().len() as u64;
-    let reason = format!("{limit} open files: about {} threads can be attached on {cpus} CPUs", limit / cpus);
+    let reason =
+        format!("at most {limit} open files, enough for about {} observed threads on {cpus} CPUs", limit / cpus);
     match limit / cpus >= 1_000 {
         true => Finding::ok("open_files", reason),
-        false => Finding::new("open_files", State::Warn, reason).fix("LimitNOFILE=65536 in the unit, or ulimit -n"),
+        false => {
+            Finding::new("open_files", State::Warn, reason).fix("set LimitNOFILE=65536 in the unit, or raise ulimit -n")
+        }
     }
 }
 
@@ -89,28 +100,30 @@ fn groups() -> Finding {
         Some(us) => {
             let time = Nanos::from_micros(us.max(0) as u64);
             let reason =
-                format!("SCHED_FIFO in this group gets {time} of each period, SCHED_DEADLINE does not ask groups");
+                format!("SCHED_FIFO in this group gets {time} of each period; groups do not limit SCHED_DEADLINE");
             Finding::ok("cgroups", format!("{layout}; {reason}"))
         }
-        None => Finding::ok("cgroups", format!("{layout}; real-time threads are not limited by group")),
+        None => Finding::ok("cgroups", format!("{layout}; groups do not limit real-time threads")),
     }
 }
 
 fn psi() -> Finding {
     match files::trimmed("/proc/pressure/cpu") {
-        Some(_) => Finding::ok("psi", "pressure of CPU, memory and I/O is measured"),
-        None => Finding::new("psi", State::Missing, "/proc/pressure is not there").fix("boot with psi=1"),
+        Some(_) => Finding::ok("psi", "the kernel measures pressure of CPU, memory and I/O"),
+        None => Finding::new("psi", State::Missing, "/proc/pressure does not exist").fix("boot with psi=1"),
     }
 }
 
 fn clocksource(current: &str) -> Finding {
     match current {
         "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page" => {
-            Finding::ok("clocksource", format!("{current}, read without a system call"))
+            Finding::ok("clocksource", format!("{current}, which is read without a system call"))
         }
-        "" => Finding::new("clocksource", State::Unknown, "not told").fix("mount /sys"),
+        "" => {
+            Finding::new("clocksource", State::Unknown, "the kernel does not name its clock source").fix("mount /sys")
+        }
         other => Finding::new("clocksource", State::Warn, format!("{other}: reading the time is slow"))
-            .fix("boot with clocksource=tsc where the machine's is stable"),
+            .fix("boot with clocksource=tsc if the TSC of this machine is stable"),
     }
 }
 
@@ -121,7 +134,8 @@ fn timer_slack() -> Finding {
             let slack = Nanos::new(ns);
             Finding::ok("timer_slack", format!("{slack} for ordinary threads, 0 under a reservation"))
         }
-        None => Finding::new("timer_slack", State::Unknown, "not told").fix("use Linux 4.6 or later"),
+        None => Finding::new("timer_slack", State::Unknown, "the kernel does not report the timer slack")
+            .fix("use Linux 4.6 or later"),
     }
 }
 
@@ -129,12 +143,12 @@ fn battery(supplies: &Path) -> Finding {
     let supplies = files::folder(supplies).into_iter().flatten().flatten();
     let is_battery = |dir: &Path| files::trimmed(dir.join("type")).as_deref() == Some("Battery");
     match supplies.filter(|s| is_battery(&s.path())).count() {
-        0 => Finding::new("battery", State::Absent, "no battery: the host runs on mains"),
+        0 => Finding::new("battery", State::Absent, "no battery: the host has mains power"),
         n => Finding::ok("battery", format!("{n} found")),
     }
 }
 
-/// A device of the machine. Nobody can install one, so that its absence asks for nothing.
+/// Reports a device of the machine. A user cannot install one, so its absence needs no next step.
 fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Finding {
     match Path::new(path).exists() {
         true => Finding::ok(name, reason),
@@ -149,10 +163,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_does_not_have_asks_for_nothing() {
+    fn absent_hardware_has_no_next_step() {
         let empty = tempfile::tempdir().unwrap();
         let missing = empty.path().join("intel-rapl:0");
-        for finding in [battery(empty.path()), present("powercap", missing.to_str().unwrap(), "", "models stand in")] {
+        for finding in [battery(empty.path()), present("powercap", missing.to_str().unwrap(), "", "models are used")] {
             assert_eq!((finding.state, &finding.fix), (State::Absent, &None), "{finding:?}");
         }
         fs::create_dir(empty.path().join("BAT0")).unwrap();

@@ -1,12 +1,12 @@
-//! What this host offers, why not, and what to do about it. Looks and probes; changes nothing but through
-//! [`fix`], which writes into the journal first.
+//! Reports the abilities of this host, with the reason and the next step if one is missing. Only reads and probes; only
+//! [`fix`] and its siblings change something, and they write to the journal first.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `bpf.rs` | what handlers in the kernel need |
-//! | `cpu.rs` | what the mechanism `deadline` and its enforcement need |
-//! | `host.rs` | the rest: rights, observation, groups, clocks, energy |
-//! | `schedulers.rs` | what the mechanism `ext` and packet schedulers need |
+//! | `bpf.rs` | requirements of handlers in the kernel |
+//! | `cpu.rs` | requirements of the mechanism `deadline` and its enforcement |
+//! | `host.rs` | capabilities, observation, groups, clocks, energy |
+//! | `schedulers.rs` | requirements of the mechanism `ext` and of packet schedulers |
 
 mod bpf;
 mod cpu;
@@ -21,35 +21,33 @@ use crate::books;
 use crate::hrtick::{DEBUGFS, Feature};
 use crate::journal::{Journal, SwitchError};
 
-/// How one finding stands.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// There, and as it should be.
+    /// Present and in order.
     Ok,
-    /// There, but could be better.
+    /// Present, but could be better.
     Warn,
-    /// Not there, or not usable.
+    /// Missing or not usable.
     Missing,
-    /// Cannot be known here.
+    /// Cannot be found out.
     Unknown,
-    /// The machine or its kernel has no such thing, and nothing needs it: there is nothing to do.
+    /// The machine or its kernel does not have it, and nothing needs it; there is no next step.
     Absent,
 }
 
-/// One thing looked at.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Finding {
     /// Stable short name, such as `hrtick_dl`.
     pub name: &'static str,
-    /// How it stands.
     pub state: State,
-    /// What was found, with its numbers.
+    /// The result in words, with its numbers.
     pub reason: String,
-    /// What to do, where something can be done.
+    /// Next step, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Whether [`fix`] can do it.
+    /// True if [`fix`] can do the next step.
     pub fixable: bool,
 }
 
@@ -68,50 +66,46 @@ impl Finding {
     }
 }
 
-/// Facts other code decides by.
+/// Results on which other code decides.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Facts {
-    /// The mechanism to use; `None` where none works.
+    /// The mechanism to use; `None` if none works.
     pub mechanism: Option<MechanismName>,
-    /// What the kernel would admit now, in CPUs; `None` where SCHED_DEADLINE is not to be had.
+    /// Bandwidth that the kernel would admit now, in CPUs; `None` if SCHED_DEADLINE cannot be used.
     pub capacity: Option<Share>,
-    /// Bandwidth that the kernel holds for nobody, in CPUs (negative: it has booked too little); `None` where that
-    /// cannot be found out.
+    /// Booked bandwidth with no owner, in CPUs; negative if the kernel has booked too little; `None` if it cannot be
+    /// found out.
     pub booked_for_nobody: Option<f64>,
     /// `perf` or `poll`.
     pub observer: &'static str,
-    /// The scheduler's tick in nanoseconds, by which budgets are enforced where HRTICK_DL is not on.
+    /// The scheduler's tick in nanoseconds; it enforces budgets while HRTICK_DL is off.
     pub tick_ns: Option<u64>,
-    /// Whether budgets are enforced by a timer of their own.
+    /// True if a separate timer enforces budgets.
     pub hrtick_dl: bool,
-    /// Whether reservations may use what others leave over (`SCHED_FLAG_RECLAIM`).
+    /// True if reservations can use the bandwidth that others leave over (`SCHED_FLAG_RECLAIM`).
     pub grub: bool,
-    /// Whether `sched_getattr` tells what is left of a budget (Linux 7.1).
+    /// True if `sched_getattr` reports the remaining budget (Linux 7.1).
     pub dynamic_getattr: bool,
-    /// Whether handlers can be put into the kernel (ECalls).
+    /// True if handlers can be installed in the kernel (ECalls).
     pub bpf: bool,
-    /// Whether the mechanism `ext` can be used.
+    /// True if the mechanism `ext` can be used.
     pub ext: bool,
 }
 
-/// Everything looked at.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Report {
-    /// One line each.
     pub findings: Vec<Finding>,
-    /// What they come to.
     pub facts: Facts,
 }
 
 impl Report {
-    /// The finding of a name.
     pub fn finding(&self, name: &str) -> Option<&Finding> {
         self.findings.iter().find(|f| f.name == name)
     }
 }
 
-/// Looks at this host. Changes nothing; takes some tens of milliseconds. Probing the room may make an increase
-/// of somebody else's reservation fail while it lasts (under a millisecond on two CPUs).
+/// Checks this host. Changes nothing; takes some tens of milliseconds. While it probes the free bandwidth (less than a
+/// millisecond on two CPUs), an increase of another program's reservation may fail.
 pub fn examine() -> Report {
     let mut facts = Facts::default();
     let mut findings = vec![host::kernel()];
@@ -122,30 +116,30 @@ pub fn examine() -> Report {
     Report { findings, facts }
 }
 
-/// Switches HRTICK_DL on in the scheduler features below `debugfs` ([`DEBUGFS`]), writing into the journal
-/// first what it was; [`Journal::switch_back`] and `restore` put it back. Answers what was done or refused.
+/// Switches HRTICK_DL on in the scheduler features below `debugfs` ([`DEBUGFS`]) after recording its state in the
+/// journal. [`Journal::switch_back`] and `restore` switch it back. Returns the result as a finding.
 pub fn fix(debugfs: &Path, journal: &mut Journal) -> Finding {
     match journal.switch(debugfs, Feature::HrtickDl, true) {
-        Ok(true) => Finding::ok("hrtick_dl", "switched on; it will be put back"),
-        Ok(false) => Finding::ok("hrtick_dl", "it was on already"),
+        Ok(true) => Finding::ok("hrtick_dl", "switched on; the former state will be restored"),
+        Ok(false) => Finding::ok("hrtick_dl", "it was already on"),
         Err(SwitchError::Refused(state)) => cpu::hrtick(state, None),
         Err(error) => Finding::new("hrtick_dl", State::Missing, error.to_string()),
     }
 }
 
-/// Measures whether GRUB lends what is reserved ([`books::lent_too_much`]): takes a second or two, and all free CPU time.
+/// Measures if GRUB lends reserved bandwidth ([`books::lent_too_much`]). Uses all free CPU time for one or two seconds.
 pub fn reclaiming(debugfs: &Path) -> Finding {
     cpu::reclaiming(books::lent_too_much(debugfs))
 }
 
-/// Takes out of the kernel's sums what GRUB lends though it is reserved ([`books::stop_lending`]): 2 to 60 s with all free CPU
-/// time; nothing is left to be put back.
+/// Removes wrongly lent bandwidth from the kernel's sums ([`books::stop_lending`]). Uses all free CPU time for 2 to 60
+/// s. There is nothing to undo.
 pub fn fix_reclaiming(debugfs: &Path) -> Finding {
     cpu::fix_reclaiming(debugfs)
 }
 
-/// Frees bandwidth that is booked for nobody, by rebuilding the root domain of the first CPU; nothing is left to be put
-/// back. Takes 5 s where there is such bandwidth: no departure may be pending.
+/// Frees booked bandwidth with no owner by rebuilding the root domain of the first CPU. There is nothing to undo. Takes
+/// 5 s if there is such bandwidth, because no departure may be pending.
 pub fn fix_booked(debugfs: &Path) -> Finding {
     cpu::fix_booked(debugfs)
 }
@@ -162,50 +156,51 @@ mod tests {
         root
     }
 
-    /// Writing to the real file switches one feature; to a plain file it overwrites the beginning.
-    fn settle(root: &Path) {
+    /// A write to the real file switches one feature; a write to this plain file overwrites its beginning. This
+    /// restores the form.
+    fn emulate_switch(root: &Path) {
         let written = std::fs::read_to_string(root.join("sched/features")).unwrap();
         let now = if written.starts_with("HRTICK_DL") { "NO_HRTICK HRTICK_DL\n" } else { "NO_HRTICK NO_HRTICK_DL\n" };
         std::fs::write(root.join("sched/features"), now).unwrap();
     }
 
     #[test]
-    fn what_was_fixed_is_put_back_at_the_end() {
+    fn a_fix_is_undone_at_the_end() {
         let (root, run) = (tree(), tempfile::tempdir().unwrap());
         let mut journal = Journal::open(run.path()).unwrap();
         assert_eq!(fix(root.path(), &mut journal).state, State::Ok);
-        settle(root.path());
+        emulate_switch(root.path());
         assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::On);
         assert_eq!(journal.switch_back(), Vec::<String>::new());
-        settle(root.path());
+        emulate_switch(root.path());
         assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::Off);
     }
 
     #[test]
-    fn what_was_fixed_is_put_back_after_a_crash() {
+    fn a_fix_is_undone_after_a_crash() {
         let (root, run) = (tree(), tempfile::tempdir().unwrap());
         let mut journal = Journal::open(run.path()).unwrap();
         fix(root.path(), &mut journal);
-        settle(root.path());
-        drop(journal); // without putting anything back
+        emulate_switch(root.path());
+        drop(journal); // a crash: nothing was put back
         assert_eq!(journal::restore(run.path()).unwrap().settings, 1);
-        settle(root.path());
+        emulate_switch(root.path());
         assert_eq!(hrtick::state(root.path(), Feature::HrtickDl), hrtick::State::Off);
         assert_eq!(journal::restore(run.path()).unwrap(), journal::Restored::default());
     }
 
     #[test]
-    fn what_cannot_be_fixed_says_why_and_what_then() {
+    fn a_failed_fix_names_the_reason_and_the_next_step() {
         let run = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(run.path()).unwrap();
         let refused = fix(&run.path().join("none"), &mut journal);
         assert_ne!(refused.state, State::Ok);
         let fix = refused.fix.unwrap();
-        assert!(refused.reason.contains("is not there") && fix.contains("mount -t debugfs"), "{fix}");
+        assert!(refused.reason.contains("does not exist") && fix.contains("mount -t debugfs"), "{fix}");
     }
 
     #[test]
-    fn every_finding_has_a_reason_and_whatever_is_missing_a_way_out() {
+    fn every_finding_has_a_reason_and_a_missing_ability_has_a_next_step() {
         let _alone = crate::testing::live_lock();
         let report = examine();
         for finding in &report.findings {

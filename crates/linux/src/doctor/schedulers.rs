@@ -1,4 +1,4 @@
-//! Schedulers of our own in the kernel: for the CPU (`ext`) and for packets.
+//! Checks if Q-Fabric's own schedulers can be loaded: for the CPU (`ext`) and for packets.
 
 use qfabric_types::MechanismName;
 use rustix::thread::CapabilitySet;
@@ -20,37 +20,41 @@ pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
 }
 
 fn ext(supported: Result<(), ExtError>, types: &[u8], rights: bool) -> Finding {
-    let instead = "use the mechanism deadline, which needs none of it";
+    let instead = "use the mechanism deadline, which needs neither";
     match supported {
         Err(ExtError::Unsupported { release, why, instead }) => {
             Finding::new("ext", State::Missing, format!("Linux {release}: {why}")).fix(instead)
         }
         Err(ExtError::Occupied { name }) if name.starts_with("qfabric") => {
-            Finding::ok("ext", format!("our scheduler {name} is in charge of this host"))
+            Finding::ok("ext", format!("Q-Fabric's scheduler {name} is in charge of this host"))
         }
         Err(other) => Finding::new("ext", State::Missing, other.to_string()).fix(instead),
         Ok(()) if types_are_broken(types) => {
             let reason =
-                "this kernel's type information lacks scx_bpf_create_dsq_impl: it was made by too old a pahole";
+                "this kernel's type information lacks scx_bpf_create_dsq_impl; a pahole that is too old created it";
             Finding::new("ext", State::Missing, reason).fix(format!("use another build of this kernel, or {instead}"))
         }
         Ok(()) if !rights => Finding::new("ext", State::Missing, "CAP_BPF and CAP_PERFMON are missing")
-            .fix(format!("run it as root or by its systemd unit, or {instead}")),
-        Ok(()) => Finding::ok("ext", "our scheduler can be loaded: windows, events, servers for whole programs"),
+            .fix(format!("run it as root or from its systemd unit, or {instead}")),
+        Ok(()) => Finding::ok(
+            "ext",
+            "Q-Fabric's scheduler can be loaded; it has windows, events, and servers for whole programs",
+        ),
     }
 }
 
-/// Kernels whose functions were recorded by half: what is there under its new name must be so for all.
+/// True for kernels whose type information has only half of the functions: if one function has its new name, all must
+/// have it.
 fn types_are_broken(types: &[u8]) -> bool {
     contains(types, b"scx_bpf_dsq_insert_impl") && !contains(types, b"scx_bpf_create_dsq_impl")
 }
 
-/// The kernel functions a packet scheduler needs are in the kernel's type information, or not.
+/// Checks if the kernel's type information has the functions that a packet scheduler needs.
 fn qdisc(types: &[u8]) -> Finding {
     match contains(types, b"bpf_qdisc_watchdog_schedule") {
         true => Finding::ok("bpf_qdisc", "packet schedulers in BPF can be loaded (qfabric net attach --dwcs)"),
-        false => Finding::new("bpf_qdisc", State::Missing, "this kernel has no packet schedulers in BPF")
-            .fix("Linux 6.16 or later with CONFIG_NET_SCH_BPF; without it qfabric net shapes by classes (HTB)"),
+        false => Finding::new("bpf_qdisc", State::Missing, "this kernel does not support packet schedulers in BPF")
+            .fix("use Linux 6.16 or newer with CONFIG_NET_SCH_BPF; without it, qfabric net uses HTB classes"),
     }
 }
 
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_against_ext_comes_with_what_to_use_instead() {
+    fn every_reason_against_ext_names_an_alternative() {
         let old = ExtError::Unsupported { release: "6.12".into(), why: "too old".into(), instead: "use 6.19".into() };
         let busy = ExtError::Occupied { name: "scx_rusty".into() };
         let broken = b"..scx_bpf_dsq_insert_impl..";
@@ -80,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sane_kernel_or_one_that_runs_it_already_is_well() {
+    fn a_complete_kernel_and_one_that_already_runs_it_are_ok() {
         let whole = b"scx_bpf_dsq_insert_impl scx_bpf_create_dsq_impl";
         assert_eq!(ext(Ok(()), whole, true).state, State::Ok);
         assert_eq!(ext(Err(ExtError::Occupied { name: "qfabric".into() }), b"", false).state, State::Ok);
     }
 
     #[test]
-    fn packets_need_the_kernels_functions_or_go_by_classes() {
+    fn packet_scheduling_needs_the_kernels_functions_or_uses_classes() {
         assert_eq!(qdisc(b"a bpf_qdisc_watchdog_schedule b").state, State::Ok);
         assert!(qdisc(b"bpf_qdisc").fix.unwrap().contains("HTB"));
     }

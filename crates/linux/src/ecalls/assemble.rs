@@ -1,10 +1,11 @@
-//! A handler: one BPF program that makes an event, runs the steps' programs on it and hands it on.
+//! Assembles one BPF program per hook: it makes an event, runs the steps' programs on it, and delivers it.
 //!
 //! ```text
-//! of this process? of this port? ── state of this CPU (or the lock) ── fetch the fields that are looked at
-//!   ── for each step: program │ shared memory │ ring ── count ── let go
+//! right process? right port? ── take the state of this CPU (or the lock) ── fetch the fields that are used
+//!   ── for each step: program │ shared memory │ ring ── count ── release the lock
 //! ```
-//! Only the first step's program decides what is fetched, unless the event itself goes on: then all of it is.
+//! Normally only the fields that the first step's program reads are fetched. If the event itself is passed to a later
+//! step, all fields are fetched.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use qfabric_types::format::Format;
 
 use super::delivery::{self, Place, Target, count};
 use super::options::Options;
-use super::reads::Use;
+use super::reads::InputUse;
 use super::services::{At, Hook, Spec};
 use super::source::{CONTEXT, DOWN, Prologue, STATE, helper};
 use super::state;
@@ -23,17 +24,17 @@ use super::{InstallError, Unsupported};
 use crate::bpf::Btf;
 
 const KEY: i16 = -32;
-/// Verdicts on packets: on to the next program, or away with it.
+/// Verdicts on packets: pass the packet to the next program, or drop it.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
 
-/// A step, its maps numbered.
+/// A step with the numbers of its maps.
 pub(super) enum Stage<'a> {
     Run(&'a Program),
     Deliver(Target),
 }
 
-/// A handler's parts, checked.
+/// The checked parts of a handler.
 pub(super) struct Plan<'a> {
     pub spec: &'static Spec,
     pub format: &'a Format,
@@ -46,16 +47,15 @@ pub(super) struct Plan<'a> {
     pub exclusive: bool,
 }
 
-/// Where a program's frame and statics lie in the state's entry.
+/// Position of a program's frame and statics in a state entry.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct Placement {
     pub frame: u32,
     pub statics: u32,
     layout: Layout,
 }
 
 impl Plan<'_> {
-    /// The programs, in order.
     pub fn programs(&self) -> impl Iterator<Item = &Program> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Run(program) => Some(*program),
@@ -63,29 +63,29 @@ impl Plan<'_> {
         })
     }
 
-    /// Room for each program, in order; and the size of an entry.
-    pub fn rooms(&self) -> (Vec<Room>, u32) {
+    /// The position of each program, in order, and the size of a state entry.
+    pub fn placements(&self) -> (Vec<Placement>, u32) {
         let mut at = state::HEADER;
-        let mut rooms = Vec::new();
+        let mut placements = Vec::new();
         for program in self.programs() {
             let layout = Layout::of(program);
             let (frame, statics) = (at, (at + layout.size).next_multiple_of(8));
             at = (statics + program.statics.len() as u32).next_multiple_of(8);
-            rooms.push(Room { frame, statics, layout });
+            placements.push(Placement { frame, statics, layout });
         }
-        if rooms.is_empty() {
+        if placements.is_empty() {
             at += self.format.size;
         }
-        (rooms, at.next_multiple_of(64))
+        (placements, at.next_multiple_of(64))
     }
 
-    /// Names of the fields that somebody looks at.
+    /// Names of the fields that a step uses.
     fn wanted(&self) -> BTreeSet<String> {
         let first = match self.stages.first() {
             Some(Stage::Run(program)) => program,
             _ => return self.all_fields(),
         };
-        let found = Use::of(first);
+        let found = InputUse::of(first);
         let goes_on = first.output.is_none() && self.stages.len() > 1;
         if goes_on {
             return self.all_fields();
@@ -103,13 +103,13 @@ impl Plan<'_> {
         self.stages.iter().any(|stage| matches!(stage, Stage::Deliver(_)))
     }
 
-    /// The program for one of the service's hooks. `number`: which; `hooks`: of how many.
+    /// Assembles the program for hook `number` of the service's `hooks` hooks.
     pub fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
         let labels =
             Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
         let build = Build { plan: self, asm: &mut asm, labels, hook };
-        build.whole(btf, number, hooks).map_err(|why| self.unavailable(why))?;
+        build.emit_all(btf, number, hooks).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(InstallError::TooLarge)
     }
 
@@ -120,9 +120,9 @@ impl Plan<'_> {
 
 #[derive(Clone, Copy)]
 struct Labels {
-    /// Not an event: before the state is taken.
+    /// Not an event of this handler; jumped to before the state is taken.
     skip: Label,
-    /// Not an event: afterwards.
+    /// Not an event of this handler; jumped to after the state is taken.
     leave: Label,
     pass: Label,
     block: Label,
@@ -138,10 +138,10 @@ struct Build<'a, 'b> {
 }
 
 impl Build<'_, '_> {
-    fn whole(mut self, btf: &Btf, number: u32, hooks: u32) -> Result<(), Unsupported> {
-        let (rooms, _) = self.plan.rooms();
+    fn emit_all(mut self, btf: &Btf, number: u32, hooks: u32) -> Result<(), Unsupported> {
+        let (placements, _) = self.plan.placements();
         let wanted = self.plan.wanted();
-        let input = rooms.first().map_or(0, |room| room.layout.input);
+        let input = placements.first().map_or(0, |placement| placement.layout.input);
         let (format, options) = (self.plan.format, self.plan.options);
         self.asm.store(Size::D, Reg::R10, CONTEXT, Reg::R1);
         let (skip, leave) = (self.labels.skip, self.labels.leave);
@@ -151,7 +151,7 @@ impl Build<'_, '_> {
         self.take_state(number, hooks);
         self.stamp(&wanted);
         self.asm.mov(Reg::R6, Reg::R9);
-        self.asm.alu64(Alu::Add, Reg::R6, rooms.first().map_or(state::HEADER, |room| room.frame) as i32);
+        self.asm.alu64(Alu::Add, Reg::R6, placements.first().map_or(state::HEADER, |placement| placement.frame) as i32);
         let mut prologue =
             Prologue { asm: self.asm, options, skip, leave, btf, at: self.hook.at, format, wanted: &wanted, input };
         if let Some(make) = self.hook.make {
@@ -159,12 +159,12 @@ impl Build<'_, '_> {
         }
         prologue.fill(self.plan.spec, self.hook.sources)?;
         hide_others(&mut prologue, self.hook, self.plan.only_pid)?;
-        self.stages(&rooms, Place { offset: input as i16, bytes: format.size });
-        self.ends();
+        self.stages(&placements, Place { offset: input as i16, bytes: format.size });
+        self.emit_exits();
         Ok(())
     }
 
-    /// r9 = the entry of this CPU and hook; or the only one, locked.
+    /// r9 = the state entry of this CPU and hook; for an exclusive handler the only entry, locked.
     fn take_state(&mut self, number: u32, hooks: u32) {
         if self.plan.exclusive {
             self.asm.lddw_map_value(Reg::R9, STATE, 0);
@@ -186,7 +186,7 @@ impl Build<'_, '_> {
         asm.mov(Reg::R9, Reg::R0);
     }
 
-    /// When it happened and until when it is of use, if anybody wants to know.
+    /// Stores the time and the deadline of the event, if a step uses them.
     fn stamp(&mut self, wanted: &BTreeSet<String>) {
         if !self.plan.delivers() && !wanted.contains("time") {
             return;
@@ -204,41 +204,41 @@ impl Build<'_, '_> {
         }
     }
 
-    /// `event` is where the event lies, seen from r6; it moves from frame to frame.
-    fn stages(&mut self, rooms: &[Room], mut event: Place) {
-        let mut rooms = rooms.iter().enumerate();
+    /// `event` is the position of the event relative to r6; it moves from frame to frame.
+    fn stages(&mut self, placements: &[Placement], mut event: Place) {
+        let mut placements = placements.iter().enumerate();
         for (at, stage) in self.plan.stages.iter().enumerate() {
             match stage {
                 Stage::Deliver(target) => target.deliver(self.asm, event),
                 Stage::Run(program) => {
-                    let (number, room) = rooms.next().expect("every program has its room");
+                    let (number, placement) = placements.next().expect("every program has its placement");
                     if number > 0 {
-                        self.carry_over(room, event);
+                        self.carry_over(placement, event);
                     }
-                    event = self.run(program, room, &self.plan.stages[at + 1..]);
+                    event = self.run(program, placement, &self.plan.stages[at + 1..]);
                 }
             }
         }
         self.asm.jump(self.labels.pass);
     }
 
-    /// The event goes to the next program's frame, and r6 with it.
-    fn carry_over(&mut self, room: &Room, event: Place) {
+    /// Copies the event to the next program's frame and sets r6 to that frame.
+    fn carry_over(&mut self, placement: &Placement, event: Place) {
         let asm = &mut *self.asm;
         asm.mov(Reg::R8, Reg::R6);
         asm.mov(Reg::R6, Reg::R9);
-        asm.alu64(Alu::Add, Reg::R6, room.frame as i32);
-        let bytes = event.bytes.min(room.layout.input_bytes);
-        delivery::copy(asm, (Reg::R6, room.layout.input as i16), (Reg::R8, event.offset), bytes);
+        asm.alu64(Alu::Add, Reg::R6, placement.frame as i32);
+        let bytes = event.bytes.min(placement.layout.input_bytes);
+        delivery::copy(asm, (Reg::R6, placement.layout.input as i16), (Reg::R8, event.offset), bytes);
     }
 
-    /// Runs a program; gives where the event lies then.
-    fn run(&mut self, program: &Program, room: &Room, after: &[Stage]) -> Place {
-        let event = Place { offset: room.layout.output as i16, bytes: room.layout.output_bytes };
+    /// Runs a program; returns the position of the event afterwards.
+    fn run(&mut self, program: &Program, placement: &Placement, after: &[Stage]) -> Place {
+        let event = Place { offset: placement.layout.output as i16, bytes: placement.layout.output_bytes };
         let exits = Exits { done: self.asm.label(), fault: self.asm.label() };
         let goes_on = self.asm.label();
         self.asm.mov(Reg::R7, Reg::R9);
-        self.asm.alu64(Alu::Add, Reg::R7, room.statics as i32);
+        self.asm.alu64(Alu::Add, Reg::R7, placement.statics as i32);
         self.asm.lddw_map_value(Reg::R8, DOWN, 0);
         let targets = after.iter().filter_map(|stage| match stage {
             Stage::Deliver(target) => Some(target),
@@ -256,28 +256,28 @@ impl Build<'_, '_> {
         event
     }
 
-    fn ends(&mut self) {
+    fn emit_exits(&mut self) {
         let (go_on, stop) = self.results();
         let labels = self.labels;
         self.asm.bind(labels.pass);
         count(self.asm, state::PASSED);
-        self.let_go();
+        self.release_lock();
         self.result(go_on);
         self.asm.bind(labels.block);
         count(self.asm, state::BLOCKED);
-        self.let_go();
+        self.release_lock();
         self.result(stop);
         self.asm.bind(labels.busy);
         self.asm.mov(Reg::R0, 1);
         self.asm.atomic_add(Size::D, Reg::R9, state::CONTENDED, Reg::R0);
         self.result(go_on);
         self.asm.bind(labels.leave);
-        self.let_go();
+        self.release_lock();
         self.asm.bind(labels.skip);
         self.result(go_on);
     }
 
-    fn let_go(&mut self) {
+    fn release_lock(&mut self) {
         if self.plan.exclusive {
             delivery::unlock(self.asm, Reg::R9, state::LOCK);
         }
@@ -288,7 +288,7 @@ impl Build<'_, '_> {
         self.asm.exit();
     }
 
-    /// What the hook is answered for an event that passes, and for one that is blocked.
+    /// Return values of the hook for an event that passes and for one that is blocked.
     fn results(&self) -> (i32, i32) {
         match self.hook.at {
             At::Packets(_) if self.plan.options.is("drop", "yes") => (NEXT, DROP),
@@ -298,7 +298,7 @@ impl Build<'_, '_> {
     }
 }
 
-/// Leaves early what is of no concern.
+/// Skips events that do not concern this handler.
 fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
     if let Some(pid) = only_pid
         && let Some((&last, others)) = hook.processes.split_last()
@@ -319,7 +319,7 @@ fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Un
     }
 }
 
-/// Zeros for what tells of other processes than the one that is named: an event of one's own may show no more.
+/// Sets the fields that describe other processes to zero: with `only_pid`, an event must not reveal them.
 fn hide_others(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
     let Some(pid) = only_pid else { return Ok(()) };
     for side in hook.sides {
@@ -335,7 +335,7 @@ fn hide_others(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(
     Ok(())
 }
 
-/// What the kernel offers to generated code.
+/// Implements the builtins of E-code in the kernel.
 struct InKernel<'a> {
     targets: Vec<&'a Target>,
 }
@@ -365,7 +365,7 @@ impl Host for InKernel<'_> {
     }
 }
 
-/// r0 = the word at r8 + `offset`, r1 more than it was.
+/// Adds r1 to the word at r8 + `offset`; r0 = the new value.
 pub(super) fn add_attribute(asm: &mut Asm, offset: i16) {
     asm.mov(Reg::R0, Reg::R1);
     asm.atomic_fetch_add(Size::D, Reg::R8, offset, Reg::R0);

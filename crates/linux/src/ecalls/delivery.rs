@@ -1,5 +1,6 @@
-//! Code that hands an event on: into shared memory, or to the ring of user space. It falls through whatever
-//! happens; what finds no room is counted. r6 is the event's frame, r9 the handler's state; r0 to r5 are lost.
+//! Generates the code that delivers an event: into shared memory, to the ring of user space, or to the CPU scheduler.
+//! The code never leaves the chain; if there is no room, it counts the event. r6 is the event's frame, r9 the handler's
+//! state; r0 to r5 are lost.
 
 use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{Geometry, HEADER_BYTES, Layout, SLOT_HEADER_BYTES, UpHeader};
@@ -8,43 +9,43 @@ use super::favour::favour;
 use super::source::{helper, pieces};
 use super::state;
 
-/// The owner's side of a memory_up, in memory that no application maps. Offsets in bytes.
+/// The owner's part of a memory_up, in memory that no application maps. Offsets in bytes.
 pub(super) mod private {
-    /// 1 while somebody writes.
+    /// 1 while a writer is active.
     pub const LOCK: i16 = 0;
-    /// Events put in so far: the true one, of which the area has a copy.
+    /// Number of events written so far. The area contains a copy, which the application could change.
     pub const BACK: i16 = 8;
-    /// Grows by two with every write to a slot.
+    /// Increases by two with every write to a slot.
     pub const SERIAL: i16 = 16;
-    /// The next slot to be tried.
+    /// The next slot to try.
     pub const CURSOR: i16 = 24;
-    /// Of all.
+    /// Size of this part.
     pub const BYTES: u32 = 32;
 }
 
-/// A record in the ring to user space: id, time, deadline, length; then the event.
+/// Header of a record in the ring to user space: id, time, deadline, length. The event follows.
 pub(super) const RECORD_HEADER: u32 = 32;
-/// From so many bytes on, copying is left to the kernel's own routine.
+/// Size from which the kernel's own routine copies, in bytes.
 const LONG: u32 = 256;
-/// A word on the stack that is free.
+/// A free word on the stack.
 const SCRATCH: i16 = -16;
-/// Turns left while waiting for a lock.
+/// Stack word with the number of attempts left to take a lock.
 const TURNS: i16 = -24;
 const FORCE_WAKEUP: i32 = 2;
 
-/// Where an event goes. Numbers are those of the program's maps.
+/// Destination of an event. The numbers are those of the program's maps.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    /// A memory_up: its area, its owner's side, its wake ring; which field says the slot: (offset in the event,
-    /// size).
+    /// A memory_up: its area, its owner's part, its wake ring. `position`: the field that names the slot (offset in the
+    /// event, size).
     Memory { area: u32, private: u32, wake: u32, geometry: Geometry, position: Option<(u32, Size)> },
-    /// The ring to user space.
+    /// The ring to user space; `id` is the number of the subscription.
     Ring { map: u32, id: u64 },
-    /// The CPU scheduler: the aim, the memory for events.
+    /// The CPU scheduler: the aim, and the memory in which events are raised.
     Favour { aim: u32, raised: u32 },
 }
 
-/// An event in the frame: from r6 on, so many bytes.
+/// Position of an event relative to r6, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub offset: i16,
@@ -52,7 +53,6 @@ pub(super) struct Place {
 }
 
 impl Target {
-    /// Emits the code.
     pub fn deliver(&self, asm: &mut Asm, event: Place) {
         match *self {
             Target::Ring { map, id } => to_ring(asm, map, id, event),
@@ -65,8 +65,8 @@ impl Target {
     }
 }
 
-/// Waits for the lock at `base + offset`; `busy` when it takes too long. Loses r0. The turns that may be taken come
-/// from memory: were they a constant, the verifier would walk each one.
+/// Waits for the lock at `base + offset`; jumps to `busy` if this takes too long. Loses r0. The number of attempts is
+/// read from memory, because with a constant the verifier would walk through every attempt.
 pub(super) fn lock(asm: &mut Asm, base: Reg, offset: i16, busy: Label) {
     let (spin, got) = (asm.label(), asm.label());
     asm.mov(Reg::R0, 1);
@@ -86,21 +86,21 @@ pub(super) fn lock(asm: &mut Asm, base: Reg, offset: i16, busy: Label) {
     asm.bind(got);
 }
 
-/// Lets the lock go: an exchange, so that what was written before is seen before. Loses r0.
+/// Releases the lock. Uses an exchange, so that all earlier writes become visible first. Loses r0.
 pub(super) fn unlock(asm: &mut Asm, base: Reg, offset: i16) {
     asm.mov(Reg::R0, 0);
     asm.atomic_xchg(Size::D, base, offset, Reg::R0);
 }
 
-/// One more in a counter of this handler's state. Loses r0.
+/// Increments a counter of this handler's state. Loses r0.
 pub(super) fn count(asm: &mut Asm, counter: i16) {
     asm.load(Size::D, Reg::R0, Reg::R9, counter);
     asm.alu64(Alu::Add, Reg::R0, 1);
     asm.store(Size::D, Reg::R9, counter, Reg::R0);
 }
 
-/// Copies `bytes` from `from + from_offset` to `to + to_offset`; if there are many, r0 to r5 are lost, otherwise
-/// r5 alone.
+/// Copies `bytes` from `from + from_offset` to `to + to_offset`. Loses r5; loses r0 to r5 if `bytes` is larger than
+/// [`LONG`].
 pub(super) fn copy(asm: &mut Asm, (to, to_offset): (Reg, i16), (from, from_offset): (Reg, i16), bytes: u32) {
     if bytes <= LONG {
         for (at, size) in pieces(bytes) {
@@ -139,7 +139,7 @@ fn to_ring(asm: &mut Asm, map: u32, id: u64, event: Place) {
     asm.bind(done);
 }
 
-/// Time and deadline, at `base + offset`. Loses r5.
+/// Stores time and deadline at `base + offset`. Loses r5.
 fn stamp(asm: &mut Asm, base: Reg, offset: i16) {
     for (from, to) in [(state::TIME, offset), (state::DEADLINE, offset + 8)] {
         asm.load(Size::D, Reg::R5, Reg::R9, from);
@@ -156,8 +156,8 @@ struct ToMemory<'a> {
 }
 
 impl ToMemory<'_> {
-    /// Locks, writes, publishes, and wakes a reader that sleeps. The exchange that publishes is a full fence: the
-    /// look at `waiting` comes after it, as the reader's look at the events comes after its fence.
+    /// Locks, writes, publishes, and wakes a sleeping reader. The publishing exchange is a full fence: `waiting` is
+    /// read after it, as the reader reads the events after its own fence.
     fn deliver(mut self, wake: u32, position: Option<(u32, Size)>) {
         let (busy, full, unlocked, done) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.lddw_map_value(Reg::R1, self.private, 0);
@@ -183,7 +183,7 @@ impl ToMemory<'_> {
         self.asm.bind(done);
     }
 
-    /// r1: the owner's side.
+    /// r1: the owner's part.
     fn append(&mut self, full: Label) {
         let asm = &mut *self.asm;
         asm.load(Size::W, Reg::R3, Reg::R1, private::BACK);
@@ -207,7 +207,7 @@ impl ToMemory<'_> {
         asm.atomic_xchg(Size::W, Reg::R2, UpHeader::BACK as i16, Reg::R3);
     }
 
-    /// r1: the owner's side.
+    /// r1: the owner's part.
     fn place(&mut self, position: Option<(u32, Size)>, full: Label) {
         let slots = self.geometry.slots() as i32;
         match position {
@@ -229,7 +229,7 @@ impl ToMemory<'_> {
         self.asm.lddw_map_value(Reg::R2, self.area, 0);
     }
 
-    /// r3 = the next slot in turn; if its bit is still set there is no room.
+    /// r3 = the next slot in turn; jumps to `full` if its bit is still set.
     fn next_slot(&mut self, full: Label) {
         let slots = self.geometry.slots() as i32;
         self.asm.load(Size::D, Reg::R3, Reg::R1, private::CURSOR);
@@ -243,7 +243,7 @@ impl ToMemory<'_> {
         self.asm.store(Size::D, Reg::R1, private::CURSOR, Reg::R4);
     }
 
-    /// r2 = the area, ahead by the word of the bit of slot `index`; r5 = the bit. Loses r4.
+    /// r2 = the area plus the offset of the word with the bit of slot `index`; r5 = the bit. Loses r4.
     fn bit_of(&mut self, index: Reg) {
         let asm = &mut *self.asm;
         asm.lddw_map_value(Reg::R2, self.area, 0);
@@ -257,8 +257,8 @@ impl ToMemory<'_> {
         asm.alu64(Alu::Lsh, Reg::R5, Reg::R4);
     }
 
-    /// Makes the sequence of the slot whose number lies on the stack odd (1: it is being written) or even (2: it is
-    /// whole); r2 = the slot.
+    /// Makes the sequence number of the slot whose number is on the stack odd (1: being written) or even (2: complete);
+    /// r2 = the slot.
     fn sequence(&mut self, by: i32) {
         let asm = &mut *self.asm;
         asm.load(Size::D, Reg::R4, Reg::R10, SCRATCH);
@@ -274,19 +274,19 @@ impl ToMemory<'_> {
         asm.atomic_xchg(Size::D, Reg::R2, slots, Reg::R5);
     }
 
-    /// r2 = the area, ahead by the slot whose number is in `index` (lost).
+    /// r2 = the area plus the offset of the slot whose number is in `index`. Loses `index`.
     fn slot_of(&mut self, index: Reg) {
         self.asm.alu64(Alu::Mul, index, self.geometry.slot_bytes() as i32);
         self.asm.lddw_map_value(Reg::R2, self.area, 0);
         self.asm.alu64(Alu::Add, Reg::R2, index);
     }
 
-    /// Where the slots begin.
+    /// Offset of the first slot.
     fn slots(&self) -> i16 {
         self.geometry.slots_offset() as i16
     }
 
-    /// Stamp and data of the slot at r2.
+    /// Writes stamp and data of the slot at r2.
     fn write_slot(&mut self) {
         let slots = self.slots();
         stamp(self.asm, Reg::R2, slots + 8);
@@ -294,7 +294,7 @@ impl ToMemory<'_> {
         copy(self.asm, to, (Reg::R6, self.event.offset), self.event.bytes);
     }
 
-    /// r2: the area. Under the lock there is no other writer.
+    /// r2: the area. The lock excludes other writers.
     fn raise_flag(&mut self) {
         let asm = &mut *self.asm;
         asm.load(Size::W, Reg::R3, Reg::R2, UpHeader::FLAG as i16);
@@ -302,7 +302,7 @@ impl ToMemory<'_> {
         asm.store(Size::W, Reg::R2, UpHeader::FLAG as i16, Reg::R3);
     }
 
-    /// r3 = 1 if the reader sleeps (and is not said to any more), else 0. r2: the area.
+    /// r3 = 1 if the reader sleeps, else 0; marks the reader as awake. r2: the area.
     fn take_waiting(&mut self) {
         let awake = self.asm.label();
         let asm = &mut *self.asm;
@@ -317,7 +317,7 @@ impl ToMemory<'_> {
         wake(self.asm, ring);
     }
 
-    /// Counts an event that found no room, for the application and for the installation.
+    /// Counts an event for which there was no room, for the application and for the installation.
     fn drop_event(&mut self) {
         let asm = &mut *self.asm;
         asm.lddw_map_value(Reg::R2, self.area, 0);
@@ -327,7 +327,7 @@ impl ToMemory<'_> {
     }
 }
 
-/// Makes a wake ring readable. One that is full already is readable.
+/// Makes a wake ring readable. A full ring is already readable.
 pub(super) fn wake(asm: &mut Asm, ring: u32) {
     asm.store_imm(Size::D, Reg::R10, SCRATCH, 0);
     asm.lddw_map(Reg::R1, ring);

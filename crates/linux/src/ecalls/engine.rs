@@ -1,21 +1,21 @@
-//! E-code run by the kernel on demand: for `ecode run --engine kernel`, conformance tests and benchmarks.
+//! Runs E-code in the kernel on demand: for `ecode run --engine kernel`, conformance tests and benchmarks.
 //!
-//! The same generated code as in a handler; what a handler gets from the kernel (time, process, CPU) comes from the
-//! caller here, so that all engines can be given the same world. Emitted events are kept until the call ends.
+//! Uses the same generated code as a handler. Time, process and CPU come from the caller instead of the kernel, so that
+//! all engines can run with the same values. Emitted events are kept until the call ends.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Jmp, Label, Layout, Reg, Size, generate};
 use qfabric_ecode::hir::Builtin;
-use qfabric_ecode::{Engine, Fault, FaultKind, Limits, Program, World};
+use qfabric_ecode::{Engine, Fault, Limits, Program, World};
 
 use super::assemble::add_attribute;
 use super::handler::{refused, system};
 use super::{InstallError, delivery};
 use crate::bpf::{self, Kind, Loaded, Map, Mapping};
 
-/// Words at the state's beginning. Offsets in bytes from r9.
+/// Words at the beginning of the state. Offsets in bytes from r9.
 mod word {
     pub const VERDICT: i16 = 0;
     pub const FAULT: i16 = 8;
@@ -23,14 +23,14 @@ mod word {
     pub const NOW: i16 = 24;
     pub const PID: i16 = 32;
     pub const CPU: i16 = 40;
-    /// Bytes of all.
+    /// Size of all words, in bytes.
     pub const HEADER: u32 = 64;
 }
 
-/// Most that a program's frame, statics and emissions may take together.
+/// Largest total size of a program's frame, statics and emissions.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A program in the kernel, run by `BPF_PROG_TEST_RUN`. Needs no hook.
+/// A program in the kernel that is run by `BPF_PROG_TEST_RUN`. Needs no hook.
 #[derive(Debug)]
 pub struct KernelEngine {
     program: Loaded,
@@ -44,7 +44,7 @@ pub struct KernelEngine {
     emitted: Vec<u8>,
 }
 
-/// Where things lie in the state.
+/// Offsets in the state.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     frame: usize,
@@ -69,14 +69,14 @@ impl Places {
 }
 
 impl KernelEngine {
-    /// Generates, loads and verifies.
+    /// Generates the code, loads it and has it verified.
     pub fn new(program: &Program, limits: Limits) -> Result<KernelEngine, InstallError> {
         let layout = Layout::of(program);
         let at = Places::of(program, &layout, limits);
         if at.total > MOST_BYTES {
             let bytes = at.total;
             let why = format!(
-                "{bytes} bytes for frame and emissions, at most {MOST_BYTES} are possible: allow fewer emissions"
+                "{bytes} bytes for frame and emissions, more than the limit of {MOST_BYTES}; allow fewer emissions"
             );
             return Err(InstallError::Steps(why));
         }
@@ -98,17 +98,17 @@ impl KernelEngine {
         })
     }
 
-    /// What loading took: verifier and JIT of the kernel.
+    /// Duration of loading: the kernel's verifier and JIT.
     pub fn load_time(&self) -> Duration {
         self.program.took()
     }
 
-    /// Instructions the verifier walked through.
+    /// Number of instructions that the verifier walked through.
     pub fn verified_instructions(&self) -> u32 {
         self.program.info().map_or(0, |info| info.verified_insns)
     }
 
-    /// Mean time of one of `repeat` calls on the same input, as the kernel measures it.
+    /// Mean duration of one of `repeat` calls on the same input, as measured by the kernel.
     pub fn measure(&mut self, input: &[u8], repeat: u32) -> std::io::Result<Duration> {
         self.prepare(input, &World::default());
         Ok(self.program.run(repeat)?.1)
@@ -152,12 +152,10 @@ impl Engine for KernelEngine {
         "kernel"
     }
 
-    /// A system call that the kernel refuses, which a loaded program gives no reason for, counts as out of fuel.
+    /// If the kernel refuses the system call, the fault is [`Fault::REFUSED`].
     fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
         self.prepare(input, world);
-        if self.program.run(1).is_err() {
-            return Err(Fault { kind: FaultKind::Fuel, line: 0 });
-        }
+        self.program.run(1).map_err(|_| Fault::REFUSED)?;
         self.collect(sink);
         match Fault::from_code(self.get(word::FAULT) as u32) {
             Some(fault) => Err(fault),
@@ -196,7 +194,7 @@ fn assemble(program: &Program, limits: Limits, at: Places) -> Result<bpf::Code, 
     asm.finish()
 }
 
-/// What the caller offers to generated code.
+/// Implements the builtins of E-code with the caller's values.
 struct OnDemand {
     at: Places,
     limits: Limits,

@@ -1,8 +1,9 @@
-//! Code by which a handler favours its sink's servers without user space: the three stores of `bpf/include/qf_sched.h`.
+//! Generates the code by which a handler favours servers without user space: the three stores of
+//! `bpf/include/qf_sched.h`.
 //!
-//! Which servers these are stands in words of their own, the [`Aim`], since servers come, move and go while a handler
-//! stays. A word that is out of date does no harm: a CPU passes over events of slots that it does not hold, and an
-//! event never makes anybody miss what is guaranteed (rules 1 to 5).
+//! The servers are listed in separate words, the [`Aim`], because servers come, move and go while a handler stays. An
+//! outdated word does no harm: a CPU ignores events of slots that it does not own, and an event never makes a server
+//! miss its guarantee (rules 1 to 5).
 
 use std::io;
 use std::mem::offset_of;
@@ -15,11 +16,11 @@ use crate::abi::{QF_CPUS, QF_SLOTS, qf_raised};
 use crate::bpf::{Map, Mapping};
 use crate::mechanism::RaiseTarget;
 
-/// Servers that one handler favours at most: of the threads of a process that have contracts of their own, the first.
+/// Most servers that one handler favours: the first ones among the threads of a process with separate contracts.
 const TARGETS: usize = 4;
 const BYTES: u32 = 8 * TARGETS as u32;
 
-/// Whom a handler favours, told while it runs.
+/// The servers that a handler favours; can change while the handler runs.
 #[derive(Debug)]
 pub struct Aim {
     pub(super) map: Map,
@@ -27,27 +28,27 @@ pub struct Aim {
 }
 
 impl Aim {
-    /// At nobody.
+    /// Favours no server.
     ///
     /// # Errors
-    /// The kernel's, where it has no memory or the right to it is missing.
+    /// The error of the kernel if it has no memory, or if the process lacks the permission.
     pub fn new() -> io::Result<Aim> {
         let map = Map::array(BYTES, 1)?;
         let words = map.map(BYTES as usize)?;
         Ok(Aim { map, words })
     }
 
-    /// From the next event on; more than four targets are left out.
+    /// Favours these servers from the next event on. Targets after the fourth are ignored.
     pub fn at(&self, targets: impl IntoIterator<Item = RaiseTarget>) {
         let mut targets = targets.into_iter();
         for word in 0..TARGETS {
-            // No server has slot 0.
+            // Slot 0 is never used, so 0 marks an empty word.
             let value = targets.next().map_or(0, |at| u64::from(at.cpu) << 32 | u64::from(at.slot));
             self.word(word).store(value, Ordering::Relaxed);
         }
     }
 
-    /// Whether anybody is favoured.
+    /// True if the aim has a target.
     pub fn is_aimed(&self) -> bool {
         self.word(0).load(Ordering::Relaxed) != 0
     }
@@ -57,16 +58,16 @@ impl Aim {
     }
 }
 
-/// Raises events with the deadline of the one that is handled. `aim`, `raised`: numbers of maps. Loses r1 to r5.
+/// Raises events with the deadline of the present event. `aim` and `raised` are map numbers. Loses r1 to r5.
 pub(super) fn favour(asm: &mut Asm, aim: u32, raised: u32) {
-    let nobody = asm.label();
+    let no_target = asm.label();
     for word in 0..TARGETS as i16 {
         asm.lddw_map_value(Reg::R1, aim, 0);
         asm.load(Size::D, Reg::R3, Reg::R1, 8 * word);
-        asm.jump_if(Jmp::Eq, Reg::R3, 0, nobody);
+        asm.jump_if(Jmp::Eq, Reg::R3, 0, no_target);
         raise(asm, raised);
     }
-    asm.bind(nobody);
+    asm.bind(no_target);
 }
 
 /// r3: a target.
@@ -93,7 +94,7 @@ fn write_deadline(asm: &mut Asm, raised: u32) {
     asm.store(Size::D, Reg::R1, 0, Reg::R5);
 }
 
-/// r3: the slot; r4: the CPU. A full fence, so that whoever sees the CPU's dirty word sees both.
+/// r3: the slot; r4: the CPU. A full fence: a CPU that sees its dirty word also sees the bit and the deadline.
 fn set_bit(asm: &mut Asm, raised: u32) {
     asm.lddw_map_value(Reg::R1, raised, offset_of!(qf_raised, bits) as u32);
     asm.mov(Reg::R5, Reg::R4);
@@ -123,7 +124,7 @@ mod tests {
     const BITS: usize = offset_of!(qf_raised, bits);
     const DEADLINES: usize = offset_of!(qf_raised, deadline_ns);
 
-    /// Memory as the scheduler has it, without a scheduler.
+    /// The memory of the scheduler, without a scheduler.
     struct Raised(Map, Mapping);
 
     impl Raised {
@@ -166,12 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_raises_events_for_whom_it_is_aimed_at() {
+    fn a_handler_raises_events_for_the_targets_of_its_aim() {
         let Ok(kernel) = Kernel::open().map_err(crate::testing::skip) else { return };
         let (raised, aim) = (Raised::new().unwrap(), Aim::new().unwrap());
         let installed = every_ms(&kernel, &raised, &aim);
         some_events(&installed);
-        assert_eq!((raised.word(0), raised.word(8), aim.is_aimed()), (0, 0, false), "at nobody, nothing is written");
+        assert_eq!(
+            (raised.word(0), raised.word(8), aim.is_aimed()),
+            (0, 0, false),
+            "without a target nothing is written"
+        );
         aim.at([RaiseTarget { slot: 70, cpu: 1 }, RaiseTarget { slot: 1_023, cpu: 255 }]);
         some_events(&installed);
         assert_eq!([raised.word(0), raised.word(8), raised.word(255 * 8)], [0, 1, 1]);
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_has_room_for_four() {
+    fn an_aim_holds_four_targets() {
         let Ok(aim) = Aim::new().map_err(crate::testing::skip) else { return };
         aim.at((1..9).map(|slot| RaiseTarget { slot, cpu: 2 }));
         let all: Vec<u64> = (0..TARGETS).map(|word| aim.word(word).load(Ordering::Relaxed)).collect();

@@ -1,4 +1,4 @@
-//! From a request to programs at their hooks, all or nothing.
+//! Installs a chain: turns a request into programs at their hooks, completely or not at all.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -7,22 +7,22 @@ use qfabric_ecode::bpf::Size;
 use qfabric_ecode::{Fault, Program};
 use qfabric_types::format::{Format, Kind as FieldKind};
 
-use super::assemble::{Plan, Room, Stage};
+use super::assemble::{Placement, Plan, Stage};
 use super::delivery::{RECORD_HEADER, Target};
 use super::options::Options;
-use super::reads::Use;
+use super::reads::InputUse;
 use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
 use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
 use crate::interfaces;
 
-/// Turns a handler waits for a lock that another CPU holds, about 20 µs; then the event is given up and counted.
+/// Attempts to take a lock that another CPU holds, about 20 µs; then the handler gives the event up and counts it.
 const SPINS: u64 = 1000;
 
-/// A chain of steps in the kernel. Dropping it takes it out.
+/// A chain of steps in the kernel. Dropping it removes it.
 #[derive(Debug)]
 pub struct Installed {
-    // The links first: what is detached does not run any more when its maps go.
+    // The links come first: a detached program no longer runs when its maps are freed.
     _links: Vec<Link>,
     programs: Vec<Loaded>,
     program_ids: Vec<u32>,
@@ -34,7 +34,6 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// What it has done so far.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for entry in 0..self.entries {
@@ -55,17 +54,17 @@ impl Installed {
         sum
     }
 
-    /// The kernel's numbers of its BPF programs, as `bpftool prog` shows them.
+    /// The kernel's ids of its BPF programs, as shown by `bpftool prog`.
     pub fn program_ids(&self) -> &[u32] {
         &self.program_ids
     }
 
-    /// Instructions the verifier walked through for it, a measure of what loading cost.
+    /// Number of instructions that the verifier walked through; shows how expensive loading was.
     pub fn verified_instructions(&self) -> u32 {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.verified_insns).sum()
     }
 
-    /// How often its programs ran while [`super::Kernel::measure`] was on: also for events of no concern.
+    /// Number of runs of its programs while [`super::Kernel::measure`] was on, including events that do not concern it.
     pub fn runs(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.runs).sum()
     }
@@ -76,7 +75,7 @@ impl Installed {
     }
 }
 
-/// What is put together for a request.
+/// Everything that one installation needs.
 pub(super) struct Installer<'a> {
     pub btf: &'a Btf,
     pub cpus: u32,
@@ -97,11 +96,11 @@ impl Installer<'_> {
         let stages = self.stages(&format, &mut fds)?;
         let hooks: Vec<&Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
         let plan = self.plan(options, &format, &stages);
-        let (rooms, entry_bytes) = plan.rooms();
+        let (placements, entry_bytes) = plan.placements();
         let entries = if plan.exclusive { 1 } else { self.cpus * hooks.len() as u32 };
         let state = system("state", Map::array(entry_bytes, entries))?;
         let mapping = system("state", state.map((entries * entry_bytes) as usize))?;
-        prepare(&mapping, &plan, &rooms, entries, entry_bytes);
+        prepare(&mapping, &plan, &placements, entries, entry_bytes);
         fds[0] = state.fd();
         let programs = self.load(&plan, &hooks, &fds)?;
         let links = self.attach(&programs, &hooks, options, &interfaces)?;
@@ -148,7 +147,7 @@ impl Installer<'_> {
             At::Timer => bpf::Kind::Perf,
             At::Tracepoint(name) => match self.btf.tracepoint(name) {
                 Some(id) => bpf::Kind::Tracepoint(id),
-                None => return Err(self.steps(format!("this kernel has no tracepoint {name}"))),
+                None => return Err(self.steps(format!("this kernel does not have the tracepoint {name}"))),
             },
         })
     }
@@ -183,7 +182,10 @@ impl Installer<'_> {
             let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
                 .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
             rustix::net::netdevice::name_to_index(&socket, name).map_err(|_| {
-                self.option("interface".into(), format!("there is no interface {name:?} (`ip link` lists them)"))
+                self.option(
+                    "interface".into(),
+                    format!("no interface is named {name:?}; list the interfaces with `ip link`"),
+                )
             })
         };
         let takes = |option: &OptionSpec| option.name == "interface";
@@ -201,15 +203,15 @@ impl Installer<'_> {
     fn check_pid(&self) -> Result<(), InstallError> {
         match self.request.only_pid {
             None if self.spec.needs_pid => Err(self.steps(format!("{} needs a process", self.spec.name))),
-            Some(pid) if pid <= 0 => Err(self.steps(format!("{pid} is no process"))),
+            Some(pid) if pid <= 0 => Err(self.steps(format!("{pid} is not a process id"))),
             Some(_) if !self.spec.needs_pid && !services::concerns_process(self.spec) => {
-                Err(self.steps(format!("{} concerns no process: leave the process out", self.spec.name)))
+                Err(self.steps(format!("the events of {} belong to no process; leave out the process", self.spec.name)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Steps with their maps numbered, each checked against the event it gets.
+    /// Numbers the maps of the steps, and checks each step against the event that it receives.
     fn stages<'p>(&'p self, format: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Vec<Stage<'p>>, InstallError> {
         let mut event = format;
         let mut stages = Vec::new();
@@ -227,22 +229,23 @@ impl Installer<'_> {
                     Stage::Deliver(Target::Favour { aim: fds.len() as u32 - 2, raised: fds.len() as u32 - 1 })
                 }
                 Step::Tail { ring, id } if last => Stage::Deliver(self.ring(ring, id, event, fds)?),
-                Step::Tail { .. } => return Err(self.steps("the step into user space is the last one".into())),
+                Step::Tail { .. } => return Err(self.steps("a step into user space must be the last one".into())),
             });
         }
-        if stages.is_empty() { Err(self.steps("there is no step: nothing would happen".into())) } else { Ok(stages) }
+        if stages.is_empty() { Err(self.steps("the chain has no step; add at least one".into())) } else { Ok(stages) }
     }
 
     fn check_program(&self, program: &Program, event: &Format, at: usize) -> Result<(), InstallError> {
         if program.input.size != 0 && program.input.size != event.size {
             let (has, gets) = (program.input.size, event.size);
-            return Err(
-                self.steps(format!("step {}: its input has {has} bytes, the event that reaches it {gets}", at + 1))
-            );
+            return Err(self.steps(format!(
+                "step {}: its input has {has} bytes, but the event that reaches it has {gets}",
+                at + 1
+            )));
         }
         let another = self.request.steps[at + 1..].iter().any(|step| matches!(step, Step::Handler(_)));
-        if another && Use::of(program).emits {
-            let why = "emits, and another program follows; emit in the last program";
+        if another && InputUse::of(program).emits {
+            let why = "emits, but another program follows; emit only in the last program";
             return Err(self.steps(format!("step {}: it {why}", at + 1)));
         }
         Ok(())
@@ -258,7 +261,7 @@ impl Installer<'_> {
         let geometry = memory.geometry();
         if geometry.data_bytes() < event.size {
             let (room, size) = (geometry.data_bytes(), event.size);
-            return Err(self.steps(format!("memory_up has {room} bytes for an event, this one has {size}")));
+            return Err(self.steps(format!("memory_up has {room} bytes for an event, but this event has {size}")));
         }
         let position = position.map(|name| self.position(name, event)).transpose()?;
         let first = fds.len() as u32;
@@ -269,7 +272,7 @@ impl Installer<'_> {
     fn position(&self, name: &str, event: &Format) -> Result<(u32, Size), InstallError> {
         match event.field(name).map(|field| (field, &field.kind, field.dims.is_empty())) {
             Some((field, FieldKind::Scalar(scalar), true)) => Ok((field.offset, Size::of_bits(scalar.bits))),
-            _ => Err(self.steps(format!("the event has no number {name:?} that could say the slot"))),
+            _ => Err(self.steps(format!("the event has no integer field {name:?} that could name the slot"))),
         }
     }
 
@@ -282,7 +285,7 @@ impl Installer<'_> {
     ) -> Result<Target, InstallError> {
         if RECORD_HEADER + event.size > ring.bytes() / 4 {
             let (size, bytes) = (event.size, ring.bytes());
-            return Err(self.steps(format!("an event of {size} bytes takes over a quarter of the ring's {bytes}")));
+            return Err(self.steps(format!("an event of {size} bytes exceeds a quarter of the ring ({bytes} bytes)")));
         }
         fds.push(ring.fd());
         Ok(Target::Ring { map: fds.len() as u32 - 1, id })
@@ -297,13 +300,13 @@ impl Installer<'_> {
     }
 }
 
-/// First contents of every entry.
-fn prepare(state: &Mapping, plan: &Plan, rooms: &[Room], entries: u32, entry_bytes: u32) {
+/// Writes the initial contents of every state entry.
+fn prepare(state: &Mapping, plan: &Plan, placements: &[Placement], entries: u32, entry_bytes: u32) {
     for entry in 0..entries {
         let base = (entry * entry_bytes) as usize;
         state.words(base + state::SPINS as usize)[0].store(SPINS, Ordering::Relaxed);
-        for (program, room) in plan.programs().zip(rooms) {
-            state.copy_from(base + room.statics as usize, &program.statics);
+        for (program, placement) in plan.programs().zip(placements) {
+            state.copy_from(base + placement.statics as usize, &program.statics);
         }
     }
 }

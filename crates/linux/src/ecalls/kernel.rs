@@ -1,4 +1,4 @@
-//! What this kernel offers, and the door to it.
+//! Opens the kernel for handlers, and lists the services that it offers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
 use crate::files;
 
-/// The kernel as a place for handlers. Opening reads the kernel's type information once (some ms); keep it.
+/// The kernel as a place for handlers. Opening it reads the kernel's type information (some ms), so keep the value.
 #[derive(Debug)]
 pub struct Kernel {
     services: Vec<Service>,
@@ -18,7 +18,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Refused where BPF cannot be used at all. Services that cannot be had are listed with the reason.
+    /// Fails if BPF cannot be used at all. A service that this kernel lacks is listed with the reason.
     pub fn open() -> Result<Kernel, Unsupported> {
         let btf = Btf::vmlinux().map_err(no_btf)?;
         bpf::probe().map_err(no_bpf)?;
@@ -26,7 +26,7 @@ impl Kernel {
         Ok(Kernel { services: list.collect(), btf, cpus: possible_cpus() })
     }
 
-    /// All services as they would be, where the kernel cannot be opened: each with the reason.
+    /// All services with `why` as the reason for which none is available, for a kernel that cannot be opened.
     pub fn services_without(why: &Unsupported) -> Vec<Service> {
         services::ALL.iter().map(|spec| services::describe(spec, Some(why.clone()))).collect()
     }
@@ -36,18 +36,17 @@ impl Kernel {
         &self.services
     }
 
-    /// The service of a name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// Puts a chain of steps at a service. All or nothing; dropping the answer takes it out again.
+    /// Installs a chain of steps at a service, completely or not at all. Dropping the returned value removes the chain.
     pub fn install(&self, request: &Install) -> Result<Installed, InstallError> {
         let spec = self.available(request.service)?;
         Installer { btf: &self.btf, cpus: self.cpus, spec, request }.install()
     }
 
-    /// Run times are measured while this descriptor is open (about 20 ns more per event, system-wide).
+    /// The kernel measures run times while this descriptor is open (costs about 20 ns per event, system-wide).
     pub fn measure(&self) -> io::Result<OwnedFd> {
         bpf::enable_stats()
     }
@@ -73,7 +72,7 @@ impl Kernel {
     }
 }
 
-/// CPUs that may ever be there: the numbers that a handler may find itself on.
+/// Number of CPUs that the kernel may ever use; a handler can run on each of them.
 fn possible_cpus() -> u32 {
     let list = files::text("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());

@@ -1,4 +1,5 @@
-//! The shared areas' owner side: BPF arrays that are mapped here and, through their descriptors, by applications.
+//! Owns the memory shared with applications: BPF arrays that are mapped here and, through their descriptors, by
+//! applications.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +13,7 @@ use super::state;
 use super::wake::Wake;
 use crate::bpf::{Kind, Loaded, Map, Mapping, Program};
 
-/// A memory_up. Its descriptors go to the application.
+/// A memory_up. The application receives its descriptors.
 #[derive(Debug)]
 pub struct UpMemory {
     geometry: Geometry,
@@ -24,7 +25,6 @@ pub struct UpMemory {
 }
 
 impl UpMemory {
-    /// Fresh memory.
     pub fn new(geometry: Geometry) -> io::Result<UpMemory> {
         let area = Map::array(geometry.total_bytes(), 1)?;
         let mapping = area.map(geometry.total_bytes() as usize)?;
@@ -33,17 +33,16 @@ impl UpMemory {
         Ok(UpMemory { geometry, area, mapping, private, wake, writer: Lock::default() })
     }
 
-    /// Its sizes.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The area: to be mapped shared for reading and writing, `geometry.total_bytes()` from offset 0.
+    /// The area. Map it shared for reading and writing, `geometry.total_bytes()` from offset 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.area.fd()
     }
 
-    /// The wake descriptor (a BPF ring buffer of one page): readable after an event that found the reader asleep.
+    /// The wake descriptor (a BPF ring buffer of one page): readable after an event for a sleeping reader.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
@@ -52,10 +51,10 @@ impl UpMemory {
         self.private.fd()
     }
 
-    /// Puts an event in from user space (`raise_event` by the daemon): the kernel does it on demand, so that no
-    /// writer is ever stopped while it holds the area's lock. `position`: the slot of the layout with bits; none:
-    /// the next free one. `false`: no room; dropped and counted. `data` longer than an event is cut, shorter is
-    /// filled with zeros.
+    /// Writes an event from user space (`raise_event` by the daemon). The kernel does the writing on demand, so that no
+    /// writer can be stopped while it holds the area's lock. `position`: the slot, for the layout with bits; `None`:
+    /// the next free slot. Returns `false` if there is no room; the event is then dropped and counted. Longer `data` is
+    /// truncated to the size of an event, shorter `data` is padded with zeros.
     pub fn put(&self, data: &[u8], stamp: Stamp, position: Option<u32>) -> io::Result<bool> {
         let mut writer = self.writer.lock();
         let slot = if position.is_some() { &mut writer.at_position } else { &mut writer.anywhere };
@@ -65,20 +64,20 @@ impl UpMemory {
         slot.as_ref().expect("just made").put(data, stamp, position)
     }
 
-    /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
+    /// Makes the wake descriptor unreadable again. A reader in another process does this with its own mapping
     /// ([`qfabric_types::memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
         self.wake.acknowledge()
     }
 
-    /// A view to read it in this process.
+    /// A reader for this process.
     pub fn reader(&self) -> Up<UpParts<'_>> {
         let parts = (self.mapping.head(), self.mapping.words(HEADER_BYTES as usize));
         Up::new(parts).expect("initialized by `new`, and the mapping has its size")
     }
 }
 
-/// Programs that put events in on demand, made when first needed.
+/// Programs that write events on demand, created when they are first needed.
 #[derive(Debug, Default)]
 struct Writer {
     anywhere: Option<Putter>,
@@ -93,7 +92,7 @@ struct Putter {
     _map: Map,
 }
 
-/// The event lies behind the state's header, the position behind the event.
+/// The event follows the state's header, and the position follows the event.
 const EVENT: u32 = state::HEADER;
 
 impl Putter {
@@ -135,10 +134,10 @@ impl Putter {
     }
 }
 
-/// Turns to wait for a handler that is writing; it never takes that long.
+/// Attempts to take the lock of a handler that is writing; a handler never holds it that long.
 const SPINS: u64 = 100_000;
 
-/// An application session's memory_down. Its descriptor goes to the application.
+/// The memory_down of an application session. The application receives its descriptor.
 #[derive(Debug)]
 pub struct DownMemory {
     map: Map,
@@ -146,14 +145,13 @@ pub struct DownMemory {
 }
 
 impl DownMemory {
-    /// Fresh memory.
     pub fn new() -> io::Result<DownMemory> {
         let map = Map::array(size_of::<Down>() as u32, 1)?;
         let mapping = map.map(size_of::<Down>())?;
         Ok(DownMemory { map, mapping })
     }
 
-    /// The area: to be mapped shared for reading and writing, `size_of::<Down>()` from offset 0.
+    /// The area. Map it shared for reading and writing, `size_of::<Down>()` from offset 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
     }

@@ -1,19 +1,18 @@
-//! ECalls: an application's code, run by the kernel where an event happens, and the event's way to the
-//! application.
+//! ECalls: the kernel runs an application's handlers when an event happens, and delivers the event to the application.
 //!
-//! | question | module |
+//! | task | module |
 //! |---|---|
-//! | which events are there, with which fields | [`services`], one short file each |
-//! | put a chain of steps at a service | [`Kernel::install`] |
-//! | memory that kernel and application share | [`UpMemory`], [`DownMemory`] |
-//! | events for steps in user space | [`EventRing`] |
-//! | servers of the CPU scheduler favoured by events | [`Step::Favour`], [`Aim`] |
-//! | which sockets are ready, without a system call | [`SocketModule`] |
-//! | E-code run by the kernel on demand | [`KernelEngine`] |
-//! | a real-time signal with data | [`signal_queue`] |
+//! | list the services and the fields of their events | [`services`], one short file each |
+//! | install a chain of steps at a service | [`Kernel::install`] |
+//! | share memory between kernel and application | [`UpMemory`], [`DownMemory`] |
+//! | deliver events to steps in user space | [`EventRing`] |
+//! | favour servers of the CPU scheduler by events | [`Step::Favour`], [`Aim`] |
+//! | find ready sockets without a system call | [`SocketModule`] |
+//! | run E-code in the kernel on demand | [`KernelEngine`] |
+//! | send a real-time signal with data | [`signal_queue`] |
 //!
-//! Everything lives as long as its descriptors: nothing is pinned, so that whatever an owner had put into the
-//! kernel is gone when it drops it, or dies.
+//! Everything in the kernel lives as long as its descriptors. Nothing is pinned, so the kernel removes all of it when
+//! its owner drops it or dies.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,155 +49,144 @@ pub use services::{OptionSpec, Service};
 pub use signal::signal_queue;
 pub use socket::{SocketModule, bind_socket, bind_socket_as};
 
-/// This kernel, or this process, cannot do it.
+/// An ability that this kernel or this process lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct Unsupported {
-    /// What is missing.
+    /// The missing ability.
     pub what: String,
-    /// What to do about it.
+    /// Next step.
     pub remedy: String,
 }
 
-/// A step that is carried out in the kernel, or hands over to user space.
+/// A step of a chain, executed in the kernel; [`Step::Tail`] continues in user space.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// Runs a program on the event; its output, if it has one, is the event from here on; verdict 0 ends the
-    /// chain. Attributes are words of the installation's [`DownMemory`], by their numbers in the program.
+    /// Runs a program on the event. If the program has an output, the output is the event of the following steps.
+    /// Verdict 0 ends the chain. Attributes are words of the installation's [`DownMemory`], by their numbers in the
+    /// program.
     Handler(&'a Program),
-    /// Puts the event into shared memory. With [`qfabric_types::memory::Layout::Bits`], `position` names the
-    /// event's field that says where; none: the next free slot.
+    /// Writes the event into shared memory. With [`qfabric_types::memory::Layout::Bits`], `position` is the event's
+    /// field that contains the slot; `None`: the next free slot.
     Memory {
-        /// Where to.
         memory: &'a UpMemory,
-        /// The field that names the slot.
+        /// The field that contains the slot.
         position: Option<&'a str>,
     },
     /// Favours servers of the CPU scheduler.
     Favour {
-        /// The scheduler's memory for that ([`crate::mechanism::Mechanism::raised_memory`]).
+        /// The scheduler's memory for raised events ([`crate::mechanism::Mechanism::raised_memory`]).
         raised: BorrowedFd<'a>,
-        /// Whose.
         aim: &'a Aim,
     },
-    /// Hands the event to user space: a record with this number goes to the ring. The last step.
+    /// Sends the event to user space, as a record with this id in the ring. Must be the last step.
     Tail {
-        /// Which ring.
         ring: &'a EventRing,
-        /// The subscription.
+        /// Number of the subscription.
         id: u64,
     },
 }
 
-/// What is to be installed.
+/// A request to install a chain.
 #[derive(Clone, Debug)]
 pub struct Install<'a> {
-    /// Name of the service.
     pub service: &'a str,
-    /// Its options, as [`Service::options`] lists them.
+    /// Options of the service, as listed by [`Service::options`].
     pub options: &'a BTreeMap<String, String>,
-    /// Only events of this process (its id in the initial PID namespace).
+    /// If set, only events of this process (its id in the initial PID namespace).
     pub only_pid: Option<i32>,
-    /// In order. A verdict 0 ends the chain.
+    /// The steps in order. A verdict 0 ends the chain.
     pub steps: &'a [Step<'a>],
-    /// Bounds of each call.
+    /// Limits of each call.
     pub limits: Limits,
-    /// The application session's attributes; none: memory of its own.
+    /// The application session's attributes; `None`: the installation gets separate memory.
     pub down: Option<&'a DownMemory>,
-    /// Events are of use for so long; none: always.
+    /// Time for which an event is useful; `None`: without limit.
     pub deadline: Option<Nanos>,
-    /// After a handler's fault the event passes on, as the handler left it; otherwise it is blocked.
+    /// `true`: after a fault the event passes on as the handler left it. `false`: the event is blocked.
     pub fault_passes: bool,
 }
 
-/// Why nothing was installed.
+/// Why a chain was not installed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum InstallError {
-    /// There is no such service.
     UnknownService {
-        /// What was asked for.
         asked: String,
-        /// What there is.
+        /// Names of all services.
         known: String,
     },
-    /// The service cannot be had here.
+    /// This kernel does not offer the service.
     Unavailable {
-        /// Which.
         service: String,
-        /// Why not, and what to do.
+        /// The reason and the next step.
         why: Unsupported,
     },
-    /// An option is unknown, missing or has a bad value.
+    /// An option is unknown, missing or has an invalid value.
     Option {
-        /// Which service.
         service: String,
-        /// Which option.
         option: String,
-        /// What is wrong and what would be right.
+        /// The reason and the valid values.
         why: String,
     },
-    /// The formats or the order of the steps do not fit.
+    /// The formats or the order of the steps do not fit together.
     Steps(String),
-    /// The code is too large for the kernel.
     TooLarge(qfabric_ecode::bpf::TooLarge),
-    /// The kernel's verifier refused the code: a bug here, for whatever `check` accepts should be accepted.
+    /// The kernel's verifier refused the code. This is a bug of Q-Fabric, because the verifier should accept everything
+    /// that `check` accepts.
     Refused {
-        /// The kernel's answer.
         error: io::Error,
         /// The end of the verifier's log.
         log: String,
     },
-    /// A system call failed.
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's answer.
         error: io::Error,
     },
 }
 
 impl InstallError {
-    /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
         match self {
             InstallError::UnknownService { asked, known } => Problem::new(
                 "chain",
-                format!("no service {asked:?}, there are {known}"),
-                "list them with `qfabric services`",
+                format!("no service is named {asked:?}; the services are {known}"),
+                "list the services with `qfabric services`",
             ),
-            InstallError::Unavailable { service, why } => {
-                Problem::new("unavailable", format!("service {service} cannot be had here: {}", why.what), &why.remedy)
-            }
+            InstallError::Unavailable { service, why } => Problem::new(
+                "unavailable",
+                format!("service {service} is not available on this host: {}", why.what),
+                &why.remedy,
+            ),
             InstallError::Option { service, option, why } => Problem::new(
                 "chain",
                 format!("service {service}, option {option}: {why}"),
                 format!("see qfabric services {service}"),
             ),
-            InstallError::Steps(why) => Problem::new("chain", why, "see the guide's page on ECalls"),
+            InstallError::Steps(why) => Problem::new("chain", why, "read the guide's page on ECalls"),
             InstallError::TooLarge(error) => error.problem(),
             InstallError::Refused { error, log } => Problem::new(
                 "internal",
                 format!("the kernel refused the handler ({error}): {log}"),
-                "please report this with the program's text",
+                "report this with the text of the program",
             ),
             InstallError::System { what, error } => {
-                Problem::new("internal", format!("{what}: {error}"), "see the service's log")
+                Problem::new("internal", format!("{what}: {error}"), "read the log of the service")
             }
         }
     }
 }
 
-/// Whether the kernel has a BPF program of that number ([`Installed::program_ids`]).
+/// True if the kernel has a BPF program with this id ([`Installed::program_ids`]).
 pub fn program_exists(id: u32) -> bool {
     crate::bpf::exists(id)
 }
 
-/// What an installation has done so far. Read without stopping it: numbers of one moment may differ by events
-/// in flight.
+/// Counters of an installation. Reading does not stop the handlers, so the numbers may differ by events in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that reached the chain: the sum of passed, blocked and contended.
+    /// Events that reached the chain: passed + blocked + contended.
     pub events: u64,
     /// Events that all steps let pass.
     pub passed: u64,
@@ -206,16 +194,15 @@ pub struct Counters {
     pub blocked: u64,
     /// Calls that ended with a fault; their events are also counted as passed or blocked.
     pub faults: u64,
-    /// The last of them.
     pub last_fault: Option<Fault>,
-    /// Events that found no room in shared memory.
+    /// Events for which shared memory had no room.
     pub dropped_memory: u64,
-    /// Events that found no room in the ring to user space.
+    /// Events for which the ring to user space had no room.
     pub dropped_ring: u64,
-    /// Events that were given up because the handler was busy: another CPU held its lock for too long, or the event
-    /// came in the midst of the same handler on the same CPU.
+    /// Events that were given up because the handler was busy: another CPU held its lock too long, or the event
+    /// interrupted the same handler on the same CPU.
     pub contended: u64,
-    /// Run time in nanoseconds, while [`Kernel::measure`] is on; else 0.
+    /// Run time in nanoseconds while [`Kernel::measure`] is on, else 0.
     pub run_ns: u64,
 }
 
@@ -224,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_daemon_shares_among_its_threads_may_be_shared() {
+    fn types_that_the_daemon_shares_between_threads_are_send_and_sync() {
         fn shared<T: Send + Sync>() {}
         shared::<Kernel>();
         shared::<Installed>();

@@ -1,4 +1,4 @@
-//! A request's options, checked before anything is made.
+//! Checks the options of a request before anything is created.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,67 +6,63 @@ use std::time::Duration;
 
 use super::services::Spec;
 
-/// Options of one request. All values have been checked by [`Options::new`].
+/// Options of one request. [`Options::new`] has checked all values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options<'a> {
     given: &'a BTreeMap<String, String>,
 }
 
-/// A listening socket's address.
+/// The address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listen {
-    /// In network order, 4 or 16 bytes; none: any.
+    /// In network byte order, 4 or 16 bytes; `None`: any address.
     pub address: Option<Vec<u8>>,
-    /// Its port.
     pub port: u16,
 }
 
-/// What is wrong with an option: its name, and why.
+/// Name of a wrong option, and what is wrong.
 pub(super) type BadOption = (String, String);
 
 const SHORTEST_PERIOD: Duration = Duration::from_micros(100);
 const LONGEST_PERIOD: Duration = Duration::from_secs(3600);
 
 impl<'a> Options<'a> {
-    /// Refused: unknown options, missing ones, and values that mean nothing.
+    /// Refuses unknown options, missing required options and invalid values.
     pub fn new(spec: &Spec, given: &'a BTreeMap<String, String>) -> Result<Options<'a>, BadOption> {
         let known = |name: &str| spec.options.iter().any(|option| option.name == name);
         if let Some(name) = given.keys().find(|name| !known(name)) {
-            return Err((name.clone(), format!("there is no such option, {}", list(spec))));
+            return Err((name.clone(), format!("there is no such option; {}", list(spec))));
         }
         let options = Options { given };
         for option in spec.options {
             match given.get(option.name) {
                 Some(value) => check(option.name, value).map_err(|why| (option.name.into(), why))?,
-                None if option.required => return Err((option.name.into(), format!("is needed: {}", option.about))),
+                None if option.required => return Err((option.name.into(), format!("is required: {}", option.about))),
                 None => {}
             }
         }
         Ok(options)
     }
 
-    /// Whether the option has this value.
     pub fn is(self, name: &str, value: &str) -> bool {
         self.given.get(name).is_some_and(|given| given == value)
     }
 
-    /// The option `listen`.
     pub fn listen(self) -> Option<Listen> {
         self.given.get("listen").and_then(|text| parse_listen(text).ok())
     }
 
-    /// Names of the option `interface`; none: it was left out.
+    /// Names in the option `interface`; `None` if the option was left out.
     pub fn interfaces(self) -> Option<Vec<&'a str>> {
         self.given.get("interface").map(|names| names.split(',').map(str::trim).collect())
     }
 
-    /// From one event of a timer to the next.
+    /// Time between two events of a timer.
     pub fn period(self) -> Duration {
         let text = self.given.get("period").or_else(|| self.given.get("delay"));
         text.and_then(|text| parse_duration(text).ok()).unwrap_or(Duration::from_millis(10))
     }
 
-    /// The CPU of a timer.
     pub fn cpu(self) -> u32 {
         self.given.get("cpu").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -74,8 +70,8 @@ impl<'a> Options<'a> {
 
 fn list(spec: &Spec) -> String {
     match spec.options.iter().map(|option| option.name).collect::<Vec<_>>().join(", ") {
-        names if names.is_empty() => format!("{} takes none", spec.name),
-        names => format!("{} takes {names}", spec.name),
+        names if names.is_empty() => format!("{} has no options", spec.name),
+        names => format!("{} has the options {names}", spec.name),
     }
 }
 
@@ -83,7 +79,7 @@ fn check(name: &str, value: &str) -> Result<(), String> {
     match name {
         "listen" => parse_listen(value).map(drop),
         "period" | "delay" => parse_duration(value).map(drop),
-        "cpu" => value.parse::<u32>().map(drop).map_err(|_| format!("{value:?} is no number of a CPU, such as 0")),
+        "cpu" => value.parse::<u32>().map(drop).map_err(|_| format!("{value:?} is not a CPU number, such as 0")),
         "drop" | "latest" => one_of(value, &["yes", "no"]),
         "when" => one_of(value, &["syscall", "schedule", "delay"]),
         _ if value.trim().is_empty() => Err("is empty".into()),
@@ -92,11 +88,11 @@ fn check(name: &str, value: &str) -> Result<(), String> {
 }
 
 fn one_of(value: &str, allowed: &[&str]) -> Result<(), String> {
-    if allowed.contains(&value) { Ok(()) } else { Err(format!("{value:?} is none of {}", allowed.join(", "))) }
+    if allowed.contains(&value) { Ok(()) } else { Err(format!("{value:?} is not one of {}", allowed.join(", "))) }
 }
 
 fn parse_listen(text: &str) -> Result<Listen, String> {
-    let wrong = || format!("{text:?} is no [address]:port, such as :8080, 10.0.0.1:80 or [::1]:80");
+    let wrong = || format!("{text:?} is not [address]:port, such as :8080, 10.0.0.1:80 or [::1]:80");
     let (address, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?;
     let address = address.trim_start_matches('[').trim_end_matches(']');
@@ -111,7 +107,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     Ok(Listen { address: (!any).then_some(address), port })
 }
 
-/// A whole number and `us`, `ms` or `s`.
+/// A whole number with the unit `us`, `ms` or `s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: Option<u64> = text[..digits].parse().ok().filter(|&number| number < 1 << 32);
@@ -119,12 +115,12 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         (Some(n), "us") => Duration::from_micros(n),
         (Some(n), "ms") => Duration::from_millis(n),
         (Some(n), "s") => Duration::from_secs(n),
-        _ => return Err(format!("{text:?} is no duration, such as 500us, 10ms or 1s")),
+        _ => return Err(format!("{text:?} is not a duration, such as 500us, 10ms or 1s")),
     };
     if (SHORTEST_PERIOD..=LONGEST_PERIOD).contains(&period) {
         Ok(period)
     } else {
-        Err(format!("{text} is out of bounds: from {SHORTEST_PERIOD:?} to {LONGEST_PERIOD:?}"))
+        Err(format!("{text} is outside the range from {SHORTEST_PERIOD:?} to {LONGEST_PERIOD:?}"))
     }
 }
 
@@ -141,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_wrong_is_refused_with_what_would_be_right() {
+    fn a_wrong_option_is_refused_with_the_valid_values() {
         assert_eq!(
             refusal("sched.wakeup", &[("speed", "9")]),
-            "speed: there is no such option, sched.wakeup takes none"
+            "speed: there is no such option; sched.wakeup has no options"
         );
-        assert!(refusal("tcp.accept", &[]).contains("listen: is needed"));
-        assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("none of yes, no"));
+        assert!(refusal("tcp.accept", &[]).contains("listen: is required"));
+        assert!(refusal("net.rx", &[("interface", "lo"), ("drop", "maybe")]).contains("not one of yes, no"));
         assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));
         assert!(refusal("timer", &[("period", "1us")]).contains("from 100µs"));
         assert!(refusal("timer", &[("period", "fast")]).contains("such as 500us"));

@@ -1,30 +1,27 @@
-//! Which parts of its input a program looks at: only those are fetched.
+//! Finds the parts of its input that a program reads; only these parts are fetched.
 
 use qfabric_ecode::Program;
 use qfabric_ecode::hir::{Base, Builtin, Expr, ExprKind, Place, Stmt};
 
-/// What a program does with the event, as far as those who make events want to know.
+/// Summary of a program's accesses to the event and the attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Use {
-    /// Parts of the input: first byte, and the byte behind the last.
+pub(super) struct InputUse {
+    /// Byte ranges of the input that are read: start and exclusive end.
     pub reads: Vec<(u32, u32)>,
-    /// Whether it emits.
     pub emits: bool,
-    /// Whether it uses attributes.
     pub attributes: bool,
 }
 
-impl Use {
-    /// Of a whole program.
-    pub fn of(program: &Program) -> Use {
-        let mut found = Use::default();
+impl InputUse {
+    pub fn of(program: &Program) -> InputUse {
+        let mut found = InputUse::default();
         for function in &program.functions {
             found.block(&function.body, program.input.size);
         }
         found
     }
 
-    /// Whether any of these bytes is read.
+    /// True if any byte from `from` up to and excluding `to` is read.
     pub fn reads(&self, from: u32, to: u32) -> bool {
         self.reads.iter().any(|&(first, end)| first < to && from < end)
     }
@@ -54,7 +51,7 @@ impl Use {
         }
     }
 
-    /// `bytes` are read there; with an index, anything behind the offset may be.
+    /// `bytes` are read at the place. With an index, any byte from the offset on may be read.
     fn place(&mut self, place: &Place, bytes: u32, input: u32) {
         place.indices.iter().for_each(|index| self.expr(&index.value, input));
         if place.base == Base::Input && bytes > 0 {
@@ -96,7 +93,7 @@ impl Use {
     }
 }
 
-/// Behind the last byte that the place's indices can reach.
+/// Exclusive end of the bytes that the place's indices can reach.
 fn end_of(place: &Place, bytes: u32) -> u32 {
     let reach: u32 = place.indices.iter().map(|index| index.count.saturating_sub(1).saturating_mul(index.stride)).sum();
     place.offset.saturating_add(reach).saturating_add(bytes)
@@ -107,28 +104,28 @@ mod tests {
     use super::*;
     use qfabric_ecode::{Environment, compile};
 
-    fn use_of(body: &str) -> Use {
+    fn use_of(body: &str) -> InputUse {
         let text = format!(
             "struct part {{ int x; int y; }}; struct input {{ int a; long b; struct part c[4]; int d; }}; {body}"
         );
-        Use::of(&compile(&text, &Environment::default()).unwrap())
+        InputUse::of(&compile(&text, &Environment::default()).unwrap())
     }
 
     #[test]
-    fn only_what_is_named_is_read() {
+    fn only_named_fields_are_read() {
         let found = use_of("if (input.a > 3 && input.d) return 1; return 0;");
         assert!(found.reads(0, 4) && found.reads(48, 52) && !found.reads(4, 48), "{found:?}");
         assert!(!found.emits && !found.attributes);
     }
 
     #[test]
-    fn behind_an_index_anything_may_be_read() {
+    fn an_indexed_access_may_read_every_element() {
         let found = use_of("int i = input.a; return input.c[i].y;");
         assert!(found.reads(20, 48) && !found.reads(8, 16) && !found.reads(48, 52), "{found:?}");
     }
 
     #[test]
-    fn a_copy_reads_all_and_a_called_function_counts() {
+    fn a_copy_reads_all_bytes_and_called_functions_are_included() {
         assert!(use_of("output = input; return 1;").reads(8, 16));
         let found = use_of("int f(void) { emit(); attr.n += input.d; return 0; } return f();");
         assert!(found.emits && found.attributes && found.reads(48, 52), "{found:?}");

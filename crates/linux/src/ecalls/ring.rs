@@ -1,7 +1,7 @@
-//! Events on their way to steps in user space: one bounded ring for all subscriptions of a daemon.
+//! Reads events for steps in user space from one bounded ring for all subscriptions of a daemon.
 //!
-//! The kernel's ring buffer, read without its library: positions grow for ever, records begin with their length and
-//! two flags, the data is mapped twice in a row so that no record is split. Source: Linux
+//! This is the kernel's ring buffer, read without libbpf's code for it. Positions only grow. A record begins with its
+//! length and two flags. The data is mapped twice in a row, so no record is split. Source: Linux
 //! `Documentation/bpf/ringbuf.rst`.
 
 use std::io;
@@ -13,40 +13,39 @@ use qfabric_sync::{Lock, rank};
 use super::delivery::RECORD_HEADER;
 use crate::bpf::{Map, Mapping};
 
-/// One event from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The number given with [`super::Step::Tail`].
+    /// The id given with [`super::Step::Tail`].
     pub id: u64,
-    /// When it happened: nanoseconds of CLOCK_MONOTONIC.
+    /// Time of the event: nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Until when it is of use; 0: always.
+    /// Time until which the event is useful; 0: without limit.
     pub deadline_ns: u64,
-    /// The event.
     pub data: &'a [u8],
 }
 
-/// The ring. Kernel handlers write, one thread at a time reads. A full ring drops the newest event, counted by the
-/// installation that had it ([`super::Counters::dropped_ring`]).
+/// The ring. Handlers in the kernel write; one thread at a time reads. A full ring drops the newest event and the
+/// installation counts it ([`super::Counters::dropped_ring`]).
 #[derive(Debug)]
 pub struct EventRing {
     map: Map,
     bytes: u32,
-    /// Of this machine: the data begins behind the writer's page.
+    /// Page size of this machine: the data begins after the writer's page.
     page: usize,
     reader: Mapping,
     writer: Mapping,
-    /// Held while reading; room for one record.
+    /// Buffer for one record; locked while reading.
     room: Lock<Vec<u8>, { rank::EVENT_RING }>,
 }
 
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
-/// The kernel's part of a record.
+/// Bytes of the kernel's header of a record.
 const PREFIX: usize = 8;
 
 impl EventRing {
-    /// A ring of at least `bytes`: a power of two, and no less than a page; a record takes 40 bytes and the event's data.
+    /// A ring of at least `bytes`, which must be a power of two, and at least one page. A record takes 40 bytes plus
+    /// the event's data.
     pub fn new(bytes: u32) -> io::Result<EventRing> {
         let page = rustix::param::page_size();
         let bytes = whole_pages(bytes, page);
@@ -60,12 +59,11 @@ impl EventRing {
         self.map.fd()
     }
 
-    /// Its size.
     pub fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Takes at most `most` records, oldest first; their number.
+    /// Passes at most `most` records to `each`, oldest first. Returns their number.
     pub fn drain(&self, most: usize, each: &mut dyn FnMut(Record)) -> usize {
         let mut room = self.room.lock();
         let mut taken = 0;
@@ -73,7 +71,7 @@ impl EventRing {
         taken
     }
 
-    /// Takes one record; `false`: there is none yet.
+    /// Reads one record; returns `false` if there is none yet.
     fn step(&self, room: &mut Vec<u8>, taken: &mut usize, each: &mut dyn FnMut(Record)) -> bool {
         let position = self.read_position().load(Ordering::Relaxed);
         if position == self.written() {
@@ -104,18 +102,18 @@ impl EventRing {
         self.writer.words(0)[0].load(Ordering::Acquire)
     }
 
-    /// The lower half of the record's first word: its length and flags.
+    /// The lower half of the record's first word: length and flags.
     fn length(&self, at: usize) -> u32 {
         self.writer.words(at)[0].load(Ordering::Acquire) as u32
     }
 }
 
-/// A ring's size on a machine with pages of this size, itself a power of two.
+/// `bytes`, but at least one page; `page` is a power of two.
 pub(super) fn whole_pages(bytes: u32, page: usize) -> u32 {
     bytes.max(u32::try_from(page).unwrap_or(u32::MAX))
 }
 
-/// `bytes`: at least a header.
+/// `bytes` has at least the size of a header.
 fn record(bytes: &[u8]) -> Record<'_> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let data = &bytes[RECORD_HEADER as usize..];
@@ -128,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_not_longer_than_it_is() {
+    fn a_record_is_cut_to_the_bytes_it_has() {
         let words: [u64; 5] = [7, 8, 9, 1000, u64::from_le_bytes(*b"abcdefgh")];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let record = record(&bytes);
@@ -136,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_ring_gives_nothing() {
+    fn an_empty_ring_has_no_records() {
         let ring = EventRing::new(4096).map_err(crate::testing::skip);
         let Ok(ring) = ring else { return };
         assert_eq!(ring.drain(10, &mut |_| panic!("nothing was written")), 0);
-        assert!(EventRing::new(5000).is_err(), "no power of two");
+        assert!(EventRing::new(5000).is_err(), "not a power of two");
     }
 
     #[test]
-    fn a_ring_is_never_smaller_than_a_page_however_large_that_is() {
+    fn a_ring_is_never_smaller_than_a_page_of_any_size() {
         for page in [4096, 16_384, 65_536] {
             assert_eq!((whole_pages(4096, page), whole_pages(1 << 20, page)), (page as u32, 1 << 20));
         }

@@ -1,5 +1,5 @@
-//! Real-time signals with data (003 §3.1).
-#![allow(unsafe_code)] // fills what the kernel reads as a signal's information
+//! Sends real-time signals with data (003 §3.1).
+#![allow(unsafe_code)] // fills the signal information that the kernel reads
 
 use std::io;
 use std::mem::offset_of;
@@ -20,8 +20,8 @@ struct Queued {
 
 const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>() && offset_of!(Queued, value) == 24);
 
-/// Queues `signo` (34 to 64 are real-time) with 64 bits of data for the process of a pidfd, in order with those
-/// before it. `EAGAIN`: the receiver's queue (`RLIMIT_SIGPENDING`) is full; nothing was queued.
+/// Queues `signo` (34 to 64 are real-time) with 64 bits of data for the process of a pidfd; signals arrive in order.
+/// `EAGAIN`: the receiver's queue (`RLIMIT_SIGPENDING`) is full and nothing was queued.
 pub fn signal_queue(pidfd: BorrowedFd<'_>, signo: i32, value: u64) -> io::Result<()> {
     let (pid, uid) = (std::process::id() as i32, rustix::process::getuid().as_raw());
     let info = Queued { signo, errno: 0, code: libc::SI_QUEUE, _pad: 0, pid, uid, value, _rest: [0; 96] };
@@ -36,12 +36,12 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_signal_brings_its_data() {
+    fn a_signal_carries_its_data() {
         let own = rustix::process::getpid();
         let pidfd = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).unwrap();
         let signo = libc::SIGRTMIN() + 3;
-        // A signal to the process may go to any thread that does not block it: block it everywhere would take
-        // starting over, so the child of this test's own is used.
+        // A signal to this process could be delivered to any thread that does not block it, and the test cannot block
+        // it in all threads. So the receiver is a child process.
         let pid = std::process::Command::new("sleep").arg("5").spawn().unwrap();
         let other = rustix::process::Pid::from_raw(pid.id() as i32).unwrap();
         let other = rustix::process::pidfd_open(other, rustix::process::PidfdFlags::empty()).unwrap();

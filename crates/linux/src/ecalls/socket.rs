@@ -1,18 +1,18 @@
-//! The I/O event delivery module (003 §5.2): which of an application's sockets are ready, in shared memory.
+//! The I/O event delivery module (003 §5.2): reports in shared memory which of an application's sockets are ready.
 //!
-//! A socket is bound to a bit by a word that the kernel keeps with the socket itself; hooks where data arrives and
-//! where a peer closes find the word, and set the bit in the application's page if it is interested. No list is
-//! scanned by anybody, and a socket that goes takes its binding along.
+//! A socket is bound to a bit by a word that the kernel stores with the socket. Hooks run when data arrives and when a
+//! peer closes. They read the word, and set the bit in the application's page if the application is interested. No list
+//! is scanned, and the binding disappears together with the socket.
 //!
-//! **Edges, remembered.** A bit says that something arrived since it was last taken. The kernel puts data into the
-//! socket's queue first and sets the bit then; the reader takes the bit first and reads then, until `EAGAIN`. So
-//! whatever the order of the two, data is either read at once or its bit is still set: nothing is lost; a bit
-//! without data (it was read already) is possible and harmless.
+//! **Edges are remembered.** A set bit means that data arrived since the bit was last cleared. The kernel first puts
+//! the data into the socket's queue and then sets the bit. The reader first clears the bit and then reads until
+//! `EAGAIN`. In every order of the two, the data is read at once or its bit is still set, so no event is lost. A bit
+//! without data (the data was already read) is possible and harmless.
 //!
-//! **Sleeping.** The hook sets the bit by an exchange, a full fence, and then looks at `waiting`; the reader sets
-//! `waiting`, has a full fence, and then looks at the bits ([`SocketPage::may_sleep`]). One of the two sees the
-//! other's write, so that a reader never sleeps on a set bit. Taking `waiting` is an exchange: one wake-up per
-//! sleep, however many sockets are active.
+//! **Sleeping.** The hook sets the bit by an exchange, which is a full fence, and then reads `waiting`. The reader sets
+//! `waiting`, executes a full fence, and then reads the bits ([`SocketPage::may_sleep`]). At least one of the two sees
+//! the other's write, so a reader never sleeps with a set bit. The hook clears `waiting` by an exchange, so there is
+//! one wake-up per sleep, for any number of active sockets.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -29,10 +29,10 @@ use crate::bpf::{self, Kind, Link, Loaded, Map, Mapping, set_socket_word};
 
 const CLOSE: i32 = 7;
 const CLOSE_WAIT: i32 = 8;
-/// Tracepoints, and whether their third argument says that it matters.
+/// Tracepoints, and whether their third argument (the new state) decides if the event matters.
 const HOOKS: [(&str, bool); 2] = [("sk_data_ready", false), ("inet_sock_set_state", true)];
 
-/// One application's module. Dropping it takes its hooks out.
+/// The module of one application. Dropping it removes its hooks.
 #[derive(Debug)]
 pub struct SocketModule {
     _links: Vec<Link>,
@@ -43,13 +43,13 @@ pub struct SocketModule {
     words: Map,
 }
 
-/// Numbers of the maps in the programs.
+/// Map numbers in the programs.
 const WORDS: u32 = 0;
 const PAGE: u32 = 1;
 const WAKE: u32 = 2;
 
 impl SocketModule {
-    /// A fresh page and its hooks.
+    /// Creates a page and attaches its hooks.
     pub fn open(kernel: &Kernel) -> Result<SocketModule, InstallError> {
         let words = system("binding of sockets", Map::socket_words())?;
         let page = system("socket page", Map::array(size_of::<SocketPage>() as u32, 1))?;
@@ -66,7 +66,7 @@ impl SocketModule {
         Ok(SocketModule { _links: links, programs, page, mapping, wake, words })
     }
 
-    /// The page: to be mapped shared for reading and writing, `size_of::<SocketPage>()` from offset 0.
+    /// The page. Map it shared for reading and writing, `size_of::<SocketPage>()` from offset 0.
     pub fn page_fd(&self) -> BorrowedFd<'_> {
         self.page.fd()
     }
@@ -76,23 +76,22 @@ impl SocketModule {
         self.wake.fd()
     }
 
-    /// Who holds this descriptor may bind its sockets with [`bind_socket`].
+    /// A process that has this descriptor can bind its sockets with [`bind_socket`].
     pub fn bind_fd(&self) -> BorrowedFd<'_> {
         self.words.fd()
     }
 
-    /// The page, mapped in this process.
     pub fn page(&self) -> &SocketPage {
         self.mapping.head()
     }
 
-    /// Makes the wake descriptor unreadable again, as a reader in another process does with a mapping of its own
+    /// Makes the wake descriptor unreadable again. A reader in another process does this with its own mapping
     /// ([`qfabric_types::memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
         self.wake.acknowledge()
     }
 
-    /// The kernel's numbers of its BPF programs.
+    /// The kernel's ids of its BPF programs.
     pub fn program_ids(&self) -> Vec<u32> {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect()
     }
@@ -100,21 +99,21 @@ impl SocketModule {
 
 fn unavailable(tracepoint: &str) -> InstallError {
     let why = Unsupported {
-        what: format!("this kernel has not the tracepoint {tracepoint}"),
-        remedy: "use Linux 6.2 or newer, or epoll".into(),
+        what: format!("this kernel does not have the tracepoint {tracepoint}"),
+        remedy: "use Linux 6.2 or later, or use epoll".into(),
     };
     InstallError::Unavailable { service: "the I/O module".into(), why }
 }
 
-/// Binds `socket` to its own descriptor number in the module that `bind_fd` belongs to: one system call. What had
-/// arrived before is not told: look once after binding ([`SocketPage::keep`]).
+/// Binds `socket` to its descriptor number in the module that owns `bind_fd`, by one system call. Data that arrived
+/// before sets no bit, so read once after binding ([`SocketPage::keep`]).
 pub fn bind_socket(bind_fd: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     bind_socket_as(bind_fd, socket, socket.as_raw_fd() as u32)
 }
 
-/// As [`bind_socket`] for a socket that has the number `slot` in another process (the daemon binds for an
-/// application that may not).
+/// Like [`bind_socket`], for a socket that has the number `slot` in another process. The daemon binds this way for an
+/// application without the permission.
 pub fn bind_socket_as(bind_fd: BorrowedFd<'_>, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
     if slot as usize >= SOCKETS {
         let why = format!("descriptor {slot}: the I/O module serves descriptors below {SOCKETS}");
@@ -123,7 +122,7 @@ pub fn bind_socket_as(bind_fd: BorrowedFd<'_>, socket: BorrowedFd<'_>, slot: u32
     set_socket_word(bind_fd, socket, slot)
 }
 
-/// r6: the socket's number; r7: the page, ahead by its word; r8: its bit.
+/// r6: the socket's number; r7: the page plus the offset of its word; r8: its bit.
 fn assemble(by_state: bool) -> Code {
     let mut asm = Asm::new();
     let end = asm.label();
@@ -139,7 +138,7 @@ fn assemble(by_state: bool) -> Code {
     asm.load(Size::W, Reg::R6, Reg::R0, 0);
     asm.jump_if(Jmp::Ge, Reg::R6, SOCKETS as i32, end);
     find_bit(&mut asm);
-    tell(&mut asm, end);
+    set_ready(&mut asm, end);
     asm.bind(end);
     asm.mov(Reg::R0, 0);
     asm.exit();
@@ -165,7 +164,7 @@ fn find_bit(asm: &mut Asm) {
     asm.alu64(Alu::Lsh, Reg::R8, Reg::R6);
 }
 
-fn tell(asm: &mut Asm, end: Label) {
+fn set_ready(asm: &mut Asm, end: Label) {
     asm.load(Size::D, Reg::R1, Reg::R7, SocketPage::FD_LIST as i16);
     asm.alu64(Alu::And, Reg::R1, Reg::R8);
     asm.jump_if(Jmp::Eq, Reg::R1, 0, end);

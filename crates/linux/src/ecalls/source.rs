@@ -1,8 +1,8 @@
-//! Where an event's fields come from, and the code that fetches them.
+//! Defines the sources of an event's fields, and generates the code that fetches them.
 //!
-//! Registers while an event is made: r6 the frame, r9 the handler's state ([`super::state`]), r10 the stack; r7 and
-//! r8 are free for a service's own code, r0 to r5 are lost at every call. The hook's context lies at
-//! [`CONTEXT`] on the stack.
+//! Registers while an event is made: r6 the frame, r9 the handler's state ([`super::state`]), r10 the stack. r7 and r8
+//! are free for the service's own code. r0 to r5 are lost at every call. The hook's context is at [`CONTEXT`] on the
+//! stack.
 
 use std::collections::BTreeSet;
 
@@ -32,39 +32,39 @@ pub(super) mod helper {
     pub const SKC_TO_TCP_SOCK: i32 = 137;
 }
 
-/// The handler's state among its maps.
+/// Map number of the handler's state.
 pub(super) const STATE: u32 = 0;
-/// The session's memory_down among them.
+/// Map number of the session's memory_down.
 pub(super) const DOWN: u32 = 1;
-/// Where the hook's context is kept on the stack.
+/// Stack offset of the hook's context.
 pub(super) const CONTEXT: i16 = -8;
 
-/// Where a field comes from.
+/// The source of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The time, nanoseconds of CLOCK_MONOTONIC.
+    /// Time of CLOCK_MONOTONIC in nanoseconds.
     Now,
-    /// The CPU.
+    /// The CPU number.
     Cpu,
-    /// The process on this CPU.
+    /// The process that runs on this CPU.
     Tgid,
-    /// An argument of the tracepoint, by number: a plain number.
+    /// An argument of the tracepoint, by number; must be an integer.
     Arg(u8),
-    /// A member of the structure that an argument points to; `.` between members, pointers are followed.
+    /// A member of the structure that an argument points to; members are separated by `.`, pointers are followed.
     Path(u8, &'static str),
     /// 32 bits of a packet's context, by offset.
     Skb(u8),
-    /// Always this.
+    /// A constant.
     Number(i32),
-    /// The service's own code makes it.
+    /// The service's own code writes the field.
     Made,
 }
 
-/// How to get to a member: what to add, and how many bytes to load there, one after the other.
+/// The way to a member: in each step, the offset to add and the size to load there.
 pub(super) type Steps = Vec<(u32, Size)>;
 
 impl Source {
-    /// Finds the members it names; an error says which is not there.
+    /// Finds the members on the path; fails if one is missing.
     pub fn resolve(self, at: At, btf: &Btf) -> Result<Steps, Unsupported> {
         let At::Tracepoint(name) = at else { return Ok(Steps::new()) };
         let tracepoint = btf.tracepoint(name).ok_or_else(|| missing(&format!("the tracepoint {name}")))?;
@@ -85,8 +85,8 @@ impl Source {
 
 fn missing(what: &str) -> Unsupported {
     Unsupported {
-        what: format!("this kernel has not {what}"),
-        remedy: "use a kernel that has it (it is configured and built with BTF), or another service".into(),
+        what: format!("this kernel does not have {what}"),
+        remedy: "use a kernel that is configured and built with it and with BTF, or another service".into(),
     }
 }
 
@@ -110,31 +110,31 @@ fn steps(btf: &Btf, structure: TypeId, path: &str) -> Result<Steps, Unsupported>
     Ok(steps)
 }
 
-/// The making of an event: code on its way, and what is known of the request.
+/// Generator of the code that makes an event.
 pub(super) struct Prologue<'a> {
     pub asm: &'a mut Asm,
     pub options: Options<'a>,
-    /// Not an event of this handler: leave. Before the state is taken.
+    /// Jumped to if this is not an event of the handler, before the state is taken.
     pub skip: Label,
-    /// The same, once it is taken.
+    /// Jumped to if this is not an event of the handler, after the state is taken.
     pub leave: Label,
     pub(super) btf: &'a Btf,
     pub(super) at: At,
     pub(super) format: &'a Format,
-    /// Fields that somebody looks at.
+    /// Names of the fields that a step uses.
     pub(super) wanted: &'a BTreeSet<String>,
-    /// Where the event lies from r6 on.
+    /// Offset of the event from r6.
     pub(super) input: u32,
 }
 
 impl Prologue<'_> {
-    /// Where to store the field from r6 on; none: nobody looks at it.
+    /// Offset of the field from r6; `None` if no step uses the field.
     pub fn wanted(&self, field: &str) -> Option<i16> {
         let offset = self.format.field(field).expect("a service asks for its own fields").offset;
         self.wanted.contains(field).then_some((self.input + offset) as i16)
     }
 
-    /// Zeros for the field.
+    /// Sets the field to zero.
     pub fn clear(&mut self, field: &str) {
         let Some(at) = self.wanted(field) else { return };
         let bytes = field_bytes(self.format, field);
@@ -143,18 +143,16 @@ impl Prologue<'_> {
         }
     }
 
-    /// `dst` = the hook's context.
     pub fn load_context(&mut self, dst: Reg) {
         self.asm.load(Size::D, dst, Reg::R10, CONTEXT);
     }
 
-    /// `dst` = an argument of the tracepoint.
     pub fn load_argument(&mut self, dst: Reg, number: u8) {
         self.load_context(dst);
         self.asm.load(Size::D, dst, dst, i16::from(number) * 8);
     }
 
-    /// `dst` = a member of the structure that an argument points to.
+    /// Loads into `dst` a member of the structure that an argument points to.
     pub fn load_path(&mut self, dst: Reg, number: u8, path: &'static str) -> Result<(), Unsupported> {
         let steps = Source::Path(number, path).resolve(self.at, self.btf)?;
         self.load_argument(dst, number);
@@ -162,7 +160,7 @@ impl Prologue<'_> {
         Ok(())
     }
 
-    /// `dst` = a member of the structure of that name that `base` points to.
+    /// Loads into `dst` a member of the structure `structure` that `base` points to.
     pub fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
         let found = self.btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;
         let steps = steps(self.btf, found, path)?;
@@ -178,9 +176,9 @@ impl Prologue<'_> {
         }
     }
 
-    /// Turns 2 or 4 bytes from network order to the host's (little endian). Loses r0.
+    /// Converts 2 or 4 bytes from network byte order to the host's (little endian). Loses r0.
     pub fn swap(&mut self, reg: Reg, size: Size) {
-        debug_assert!(reg != Reg::R0, "r0 is used in between");
+        debug_assert!(reg != Reg::R0, "r0 is used as an intermediate register");
         let bits = 8 * size.bytes() as i32;
         self.asm.mov(Reg::R0, reg);
         self.asm.alu64(Alu::And, Reg::R0, 0xff);
@@ -202,7 +200,7 @@ impl Prologue<'_> {
         self.asm.alu64(Alu::Or, Reg::R0, Reg::R5);
     }
 
-    /// Fetches every field that is wanted.
+    /// Fetches every wanted field.
     pub fn fill(&mut self, spec: &Spec, sources: &[Source]) -> Result<(), Unsupported> {
         let mut argument = None;
         for (field, &source) in spec.fields.iter().zip(sources) {
@@ -241,7 +239,7 @@ impl Prologue<'_> {
         Ok(())
     }
 
-    /// `argument` is the one whose pointer r8 holds, so that several members cost one load of it.
+    /// `argument`: number of the argument whose pointer is in r8, so that several members need only one load of it.
     fn fetch_member(
         &mut self,
         source: Source,
@@ -271,7 +269,7 @@ impl Prologue<'_> {
         Ok(())
     }
 
-    /// r1 = the process on this CPU.
+    /// r1 = the process that runs on this CPU.
     pub fn tgid(&mut self) {
         self.call(helper::GET_CURRENT_PID_TGID);
         self.asm.alu64(Alu::Rsh, Reg::R1, 32);
@@ -282,7 +280,7 @@ impl Prologue<'_> {
         self.asm.mov(Reg::R1, Reg::R0);
     }
 
-    /// r1 = the process that a source names.
+    /// r1 = the process that `source` names.
     pub fn process(&mut self, source: Source) -> Result<(), Unsupported> {
         match source {
             Source::Path(number, path) => self.load_path(Reg::R1, number, path),
@@ -304,7 +302,7 @@ fn field_bytes(format: &Format, name: &str) -> u32 {
     scalar.bytes() * field.dims.iter().product::<u32>()
 }
 
-/// Offsets and sizes that cover so many bytes.
+/// Offsets and sizes of loads that cover `bytes`.
 pub(super) fn pieces(bytes: u32) -> impl Iterator<Item = (i16, Size)> {
     let mut at = 0;
     std::iter::from_fn(move || {

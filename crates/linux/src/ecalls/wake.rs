@@ -1,5 +1,5 @@
-//! What a reader of shared memory sleeps on: a BPF ring buffer of one page of this machine, written to by handlers that find the
-//! reader asleep.
+//! The object on which a reader of shared memory sleeps: a BPF ring buffer of one page. A handler writes to it if the
+//! reader sleeps.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,12 +10,12 @@ use qfabric_types::memory;
 use super::ring::whole_pages;
 use crate::bpf::{Map, Mapping};
 
-/// A wake ring. Its descriptor is readable after an event that found the reader asleep.
+/// A wake ring. Its descriptor is readable after an event for a sleeping reader.
 #[derive(Debug)]
 pub(super) struct Wake {
     ring: Map,
     bytes: u32,
-    /// Its two pages, once this process has slept on it.
+    /// Its two pages, mapped when this process first acknowledges.
     pages: OnceLock<(Mapping, Mapping)>,
 }
 
@@ -29,11 +29,11 @@ impl Wake {
         self.ring.fd()
     }
 
-    /// Makes the descriptor unreadable again, as a reader in another process does with a mapping of its own
+    /// Makes the descriptor unreadable again. A reader in another process does this with its own mapping
     /// ([`memory::acknowledge`]).
     pub fn acknowledge(&self) -> io::Result<()> {
         if self.pages.get().is_none() {
-            // Another thread may have been faster; its mapping is as good.
+            // If another thread was faster, its mapping is used.
             let _ = self.pages.set(self.ring.map_ring(self.bytes as usize)?);
         }
         let (reader, writer) = self.pages.get().expect("just set");

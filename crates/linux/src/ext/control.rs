@@ -1,11 +1,11 @@
-//! The controller that a server carries in the kernel: what of a request its whole numbers can say.
+//! Translates a controller into the form for the kernel: integer parameters for the controller of a server.
 
 use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share};
 
 use super::ExtError;
 use crate::abi::*;
 
-/// As the kernel takes it; all zeros, no controller, for `None`.
+/// The kernel's form of `control`; all zeros (no controller) for `None`.
 pub(super) fn config(control: Option<&KernelControl>) -> Result<qf_control_config, ExtError> {
     let Some(control) = control else { return Ok(qf_control_config::default()) };
     let (samples, lanes) = predictor(control.predictor).ok_or_else(|| unknown(control.predictor))?;
@@ -24,7 +24,7 @@ pub(super) fn config(control: Option<&KernelControl>) -> Result<qf_control_confi
     })
 }
 
-/// n and S, together at most [`QF_CONTROL_SAMPLES`].
+/// n and S; their product is at most [`QF_CONTROL_SAMPLES`].
 fn predictor(spec: PredictorSpec) -> Option<(u32, u32)> {
     let (n, lanes) = match spec {
         PredictorSpec::MovingAverage { n } => (n, 1),
@@ -50,11 +50,11 @@ fn unknown(predictor: PredictorSpec) -> ExtError {
         what: "the predictor in the kernel",
         value: format!("{predictor:?}"),
         limits: format!("ma:n and mma:n,S with n times S up to {QF_CONTROL_SAMPLES}"),
-        fix: "choose one of these, or leave the controller to the daemon",
+        fix: "choose one of these, or run the controller in the daemon",
     }
 }
 
-/// The most that the controller may choose cannot be more than the period.
+/// Fails if the largest budget of the controller is longer than the period.
 pub(super) fn fits(control: &qf_control_config, period: Nanos) -> Result<(), ExtError> {
     let most = Nanos::new(control.max_budget_ns);
     match control.on == 1 && most > period {

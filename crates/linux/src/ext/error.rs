@@ -1,105 +1,87 @@
-//! The ways in which the scheduler can fail, each with its way out.
+//! Errors of the scheduler, each with the next step.
 
 use qfabric_types::api::Problem;
 use qfabric_types::{Nanos, Share, ThreadId};
 
 use super::ServerId;
 
-/// Nothing was changed.
+/// An error of the scheduler. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum ExtError {
-    /// This kernel has no sched_ext that will do.
+    /// This kernel has no usable sched_ext.
     Unsupported {
-        /// The running kernel.
         release: String,
-        /// What it lacks.
+        /// The missing ability.
         why: String,
-        /// What to use instead.
+        /// An alternative.
         instead: String,
     },
-    /// Another sched_ext scheduler is in charge.
     Occupied {
-        /// Its name.
         name: String,
     },
-    /// The kernel refused it.
+    /// The kernel refused a call.
     Refused {
-        /// What was tried.
+        /// The attempted operation, after «cannot».
         what: String,
-        /// The kernel's answer.
         errno: i32,
-        /// What it means here.
+        /// The cause.
         why: String,
-        /// What to do.
+        /// Next step.
         fix: String,
     },
-    /// The scheduler is not in charge any more.
+    /// The scheduler is no longer in charge.
     Gone {
-        /// What the kernel says about it.
+        /// The kernel's message.
         reason: String,
     },
-    /// A value outside what is possible.
     OutOfRange {
-        /// Which value.
         what: &'static str,
-        /// What was asked.
         value: String,
-        /// What is possible.
         limits: String,
-        /// What to do.
+        /// Next step.
         fix: &'static str,
     },
-    /// No CPU has so much left.
+    /// No CPU has enough bandwidth left.
     NoRoom {
         /// C/T.
         asked: Share,
-        /// What is left.
         free: Share,
-        /// Where.
+        /// The CPU, as text.
         place: String,
-        /// What to do.
+        /// Next step.
         fix: &'static str,
     },
-    /// There is no such CPU, or it is offline.
+    /// The CPU does not exist or is offline.
     NoCpu {
-        /// Which was asked for.
         cpu: u32,
-        /// Those that are.
         online: String,
     },
-    /// Every slot is taken.
+    /// All slots are in use.
     Full {
-        /// The bound.
         limit: u32,
     },
-    /// No server has this number.
     NoServer {
-        /// The number.
         id: ServerId,
     },
-    /// The thread is over.
+    /// The thread has ended.
     NoThread {
-        /// Which.
         thread: ThreadId,
     },
-    /// A real-time policy keeps the thread out of sched_ext's reach.
+    /// The thread has a real-time policy, which precedes sched_ext.
     RealTime {
-        /// Which.
         thread: ThreadId,
-        /// Its policy.
         policy: &'static str,
     },
-    /// The thread may not run where its server serves.
+    /// The thread may not run on the CPU of its server.
     Affinity {
-        /// Which.
         thread: ThreadId,
-        /// Where it may run.
+        /// CPUs on which the thread may run.
         mask: String,
-        /// Where its server serves.
+        /// CPU of the server.
         cpu: u32,
     },
-    /// The budget is over the period.
+    /// The service is longer than the period.
     ServiceOverPeriod {
         /// C.
         service: Nanos,
@@ -109,7 +91,6 @@ pub enum ExtError {
 }
 
 impl ExtError {
-    /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
         match self {
             ExtError::Unsupported { release, why, instead } => {
@@ -125,43 +106,45 @@ impl ExtError {
             }
             ExtError::Gone { reason } => Problem::new(
                 "mechanism",
-                format!("the scheduler is gone ({reason})"),
-                "every thread is under the kernel's own scheduler again: load it anew",
+                format!("the scheduler is no longer in charge ({reason})"),
+                "all threads run under the kernel's own scheduler; load the scheduler again",
             ),
             ExtError::OutOfRange { what, value, limits, fix } => {
-                Problem::new("mechanism", format!("{what} {value} is outside {limits}"), *fix)
+                Problem::new("mechanism", format!("{what} {value} is outside the range {limits}"), *fix)
             }
-            ExtError::NoRoom { asked, free, place, fix } => Problem::new(
+            ExtError::NoRoom { asked, free, place, fix } => {
+                Problem::new("mechanism", format!("{asked} requested, but only {free} is free on {place}"), *fix)
+            }
+            ExtError::NoCpu { cpu, online } => Problem::new(
                 "mechanism",
-                format!("{asked} of a CPU asked for, at most {free} is free on {place}"),
-                *fix,
+                format!("CPU {cpu} is not online"),
+                format!("choose one of the CPUs {online}"),
             ),
-            ExtError::NoCpu { cpu, online } => {
-                Problem::new("mechanism", format!("CPU {cpu} is not online"), format!("choose one of {online}"))
-            }
             ExtError::Full { limit } => Problem::new(
                 "mechanism",
-                format!("{limit} servers exist already"),
-                "destroy some, or put several threads into one",
+                format!("{limit} servers already exist, which is the limit"),
+                "destroy some servers, or put several threads into one server",
             ),
             ExtError::NoServer { id } => {
-                Problem::new("mechanism", format!("there is no server {}", id.0), "create it first")
+                Problem::new("mechanism", format!("there is no server {}", id.0), "create the server first")
             }
-            ExtError::NoThread { thread } => Problem::new("mechanism", format!("thread {thread} is gone"), "forget it"),
+            ExtError::NoThread { thread } => {
+                Problem::new("mechanism", format!("thread {thread} has ended"), "stop using this id")
+            }
             ExtError::RealTime { thread, policy } => Problem::new(
                 "mechanism",
                 format!("thread {thread} runs under {policy}, which precedes sched_ext"),
-                format!("give it SCHED_OTHER first (chrt -o -p 0 {thread})"),
+                format!("put it under SCHED_OTHER first (chrt -o -p 0 {thread})"),
             ),
             ExtError::Affinity { thread, mask, cpu } => Problem::new(
                 "mechanism",
-                format!("thread {thread} may run on CPUs {mask}, its server serves on CPU {cpu}"),
-                format!("widen it (taskset -cp {cpu} {thread})"),
+                format!("thread {thread} may run on CPUs {mask}, but its server is on CPU {cpu}"),
+                format!("allow that CPU (taskset -cp {cpu} {thread})"),
             ),
             ExtError::ServiceOverPeriod { service, period } => Problem::new(
                 "mechanism",
-                format!("service {service} is longer than its period {period}"),
-                "ask for at most the period",
+                format!("service {service} is longer than the period {period}"),
+                "request at most the period",
             ),
         }
     }

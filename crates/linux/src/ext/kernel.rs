@@ -1,4 +1,4 @@
-//! The scheduler's object: loaded, attached, its commands and its memory.
+//! Loads and attaches the scheduler's object; gives access to its commands and its memory.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +7,8 @@ use crate::abi::*;
 use crate::bpf::{Attached, Entry, Mapping, Object, OpenObject, Plain, Table, bytes_of_mut, objects};
 use crate::cpus::CpuList;
 
-/// All of it. The link goes first: the kernel's own scheduler is back before the memory is gone.
+/// The loaded scheduler. The link is dropped first, so the kernel's own scheduler is in charge before the memory is
+/// freed.
 #[derive(Debug)]
 pub(super) struct Kernel {
     _attached: Attached,
@@ -94,7 +95,7 @@ impl Kernel {
         self.raised.fd()
     }
 
-    /// The kernel writes its reason before it says the kind.
+    /// `None` while the scheduler is in charge. The kernel writes the reason before the kind.
     pub fn exit_reason(&self) -> Option<String> {
         let exit: qf_exit = read(&self.exited, 0);
         if exit.kind == 0 {
@@ -105,7 +106,7 @@ impl Kernel {
     }
 }
 
-/// Record `index` of an array, word by word: each word is whole, the record may be of two moments.
+/// Reads record `index` of an array word by word: each word is consistent, but the words may be from different moments.
 fn read<T: Plain + Default>(memory: &Mapping, index: u32) -> T {
     let mut record = T::default();
     memory.copy_to(size_of::<T>() * index as usize, bytes_of_mut(&mut record));
@@ -117,7 +118,7 @@ fn text(bytes: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// CPUs that may ever be there; the scheduler numbers its memory by them.
+/// Number of CPUs that the kernel may ever use; the scheduler's memory is indexed by CPU.
 fn possible_cpus() -> Result<u32, ExtError> {
     let possible = CpuList::read("/sys/devices/system/cpu/possible").unwrap_or_else(CpuList::online);
     match possible.iter().max().unwrap_or(0) + 1 {

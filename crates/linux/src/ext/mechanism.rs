@@ -1,12 +1,12 @@
-//! Settings carried out on servers: one for each thread, or one for all threads of a group.
+//! Applies settings by servers: one server for each thread, or one for all threads of a group.
 //!
-//! | setting | server |
+//! | setting | effect |
 //! |---|---|
-//! | the first of a group, or of a thread | made on the CPU that the setting names |
-//! | another thread of the group | joins it; what it starts joins as well |
-//! | another budget, period, window, favour, controller | changed at once: it helps the job that is running |
-//! | another CPU or alignment | made anew there, its threads moved, the old one removed |
-//! | none | the thread leaves; with the last one its server goes |
+//! | the first setting of a group or thread | creates a server on the CPU that the setting names |
+//! | another thread of the group | joins the server; children of the thread also join |
+//! | a changed budget, period, window, favour or controller | takes effect at once, also for the running job |
+//! | another CPU or alignment | creates a new server there, moves the threads, removes the old server |
+//! | none | the thread leaves; the server is removed with its last thread |
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -22,16 +22,16 @@ use crate::clock;
 use crate::cpus::CpuList;
 use crate::mechanism::{ApplyError, Mechanism, RaiseTarget};
 
-/// Servers for threads and groups. No journal: when the owner ends, the kernel puts all back.
+/// Servers for threads and groups. Needs no journal: when the owner ends, the kernel puts all threads back.
 #[derive(Debug)]
 pub struct ExtMechanism {
     ext: Ext,
     servers: HashMap<Key, Server>,
     keys: HashMap<ThreadId, Key>,
-    told: bool,
+    ejection_reported: bool,
 }
 
-/// Whose a server is.
+/// Owner of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Thread(ThreadId),
@@ -41,22 +41,22 @@ enum Key {
 #[derive(Debug)]
 struct Server {
     id: ServerId,
-    asked: Asked,
+    request: Request,
     members: HashSet<ThreadId>,
 }
 
-/// What a server was made for.
+/// The parameters that were requested for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+struct Request {
     reservation: Reservation,
     reclaiming: Reclaiming,
     terms: Terms,
 }
 
-impl Asked {
-    /// Whether a server for the one cannot become one for the other.
-    fn needs_another(&self, other: &Asked) -> bool {
-        let fixed = |asked: &Asked| (asked.terms.cpu, asked.terms.aligned);
+impl Request {
+    /// True if a server with the parameters `other` cannot be changed to `self`, so that a new server is needed.
+    fn needs_new_server(&self, other: &Request) -> bool {
+        let fixed = |request: &Request| (request.terms.cpu, request.terms.aligned);
         fixed(self) != fixed(other)
     }
 
@@ -64,7 +64,7 @@ impl Asked {
         self.terms.window.unwrap_or(Window::NONE)
     }
 
-    /// Aligned periods begin at whole multiples of themselves on the clock: for all servers alike.
+    /// Aligned periods begin at whole multiples of their length, on a clock that all servers share.
     fn phase(&self) -> Option<Instant> {
         let period = self.reservation.period().get();
         self.terms.aligned.then(|| Instant::new((clock::now().get() / period + 1) * period))
@@ -83,8 +83,8 @@ impl Asked {
         }
     }
 
-    /// Only what differs: a window that is set anew begins anew.
-    fn change_from(&self, old: &Asked) -> Change {
+    /// Only the differences, because setting a window restarts it.
+    fn change_from(&self, old: &Request) -> Change {
         fn changed<T: PartialEq>(new: T, old: T) -> Option<T> {
             (new != old).then_some(new)
         }
@@ -102,18 +102,16 @@ impl Asked {
 }
 
 impl ExtMechanism {
-    /// Loads the scheduler.
     pub fn load(config: &ExtConfig) -> Result<ExtMechanism, ExtError> {
         let ext = Ext::load(config)?;
-        Ok(ExtMechanism { ext, servers: HashMap::new(), keys: HashMap::new(), told: false })
+        Ok(ExtMechanism { ext, servers: HashMap::new(), keys: HashMap::new(), ejection_reported: false })
     }
 
-    /// The scheduler, for groups, events and statistics.
+    /// The scheduler, for access to groups, events and statistics.
     pub fn ext(&mut self) -> &mut Ext {
         &mut self.ext
     }
 
-    /// The server of a thread.
     pub fn server(&self, thread: ThreadId) -> Option<ServerId> {
         self.server_of(thread).map(|server| server.id)
     }
@@ -122,15 +120,15 @@ impl ExtMechanism {
         self.servers.get(self.keys.get(&thread)?)
     }
 
-    fn reserve(&mut self, thread: ThreadId, asked: Asked) -> Result<(), ExtError> {
-        let key = asked.terms.group.map_or(Key::Thread(thread), Key::Group);
-        let id = self.server_for(key, asked)?;
-        if let Err(error) = self.ext.join(id, thread, asked.terms.group.is_some()) {
+    fn reserve(&mut self, thread: ThreadId, request: Request) -> Result<(), ExtError> {
+        let key = request.terms.group.map_or(Key::Thread(thread), Key::Group);
+        let id = self.server_for(key, request)?;
+        if let Err(error) = self.ext.join(id, thread, request.terms.group.is_some()) {
             self.remove_if_empty(key);
             return Err(error);
         }
         if self.keys.get(&thread) != Some(&key) {
-            self.take_out(thread);
+            self.remove_thread(thread);
             self.keys.insert(thread, key);
         }
         if let Some(server) = self.servers.get_mut(&key) {
@@ -139,39 +137,39 @@ impl ExtMechanism {
         Ok(())
     }
 
-    /// The server of `key` as it is asked for.
-    fn server_for(&mut self, key: Key, asked: Asked) -> Result<ServerId, ExtError> {
+    /// Returns the server of `key`, created or changed to the requested parameters.
+    fn server_for(&mut self, key: Key, request: Request) -> Result<ServerId, ExtError> {
         let Some(server) = self.servers.get_mut(&key) else {
-            let id = self.ext.create(&asked.spec())?;
-            self.servers.insert(key, Server { id, asked, members: HashSet::new() });
+            let id = self.ext.create(&request.spec())?;
+            self.servers.insert(key, Server { id, request, members: HashSet::new() });
             return Ok(id);
         };
-        if server.asked.needs_another(&asked) {
-            return self.make_anew(key, asked);
+        if server.request.needs_new_server(&request) {
+            return self.recreate(key, request);
         }
-        if server.asked != asked {
-            self.ext.change(server.id, &asked.change_from(&server.asked))?;
-            server.asked = asked;
+        if server.request != request {
+            self.ext.change(server.id, &request.change_from(&server.request))?;
+            server.request = request;
         }
         Ok(server.id)
     }
 
-    /// The threads move before the old one goes: none is without a server in between.
-    fn make_anew(&mut self, key: Key, asked: Asked) -> Result<ServerId, ExtError> {
-        let id = self.ext.create(&asked.spec())?;
+    /// Moves the threads before the old server is removed, so no thread is without a server in between.
+    fn recreate(&mut self, key: Key, request: Request) -> Result<ServerId, ExtError> {
+        let id = self.ext.create(&request.spec())?;
         let Some(server) = self.servers.get_mut(&key) else { return Ok(id) };
         for member in &server.members {
-            // One that is gone meanwhile is forgotten when that is told.
+            // If the thread has ended, the mechanism forgets it when the end is reported.
             let _ = self.ext.join(id, *member, matches!(key, Key::Group(_)));
         }
         let old = std::mem::replace(&mut server.id, id);
-        server.asked = asked;
+        server.request = request;
         self.ext.destroy(old)?;
         Ok(id)
     }
 
-    /// The books without the thread; its server goes with the last one.
-    fn take_out(&mut self, thread: ThreadId) {
+    /// Removes the thread from the tables, and its server if this was the last thread.
+    fn remove_thread(&mut self, thread: ThreadId) {
         let Some(key) = self.keys.remove(&thread) else { return };
         if let Some(server) = self.servers.get_mut(&key) {
             server.members.remove(&thread);
@@ -183,7 +181,7 @@ impl ExtMechanism {
         if self.servers.get(&key).is_some_and(|server| server.members.is_empty())
             && let Some(server) = self.servers.remove(&key)
         {
-            // Refused only where the scheduler is gone, and its servers with it.
+            // Fails only if the scheduler is no longer in charge; its servers are then gone, too.
             let _ = self.ext.destroy(server.id);
         }
     }
@@ -201,14 +199,14 @@ impl Mechanism for ExtMechanism {
     fn apply(&mut self, setting: &Setting) -> Result<(), ApplyError> {
         let Setting { thread, reservation, reclaiming, terms } = *setting;
         let done = match reservation {
-            Some(reservation) => self.reserve(thread, Asked { reservation, reclaiming, terms }),
-            None => self.ext.leave(thread).map(|()| self.take_out(thread)),
+            Some(reservation) => self.reserve(thread, Request { reservation, reclaiming, terms }),
+            None => self.ext.leave(thread).map(|()| self.remove_thread(thread)),
         };
         done.map_err(|error| refusal(thread, reservation, error))
     }
 
     fn forget(&mut self, thread: ThreadId) {
-        self.take_out(thread);
+        self.remove_thread(thread);
     }
 
     fn abilities(&self) -> Abilities {
@@ -228,7 +226,7 @@ impl Mechanism for ExtMechanism {
     }
 
     fn raise(&mut self, thread: ThreadId, deadline: Option<Instant>) -> bool {
-        let Some(server) = self.server_of(thread).filter(|server| server.asked.terms.events) else { return false };
+        let Some(server) = self.server_of(thread).filter(|server| server.request.terms.events) else { return false };
         let id = server.id;
         self.ext.raise(id, deadline).is_ok()
     }
@@ -238,7 +236,7 @@ impl Mechanism for ExtMechanism {
     }
 
     fn raised_for(&self, thread: ThreadId) -> Option<RaiseTarget> {
-        let server = self.server_of(thread).filter(|server| server.asked.terms.events)?;
+        let server = self.server_of(thread).filter(|server| server.request.terms.events)?;
         Some(RaiseTarget { slot: server.id.0, cpu: self.ext.cpu_of(server.id).ok()? })
     }
 
@@ -256,17 +254,17 @@ impl Mechanism for ExtMechanism {
     }
 
     fn ejected(&mut self) -> Option<String> {
-        if self.told {
+        if self.ejection_reported {
             return None;
         }
         let reason = self.ext.exit_reason()?;
-        self.told = true;
+        self.ejection_reported = true;
         Some(reason)
     }
 
     fn restore_all(&mut self) -> Vec<ApplyError> {
         for server in self.servers.drain() {
-            // Its threads go on as best effort; where the scheduler is gone, they do already.
+            // The threads continue as best effort. If the scheduler is no longer in charge, they already do.
             let _ = self.ext.destroy(server.1.id);
         }
         self.keys.clear();
@@ -274,7 +272,7 @@ impl Mechanism for ExtMechanism {
     }
 }
 
-/// In the words that every mechanism uses.
+/// Translates an error of the scheduler into an error that all mechanisms use.
 fn refusal(thread: ThreadId, reservation: Option<Reservation>, error: ExtError) -> ApplyError {
     let cpus = |text: &str| CpuList::parse(text).unwrap_or_else(CpuList::online);
     match error {
@@ -301,37 +299,37 @@ mod tests {
 
     use super::*;
 
-    fn asked(budget_ms: u64, terms: Terms) -> Asked {
+    fn request(budget_ms: u64, terms: Terms) -> Request {
         let reservation = Reservation::new(Nanos::from_millis(budget_ms), Nanos::from_millis(40)).unwrap();
-        Asked { reservation, reclaiming: Reclaiming::Hard, terms }
+        Request { reservation, reclaiming: Reclaiming::Hard, terms }
     }
 
     #[test]
-    fn another_budget_is_a_change_and_another_cpu_another_server() {
-        let (old, more) = (asked(10, Terms::default()), asked(12, Terms::default()));
-        assert!(!more.needs_another(&old));
+    fn another_budget_changes_the_server_and_another_cpu_needs_a_new_server() {
+        let (old, more) = (request(10, Terms::default()), request(12, Terms::default()));
+        assert!(!more.needs_new_server(&old));
         assert_eq!(more.change_from(&old), Change::service(Nanos::from_millis(12)));
-        assert!(asked(10, Terms { cpu: Some(1), ..Terms::default() }).needs_another(&old));
-        assert!(asked(10, Terms { aligned: true, ..Terms::default() }).needs_another(&old));
+        assert!(request(10, Terms { cpu: Some(1), ..Terms::default() }).needs_new_server(&old));
+        assert!(request(10, Terms { aligned: true, ..Terms::default() }).needs_new_server(&old));
     }
 
     #[test]
-    fn only_a_new_window_begins_anew() {
+    fn only_a_changed_window_restarts() {
         let window = "1/5".parse().ok();
-        let (old, new) = (asked(10, Terms::default()), asked(10, Terms { window, ..Terms::default() }));
+        let (old, new) = (request(10, Terms::default()), request(10, Terms { window, ..Terms::default() }));
         assert_eq!(new.change_from(&old).window, window);
         assert_eq!(new.change_from(&new), Change::default());
     }
 
     #[test]
-    fn aligned_periods_begin_at_multiples_of_themselves() {
-        let phase = asked(10, Terms { aligned: true, ..Terms::default() }).spec().phase.unwrap();
+    fn aligned_periods_begin_at_multiples_of_their_length() {
+        let phase = request(10, Terms { aligned: true, ..Terms::default() }).spec().phase.unwrap();
         assert_eq!(phase.get() % 40_000_000, 0);
-        assert!(phase > clock::now() && asked(10, Terms::default()).spec().phase.is_none());
+        assert!(phase > clock::now() && request(10, Terms::default()).spec().phase.is_none());
     }
 
     #[test]
-    fn refusals_of_the_scheduler_are_those_of_every_mechanism() {
+    fn errors_of_the_scheduler_become_errors_of_all_mechanisms() {
         let thread = ThreadId(7);
         let of = |error| refusal(thread, None, error);
         assert_eq!(of(ExtError::NoThread { thread }), ApplyError::Gone { thread });
@@ -340,6 +338,9 @@ mod tests {
         let affinity = of(ExtError::Affinity { thread, mask: "1".into(), cpu: 0 });
         assert!(affinity.to_string().contains("CPUs 1,"), "{affinity}");
         let other = of(ExtError::NoServer { id: ServerId(9) });
-        assert!(matches!(other, ApplyError::Denied { ref fix, .. } if fix.contains("create it first")), "{other}");
+        assert!(
+            matches!(other, ApplyError::Denied { ref fix, .. } if fix.contains("create the server first")),
+            "{other}"
+        );
     }
 }

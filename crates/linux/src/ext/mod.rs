@@ -1,20 +1,21 @@
-//! The mechanism `ext`: the whole machine under Q-Fabric's own scheduler in the kernel (sched_ext).
+//! The mechanism `ext`: Q-Fabric's own scheduler in the kernel (sched_ext) schedules the whole machine.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `server.rs` | what is asked of a server, what it did |
-//! | `error.rs` | what can go wrong, and the way out |
-//! | `support.rs` | whether this kernel has what it takes |
-//! | `control.rs` | budgets chosen in the kernel |
-//! | `kernel.rs` | the kernel's side: loaded, its commands, its memory |
-//! | `refusal.rs` | what cannot be, in sentences |
+//! | `server.rs` | parameters and statistics of a server |
+//! | `error.rs` | errors, and the next step for each |
+//! | `support.rs` | checks if this kernel can load the scheduler |
+//! | `control.rs` | controllers that choose budgets in the kernel |
+//! | `kernel.rs` | the loaded BPF object: commands and memory |
+//! | `refusal.rs` | checks of parameters, and the kernel's refusals as errors |
 //! | `scheduler.rs` | [`Ext`]: loading, servers, threads, events, statistics |
-//! | `mechanism.rs` | [`ExtMechanism`]: settings carried out on it |
+//! | `mechanism.rs` | [`ExtMechanism`]: applies settings through [`Ext`] |
 //!
-//! *Servers* hold so much service in every period on one CPU, for any number of threads; the order among them is
-//! DWCS's (the thesis, §2.4.1), events favour their sinks (§3.3.1). Threads without a server share the rest and at
-//! least the part that [`ExtConfig`] guarantees them, under a fair policy. What a command changes is in force when
-//! it returns. When the owner ends, in whatever way, all threads are back under the kernel's default scheduler.
+//! A *server* has an amount of service in every period on one CPU, for any number of threads. DWCS orders the servers
+//! (the thesis, §2.4.1), and events favour their sinks (§3.3.1). Threads without a server share the remaining time
+//! under a fair policy, and have at least the part that [`ExtConfig`] guarantees. A change by a command is in force
+//! when the command returns. When the owner ends, for whatever reason, all threads are back under the kernel's default
+//! scheduler.
 
 mod control;
 mod error;

@@ -1,4 +1,4 @@
-//! What cannot be, said in sentences: before the kernel is asked, and after it said no.
+//! Checks parameters before the kernel is called, and translates the kernel's refusals into errors.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use super::{ExtError, ServerSpec};
 use crate::abi::{QF_PERIOD_MAX, qf_config};
 use crate::cpus::CpuList;
 
-/// The shortest and the longest period.
+/// Shortest and longest period.
 pub(super) const PERIODS: (Nanos, Nanos) = (Nanos::from_micros(100), Nanos::new(QF_PERIOD_MAX as u64));
-/// The shortest service that a timer can end.
+/// Shortest service that a timer can end.
 pub(super) const SERVICE_MIN: Nanos = Nanos::from_micros(1);
 
 pub(super) fn within(what: &'static str, value: Nanos, (low, high): (Nanos, Nanos)) -> Result<(), ExtError> {
@@ -18,7 +18,7 @@ pub(super) fn within(what: &'static str, value: Nanos, (low, high): (Nanos, Nano
         return Ok(());
     }
     let (value, limits) = (value.to_string(), format!("{low} to {high}"));
-    Err(ExtError::OutOfRange { what, value, limits, fix: "choose one between" })
+    Err(ExtError::OutOfRange { what, value, limits, fix: "choose a value in this range" })
 }
 
 pub(super) fn check(spec: &ServerSpec) -> Result<(), ExtError> {
@@ -37,12 +37,12 @@ fn check_times(period: Nanos, service: Nanos) -> Result<(), ExtError> {
     within("service", service, (SERVICE_MIN, period))
 }
 
-/// `asked` beside what is booked on a CPU.
+/// Fails if `asked` does not fit beside the bandwidth that is booked on the CPU.
 pub(super) fn room(asked: Share, booked: Share, cpu: u32) -> Result<(), ExtError> {
     if booked + asked <= Share::ONE {
         return Ok(());
     }
-    let fix = "ask for less service or a longer period, allow losses by a window, or make room by destroying servers";
+    let fix = "request less service or a longer period, allow losses by a window, or destroy other servers";
     Err(ExtError::NoRoom { asked, free: Share::ONE - booked, place: format!("CPU {cpu}"), fix })
 }
 
@@ -50,17 +50,17 @@ pub(super) fn no_cpu(cpu: u32) -> ExtError {
     ExtError::NoCpu { cpu, online: CpuList::online().to_string() }
 }
 
-/// The kernel's side said no.
+/// Translates a refusal of a BPF command.
 pub(super) fn of(what: &str, error: &io::Error) -> ExtError {
     let errno = error.raw_os_error().unwrap_or(0);
     let (why, fix) = match errno {
-        libc::ENOENT => ("there is no such server any more", "create it anew"),
-        libc::EBUSY => ("its number is taken", "load the scheduler anew: somebody else used it"),
-        libc::EINVAL | libc::ERANGE | libc::EDOM => ("a value is outside what the scheduler takes", "report this"),
-        libc::ENOSPC => ("too many events wait on its CPU already", "raise fewer, or give them deadlines"),
-        libc::ENOMEM => ("the kernel has no memory for it", "free some"),
+        libc::ENOENT => ("the server no longer exists", "create it again"),
+        libc::EBUSY => ("its slot is in use by another program", "load the scheduler again"),
+        libc::EINVAL | libc::ERANGE | libc::EDOM => ("a value is outside the range of the scheduler", "report this"),
+        libc::ENOSPC => ("too many events already wait on its CPU", "raise fewer events, or give them deadlines"),
+        libc::ENOMEM => ("the kernel has too little memory", "free some memory"),
         libc::EPERM => ("this process may not use BPF", "run it as root, or with CAP_BPF and CAP_PERFMON"),
-        _ => ("the kernel says so", "see dmesg"),
+        _ => ("the kernel refused without a known reason", "read the kernel log (dmesg)"),
     };
     ExtError::Refused { what: what.into(), errno, why: why.into(), fix: fix.into() }
 }

@@ -1,4 +1,4 @@
-//! The scheduler in the kernel, as a value: while it lives, it is in charge.
+//! The scheduler in the kernel as a value: it is in charge as long as the value lives.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,15 @@ use crate::abi::*;
 use crate::cpus::CpuList;
 use crate::sched_attr::SchedAttr;
 
-/// How the scheduler treats work without a server.
+/// Parameters for threads without a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtConfig {
-    /// Best effort's guaranteed service on each CPU …
+    /// Guaranteed service of best effort on each CPU, in every `best_effort_period`.
     pub best_effort_service: Nanos,
-    /// … in each such period …
     pub best_effort_period: Nanos,
-    /// … of which so many may be missed.
+    /// Periods of which best effort may miss its service.
     pub best_effort_window: Window,
-    /// How long a thread without a server runs before the next one of them does.
+    /// Time that a thread without a server runs before the next such thread.
     pub slice: Nanos,
 }
 
@@ -37,13 +36,13 @@ impl Default for ExtConfig {
 }
 
 impl ExtConfig {
-    /// What best effort is guaranteed of each CPU.
+    /// Guaranteed share of best effort on each CPU.
     pub fn best_effort_share(&self) -> Share {
         let share = Share::of_budget(self.best_effort_service, self.best_effort_period);
         self.best_effort_window.of_share(share)
     }
 
-    /// What may be promised of each CPU.
+    /// Share of each CPU that can be promised to servers.
     pub fn capacity(&self) -> Share {
         Share::ONE - self.best_effort_share() - OVERHEAD
     }
@@ -56,11 +55,11 @@ impl ExtConfig {
     }
 }
 
-/// What interrupts, timers and switches take of a CPU: promised to nobody. At 100 % a period of 20 ms is missed now and
-/// then for want of some 10 µs.
+/// Share of a CPU that interrupts, timers and context switches use; it is never promised. If 100 % were promised, a
+/// period of 20 ms would sometimes be missed by about 10 µs.
 const OVERHEAD: Share = Share::from_ppm(10_000);
 
-/// The loaded scheduler. Dropping it puts all threads back under the kernel's own.
+/// The loaded scheduler. Dropping it puts all threads back under the kernel's own scheduler.
 #[derive(Debug)]
 pub struct Ext {
     config: ExtConfig,
@@ -69,18 +68,18 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// Whether this kernel can: refused with the reason and what to use instead.
+    /// Fails with the reason and an alternative if this kernel cannot load the scheduler.
     pub fn supported() -> Result<(), ExtError> {
         support::check()
     }
 
-    /// Loads it and puts the whole machine under it.
+    /// Loads the scheduler and puts the whole machine under it.
     pub fn load(config: &ExtConfig) -> Result<Ext, ExtError> {
         Ext::load_lingering(config, 0)
     }
 
-    /// For tests of races: the kernel's side waits `rounds` (some 0.1 µs each) between a verdict and the insertion
-    /// that the verdict orders.
+    /// For tests of races: between a verdict and the insertion that the verdict orders, the BPF program waits for
+    /// `rounds` (about 0.1 µs each).
     #[doc(hidden)]
     pub fn load_lingering(config: &ExtConfig, rounds: u16) -> Result<Ext, ExtError> {
         config.check()?;
@@ -88,13 +87,13 @@ impl Ext {
         Ok(Ext { config: config.clone(), kernel: Kernel::load(config, rounds)?, servers: BTreeMap::new() })
     }
 
-    /// What it was loaded with.
     pub fn config(&self) -> &ExtConfig {
         &self.config
     }
 
-    /// Makes a server. Refused where no CPU has so much left: what windows leave of the promises, and best effort's
-    /// part, may come to one CPU at most. (Necessary; with losses allowed not sufficient: the broker's admission is.)
+    /// Creates a server. Fails if no CPU has enough bandwidth left: the promises of a CPU (reduced by their windows)
+    /// plus the part of best effort must not exceed one CPU. This test is necessary; if losses are allowed it is not
+    /// sufficient, but the broker's admission is.
     pub fn create(&mut self, spec: &ServerSpec) -> Result<ServerId, ExtError> {
         self.check_alive()?;
         refusal::check(spec)?;
@@ -112,10 +111,10 @@ impl Ext {
         Ok(ServerId(slot))
     }
 
-    /// Changes a server at once, also for the job that is running.
+    /// Changes a server at once, also for the running job.
     pub fn change(&mut self, id: ServerId, change: &Change) -> Result<(), ExtError> {
         self.check_alive()?;
-        let mut ask = changed(&self.as_it_is(id)?, change);
+        let mut ask = changed(&self.current_request(id)?, change);
         refusal::check_config(&ask.config)?;
         self.check_room(id, &ask)?;
         let control = change.control.map(|control| control::config(control.as_ref())).transpose()?;
@@ -125,19 +124,19 @@ impl Ext {
         control.map_or(Ok(()), |control| self.control(id.0, control))
     }
 
-    /// Removes a server; its threads go on as best effort.
+    /// Removes a server; its threads continue as best effort.
     pub fn destroy(&mut self, id: ServerId) -> Result<(), ExtError> {
         self.check_alive()?;
         self.known(id)?;
         let mut ask = qf_command { slot: id.0, ..Default::default() };
         self.kernel.destroy.call(&mut ask).map_err(|e| refusal::of("destroy a server", &e))?;
         self.servers.remove(&id.0);
-        quiet_point();
-        let _ = self.kernel.destroy.call(&mut ask); // finds who was on the way into its queue
+        wait_for_all_cpus();
+        let _ = self.kernel.destroy.call(&mut ask); // finds threads that were being inserted into its queue
         Ok(())
     }
 
-    /// Puts a thread into a server (out of the one it was in), with what it will start when `children`.
+    /// Puts a thread into a server and removes it from its former server. With `children`, later children join, too.
     pub fn join(&mut self, id: ServerId, thread: ThreadId, children: bool) -> Result<(), ExtError> {
         self.check_alive()?;
         let cpu = self.known(id)?.cpu;
@@ -145,7 +144,7 @@ impl Ext {
         self.move_thread(qf_join { tid: thread.0, slot: id.0, children: children.into(), zero: 0 }, cpu)
     }
 
-    /// Takes a thread out of its server. Nothing happens where it is in none, or gone.
+    /// Takes a thread out of its server. Does nothing if the thread has no server or has ended.
     pub fn leave(&mut self, thread: ThreadId) -> Result<(), ExtError> {
         self.check_alive()?;
         match self.move_thread(qf_join { tid: thread.0, ..Default::default() }, 0) {
@@ -154,7 +153,7 @@ impl Ext {
         }
     }
 
-    /// An event for a server: it is favoured under rules 1 to 5 until it ran, or until `deadline`.
+    /// Raises an event for a server: it is favoured under rules 1 to 5 until it has run, or until `deadline`.
     pub fn raise(&mut self, id: ServerId, deadline: Option<Instant>) -> Result<(), ExtError> {
         self.check_alive()?;
         self.known(id)?;
@@ -163,7 +162,6 @@ impl Ext {
         self.kernel.raise.call(&mut ask).map_err(|e| refusal::of("raise an event", &e)).map(drop)
     }
 
-    /// What a server did.
     pub fn statistics(&self, id: ServerId) -> Result<ServerStatistics, ExtError> {
         self.known(id)?;
         let seen = |_| {
@@ -171,12 +169,11 @@ impl Ext {
             let (server, late) = (self.kernel.server(id.0), self.kernel.controller(id.0).late_periods);
             (before == self.kernel.server(id.0).jobs).then_some((server, late))
         };
-        // A job that ends meanwhile would mix two.
+        // If a job ends during the reading, the values would be from two jobs; then read again.
         let (server, late) = (0..10).find_map(seen).unwrap_or_else(|| (self.kernel.server(id.0), 0));
         Ok(ServerStatistics { last_late: late, ..statistics(&server, &self.kernel.slot(id.0)) })
     }
 
-    /// What a CPU did.
     pub fn cpu_statistics(&self, cpu: u32) -> Result<CpuStatistics, ExtError> {
         if cpu >= self.kernel.cpus() {
             return Err(refusal::no_cpu(cpu));
@@ -195,23 +192,21 @@ impl Ext {
         })
     }
 
-    /// Why the scheduler is not in charge any more; `None` while it is.
+    /// Why the scheduler is no longer in charge; `None` while it is.
     pub fn exit_reason(&self) -> Option<String> {
         self.kernel.exit_reason()
     }
 
-    /// The servers that exist.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + '_ {
         self.servers.keys().map(|slot| ServerId(*slot))
     }
 
-    /// On which CPU a server serves.
     pub fn cpu_of(&self, id: ServerId) -> Result<u32, ExtError> {
         Ok(self.known(id)?.cpu)
     }
 
-    /// The memory by which code outside raises events for servers, as a map's descriptor: one value of `qf_raised`
-    /// (`bpf/include/qf_sched.h` says in which order it is written).
+    /// Descriptor of the map by which other code raises events for servers. Its value is one `qf_raised`;
+    /// `bpf/include/qf_sched.h` defines the order of writes.
     pub fn raised(&self) -> std::os::fd::BorrowedFd<'_> {
         self.kernel.raised()
     }
@@ -224,8 +219,8 @@ impl Ext {
         self.servers.get(&id.0).ok_or(ExtError::NoServer { id })
     }
 
-    /// As it was asked for, with the budget that its controller has chosen meanwhile.
-    fn as_it_is(&self, id: ServerId) -> Result<qf_create, ExtError> {
+    /// The request for the server, with the budget that its controller has chosen since.
+    fn current_request(&self, id: ServerId) -> Result<qf_create, ExtError> {
         let mut ask = *self.known(id)?;
         ask.config.service_ns = self.kernel.server(id.0).config.service_ns;
         Ok(ask)
@@ -242,13 +237,13 @@ impl Ext {
         free.ok_or(ExtError::Full { limit: QF_SLOTS - first })
     }
 
-    /// What is promised on a CPU, best effort's part included, but for one server.
+    /// Promised share of a CPU, including best effort's part, without the server in slot `but`.
     fn booked(&self, cpu: u32, but: Option<u32>) -> Share {
         let others = self.servers.values().filter(|s| s.cpu == cpu && Some(s.slot) != but);
         others.fold(self.config.best_effort_share() + OVERHEAD, |sum, server| sum + share(&server.config))
     }
 
-    /// The CPU asked for, or the online one with most left.
+    /// The requested CPU, or the online CPU with the most free share.
     fn place(&self, spec: &ServerSpec) -> Result<u32, ExtError> {
         let online = CpuList::online();
         let asked = share(&config(spec));
@@ -268,7 +263,7 @@ impl Ext {
         refusal::room(share(&ask.config), self.booked(ask.cpu, Some(id.0)), ask.cpu)
     }
 
-    /// Twice: what was on its way into a queue at the first time is found at the second.
+    /// Calls the command twice: the second call finds a thread that was being inserted into a queue during the first.
     fn move_thread(&self, ask: qf_join, cpu: u32) -> Result<(), ExtError> {
         for _ in 0..2 {
             self.kernel.join.call(&mut { ask }).map_err(|e| refusal::of_join(ThreadId(ask.tid), cpu, &e))?;
@@ -277,7 +272,7 @@ impl Ext {
     }
 }
 
-/// A real-time thread precedes sched_ext: no server would ever see it.
+/// Refuses real-time threads: their policy precedes sched_ext, so a server would never get them.
 fn check_policy(thread: ThreadId) -> Result<(), ExtError> {
     let attr = SchedAttr::of(thread).map_err(|_| ExtError::NoThread { thread })?;
     match attr.policy.is_real_time() {
@@ -286,9 +281,9 @@ fn check_policy(thread: ThreadId) -> Result<(), ExtError> {
     }
 }
 
-/// Returns when every CPU has left what it was doing in the kernel when this was called.
-fn quiet_point() {
-    // Where the kernel does not offer it (full dynticks), a while that is as good.
+/// Returns after every CPU has left the kernel code that it was running when this was called.
+fn wait_for_all_cpus() {
+    // If the kernel does not offer membarrier (full dynticks), a pause has the same effect.
     if crate::sys::membarrier().is_err() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -342,7 +337,7 @@ fn changed(old: &qf_create, change: &Change) -> qf_create {
     ask
 }
 
-/// What the window leaves of C/T.
+/// C/T, reduced by the window.
 fn share(config: &qf_config) -> Share {
     let share = Share::of_budget(Nanos::new(config.service_ns), Nanos::new(config.period_ns));
     Window::new(config.x.into(), config.y.into()).map_or(share, |window| window.of_share(share))

@@ -1,15 +1,15 @@
-//! What is asked of a server, and what it did.
+//! Parameters and statistics of a server.
 
 use qfabric_types::{Instant, KernelControl, Nanos, Reclaiming, Share, Window};
 
-/// A server's number: its slot in the kernel. Free for another one once it is destroyed.
+/// Slot of the server in the kernel. A later server can get the slot of a destroyed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// A server: so much service in every period on one CPU, for any number of threads.
+/// Parameters of a server: an amount of service in every period on one CPU, for any number of threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSpec {
-    /// The CPU on which it serves; `None`: the one with most left by the sum of service over period.
+    /// CPU of the server; `None`: the online CPU with the most free share.
     pub cpu: Option<u32>,
     /// T, 100 µs to 4.19 s.
     pub period: Nanos,
@@ -17,23 +17,23 @@ pub struct ServerSpec {
     pub service: Nanos,
     /// x/y.
     pub window: Window,
-    /// What happens at the end of the budget.
+    /// Rule for a server that has used its budget.
     pub reclaiming: Reclaiming,
-    /// Whether it may be served again in a period in which it was served, while CPU time is left.
+    /// True if the server may be served again after it had its service in the period, while CPU time is left.
     pub work_conserving: bool,
-    /// When its first period begins; periods then stay aligned to it, also after idleness. `None`: at the first
-    /// demand, and anew at a demand after a deadline has passed (CBS).
+    /// Begin of the first period; later periods stay aligned to it, even after idleness. `None`: the first period
+    /// begins at the first demand, and anew at a demand after a deadline has passed (CBS).
     pub phase: Option<Instant>,
-    /// Whether a thread's wake-up raises an event.
+    /// True if a wake-up of a thread raises an event.
     pub wake_events: bool,
-    /// Budgets chosen in the kernel at each job's end.
+    /// Controller in the kernel that chooses the budget at the end of each job.
     pub control: Option<KernelControl>,
-    /// How probably it uses the network (Table 5): 0 never, 255 surely.
+    /// Probability that the server uses the network (Table 5): 0 never, 255 certainly.
     pub network_probability: u8,
 }
 
 impl ServerSpec {
-    /// `service` in every `period`: hard, no losses, any CPU.
+    /// `service` in every `period`: hard, without losses, on any CPU.
     pub fn new(period: Nanos, service: Nanos) -> ServerSpec {
         ServerSpec {
             cpu: None,
@@ -50,98 +50,93 @@ impl ServerSpec {
     }
 }
 
-/// What to change of a server; `None` leaves it.
+/// Changes of a server; `None` leaves a parameter as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// C. What is left in this period grows or shrinks by the difference at once.
+    /// C. The remaining service in this period changes by the difference at once.
     pub service: Option<Nanos>,
     /// T, from the current deadline on.
     pub period: Option<Nanos>,
-    /// x/y: the current window starts anew.
+    /// x/y. The current window starts anew.
     pub window: Option<Window>,
-    /// What happens at the end of the budget.
     pub reclaiming: Option<Reclaiming>,
-    /// May be served more than once in a period.
+    /// True if the server may be served more than once in a period.
     pub work_conserving: Option<bool>,
-    /// Wake-ups raise events.
+    /// True if wake-ups raise events.
     pub wake_events: Option<bool>,
-    /// Table 5's probability.
+    /// Probability of Table 5.
     pub network_probability: Option<u8>,
-    /// Gives it a controller in the kernel, or takes it away. The controller starts anew.
+    /// Installs or removes the controller in the kernel. An installed controller starts anew.
     pub control: Option<Option<KernelControl>>,
 }
 
 impl Change {
-    /// Another budget, nothing else.
+    /// Changes only the service.
     pub fn service(service: Nanos) -> Change {
         Change { service: Some(service), ..Change::default() }
     }
 }
 
-/// What a server did since it was created. Periods are counted, times in nanoseconds.
+/// Statistics of a server since its creation. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStatistics {
-    /// Periods served.
+    /// Periods with service.
     pub served: u64,
-    /// Periods missed.
+    /// Periods without service.
     pub missed: u64,
-    /// Missed ones that the window did not allow.
+    /// Missed periods that the window did not allow.
     pub violations: u64,
-    /// Events brought to it, by the rule (1 to 5) that did.
+    /// Events that made the scheduler run the server earlier, by the rule (1 to 5) that applied.
     pub boosts: [u64; 5],
-    /// Events that expired before.
+    /// Events that expired first.
     pub expired: u64,
     /// CPU time within the budget.
     pub used: Nanos,
-    /// CPU time beside its periods, before best effort: extra service of work-conserving servers, and for events.
+    /// CPU time outside its periods, before best effort: extra service of work-conserving servers, and service for
+    /// events.
     pub extra: Nanos,
-    /// Jobs ended: by sched_yield, or by the last runnable thread's going to sleep.
+    /// Ended jobs. A job ends with sched_yield, or when the last runnable thread falls asleep.
     pub jobs: u64,
-    /// CPU time of the last job.
     pub last_job: Nanos,
-    /// How late it ended, in whole server periods behind its deadline; 0 without a controller in the kernel.
+    /// Server periods by which the last job ended after its deadline; 0 without a controller in the kernel.
     pub last_late: u32,
-    /// Times that the budget ran out while a thread still wanted more.
+    /// Times that the budget ran out while a thread was still runnable.
     pub throttles: u64,
-    /// Wake-ups that led to running.
+    /// Wake-ups after which a thread ran.
     pub wakeups: u64,
-    /// From the last wake-up to running.
+    /// Delay from the last wake-up until the thread ran.
     pub run_queue_delay: Nanos,
-    /// The longest such delay.
+    /// Longest such delay.
     pub run_queue_delay_max: Nanos,
-    /// All of them.
+    /// Sum of all such delays.
     pub run_queue_delay_sum: Nanos,
-    /// C as it is now.
+    /// Present C.
     pub service: Nanos,
-    /// What is left of it in the period that ends at the deadline.
+    /// Remaining service in the period that ends at the deadline.
     pub remaining: Nanos,
-    /// The current deadline.
     pub deadline: Instant,
-    /// x'/y' now.
+    /// Present x'/y'.
     pub window_now: (u16, u16),
-    /// Threads that are members.
     pub threads: u32,
-    /// Times that its turn came while none of its threads could run there (they were on their way).
+    /// Times that the server was chosen while none of its threads could run on its CPU (they were being moved there).
     pub lost: u64,
 }
 
-/// What a CPU did since the scheduler was loaded.
+/// Statistics of a CPU since the scheduler was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuStatistics {
-    /// Scheduling decisions.
     pub decisions: u64,
-    /// Times that it was interrupted for another decision.
+    /// Times that the CPU was interrupted for a new decision.
     pub kicks: u64,
-    /// Times that its timer ended a decision.
+    /// Times that the CPU's timer ended a decision.
     pub timers: u64,
-    /// Timers that were not started, or came so late that the tick helped.
+    /// Timers that could not be started, or fired so late that the tick acted first.
     pub late_timers: u32,
-    /// CPU time of threads without a server, and of soft ones beyond their budget.
+    /// CPU time of threads without a server, and of soft servers beyond their budget.
     pub best_effort: Nanos,
-    /// Periods in which best effort wanted its guaranteed part and did not get all of it.
+    /// Periods in which best effort demanded its guaranteed part and did not get all of it.
     pub best_effort_missed: u64,
-    /// What is promised on it, best effort's part included.
+    /// Promised share, including best effort's part.
     pub booked: Share,
-    /// Whether it is online.
     pub online: bool,
 }

@@ -1,4 +1,4 @@
-//! Whether this kernel has what it takes.
+//! Checks if this kernel can load the scheduler.
 
 use super::ExtError;
 use crate::bpf::ObjectError;
@@ -10,16 +10,16 @@ const NAME: &str = "/sys/kernel/sched_ext/root/ops";
 const INSTEAD: &str = "use Linux 6.19 or newer with CONFIG_SCHED_CLASS_EXT (Debian 13: a kernel from backports), or \
                        --mechanism deadline, which needs neither";
 
-/// Refused with the reason where the scheduler cannot be loaded.
+/// Fails with the reason if the scheduler cannot be loaded.
 pub(super) fn check() -> Result<(), ExtError> {
     let release = release::text();
     let unsupported =
         |why: &str| ExtError::Unsupported { release: release.clone(), why: why.into(), instead: INSTEAD.into() };
     let Ok(state) = files::text(STATE) else {
-        return Err(unsupported("it was built without sched_ext (CONFIG_SCHED_CLASS_EXT)"));
+        return Err(unsupported("this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT)"));
     };
     if release::version() < (6, 19) {
-        return Err(unsupported("its sched_ext is older than what this scheduler is written for"));
+        return Err(unsupported("its sched_ext is too old for this scheduler"));
     }
     match state.trim() {
         "disabled" | "disabling" => Ok(()),
@@ -27,7 +27,7 @@ pub(super) fn check() -> Result<(), ExtError> {
     }
 }
 
-/// The kernel did not take the scheduler.
+/// Translates a failure to load the scheduler.
 pub(super) fn not_loaded(error: &ObjectError) -> ExtError {
     let (errno, log) = match error {
         ObjectError::Refused { error, log, .. } => (error.raw_os_error().unwrap_or(0), log.as_str()),
@@ -39,7 +39,7 @@ pub(super) fn not_loaded(error: &ObjectError) -> ExtError {
     }
     let (why, fix) = match errno {
         libc::EPERM => ("this process may not use BPF".into(), "run it as root"),
-        libc::EBUSY => ("another scheduler came first".into(), "stop that one"),
+        libc::EBUSY => ("another scheduler was loaded first".into(), "stop that scheduler"),
         _ => (error.to_string(), "report this, or use --mechanism deadline"),
     };
     ExtError::Refused { what: "load the scheduler".into(), errno, why, fix: fix.into() }
@@ -49,7 +49,7 @@ fn last_line(log: &str) -> &str {
     log.lines().rev().find(|line| line.contains("scx") || line.contains("vmlinux")).unwrap_or_default().trim()
 }
 
-/// The name of the scheduler in charge.
+/// Name of the scheduler in charge.
 pub(super) fn in_charge() -> Option<String> {
     files::trimmed(NAME)
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_it_is_named_with_what_to_use_instead() {
+    fn the_refusal_names_the_kernel_and_an_alternative() {
         if let Err(refusal @ ExtError::Unsupported { .. }) = check() {
             let text = refusal.to_string();
             assert!(text.contains(&release::text()) && text.contains("--mechanism deadline"), "{text}");

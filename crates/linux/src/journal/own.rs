@@ -1,13 +1,12 @@
-//! Journals of services that live inside of another program (`qfabric run` where no daemon runs): one folder each
-//! below `journals` of the run folder, named by process, so that the next start or `qfabric restore` finds what a
-//! killed one left.
+//! Journals of services that run inside another program (`qfabric run` on a host without a daemon). Each service has
+//! one folder below `journals` in the run folder. The folder is named after the process, so the next start or `qfabric
+//! restore` finds the changes of a killed process.
 //!
 //! ```text
-//! /run/qfabric/journals/1234-567890-0/journal.jsonl      process 1234, started 567,890 ticks after boot, its first
+//! /run/qfabric/journals/1234-567890-0/journal.jsonl      process 1234, started at tick 567,890; its first service
 //! ```
-//! What lies there decides what a privileged process writes to the scheduler. So `journals` belongs to this user alone
-//! (mode 0700), no link is followed, and each file is checked as every journal is.
-
+//! These files decide what a privileged process writes to the scheduler. Therefore `journals` belongs to this user
+//! alone (mode 0700), no symbolic link is followed, and each file is checked like every journal.
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -20,17 +19,17 @@ use super::{JournalError, Restored, io_error};
 use crate::files;
 use crate::threads;
 
-/// The folder's name in the run folder.
+/// Name of the folder in the run folder.
 pub const FOLDER: &str = "journals";
-/// More folders than this are not this program's: a host has no so many services at a time.
+/// Largest number of folders that are read; a host never runs this many services at a time.
 const MOST: usize = 4_096;
 
-/// The folder of one service of this process; removed when dropped, if it is empty by then.
+/// The folder of one service of this process. Removed when dropped, if its journal lists no change to undo.
 #[derive(Debug)]
 pub struct OwnFolder(PathBuf);
 
 impl OwnFolder {
-    /// Makes one below `run`, which is made where it is missing.
+    /// Creates a folder below `run`; creates `run` if it is missing.
     pub fn make(run: &Path) -> Result<OwnFolder, JournalError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let make = |path: &Path, mode| match DirBuilder::new().mode(mode).create(path) {
@@ -48,20 +47,19 @@ impl OwnFolder {
         Ok(OwnFolder(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 }
 
 impl Drop for OwnFolder {
-    /// A journal with something in it stays for the next `restore`.
+    /// Keeps a journal that still lists changes, for the next `restore`.
     fn drop(&mut self) {
         remove(&self.0);
     }
 }
 
-/// Folders below `run` whose process is over. None where there is no such folder.
+/// Folders below `run` whose process has ended; empty if `run` has no such folder.
 pub fn stale(run: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let journals = run.join(FOLDER);
     match check(&journals) {
@@ -70,44 +68,45 @@ pub fn stale(run: &Path) -> Result<Vec<PathBuf>, JournalError> {
     }
     let entries = files::folder(&journals).map_err(|e| io_error(&journals, e))?;
     let names = entries.take(MOST).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut stale: Vec<PathBuf> = names.filter(|name| is_over(name)).map(|name| journals.join(name)).collect();
+    let mut stale: Vec<PathBuf> =
+        names.filter(|name| process_has_ended(name)).map(|name| journals.join(name)).collect();
     stale.sort();
     Ok(stale)
 }
 
-/// A journal, and what came of putting back what it says.
+/// Path of a journal, and the result of undoing its changes.
 pub type Replayed = (PathBuf, Result<Restored, JournalError>);
 
-/// Puts back what the services of processes that are over left below `run`, and removes their folders. Answers the
-/// journals that said something, each with what came of it; one that is not believable is left where it is.
+/// Undoes the changes that ended processes left below `run`, and removes their folders. Returns each journal that
+/// listed changes, with the result. A journal with invalid content stays where it is.
 pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
     let of = |folder: PathBuf| {
         let restored = super::restore(&folder);
         remove(&folder);
         (folder.join(super::FILE), restored)
     };
-    let said_something = |(_, restored): &Replayed| match restored {
+    let listed_changes = |(_, restored): &Replayed| match restored {
         Ok(restored) => *restored != Restored::default(),
-        // Its process has just begun to end.
+        // Its process is just about to end.
         Err(error) => !matches!(error, JournalError::Held { .. }),
     };
-    Ok(stale(run)?.into_iter().map(of).filter(said_something).collect())
+    Ok(stale(run)?.into_iter().map(of).filter(listed_changes).collect())
 }
 
-/// Removes a folder whose journal has nothing left to put back.
+/// Removes a folder whose journal lists no change to undo.
 pub fn remove(folder: &Path) {
     let file = folder.join(super::FILE);
     let settled = !fs::symlink_metadata(&file).is_ok_and(|meta| meta.len() > 0);
-    if settled || super::holds_nothing(&file) {
-        // What cannot be removed is found again, and is empty then, too.
+    if settled || super::lists_no_change(&file) {
+        // If the removal fails, a later call finds the folder again; its journal still lists no change.
         let _ = fs::remove_file(&file);
         let _ = fs::remove_file(file.with_extension("new"));
         let _ = fs::remove_dir(folder);
     }
 }
 
-/// Of a name that this program gives: whether that process is over.
-fn is_over(name: &str) -> bool {
+/// True if `name` is a folder name of this program and its process has ended.
+fn process_has_ended(name: &str) -> bool {
     let mut parts = name.splitn(3, '-');
     let pid = parts.next().and_then(|p| p.parse().ok()).filter(|&pid: &i32| pid > 1);
     let start = parts.next().and_then(|s| s.parse::<u64>().ok());
@@ -122,9 +121,9 @@ fn check(journals: &Path) -> Result<(), JournalError> {
     let meta = fs::symlink_metadata(journals).map_err(|e| io_error(journals, e))?;
     let me = rustix::process::geteuid().as_raw();
     let why = match () {
-        () if !meta.is_dir() => "it is no folder".to_owned(),
+        () if !meta.is_dir() => "it is not a folder".to_owned(),
         () if meta.uid() != me => format!("it belongs to user {}, not to user {me}", meta.uid()),
-        () if meta.mode() & 0o077 != 0 => format!("others may look into it (mode {:o})", meta.mode() & 0o777),
+        () if meta.mode() & 0o077 != 0 => format!("other users have access to it (mode {:o})", meta.mode() & 0o777),
         () => return Ok(()),
     };
     Err(JournalError::Hostile { path: journals.to_owned(), line: 0, why })
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_in_order_leaves_no_folder_behind() {
+    fn a_service_that_ends_normally_leaves_no_folder() {
         let run = tempfile::tempdir().unwrap();
         let (first, second) = (OwnFolder::make(run.path()).unwrap(), OwnFolder::make(run.path()).unwrap());
         assert_ne!(first.path(), second.path());
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_processes_that_are_over_are_found_and_only_those() {
+    fn only_folders_of_ended_processes_are_found() {
         let run = tempfile::tempdir().unwrap();
         let own = OwnFolder::make(run.path()).unwrap();
         let journals = run.path().join(FOLDER);
@@ -172,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_have_written_is_refused() {
+    fn a_folder_that_other_users_can_write_is_refused() {
         let run = tempfile::tempdir().unwrap();
         let journals = run.path().join(FOLDER);
         std::os::unix::fs::symlink("/tmp", &journals).unwrap();
-        assert!(OwnFolder::make(run.path()).unwrap_err().to_string().contains("no folder"));
-        assert!(stale(run.path()).unwrap_err().to_string().contains("no folder"));
+        assert!(OwnFolder::make(run.path()).unwrap_err().to_string().contains("not a folder"));
+        assert!(stale(run.path()).unwrap_err().to_string().contains("not a folder"));
         fs::remove_file(&journals).unwrap();
         fs::create_dir(&journals).unwrap();
         fs::set_permissions(&journals, fs::Permissions::from_mode(0o777)).unwrap();
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_something_to_put_back_stays_until_it_is_put_back() {
+    fn a_folder_with_changes_to_undo_stays_until_they_are_undone() {
         let run = tempfile::tempdir().unwrap();
         let own = OwnFolder::make(run.path()).unwrap();
         let path = own.path().to_owned();

@@ -22,7 +22,7 @@ fn refusal(dir: &Path) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_records_are_read_back() {
     let run = run_folder();
     let mut journal = Journal::open(run.path()).unwrap();
     for tid in [10, 11, 12] {
@@ -34,7 +34,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn no_journal_means_nothing_to_do() {
+fn restore_without_a_journal_does_nothing() {
     assert_eq!(restore(run_folder().path()).unwrap(), Restored::default());
 }
 
@@ -49,7 +49,7 @@ fn only_one_service_holds_a_journal() {
 }
 
 #[test]
-fn a_torn_last_line_is_passed_over() {
+fn an_incomplete_last_line_is_ignored() {
     let run = run_folder();
     write(run.path(), &format!("{}{{\"released\":7}}\n{{\"thread\":{{\"tid\":99", boot_line()));
     assert_eq!(restore(run.path()).unwrap(), Restored::default());
@@ -58,7 +58,7 @@ fn a_torn_last_line_is_passed_over() {
 }
 
 #[test]
-fn what_an_earlier_boot_left_is_over() {
+fn a_journal_of_an_earlier_boot_is_ignored() {
     let run = run_folder();
     write(run.path(), "{\"boot\":\"another\"}\n{\"released\":\"whatever\"}\n");
     assert_eq!(restore(run.path()).unwrap(), Restored::default());
@@ -66,7 +66,7 @@ fn what_an_earlier_boot_left_is_over() {
 }
 
 #[test]
-fn a_thread_that_took_over_a_number_is_not_touched() {
+fn a_thread_that_reuses_an_id_is_not_changed() {
     let run = run_folder();
     let worker = Worker::sleeping();
     let before = SchedAttr::of(worker.thread).unwrap();
@@ -81,7 +81,7 @@ fn a_thread_that_took_over_a_number_is_not_touched() {
 }
 
 #[test]
-fn a_new_service_does_not_forget_what_the_former_left() {
+fn a_new_service_refuses_to_overwrite_changes_of_a_former_one() {
     let run = run_folder();
     let worker = Worker::sleeping();
     let mut journal = Journal::open(run.path()).unwrap();
@@ -93,7 +93,7 @@ fn a_new_service_does_not_forget_what_the_former_left() {
 }
 
 #[test]
-fn content_no_service_writes_is_refused_with_its_line() {
+fn invalid_content_is_refused_with_its_line_number() {
     let thread = |was: &str| format!("{{\"thread\":{{\"tid\":99,\"start\":1,\"was\":{was},\"slack_ns\":null}}}}\n");
     let attr = |policy: u32, nice: i32, priority: u32| {
         format!(
@@ -134,19 +134,19 @@ fn a_file_without_a_boot_record_is_refused() {
 }
 
 #[test]
-fn a_file_others_could_have_written_is_refused() {
+fn a_file_that_other_users_can_write_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let run = run_folder();
     write(run.path(), &boot_line());
     fs::set_permissions(run.path().join(FILE), fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(refusal(run.path()).contains("others may write"));
+    assert!(refusal(run.path()).contains("other users may write"));
     fs::set_permissions(run.path().join(FILE), fs::Permissions::from_mode(0o600)).unwrap();
     fs::hard_link(run.path().join(FILE), run.path().join("other")).unwrap();
-    assert!(refusal(run.path()).contains("2 names"));
+    assert!(refusal(run.path()).contains("2 hard links"));
 }
 
 #[test]
-fn a_link_a_pipe_or_a_folder_is_no_journal() {
+fn a_link_a_pipe_or_a_folder_is_refused_as_a_journal() {
     let run = run_folder();
     std::os::unix::fs::symlink("/etc/passwd", run.path().join(FILE)).unwrap();
     assert!(matches!(Journal::open(run.path()), Err(JournalError::Io { .. })));
@@ -155,11 +155,11 @@ fn a_link_a_pipe_or_a_folder_is_no_journal() {
     assert!(restore(run.path()).is_err());
     fs::remove_dir(run.path().join(FILE)).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, run.path().join(FILE), rustix::fs::Mode::RWXU).unwrap();
-    assert!(refusal(run.path()).contains("no plain file"));
+    assert!(refusal(run.path()).contains("not a regular file"));
 }
 
 #[test]
-fn a_boundless_file_is_refused_unread() {
+fn a_file_over_the_size_limit_is_refused_unread() {
     let run = run_folder();
     write(run.path(), &boot_line());
     File::options().write(true).open(run.path().join(FILE)).unwrap().set_len(MAX_BYTES + 1).unwrap();
@@ -167,7 +167,7 @@ fn a_boundless_file_is_refused_unread() {
 }
 
 #[test]
-fn a_program_that_forks_like_mad_does_not_let_the_file_grow_for_ever() {
+fn the_file_stays_small_when_a_program_starts_many_threads() {
     let run = run_folder();
     let mut journal = Journal::open(run.path()).unwrap();
     journal.touching(touched(500, 1)).unwrap();
@@ -176,7 +176,7 @@ fn a_program_that_forks_like_mad_does_not_let_the_file_grow_for_ever() {
         journal.released(ThreadId(1_000 + tid)).unwrap();
     }
     assert!(fs::metadata(journal.path()).unwrap().len() < 4 << 20);
-    assert!(matches!(restore(run.path()), Err(JournalError::Held { .. })), "the lock went with the old file");
+    assert!(matches!(restore(run.path()), Err(JournalError::Held { .. })), "the new file is not locked");
     let left = read(journal.path(), &journal.file).unwrap().unwrap();
     assert_eq!(left.threads.into_values().collect::<Vec<_>>(), [touched(500, 1)]);
 }

@@ -1,52 +1,60 @@
-//! What the kernel tells of a reserved thread's server: the budget that is left and how often the thread slept.
+//! Reads the state of a reserved thread's server from the kernel: remaining budget, sleeps, and distance to the
+//! deadline.
 //!
-//! Source 1 is `/proc/TID/sched` (every kernel since 6.15, earlier ones with CONFIG_SCHED_DEBUG). Source 2 is
-//! `sched_getattr` with DL_DYNAMIC (Linux 7.1) beside `/proc/TID/status`. Times in nanoseconds.
+//! First source: `/proc/TID/sched` (all kernels since 6.15; earlier kernels with CONFIG_SCHED_DEBUG). Second source:
+//! `sched_getattr` with DL_DYNAMIC (Linux 7.1), together with `/proc/TID/status`. Times in nanoseconds.
 
-use qfabric_types::{Nanos, ThreadId};
+use qfabric_types::{Instant, Nanos, ThreadId};
 
 use crate::files;
 use crate::sched_attr::{Policy, SchedAttr, remaining};
 use crate::{clock, sched_attr, threads};
 
-/// A deadline farther away than this is that of a weightless thread which overran: each 1,024 ns of its debt moved the
-/// deadline by 1.1 s. (The clocks that are compared here may differ by seconds after months.)
+/// A weightless thread that overran its budget has a deadline in the far future: each 1,024 ns of its debt moved it by
+/// one weightless period, 1.1 s. Two such periods may be the rest of a former stay that the kernel still knows.
+const WEIGHTLESS: Nanos = Nanos::from_millis(2_200);
+
+/// Periods by which ordinary overruns, of at most some ticks, move a deadline.
+const PERIODS: u64 = 4;
+
+/// The compared clocks may differ by one part in this after a long time. (Both count the same hardware; seconds were
+/// seen after months.)
+const DRIFT: u64 = 250_000;
+
+/// Upper bound of all of these.
 const FAR: Nanos = Nanos::from_millis(10_000);
 
-/// The state of a reserved thread's server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Budget left; negative after an overrun. As old as the last accounting: a tick, unless parameters were changed.
+    /// Remaining budget; negative after an overrun. As old as the last accounting, which happens at each tick and when
+    /// the parameters change.
     pub runtime_ns: i64,
-    /// How often the thread gave up its CPU by itself.
+    /// Number of voluntary context switches.
     pub sleeps: u64,
-    /// How often it was switched off a CPU in all.
+    /// Number of all context switches.
     pub switches: u64,
-    /// How far away its deadline is; zero where it is past.
+    /// Time until the deadline; zero if the deadline has passed.
     pub ahead: Nanos,
 }
 
 impl Account {
-    /// Whether it would hardly run before its deadline, seconds to hours from now, whatever it is given: parameters change,
-    /// the deadline stays. Its 0-lag time is as far away, so it may leave weightless only.
-    pub fn is_far(&self) -> bool {
-        self.ahead > FAR
+    /// True if the thread, with a reservation of this `period`, would not run for seconds to hours: new parameters do
+    /// not move a deadline. The 0-lag time is equally far away, so the thread may only leave weightless.
+    pub fn is_far(&self, period: Nanos) -> bool {
+        self.ahead > far(period, clock::raw())
     }
 }
 
-/// The answer to a look at a thread's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// The thread is gone, or outside SCHED_DEADLINE.
+    /// The thread does not exist, or is outside SCHED_DEADLINE.
     NotReserved,
-    /// The thread is reserved, and this kernel does not tell what is left.
+    /// The thread is reserved, but this kernel does not report the remaining budget.
     Hidden,
-    /// The thread is reserved.
     Known(Account),
 }
 
 impl Reading {
-    /// Looks at `thread` now.
     pub fn of(thread: ThreadId) -> Reading {
         let text = files::text(threads::file(thread, "sched")).unwrap_or_default();
         if let Some(account) = in_sched(&text, clock::raw().get()) {
@@ -58,7 +66,6 @@ impl Reading {
         by_getattr(thread).map_or(Reading::Hidden, Reading::Known)
     }
 
-    /// What is known, if anything is.
     pub fn known(self) -> Option<Account> {
         match self {
             Reading::Known(account) => Some(account),
@@ -67,9 +74,15 @@ impl Reading {
     }
 }
 
-/// How often `thread` gave up its CPU by itself, in or outside of the class.
+/// Number of voluntary context switches of `thread`, inside or outside SCHED_DEADLINE.
 pub(crate) fn sleeps(thread: ThreadId) -> Option<u64> {
     threads::switches(thread).map(|(sleeps, _)| sleeps)
+}
+
+/// Time ahead from which a deadline is far, `uptime` after the start of the clocks.
+fn far(period: Nanos, uptime: Instant) -> Nanos {
+    let drift = Nanos::new(uptime.get() / DRIFT);
+    FAR.min(period.saturating_mul(PERIODS) + WEIGHTLESS + drift)
 }
 
 fn by_getattr(thread: ThreadId) -> Option<Account> {
@@ -78,7 +91,7 @@ fn by_getattr(thread: ThreadId) -> Option<Account> {
     Some(Account { runtime_ns, sleeps, switches: sleeps + forced, ahead: deadline.since(clock::now()) })
 }
 
-/// `now` is that of the run queues' clock, which no time server slews.
+/// `now` is a time of the run queues' clock, which no time server slews.
 fn in_sched(text: &str, now: u64) -> Option<Account> {
     let field = |name: &str| {
         let line = text.lines().find(|l| l.split([' ', ':']).next() == Some(name))?;
@@ -97,6 +110,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_debt_of_four_weightless_budgets_makes_a_deadline_far() {
+        let account =
+            Account { runtime_ns: -1_928_338, sleeps: 1_673, switches: 1_949, ahead: Nanos::from_millis(4_299) };
+        assert!(account.ahead > far(Nanos::from_millis(10), Instant::new(100_000_000_000)));
+        assert!(account.ahead < far(Nanos::from_millis(1_000), Instant::ZERO), "ordinary with a period of 1 s");
+        let months = Instant::new(30 * 24 * 3_600 * 1_000_000_000);
+        assert_eq!(far(Nanos::from_millis(10), months), FAR);
+    }
+
+    #[test]
     fn an_overrun_is_read_with_its_sign() {
         let text = "player (7, #threads: 1)\nnr_switches                                  :                   12\n\
                     nr_voluntary_switches                        :                    9\n\
@@ -105,7 +128,8 @@ mod tests {
         let account = |now| in_sched(text, now).unwrap();
         let ahead = Nanos::new(10_000_000);
         assert_eq!(account(19_550_089_900_463), Account { runtime_ns: -41_234, sleeps: 9, switches: 12, ahead });
-        assert!(account(18_292_739_900_463).is_far() && !account(19_550_089_900_463).is_far());
+        let period = Nanos::from_millis(10);
+        assert!(account(18_292_739_900_463).is_far(period) && !account(19_550_089_900_463).is_far(period));
         assert_eq!(account(u64::MAX).ahead, Nanos::ZERO);
     }
 

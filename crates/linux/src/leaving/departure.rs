@@ -1,4 +1,4 @@
-//! One thread's way out of SCHED_DEADLINE, in steps that never wait themselves.
+//! Takes one thread out of SCHED_DEADLINE in steps. No step waits; a step returns the time of the next one.
 //!
 //! ```text
 //!            ┌─────────── in an overrun, or about to be: wait for the refill ──────────┐
@@ -6,9 +6,9 @@
 //!  begun ─> bring accounts up to date ─────────────────────────────────────────────────┤
 //!                                                                                      │
 //!            budget left, or never ran, or waited long enough <────────────────────────┘
-//!            └─> weightless, leave ─> may return at once, or rests
+//!            └─> weightless, leave ─> may be reserved again at once, or after a rest
 //! ```
-//! P is the period and Q the budget of the reservation, r what is left of the budget. Times in nanoseconds.
+//! P is the period and Q the budget of the reservation; r is the remaining budget. Times in nanoseconds.
 
 use std::io;
 
@@ -18,54 +18,54 @@ use super::account::{self, Account, Reading};
 use crate::sched_attr::{Policy, RECLAIM, SchedAttr, remaining_ns};
 use crate::{clock, threads};
 
-/// A thread with less budget than this may be in an overrun before the next call.
+/// A thread with less budget than this may overrun before the next system call.
 const MARGIN: i64 = 200_000;
 const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
-/// Looks are so many thousandths of a period apart. Not a simple fraction, so that they come at ever other moments of the
-/// period, and find a thread with budget that spends it as soon as it has it.
+/// Time between two looks at the thread, in thousandths of a period. The value is not a simple fraction of the period,
+/// so successive looks fall into different parts of it. One of them then finds budget, even if the thread uses its
+/// budget as soon as it is refilled.
 const BETWEEN_LOOKS: u64 = 236;
-/// A thread that left weightless is clean this long after its last overrun of 1,024 ns: the weightless period.
+/// Rest of a thread that left weightless, counted from its last overrun of 1,024 ns: one weightless period (1.1 s).
 const REFILL: u64 = 1_100_000_000;
-/// A refill comes within a period or two; a thread that never ran gets none.
+/// Longest wait for a refill. A refill comes within one or two periods; a thread that never ran gets none.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
-/// The longest period that may be multiplied by three within the kernel's limit of 4.19 s.
+/// Longest period whose triple is within the kernel's limit of 4.19 s.
 const LONGEST_STRETCHED: u64 = 1_390_000_000;
-/// What a weightless thread is given first, which a process that died between the last two calls left behind: by
-/// itself it would be refilled once in 1.1 s, and pay for a tick's overrun for an hour.
+/// Reservation that a weightless thread receives first. A process that died between its last two calls left the thread
+/// weightless; such a thread is refilled once in 1.1 s, and the overrun of one tick would take an hour to pay.
 const SOME_WEIGHT: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(10));
-/// Where the kernel does not tell what is left, nobody knows when the thread is clean: not while its program runs.
+/// Rest of a thread whose remaining budget the kernel does not report: 24 h, longer than its program is expected to
+/// run.
 const UNKNOWN_REST: Nanos = Nanos::from_millis(24 * 3_600 * 1_000);
 
-/// What one step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The thread is out of the class. It must not be reserved again for `rest`.
+    /// The thread is outside the class. It must not be reserved again before `rest` has passed.
     Left { rest: Nanos },
-    /// The thread goes on in the class with the same bandwidth; the next step is due after this time.
+    /// The thread stays in the class with the same bandwidth; the next step is due after this time.
     Wait(Nanos),
 }
 
-/// A thread that is leaving.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     thread: ThreadId,
-    /// What it gets outside of the class.
+    /// Scheduling attributes for the time after the departure.
     to: SchedAttr,
-    /// What it held when the departure began.
+    /// Scheduling attributes when the departure began.
     held: SchedAttr,
-    /// Its server right after it entered the class, if that is known.
+    /// State of its server immediately after it entered the class, if known.
     entered: Option<Account>,
     began: Instant,
     steps: u64,
 }
 
 impl Departure {
-    /// `held` is what `thread` has now. Nothing is done yet.
+    /// `held`: the attributes that `thread` has now. Changes nothing yet.
     pub fn begin(thread: ThreadId, held: SchedAttr, to: SchedAttr, entered: Option<Account>) -> Departure {
         Departure { thread, to, held, entered, began: clock::now(), steps: 0 }
     }
 
-    /// Takes the steps in turn, sleeping in between: at most about 2 s, or two periods.
+    /// Runs all steps and sleeps between them: for at most about 2 s, or for two periods if these are longer.
     pub fn finish(mut self) -> io::Result<Nanos> {
         loop {
             match self.step()? {
@@ -75,8 +75,8 @@ impl Departure {
         }
     }
 
-    /// Leaves, if the thread's state lets it leave without a trace; takes some 30 µs. On an error the thread is
-    /// still reserved.
+    /// Takes the thread out of the class if its state allows a departure without lost bandwidth; takes about 30 µs.
+    /// If this fails, the thread is still reserved.
     pub fn step(&mut self) -> io::Result<Step> {
         self.check_alive()?;
         if self.steps == 0 && self.held.is_weightless() {
@@ -91,11 +91,11 @@ impl Departure {
             Reading::Hidden => return self.leave_unseen(),
             Reading::Known(account) => account,
         };
-        self.check_alive()?; // it may have died meanwhile, and been given twice its budget after its end
+        self.check_alive()?; // it may have died meanwhile, so that the stretched parameters went to a dead thread
         let asleep = threads::is_asleep(self.thread);
         let never_ran = asleep && self.entered.is_some_and(|e| same_stay(e, account));
         let look = Look { started, asleep, account, never_ran };
-        if account.is_far() {
+        if account.is_far(Nanos::new(self.held.period_ns)) {
             return self.leave_far(account);
         }
         if account.runtime_ns < MARGIN && !never_ran && started < self.give_up_at(account) {
@@ -114,7 +114,7 @@ impl Departure {
 
     fn until_next_look(&self, look: &Look) -> Nanos {
         match look.account.runtime_ns >= 0 && !look.asleep {
-            true => MARGIN_TIME, // spent by then
+            true => MARGIN_TIME, // the thread uses the rest of its budget in this time
             false => Nanos::new((self.held.period_ns / 1_000 * BETWEEN_LOOKS).max(50_000)),
         }
     }
@@ -127,12 +127,14 @@ impl Departure {
         }
     }
 
-    /// Makes the kernel account for what the thread ran. `false`: the thread left the class by itself.
+    /// Makes the kernel charge the thread for the time that it has run. Returns `false` if the thread has left the
+    /// class by itself.
     ///
-    /// Since Linux 7.1 asking for what is left does it. Before, a change of parameters does: twice or three times budget
-    /// *and* period are the same bandwidth, so nothing is booked, no timer is cancelled, and a thread that is left so (this
-    /// process dies) has what it had. Only a thread that dies while the call looks for it may have been subtracted already,
-    /// and is booked once more for nobody: the caller may be preempted there for as long as reservations run.
+    /// Since Linux 7.1, reading the remaining budget has this effect. Before 7.1, a change of parameters has it. Twice
+    /// or three times the budget *and* the period are the same bandwidth: the kernel books nothing and cancels no
+    /// timer, and if this process dies here, the thread keeps its bandwidth. One case loses bandwidth: if the thread
+    /// dies while the call looks it up, its bandwidth may already be subtracted and is then booked again with no owner.
+    /// The caller may be preempted at that point for as long as reserved threads run.
     fn bring_up_to_date(&mut self) -> io::Result<bool> {
         let now = SchedAttr::of(self.thread)?;
         if now.policy != Policy::DEADLINE {
@@ -151,53 +153,56 @@ impl Departure {
                 period_ns: k * period_ns,
                 ..self.held
             },
-            // Too long to be stretched: GRUB on or off is a change, too, and books nothing either.
+            // The period is too long to be stretched. Switching GRUB on or off is also a change, and also books
+            // nothing.
             false => SchedAttr { flags: if k == 2 { flags ^ RECLAIM } else { flags }, ..self.held },
         };
         match changed.give(self.thread) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(error),
-            _ => Ok(true), // refused: the account is a tick old at most
+            _ => Ok(true), // if refused, the account is at most one tick old
         }
     }
 
-    /// Who is in an overrun waits for the refill; one with a little budget only for the end of its period, so
-    /// that it seldom overruns between the last two calls.
+    /// A thread in an overrun waits for its refill. A thread with little budget waits only until the end of its period;
+    /// this makes an overrun between the last two calls unlikely.
     fn give_up_at(&self, account: Account) -> Instant {
         let two_periods = Nanos::new(2 * self.held.period_ns);
         self.began + if account.runtime_ns > 0 { two_periods } else { PATIENCE.max(two_periods) }
     }
 
-    /// A bandwidth that rounds to zero is booked at once and leaves nothing to lose, whatever state the thread is in.
+    /// Books a bandwidth that rounds to zero, then leaves: no bandwidth can be lost, whatever the state of the thread.
     fn leave_weightless(&self, look: &Look) -> io::Result<Step> {
         let weighed = clock::now();
-        // Refused only where the kernel's longest period was lowered: then it leaves with what it has.
+        // Refused only if the kernel's limit on periods was lowered; then the thread leaves with its present bandwidth.
         let _ = SchedAttr::weightless().give(self.thread);
-        self.out()?;
+        self.end_reservation()?;
         let left = clock::now();
         let (sleeps, asleep) = (account::sleeps(self.thread), threads::is_asleep(self.thread));
         Ok(Step::Left { rest: look.rest(weighed, left, sleeps, asleep) })
     }
 
-    /// A weightless thread that a service left behind, and that overran: with any weight it would hold that until then.
+    /// A weightless thread that an ended service left behind, after an overrun. A larger bandwidth would stay booked
+    /// until the far deadline, so the thread leaves weightless.
     fn leave_far(&self, account: Account) -> io::Result<Step> {
         let _ = SchedAttr::weightless().give(self.thread);
-        self.out()?;
+        self.end_reservation()?;
         Ok(Step::Left { rest: account.ahead })
     }
 
-    /// Nothing is lost, and a stale mark is possible: it stays outside.
+    /// Loses no bandwidth. A stale throttled mark is possible, so the thread stays outside the class.
     fn leave_unseen(&self) -> io::Result<Step> {
         let _ = SchedAttr::weightless().give(self.thread);
-        self.out()?;
+        self.end_reservation()?;
         Ok(Step::Left { rest: UNKNOWN_REST })
     }
 
-    /// Weightless, a thread would hardly ever run again: where it cannot get what it had, it becomes an ordinary one.
+    /// Ends the reservation. A thread that cannot get its former attributes back becomes an ordinary thread, because a
+    /// weightless thread would hardly ever run again.
     ///
-    /// A thread that died in the class stays there. Its exit took it off its cpuset's number of reserved threads
-    /// (`cgroup_exit`); leaving takes it off once more, and where that number is 0 by mistake, a rebuild of the root
-    /// domain forgets the reservations of all living threads. One that died on its way is put on it again.
-    fn out(&self) -> io::Result<()> {
+    /// A thread that died in the class stays there. Its exit decreased its cpuset's number of reserved threads
+    /// (`cgroup_exit`). Leaving would decrease that number again, and if the number is wrongly 0, a rebuild of the root
+    /// domain forgets the reservations of all living threads. A thread that died during the call is counted again.
+    fn end_reservation(&self) -> io::Result<()> {
         let left = self.to.give(self.thread).or_else(|error| {
             let gone = error.raw_os_error() == Some(libc::ESRCH);
             if !gone {
@@ -206,18 +211,18 @@ impl Departure {
             Err(error)
         });
         if threads::start_time(self.thread).is_none() {
-            let _ = self.keep_dead(); // reaped: it has no number any more
+            let _ = self.keep_dead(); // fails if the thread is already reaped, which is harmless
         }
         left
     }
 
-    /// In the class, with nothing booked.
+    /// Puts a dead thread back into the class, with no bandwidth booked.
     fn keep_dead(&self) -> io::Result<()> {
         SchedAttr::weightless().give(self.thread)
     }
 }
 
-/// What was seen before the thread became weightless.
+/// The state of the thread before it became weightless.
 struct Look {
     started: Instant,
     asleep: bool,
@@ -226,15 +231,15 @@ struct Look {
 }
 
 impl Look {
-    /// Zero where the thread certainly left with budget to spend. Else it may have woken, and overrun the
-    /// weightless budget by at most the time between the calls.
+    /// Time for which the thread must not be reserved again. Zero if the thread certainly left with budget. Otherwise
+    /// it may have woken, and may have overrun the weightless budget by at most the time between the calls.
     fn rest(&self, weighed: Instant, left: Instant, sleeps: Option<u64>, asleep: bool) -> Nanos {
         let since_look = left.since(self.started).get();
         let had_budget = self.account.runtime_ns > since_look as i64;
         let same = sleeps == Some(self.account.sleeps);
         let calm = same && (!self.asleep || asleep);
-        let dozed_off = !self.asleep && asleep && sleeps == Some(self.account.sleeps + 1);
-        if (calm || dozed_off) && (self.never_ran || had_budget) {
+        let fell_asleep = !self.asleep && asleep && sleeps == Some(self.account.sleeps + 1);
+        if (calm || fell_asleep) && (self.never_ran || had_budget) {
             return Nanos::ZERO;
         }
         let overrun = if had_budget { left.since(weighed).get() } else { since_look };
@@ -242,7 +247,7 @@ impl Look {
     }
 }
 
-/// Whether the thread has not run between two looks.
+/// True if the thread has not run between `a` and `b`.
 fn same_stay(a: Account, b: Account) -> bool {
     (a.runtime_ns, a.sleeps) == (b.runtime_ns, b.sleeps)
 }
@@ -259,9 +264,9 @@ mod tests {
         Look { started: AT(1_000), asleep, account, never_ran: false }
     }
 
-    /// A thread that died while its parameters were changed would be booked for nobody.
+    /// A thread that dies during a change of its parameters would leave bandwidth booked with no owner.
     #[test]
-    fn where_the_kernel_tells_what_is_left_nothing_is_changed_to_learn_it() {
+    fn no_parameter_changes_if_the_kernel_reports_the_remaining_budget() {
         let _alone = live_lock();
         if !may_reserve() {
             return;
@@ -278,9 +283,10 @@ mod tests {
         assert_eq!((now.runtime_ns, now.period_ns), (stretched * held.runtime_ns, stretched * held.period_ns));
     }
 
-    /// It may be refilled, run and fall asleep before the call that takes it out; then its bandwidth would stay booked.
+    /// The thread could be refilled, run and fall asleep before the call that takes it out; its bandwidth would stay
+    /// booked.
     #[test]
-    fn who_is_in_an_overrun_does_not_leave_before_its_refill() {
+    fn a_thread_in_an_overrun_does_not_leave_before_its_refill() {
         let _alone = live_lock();
         if !may_reserve() {
             return;
@@ -298,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_left_with_budget_may_return_at_once() {
+    fn a_thread_that_left_with_budget_may_be_reserved_again_at_once() {
         assert_eq!(look(500_000, true).rest(AT(20_000), AT(30_000), Some(5), true), Nanos::ZERO);
         assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(5), false), Nanos::ZERO);
-        assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(6), true), Nanos::ZERO, "it dozed off");
+        assert_eq!(look(500_000, false).rest(AT(20_000), AT(30_000), Some(6), true), Nanos::ZERO, "it fell asleep");
     }
 
     #[test]
-    fn a_thread_that_may_have_overrun_the_weightless_budget_rests_until_that_is_paid() {
+    fn a_thread_that_may_have_overrun_the_weightless_budget_rests_until_the_overrun_is_paid() {
         let woken = look(500_000, true).rest(AT(20_000), AT(20_000 + 2_048), Some(6), false);
         assert_eq!(woken, Nanos::new(3 * REFILL));
         let spent = look(10_000, true).rest(AT(20_000), AT(1_000 + 10_240), Some(5), true);

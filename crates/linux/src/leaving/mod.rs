@@ -1,21 +1,25 @@
-//! Leaving SCHED_DEADLINE without losing bandwidth and without trapping the thread.
+//! Takes threads out of SCHED_DEADLINE without losing bandwidth and without leaving a thread that never runs again.
 //!
-//! The kernel keeps two things of a thread that left (measured on Linux 6.18, see docs/design/0007):
-//! its *bandwidth*, for ever, if it was asleep past its 0-lag time, or never ran, or its bandwidth was changed while
-//! it slept; and its *throttled mark*, if it fell asleep in an overrun and its timer was cancelled: reserved again
-//! later, such a thread never runs. So a thread leaves only in states in which neither can happen; where that is not
-//! certain it rests, and a thread that enters with an old mark is washed of it.
+//! The kernel can keep two things of a thread that left (measured on Linux 6.18, see docs/design/0007):
 //!
-//! | file | what |
+//! - its *bandwidth*, for ever, if the thread slept past its 0-lag time, never ran, or had its bandwidth changed while
+//!   it slept;
+//! - its *throttled mark*, if the thread fell asleep in an overrun and its timer was cancelled. If such a thread is
+//!   reserved again, it never runs.
+//!
+//! A thread therefore leaves only in a state in which neither can happen. If the state is not certain, the thread rests
+//! before it may be reserved again. If a thread enters with a stale mark, the mark is cleared.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `account.rs` | what the kernel tells of a thread's server |
+//! | `account.rs` | the state of a thread's server, read from the kernel |
 //! | `departure.rs` | the steps of one departure |
-//! | `washing.rs` | finding and clearing a stale mark |
+//! | `stale_mark.rs` | finding and clearing a stale throttled mark |
 
 mod account;
 mod departure;
-mod washing;
+mod stale_mark;
 
 pub(crate) use account::{Account, Reading};
 pub(crate) use departure::{Departure, Step};
-pub(crate) use washing::{Watch, enter};
+pub(crate) use stale_mark::{Watch, enter};

@@ -1,4 +1,4 @@
-//! `app.*`: what an application's processes take, of /proc/PID/stat and their CPU clocks.
+//! `app.*`: resources that an application's processes use, from /proc/PID/stat and their CPU clocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use qfabric_types::Instant;
 use qfabric_types::monitor::{Attribute, AttributeId};
 
-use super::text::{Kept, Scratch, number, raw, scaled, words};
+use super::text::{OpenFile, Scratch, number, raw, scaled, words};
 use crate::clock;
 
-/// Most processes of one application that are read; more are refused.
+/// Largest number of processes of one application that are read; further ones are refused.
 pub const MAX_PROCESSES: usize = 256;
 
 const METRICS: [&str; 6] = ["app.cpu", "app.cpu_time", "app.memory", "app.faults", "app.major_faults", "app.threads"];
@@ -22,17 +22,16 @@ const IDS: [AttributeId; 6] = [
     AttributeId::of(METRICS[5]),
 ];
 
-/// What can be read of every application.
+/// The attributes of every application.
 pub(super) fn attributes() -> impl Iterator<Item = Attribute> {
     super::attributes(&METRICS).into_iter().flatten()
 }
 
-/// One application.
 pub(super) struct Application {
     proc: PathBuf,
     page: u64,
     processes: Vec<Process>,
-    /// What its processes had used when they ended.
+    /// Totals of the processes that have ended.
     ended: Usage,
     now: Usage,
     looked: Option<Instant>,
@@ -40,12 +39,12 @@ pub(super) struct Application {
 
 struct Process {
     pid: i32,
-    /// Belongs to this process alone: when it has ended, reading fails, even if the number is given out again.
-    stat: Kept,
+    /// Bound to this process: after its end a read fails, even if another process gets the same id.
+    stat: OpenFile,
     last: Usage,
 }
 
-/// Totals since birth, and levels.
+/// Totals since the start of a process (CPU time, faults), and present levels (memory, threads).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     cpu_ns: u64,
@@ -84,9 +83,11 @@ impl Application {
             return Ok(());
         }
         if self.processes.len() >= MAX_PROCESSES {
-            return Err(io::Error::other(format!("{MAX_PROCESSES} processes of the application are read already")));
+            return Err(io::Error::other(format!(
+                "{MAX_PROCESSES} processes of the application are already read, which is the limit"
+            )));
         }
-        let stat = Kept::open(&self.proc.join(pid.to_string()).join("stat"))?;
+        let stat = OpenFile::open(&self.proc.join(pid.to_string()).join("stat"))?;
         self.processes.push(Process { pid, stat, last: Usage::default() });
         Ok(())
     }
@@ -101,13 +102,13 @@ impl Application {
         raw([cpu_ns, cpu_ns, memory_bytes, faults, major_faults, threads][slot])
     }
 
-    /// What ended processes had used stays in the totals.
+    /// The totals keep the usage of processes that have ended.
     fn look(&mut self, scratch: &mut Scratch) {
         let (mut sum, ended, page) = (Usage::default(), &mut self.ended, self.page);
         self.processes.retain_mut(|process| {
             match process.stat.read(scratch).and_then(|text| parse(text, page)) {
                 Some(usage) => {
-                    // The clock counts to the moment; the file would say it in ticks.
+                    // The clock is exact; the file has the CPU time only in ticks.
                     let cpu_ns = clock::process_cpu(process.pid).map_or(process.last.cpu_ns, |time| time.get());
                     process.last = Usage { cpu_ns, ..usage };
                     sum = sum.plus(process.last);
@@ -124,7 +125,7 @@ impl Application {
 }
 
 /// Fields of proc_pid_stat(5): 10 minor faults, 12 major faults, 20 threads, 24 resident pages. The name in field 2 may
-/// contain anything, also brackets and blanks.
+/// contain any characters, including brackets and spaces.
 fn parse(text: &[u8], page: u64) -> Option<Usage> {
     let end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = words(&text[end + 1..]).skip(10 - 3);

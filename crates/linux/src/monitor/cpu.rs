@@ -1,43 +1,43 @@
-//! `cpu.*` of /proc/stat.
+//! `cpu.*` from /proc/stat.
 //!
-//! Times there are in ticks of 10 ms (USER_HZ = 100 on every architecture): over 100 ms the utilization of n CPUs is
-//! told in steps of 10/n %. Nothing is lost by that: what is cut off counts the next time.
+//! Times in the file are in ticks of 10 ms (USER_HZ = 100 on every architecture). Over 100 ms the utilization of n CPUs
+//! therefore has steps of 10/n %. No time is lost: a remainder counts in the next reading.
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, lines, number, raw, words};
+use super::text::{OpenFile, Scratch, lines, number, raw, words};
 use super::{Finder, Meter, Total, attributes};
 
 const METRICS: [&str; 7] =
     ["cpu.utilization", "cpu.stolen", "cpu.busiest", "cpu.switches", "cpu.forks", "cpu.run_queue", "cpu.blocked"];
 const TICK_NS: u64 = 10_000_000;
-/// Most CPUs of which the busiest is sought.
+/// Largest number of CPUs among which the busiest is found.
 const MAX_CPUS: usize = 1_024;
 
 pub(super) fn find(finder: &mut Finder) {
-    match Kept::open(&finder.proc("stat")) {
+    match OpenFile::open(&finder.proc("stat")) {
         Ok(file) => finder.found(Cpu::new(file)),
         Err(error) => finder.missing("cpu.*", error),
     }
 }
 
 struct Cpu {
-    file: Kept,
-    /// Busy ticks of each CPU at the last look, by its number.
+    file: OpenFile,
+    /// Busy ticks of each CPU at the last look, by CPU number.
     busy: Vec<Option<u64>>,
     used_ns: Total,
     stolen_ns: Total,
     busiest_ns: Total,
 }
 
-/// One CPU's line, in ticks since boot.
+/// Values of one CPU's line, in ticks since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Times {
     busy: u64,
     stolen: u64,
 }
 
-/// What the text says of one look.
+/// Values of one look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     cpus: u64,
@@ -47,7 +47,7 @@ struct Look {
 }
 
 impl Cpu {
-    fn new(file: Kept) -> Cpu {
+    fn new(file: OpenFile) -> Cpu {
         let total = Total::default();
         Cpu { file, busy: vec![None; MAX_CPUS], used_ns: total, stolen_ns: total, busiest_ns: total }
     }
@@ -68,7 +68,7 @@ impl Meter for Cpu {
                 b"cpu" => (look.busy, look.stolen) = times(words).map_or((0, 0), |times| (times.busy, times.stolen)),
                 b"ctxt" => values[3] = words.next().and_then(number).and_then(raw),
                 b"processes" => values[4] = words.next().and_then(number).and_then(raw),
-                // The thread that looks runs, too.
+                // Subtract the thread that makes this look.
                 b"procs_running" => {
                     values[5] = words.next().and_then(number).and_then(|count| raw(count.saturating_sub(1)))
                 }
@@ -76,8 +76,8 @@ impl Meter for Cpu {
                 _ => {
                     if let Some(cpu) = name.strip_prefix(b"cpu").and_then(number) {
                         look.cpus += 1;
-                        let came = times(words).map_or(0, |times| self.came(cpu, times.busy));
-                        look.busiest = look.busiest.max(came);
+                        let increase = times(words).map_or(0, |times| self.increase(cpu, times.busy));
+                        look.busiest = look.busiest.max(increase);
                     }
                 }
             }
@@ -87,21 +87,22 @@ impl Meter for Cpu {
 }
 
 impl Cpu {
-    /// Busy ticks of a CPU since the last look. One that was off, or is beyond the bound, begins anew.
-    fn came(&mut self, cpu: u64, busy: u64) -> u64 {
+    /// Busy ticks of a CPU since the last look; zero for a CPU that was off or whose number is too large.
+    fn increase(&mut self, cpu: u64, busy: u64) -> u64 {
         let place = usize::try_from(cpu).ok().and_then(|cpu| self.busy.get_mut(cpu));
         let before = place.and_then(|place| place.replace(busy));
         before.map_or(0, |before| busy.saturating_sub(before))
     }
 
-    /// Shares are of all CPUs that are there at this look, so that one that is switched off does not change the past.
+    /// Divides by the number of CPUs that are online at this look, so that a CPU that goes offline does not change past
+    /// values.
     fn add(&mut self, look: Look, values: &mut [Option<i64>]) {
         if look.cpus == 0 {
             return;
         }
         let share = |total: &mut Total, ticks: u64| {
-            let came = total.before.replace(ticks).map_or(0, |before| ticks.saturating_sub(before));
-            Some(total.add(came.saturating_mul(TICK_NS) / look.cpus))
+            let increase = total.before.replace(ticks).map_or(0, |before| ticks.saturating_sub(before));
+            Some(total.add(increase.saturating_mul(TICK_NS) / look.cpus))
         };
         values[0] = share(&mut self.used_ns, look.busy);
         values[1] = share(&mut self.stolen_ns, look.stolen);
@@ -109,8 +110,8 @@ impl Cpu {
     }
 }
 
-/// `user nice system idle iowait irq softirq steal …`: busy is what is neither idle nor waiting nor stolen. Guests'
-/// times are within user's.
+/// `user nice system idle iowait irq softirq steal …`: busy time is all time except idle, iowait and steal. `user`
+/// includes the time of guests.
 fn times<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<Times> {
     let mut fields = [0; 8];
     let mut count = 0;

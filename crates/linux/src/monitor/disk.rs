@@ -1,20 +1,20 @@
-//! `disk.*` of /proc/diskstats, and the room on a file system.
+//! `disk.*` from /proc/diskstats, and the free space of a file system.
 
 use std::path::PathBuf;
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, lines, number, raw, scaled, words};
-use super::{Finder, Meter, attribute, attributes, entries, settle};
+use super::text::{OpenFile, Scratch, lines, number, raw, scaled, words};
+use super::{Finder, Meter, assign_slot, attribute, attributes, entries};
 
 const METRICS: [&str; 4] = ["disk.*.read", "disk.*.written", "disk.*.busy", "disk.*.queue"];
-/// Unit of diskstats, whatever the disk's own sectors are.
+/// Unit of diskstats in bytes, for disks with any sector size.
 const SECTOR: u64 = 512;
 const MS_NS: u64 = 1_000_000;
 
 pub(super) fn find(finder: &mut Finder) {
-    finder.found(Room { folder: finder.roots.data.clone() });
-    match Kept::open_in_pieces(&finder.proc("diskstats")) {
+    finder.found(FileSystem { folder: finder.roots.data.clone() });
+    match OpenFile::open_in_pieces(&finder.proc("diskstats")) {
         Ok(file) => {
             let mut disks = Disks { file, names: Vec::new(), folder: finder.roots.sys.join("block") };
             disks.rescan();
@@ -28,13 +28,13 @@ pub(super) fn find(finder: &mut Finder) {
 }
 
 struct Disks {
-    file: Kept,
-    /// Each has [`METRICS`] slots; none: it is gone.
+    file: OpenFile,
+    /// Each disk has [`METRICS`] slots; `None`: the disk is gone and its slots are free.
     names: Vec<Option<String>>,
     folder: PathBuf,
 }
 
-/// Disks in memory and files as disks say nothing of a disk.
+/// Skips RAM disks and loop devices, whose values do not describe a disk.
 fn is_disk(name: &str) -> bool {
     !["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind))
 }
@@ -50,8 +50,8 @@ impl Meter for Disks {
         for line in lines(text) {
             let mut words = words(line).skip(2);
             let Some(name) = words.next() else { continue };
-            let is_it = |known: &Option<String>| known.as_ref().is_some_and(|known| known.as_bytes() == name);
-            if let Some(at) = self.names.iter().position(is_it) {
+            let matches_name = |known: &Option<String>| known.as_ref().is_some_and(|known| known.as_bytes() == name);
+            if let Some(at) = self.names.iter().position(matches_name) {
                 take(words, &mut values[at * METRICS.len()..][..METRICS.len()]);
             }
         }
@@ -66,38 +66,39 @@ impl Meter for Disks {
         }
         for new in here {
             if !self.names.iter().flatten().any(|name| *name == new) {
-                settle(&mut self.names, new);
+                assign_slot(&mut self.names, new);
             }
         }
     }
 }
 
-/// Reads: completed, merged, sectors, ms; writes: the same; under way; ms with something to do.
+/// Fields: reads completed, merged, sectors, ms; the same for writes; requests in progress; ms with any request in
+/// progress.
 fn take<'a>(words: impl Iterator<Item = &'a [u8]>, values: &mut [Option<i64>]) {
     let mut fields = [None; 10];
     for (field, word) in fields.iter_mut().zip(words) {
         *field = number(word);
     }
-    let told = [
+    let numbers = [
         fields[2].and_then(|sectors| scaled(sectors, SECTOR)),
         fields[6].and_then(|sectors| scaled(sectors, SECTOR)),
         fields[9].and_then(|ms| scaled(ms, MS_NS)),
         fields[8].and_then(raw),
     ];
-    values.copy_from_slice(&told);
+    values.copy_from_slice(&numbers);
 }
 
-/// Room on a file system.
-struct Room {
+/// Free space of a file system.
+struct FileSystem {
     folder: PathBuf,
 }
 
-impl Meter for Room {
+impl Meter for FileSystem {
     fn attributes(&self) -> Vec<Option<Attribute>> {
         attributes(&["disk.free"])
     }
 
     fn look(&mut self, _: &mut Scratch, values: &mut [Option<i64>]) {
-        values[0] = rustix::fs::statvfs(&self.folder).ok().and_then(|room| scaled(room.f_bavail, room.f_frsize));
+        values[0] = rustix::fs::statvfs(&self.folder).ok().and_then(|stat| scaled(stat.f_bavail, stat.f_frsize));
     }
 }

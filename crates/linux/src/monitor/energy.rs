@@ -1,7 +1,7 @@
-//! `energy.*`, `battery.*`, `thermal.*`: what the machine can tell of its power, where it can.
+//! `energy.*`, `battery.*`, `thermal.*`: power, charge and temperature, if the machine reports them.
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, raw, scaled};
+use super::text::{OpenFile, Scratch, raw, scaled};
 use super::{Finder, MAX_INSTANCES, Meter, Total, attribute, entries};
 use crate::files;
 
@@ -18,10 +18,10 @@ fn zones(finder: &mut Finder) {
     for entry in entries(&folder).iter().filter(|entry| entry.contains(':')).take(MAX_INSTANCES) {
         let zone = folder.join(entry);
         let Some(name) = files::trimmed(zone.join("name")) else { continue };
-        match Kept::open(&zone.join("energy_uj")) {
+        match OpenFile::open(&zone.join("energy_uj")) {
             Ok(file) => {
                 let most = files::number(zone.join("max_energy_range_uj"));
-                // Zones of two processors have the same names: their number tells them apart.
+                // Zones of two processors have the same names; the number distinguishes them.
                 let number: String = entry.split(':').skip(1).collect::<Vec<_>>().join("-");
                 let name = format!("{name}-{number}");
                 finder.found(Zone { file, name, most, used: Total::default() });
@@ -31,15 +31,15 @@ fn zones(finder: &mut Finder) {
         }
     }
     match (found, refused) {
-        (0, Some(error)) => finder.missing("energy.*", format!("{error}; the daemon has to be root for it")),
-        (0, None) => finder.missing("energy.*", "the processor has no energy meter that the kernel knows (powercap)"),
+        (0, Some(error)) => finder.missing("energy.*", format!("{error}; run the daemon as root")),
+        (0, None) => finder.missing("energy.*", "the kernel knows no energy meter of the processor (powercap)"),
         _ => (),
     }
 }
 
-/// A zone's counter, which goes back to zero beyond its range.
+/// The counter of a zone; it restarts at zero when it exceeds its range.
 struct Zone {
-    file: Kept,
+    file: OpenFile,
     name: String,
     most: Option<u64>,
     used: Total,
@@ -74,10 +74,10 @@ fn batteries(finder: &mut Finder) {
     let names = entries(&folder);
     let batteries: Vec<_> = names.iter().filter(is_battery).take(MAX_INSTANCES).collect();
     if batteries.is_empty() {
-        finder.missing("battery.*", "there is no battery");
+        finder.missing("battery.*", "this host has no battery");
     }
     for name in batteries {
-        let file = |file: &str| Kept::open(&folder.join(name).join(file)).ok();
+        let file = |file: &str| OpenFile::open(&folder.join(name).join(file)).ok();
         finder.found(Battery {
             name: name.clone(),
             charge: file("capacity"),
@@ -90,13 +90,13 @@ fn batteries(finder: &mut Finder) {
 
 struct Battery {
     name: String,
-    /// In percent.
-    charge: Option<Kept>,
-    /// In µW.
-    power: Option<Kept>,
-    /// In µA and µV, where the power itself is not told.
-    current: Option<Kept>,
-    voltage: Option<Kept>,
+    /// Percent.
+    charge: Option<OpenFile>,
+    /// µW.
+    power: Option<OpenFile>,
+    /// µA and µV, used if the battery does not report its power.
+    current: Option<OpenFile>,
+    voltage: Option<OpenFile>,
 }
 
 impl Meter for Battery {
@@ -105,7 +105,7 @@ impl Meter for Battery {
     }
 
     fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]) {
-        let mut number = |file: &Option<Kept>| file.as_ref()?.number(scratch);
+        let mut number = |file: &Option<OpenFile>| file.as_ref()?.number(scratch);
         values[0] = number(&self.charge).and_then(|percent| scaled(percent, 10_000));
         let product = |(ua, uv): (u64, u64)| raw(u64::try_from(u128::from(ua) * u128::from(uv) / 1_000_000).ok()?);
         let made = number(&self.current).zip(number(&self.voltage)).and_then(product);
@@ -119,18 +119,18 @@ fn temperatures(finder: &mut Finder) {
     let zones = names.iter().filter_map(|name| Some((name, name.strip_prefix("thermal_zone")?))).take(MAX_INSTANCES);
     let mut found = 0;
     for (name, number) in zones {
-        let Ok(file) = Kept::open(&folder.join(name).join("temp")) else { continue };
+        let Ok(file) = OpenFile::open(&folder.join(name).join("temp")) else { continue };
         let kind = files::trimmed(folder.join(name).join("type")).unwrap_or_else(|| "zone".to_owned());
         finder.found(Temperature { file, name: format!("{kind}-{number}") });
         found += 1;
     }
     if found == 0 {
-        finder.missing("thermal.*", "the kernel knows no temperature");
+        finder.missing("thermal.*", "the kernel reports no temperature");
     }
 }
 
 struct Temperature {
-    file: Kept,
+    file: OpenFile,
     name: String,
 }
 

@@ -1,11 +1,10 @@
-//! Active monitors in the kernel: a handler in E-code counts events where they happen, and a look reads what it has
-//! counted.
+//! Active monitors in the kernel: a handler in E-code counts events when they happen, and a look reads the count.
 //!
 //! ```c
-//! attr.total++;     // at tcp.accept: connections since the handler was put in
+//! attr.total++;     // at tcp.accept: connections since the handler was installed
 //! ```
-//! Whatever the kernel tells events of can be counted so: bytes of one port, wake-ups of one process. Each event costs
-//! a call of the handler (45 ns and what the text does).
+//! Everything that a service of the kernel reports can be counted, such as the bytes of one port or the wake-ups of one
+//! process. Each event costs one call of the handler: 45 ns plus the time of its text.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use qfabric_ecode::{Environment, Limits, compile};
 
 use crate::ecalls::{DownMemory, Install, InstallError, Installed, Kernel, Step};
 
-/// A total that a handler keeps in the kernel. Dropping it takes the handler out.
+/// A total that a handler counts in the kernel. Dropping it removes the handler.
 #[derive(Debug)]
 pub struct Handler {
     installed: Installed,
@@ -21,26 +20,25 @@ pub struct Handler {
     word: usize,
 }
 
-/// Why there is no such monitor.
+/// Why a monitor could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
-    /// The text is no E-code for that service.
+    /// The text is not valid E-code for the service.
     #[error("{0}")]
     Text(String),
-    /// The text does not name the attribute that is to be read.
-    #[error("the text has no attribute `{0}`: what is put into attr.{0} is what is read")]
+    /// The text does not use the attribute that is to be read.
+    #[error("the text has no attribute `{0}`; count in attr.{0}, which the monitor reads")]
     NoAttribute(String),
-    /// It cannot be put into the kernel.
     #[error(transparent)]
     Install(#[from] InstallError),
-    /// Memory for its attributes.
+    /// The memory for the handler's attributes could not be created.
     #[error("memory for the handler's attributes: {0}")]
     Memory(std::io::Error),
 }
 
 impl Handler {
-    /// Puts a text at a service; its attribute of that name is what is read. It starts at zero, and others of the text's
-    /// attributes are its parameters.
+    /// Installs a text at a service. The monitor reads the text's attribute with the name `attribute`, which starts at
+    /// zero. The other attributes of the text are its parameters.
     pub fn install(
         kernel: &Kernel,
         service: &str,
@@ -69,12 +67,12 @@ impl Handler {
         Ok(Handler { installed: kernel.install(&request)?, down, word })
     }
 
-    /// What it has counted.
+    /// The present count.
     pub fn total(&self) -> i64 {
         self.down.down().attribute(self.word)
     }
 
-    /// What became of its calls.
+    /// The installation, for its counters.
     pub fn installed(&self) -> &Installed {
         &self.installed
     }

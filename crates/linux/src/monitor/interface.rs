@@ -1,11 +1,11 @@
-//! `net.*` of /proc/net/dev, the counters of all interfaces in one read.
+//! `net.*` from /proc/net/dev, which contains the counters of all interfaces.
 
 use std::path::PathBuf;
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, lines, number, raw, words};
-use super::{Finder, MAX_INSTANCES, Meter, attribute, entries, settle};
+use super::text::{OpenFile, Scratch, lines, number, raw, words};
+use super::{Finder, MAX_INSTANCES, Meter, assign_slot, attribute, entries};
 
 const METRICS: [&str; 8] = [
     "net.*.rx_bytes",
@@ -19,10 +19,10 @@ const METRICS: [&str; 8] = [
 ];
 
 pub(super) fn find(finder: &mut Finder) {
-    match Kept::open_in_pieces(&finder.proc("net/dev")) {
+    match OpenFile::open_in_pieces(&finder.proc("net/dev")) {
         Ok(file) => {
             let mut interfaces =
-                Interfaces { file, names: Vec::new(), folder: finder.roots.sys.join("class/net"), met: false };
+                Interfaces { file, names: Vec::new(), folder: finder.roots.sys.join("class/net"), saw_unknown: false };
             interfaces.rescan();
             if interfaces.names.is_empty() {
                 finder.missing("net.*", format!("{} has no interface", interfaces.folder.display()));
@@ -34,12 +34,12 @@ pub(super) fn find(finder: &mut Finder) {
 }
 
 struct Interfaces {
-    file: Kept,
-    /// Each has [`METRICS`] slots, for good; none: it is gone, and its place is free.
+    file: OpenFile,
+    /// Each interface keeps its [`METRICS`] slots; `None`: the interface is gone and its slots are free.
     names: Vec<Option<String>>,
     folder: PathBuf,
-    /// A look has met an interface that is not among them.
-    met: bool,
+    /// A look has found an interface that is not in `names`.
+    saw_unknown: bool,
 }
 
 impl Meter for Interfaces {
@@ -59,48 +59,49 @@ impl Meter for Interfaces {
                     take(&line[colon + 1..], &mut values[at * METRICS.len()..][..METRICS.len()]);
                     next = at + 1;
                 }
-                None => self.met |= self.names.iter().flatten().count() < MAX_INSTANCES,
+                None => self.saw_unknown |= self.names.iter().flatten().count() < MAX_INSTANCES,
             }
         }
     }
 
     fn rescan(&mut self) {
         let here = entries(&self.folder);
-        self.met = false;
+        self.saw_unknown = false;
         for name in &mut self.names {
             name.take_if(|name| !here.contains(name));
         }
         for new in here {
             if !self.names.iter().flatten().any(|name| *name == new) {
-                settle(&mut self.names, new);
+                assign_slot(&mut self.names, new);
             }
         }
     }
 
     fn is_stale(&self) -> bool {
-        self.met
+        self.saw_unknown
     }
 }
 
 impl Interfaces {
-    /// The place of an interface; they mostly come in the order of their places.
+    /// Index of an interface. The lines of the file are usually in the order of `names`, so the search begins at
+    /// `next`.
     fn find(&self, name: &[u8], next: usize) -> Option<usize> {
-        let is_it = |at: &usize| self.names[*at].as_ref().is_some_and(|known| known.as_bytes() == name);
-        (next..self.names.len()).chain(0..next.min(self.names.len())).find(is_it)
+        let matches_name = |at: &usize| self.names[*at].as_ref().is_some_and(|known| known.as_bytes() == name);
+        (next..self.names.len()).chain(0..next.min(self.names.len())).find(matches_name)
     }
 }
 
 /// Received: bytes packets errs drop fifo frame compressed multicast; sent: bytes packets errs drop fifo colls carrier
-/// compressed. An error is a packet that did not arrive, like a drop.
+/// compressed. An error counts as a drop, because the packet did not arrive.
 fn take(line: &[u8], values: &mut [Option<i64>]) {
     let mut fields = [0; 16];
-    let mut told = 0;
+    let mut count_of_fields = 0;
     for (field, word) in fields.iter_mut().zip(words(line)) {
         let Some(count) = number(word) else { return };
         *field = count;
-        told += 1;
+        count_of_fields += 1;
     }
-    if told < 16 {
+    if count_of_fields < 16 {
         return;
     }
     let lost = |errors: usize| raw(fields[errors].saturating_add(fields[errors + 1]));

@@ -1,8 +1,8 @@
-//! `memory.*` of /proc/meminfo and /proc/vmstat.
+//! `memory.*` from /proc/meminfo and /proc/vmstat.
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, by_name, raw, scaled};
+use super::text::{OpenFile, Scratch, by_name, raw, scaled};
 use super::{Finder, Meter, attributes};
 
 const INFO: [&str; 3] = ["memory.free", "memory.available", "memory.dirty"];
@@ -11,18 +11,18 @@ const EVENTS: [&str; 4] = ["memory.faults", "memory.major_faults", "memory.swapp
 const EVENT_LINES: [&str; 5] = ["pgfault", "pgmajfault", "pswpin", "pswpout", "oom_kill"];
 
 pub(super) fn find(finder: &mut Finder) {
-    match Kept::open(&finder.proc("meminfo")) {
+    match OpenFile::open(&finder.proc("meminfo")) {
         Ok(file) => finder.found(Info { file }),
         Err(error) => finder.missing("memory.free", error),
     }
-    match Kept::open_in_pieces(&finder.proc("vmstat")) {
+    match OpenFile::open_in_pieces(&finder.proc("vmstat")) {
         Ok(file) => finder.found(Events { file }),
         Err(error) => finder.missing("memory.faults", error),
     }
 }
 
 struct Info {
-    file: Kept,
+    file: OpenFile,
 }
 
 impl Meter for Info {
@@ -37,7 +37,7 @@ impl Meter for Info {
 }
 
 struct Events {
-    file: Kept,
+    file: OpenFile,
 }
 
 impl Meter for Events {
@@ -49,11 +49,11 @@ impl Meter for Events {
         let Some(text) = self.file.read(scratch) else { return };
         let mut counts = [None; EVENT_LINES.len()];
         by_name(text, &EVENT_LINES, |slot, count| counts[slot] = Some(count));
-        let [faults, major, came, went, killed] = counts;
+        let [faults, major, swapped_in, swapped_out, killed] = counts;
         values[0] = faults.and_then(raw);
         values[1] = major.and_then(raw);
-        // A kernel without swap has neither line.
-        values[2] = raw(came.unwrap_or(0).saturating_add(went.unwrap_or(0)));
+        // A kernel without swap lacks both lines.
+        values[2] = raw(swapped_in.unwrap_or(0).saturating_add(swapped_out.unwrap_or(0)));
         values[3] = killed.and_then(raw);
     }
 }

@@ -1,23 +1,23 @@
-//! Attribute monitors over what Linux tells: each attribute's raw number, read without allocating.
+//! Attribute monitors: read the raw number of each attribute from Linux without allocating.
 //!
 //! | file | attributes |
 //! |---|---|
-//! | `cpu.rs` | `cpu.*` of /proc/stat |
-//! | `pressure.rs` | `*.pressure`, `memory.stalled` of /proc/pressure |
-//! | `memory.rs` | `memory.*` of /proc/meminfo and /proc/vmstat |
-//! | `interface.rs` | `net.*` of /proc/net/dev |
-//! | `queue.rs` | `net.*.queue…`, asked of the kernel (rtnetlink) |
-//! | `socket.rs` | `socket.*` of /proc/net/{sockstat,snmp,netstat} |
-//! | `disk.rs` | `disk.*` of /proc/diskstats and the file system |
-//! | `energy.rs` | `energy.*`, `battery.*`, `thermal.*` of /sys/class |
-//! | `application.rs` | `app.*` of /proc/PID |
-//! | [`trigger`] | thresholds that the kernel reports by itself |
+//! | `cpu.rs` | `cpu.*` from /proc/stat |
+//! | `pressure.rs` | `*.pressure`, `memory.stalled` from /proc/pressure |
+//! | `memory.rs` | `memory.*` from /proc/meminfo and /proc/vmstat |
+//! | `interface.rs` | `net.*` from /proc/net/dev |
+//! | `queue.rs` | `net.*.queue…` from the kernel by rtnetlink |
+//! | `socket.rs` | `socket.*` from /proc/net/{sockstat,snmp,netstat} |
+//! | `disk.rs` | `disk.*` from /proc/diskstats and the file system |
+//! | `energy.rs` | `energy.*`, `battery.*`, `thermal.*` from /sys/class |
+//! | `application.rs` | `app.*` from /proc/PID |
+//! | [`trigger`] | thresholds that the kernel itself watches |
 //! | [`handler`] | totals that a handler in the kernel counts |
 //!
-//! A *meter* is what one file, or one exchange with the kernel, tells at once. Its file stays open; a look reads it
-//! anew from its beginning (`pread`) into memory that all meters share. Reads of one moment share one look.
+//! A *meter* returns all numbers of one file, or of one exchange with the kernel. Its file stays open; a look reads the
+//! file from its beginning (`pread`) into memory that all meters share. All reads for one moment share one look.
 //!
-//! What this kernel does not offer is left out, with the reason: [`Meters::missing`].
+//! Attributes that this kernel does not offer are left out; [`Meters::missing`] lists them with the reason.
 
 mod application;
 mod cpu;
@@ -44,24 +44,22 @@ use crate::files;
 
 pub use application::MAX_PROCESSES;
 
-/// Most interfaces, disks or zones of a kind that are read; more are left out.
+/// Largest number of interfaces, disks or zones of a kind that are read; further ones are left out.
 pub const MAX_INSTANCES: usize = 128;
-/// Most applications that are read.
+/// Largest number of applications that are read.
 pub const MAX_APPLICATIONS: usize = 1_024;
 
-/// Why an attribute is left out whose file is there.
-const UNTOLD: &str = "this kernel does not tell it";
+/// Reason for an attribute whose file exists but lacks the number.
+const NOT_REPORTED: &str = "this kernel does not report it";
 
-/// Where the kernel's files are; elsewhere for tests.
+/// Folders of the kernel's files; tests use others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// `/proc`.
     pub proc: PathBuf,
-    /// `/sys`.
     pub sys: PathBuf,
-    /// The folder whose file system `disk.free` is about.
+    /// A folder on the file system that `disk.free` measures.
     pub data: PathBuf,
-    /// Whether the queues of interfaces may be asked of the running kernel.
+    /// True if the queues of interfaces may be read from the running kernel.
     pub queues: bool,
 }
 
@@ -71,33 +69,33 @@ impl Default for Roots {
     }
 }
 
-/// What cannot be read here, and why.
+/// Attributes that cannot be read on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The attribute, or a pattern of several: `energy.*`.
+    /// The attribute, or a pattern such as `energy.*`.
     pub name: &'static str,
-    /// The reason, with what would help.
+    /// The reason, and the next step if there is one.
     pub why: String,
 }
 
-/// Something that tells several raw numbers at once.
+/// A source of several raw numbers that are read together.
 trait Meter: Send {
-    /// The attributes, in the order of their slots. None: there was one in this slot, which is gone.
+    /// The attributes in the order of their slots. `None`: the slot's interface or disk is gone.
     fn attributes(&self) -> Vec<Option<Attribute>>;
 
-    /// Looks anew: a number for each slot, left alone where it is not told.
+    /// Reads the numbers into their slots. A number that the kernel does not report leaves its slot unchanged.
     fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]);
 
-    /// Finds interfaces and the like that came or went; may allocate. Says whether it wants to, before.
+    /// Finds new and vanished interfaces and disks; may allocate. [`Meter::is_stale`] tells when a call is useful.
     fn rescan(&mut self) {}
 
-    /// Whether a look has met something unknown.
+    /// True if a look has found an unknown interface or disk.
     fn is_stale(&self) -> bool {
         false
     }
 }
 
-/// A meter with what it told last.
+/// A meter and the numbers of its last look.
 struct Group {
     meter: Box<dyn Meter>,
     values: Vec<Option<i64>>,
@@ -128,22 +126,22 @@ impl Group {
 pub struct Meters {
     roots: Roots,
     groups: Vec<Group>,
-    /// Ascending by application.
+    /// Sorted by application.
     applications: Vec<(AppId, Application)>,
     attributes: Vec<Attribute>,
-    /// Where each is read: group and slot. Ascending by number.
+    /// Group and slot of each attribute, sorted by attribute id.
     places: Vec<(AttributeId, usize, usize)>,
     missing: Vec<Missing>,
     scratch: Scratch,
 }
 
 impl Meters {
-    /// Those of this host. What is not there is [`Meters::missing`].
+    /// Opens the monitors of this host. [`Meters::missing`] lists the attributes that it lacks.
     pub fn open() -> Meters {
         Meters::open_at(Roots::default())
     }
 
-    /// Those of the files there.
+    /// Opens the monitors of the files below `roots`.
     pub fn open_at(roots: Roots) -> Meters {
         let mut finder = Finder { roots: &roots, groups: Vec::new(), missing: Vec::new() };
         cpu::find(&mut finder);
@@ -168,18 +166,18 @@ impl Meters {
         meters
     }
 
-    /// What is left out here, and why.
+    /// The attributes that are left out, with the reason.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// Whether an interface or a disk has come since the last [`Meters::rescan`].
+    /// True if an interface or disk has appeared since the last [`Meters::rescan`].
     pub fn is_stale(&self) -> bool {
         self.groups.iter().any(|group| group.meter.is_stale())
     }
 
-    /// Finds interfaces and disks that came, and forgets those that are gone. Allocates: not for the hot path; call it
-    /// when [`Meters::is_stale`] says so, or every few seconds.
+    /// Finds new interfaces and disks, and forgets vanished ones. Allocates, so it is not for the hot path: call it
+    /// if [`Meters::is_stale`] returns true, or every few seconds.
     pub fn rescan(&mut self) {
         for group in &mut self.groups {
             group.meter.rescan();
@@ -189,13 +187,13 @@ impl Meters {
         self.list();
     }
 
-    /// From now on the process counts as the application's.
+    /// Counts the process as part of the application from now on.
     pub fn add_process(&mut self, application: AppId, pid: i32) -> Result<(), Missing> {
         let refused = |why: String| Err(Missing { name: "app.*", why });
         let at = match self.applications.binary_search_by_key(&application, |(id, _)| *id) {
             Ok(at) => at,
             Err(_) if self.applications.len() >= MAX_APPLICATIONS => {
-                return refused(format!("{MAX_APPLICATIONS} applications are read already"));
+                return refused(format!("{MAX_APPLICATIONS} applications are already read, which is the limit"));
             }
             Err(at) => {
                 self.applications.insert(at, (application, Application::new(&self.roots.proc)));
@@ -205,16 +203,16 @@ impl Meters {
         self.applications[at].1.add(pid).or_else(|error| refused(format!("process {pid}: {error}")))
     }
 
-    /// The application is gone.
+    /// Call this when the application has ended.
     pub fn remove_application(&mut self, application: AppId) {
         self.applications.retain(|(id, _)| *id != application);
     }
 
-    /// Lists what can be read now, and where all is read.
+    /// Updates the list of readable attributes and their places.
     fn list(&mut self) {
         self.attributes.clear();
         self.places.clear();
-        self.missing.retain(|missing| missing.why != UNTOLD);
+        self.missing.retain(|missing| missing.why != NOT_REPORTED);
         for (number, group) in self.groups.iter_mut().enumerate() {
             group.look(&mut self.scratch);
             for (slot, attribute) in group.meter.attributes().into_iter().enumerate() {
@@ -222,15 +220,18 @@ impl Meters {
                 self.places.push((attribute.id(), number, slot));
                 match (group.values[slot], Metric::find(attribute.name.as_str())) {
                     (Some(_), _) => self.attributes.push(attribute),
-                    (None, Some(metric)) => self.missing.push(Missing { name: metric.name, why: UNTOLD.to_owned() }),
-                    // An interface without a queue: nothing to wonder at.
+                    (None, Some(metric)) => {
+                        self.missing.push(Missing { name: metric.name, why: NOT_REPORTED.to_owned() })
+                    }
+                    // An interface without a queue is normal, so it is not listed as missing.
                     (None, None) => (),
                 }
             }
         }
         self.attributes.extend(application::attributes());
         self.places.sort_unstable();
-        // Two interfaces whose names differ in odd letters alone: the first is read.
+        // Two interfaces whose names differ only in characters that attribute names cannot contain: the first one is
+        // read.
         self.places.dedup_by_key(|(id, ..)| *id);
     }
 
@@ -256,7 +257,7 @@ impl Readers for Meters {
     }
 }
 
-/// Gathers meters while a host is looked through.
+/// Collects meters during the search of a host.
 struct Finder<'a> {
     roots: &'a Roots,
     groups: Vec<Group>,
@@ -277,19 +278,19 @@ impl Finder<'_> {
     }
 }
 
-/// The standard attribute of that name, for one interface, disk or zone where the name has a `*`. None: the instance's
-/// name is too long, or empty.
+/// The standard attribute `metric`, with `instance` (an interface, disk or zone) in place of `*`. `None` if the name of
+/// the instance is too long or empty.
 fn attribute(metric: &str, instance: &str) -> Option<Attribute> {
-    let metric = Metric::find(metric).unwrap_or_else(|| panic!("{metric} is no standard attribute"));
+    let metric = Metric::find(metric).unwrap_or_else(|| panic!("{metric} is not a standard attribute"));
     Attribute::new(&metric.name_of(instance), metric.unit, metric.shape).ok()
 }
 
-/// Standard attributes of which a host has one each.
+/// Standard attributes without an instance.
 fn attributes(metrics: &[&str]) -> Vec<Option<Attribute>> {
     metrics.iter().map(|metric| attribute(metric, "")).collect()
 }
 
-/// Names of the entries of a folder, in order; none where it is not there.
+/// Names of the entries of a folder, sorted; empty if the folder does not exist.
 fn entries(folder: &Path) -> Vec<String> {
     let entries = files::folder(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -297,8 +298,8 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Gives something a place for good: a free one, or a new one, up to the bound.
-fn settle<T>(places: &mut Vec<Option<T>>, new: T) {
+/// Stores `new` in a free slot or a new one, if the limit allows it.
+fn assign_slot<T>(places: &mut Vec<Option<T>>, new: T) {
     match places.iter().position(Option::is_none) {
         Some(free) => places[free] = Some(new),
         None if places.len() < MAX_INSTANCES => places.push(Some(new)),
@@ -306,7 +307,7 @@ fn settle<T>(places: &mut Vec<Option<T>>, new: T) {
     }
 }
 
-/// A total that grows by what others count, who may begin anew or count in few bits.
+/// A total that follows a counter of the kernel, which may restart at zero or wrap.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     before: Option<u64>,
@@ -314,20 +315,20 @@ struct Total {
 }
 
 impl Total {
-    /// Adds what came since `count` was told last; a count that went back began anew.
+    /// Adds the increase since the last call. A counter that went back has restarted.
     fn take(&mut self, count: u64) -> i64 {
-        let came = self.before.replace(count).map_or(0, |before| count.saturating_sub(before));
-        self.add(came)
+        let increase = self.before.replace(count).map_or(0, |before| count.saturating_sub(before));
+        self.add(increase)
     }
 
-    /// The same of a count of 32 bits, which wraps.
+    /// Like [`Total::take`], for a counter of 32 bits, which wraps.
     fn take_u32(&mut self, count: u32) -> i64 {
-        let came = self.before.replace(count.into()).map_or(0, |before| count.wrapping_sub(before as u32));
-        self.add(came.into())
+        let increase = self.before.replace(count.into()).map_or(0, |before| count.wrapping_sub(before as u32));
+        self.add(increase.into())
     }
 
-    fn add(&mut self, came: u64) -> i64 {
-        self.total = self.total.saturating_add(i64::try_from(came).unwrap_or(i64::MAX));
+    fn add(&mut self, increase: u64) -> i64 {
+        self.total = self.total.saturating_add(i64::try_from(increase).unwrap_or(i64::MAX));
         self.total
     }
 }
@@ -337,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_total_goes_on_when_its_count_begins_anew_or_wraps() {
+    fn a_total_continues_when_its_counter_restarts_or_wraps() {
         let mut total = Total::default();
         assert_eq!([100, 130, 10, 15].map(|count| total.take(count)), [0, 30, 30, 35]);
         let mut total = Total::default();
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_standard_attribute_has_a_meter_or_comes_from_the_host_itself() {
+    fn every_standard_attribute_has_a_meter_or_comes_from_the_host_room() {
         let folders = ["cpu.rs", "pressure.rs", "memory.rs", "interface.rs", "queue.rs", "socket.rs", "disk.rs"];
         let folders = folders.iter().chain(&["energy.rs", "application.rs"]);
         let sources: String = folders

@@ -1,8 +1,8 @@
-//! `*.pressure` and `memory.stalled`: totals of PSI, kept by the kernel in µs.
+//! `*.pressure` and `memory.stalled`: totals of PSI, which the kernel counts in µs.
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, assigned, lines, scaled};
+use super::text::{OpenFile, Scratch, assigned, lines, scaled};
 use super::{Finder, Meter, attributes};
 
 pub(super) fn find(finder: &mut Finder) {
@@ -12,7 +12,7 @@ pub(super) fn find(finder: &mut Finder) {
         ("pressure/io", &["disk.pressure"]),
     ];
     for (path, metrics) in files {
-        match Kept::open(&finder.proc(path)) {
+        match OpenFile::open(&finder.proc(path)) {
             Ok(file) => finder.found(Pressure { file, metrics }),
             Err(error) => finder.missing(metrics[0], format!("{error}; boot with psi=1")),
         }
@@ -20,8 +20,8 @@ pub(super) fn find(finder: &mut Finder) {
 }
 
 struct Pressure {
-    file: Kept,
-    /// Of the line `some`, and of the line `full` if that is wanted.
+    file: OpenFile,
+    /// Attribute of the line `some`, and of the line `full` if it is used.
     metrics: &'static [&'static str],
 }
 

@@ -1,5 +1,5 @@
-//! `net.*.queue…`: what waits in the queueing discipline of each interface, asked of the kernel (rtnetlink) for all
-//! interfaces at once.
+//! `net.*.queue…`: packets that wait in the queueing discipline of each interface, read from the kernel (rtnetlink) for
+//! all interfaces at once.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 use super::text::{Scratch, raw};
-use super::{Finder, Meter, Total, attribute, entries, settle};
+use super::{Finder, Meter, Total, assign_slot, attribute, entries};
 use crate::files;
 
 const METRICS: [&str; 3] = ["net.*.queue", "net.*.queue_packets", "net.*.queue_drops"];
@@ -22,25 +22,25 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
-/// The parent of the discipline at the top of an interface, which counts what is in all below it.
+/// Parent of the root discipline of an interface, whose counters include all disciplines below it.
 const TC_H_ROOT: u32 = 0xffff_ffff;
-/// Most datagrams one answer may have: 64 KiB each.
+/// Largest number of datagrams in one answer; each has at most 64 KiB.
 const MOST_DATAGRAMS: usize = 64;
 
 pub(super) fn find(finder: &mut Finder) {
     if !finder.roots.queues {
-        return finder.missing("net.*.queue", "queues are not asked for");
+        return finder.missing("net.*.queue", "reading the queues of interfaces is switched off");
     }
     match Queues::open(finder.roots.sys.join("class/net")) {
         Ok(queues) => finder.found(queues),
-        Err(error) => finder.missing("net.*.queue", format!("a netlink socket: {error}")),
+        Err(error) => finder.missing("net.*.queue", format!("cannot open a netlink socket: {error}")),
     }
 }
 
 struct Queues {
     socket: OwnedFd,
     folder: PathBuf,
-    /// Each has [`METRICS`] slots; none: it is gone.
+    /// Each interface has [`METRICS`] slots; `None`: the interface is gone and its slots are free.
     interfaces: Vec<Option<Interface>>,
     sequence: u32,
 }
@@ -51,7 +51,7 @@ struct Interface {
     drops: Total,
 }
 
-/// `struct gnet_stats_queue`, as far as it is of use.
+/// The used fields of `struct gnet_stats_queue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Queue {
     interface: u32,
@@ -69,7 +69,7 @@ impl Queues {
         Ok(queues)
     }
 
-    /// The kernel answers within `send`, so that nothing is ever waited for.
+    /// Sends the request. The kernel answers within `send`, so the following `recv` never waits.
     fn ask(&mut self) -> rustix::io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.socket, &request(self.sequence), SendFlags::empty()).map(drop)
@@ -114,7 +114,7 @@ impl Meter for Queues {
         }
         for (number, name) in here {
             if !self.interfaces.iter().flatten().any(|known| known.number == number) {
-                settle(&mut self.interfaces, Interface { name, number, drops: Total::default() });
+                assign_slot(&mut self.interfaces, Interface { name, number, drops: Total::default() });
             }
         }
     }
@@ -127,15 +127,16 @@ impl Queues {
 }
 
 fn take(interfaces: &mut [Option<Interface>], queue: Queue, values: &mut [Option<i64>]) {
-    let is_it = |place: &Option<Interface>| place.as_ref().is_some_and(|known| known.number == queue.interface);
-    let Some(at) = interfaces.iter().position(is_it) else { return };
+    let matches_number =
+        |place: &Option<Interface>| place.as_ref().is_some_and(|known| known.number == queue.interface);
+    let Some(at) = interfaces.iter().position(matches_number) else { return };
     let Some(interface) = &mut interfaces[at] else { return };
     let drops = interface.drops.take_u32(queue.drops);
-    let told = [raw(queue.bytes.into()), raw(queue.packets.into()), Some(drops)];
-    values[at * METRICS.len()..][..METRICS.len()].copy_from_slice(&told);
+    let numbers = [raw(queue.bytes.into()), raw(queue.packets.into()), Some(drops)];
+    values[at * METRICS.len()..][..METRICS.len()].copy_from_slice(&numbers);
 }
 
-/// Walks a datagram; says whether the answer ends in it. Answers to earlier questions are left out.
+/// Parses a datagram; returns `true` if the answer ends in it. Skips answers to earlier requests.
 fn parse(mut bytes: &[u8], sequence: u32, mut found: impl FnMut(Queue)) -> bool {
     while let (Some(length), Some(kind), Some(of)) = (u32_at(bytes, 0), u16_at(bytes, 4), u32_at(bytes, 8)) {
         let length = length as usize;
@@ -155,7 +156,7 @@ fn parse(mut bytes: &[u8], sequence: u32, mut found: impl FnMut(Queue)) -> bool 
     false
 }
 
-/// Of disciplines at the top of their interface only.
+/// `None` for a discipline that is not the root of its interface.
 fn queue_of(body: &[u8]) -> Option<Queue> {
     let (interface, parent) = (u32_at(body, 4)?, u32_at(body, 12)?);
     let all = inside(body.get(TC_HEADER..)?, TCA_STATS2)?;
@@ -164,7 +165,7 @@ fn queue_of(body: &[u8]) -> Option<Queue> {
     (parent == TC_H_ROOT).then_some(Queue { interface, packets: word(0)?, bytes: word(1)?, drops: word(2)? })
 }
 
-/// The attribute of that kind among those in `bytes`.
+/// Value of the attribute of type `kind` in `bytes`.
 fn inside(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(bytes, 0)?);
@@ -196,7 +197,7 @@ mod tests {
         bytes
     }
 
-    /// A discipline's message, with attributes before the one that counts.
+    /// The message of a discipline, with other attributes before the relevant one.
     fn message(sequence: u32, interface: u32, parent: u32, words: [u32; 5]) -> Vec<u8> {
         let queue: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let stats = [attribute_bytes(1, &[0; 16]), attribute_bytes(TCA_STATS_QUEUE, &queue)].concat();
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_of_each_interface_is_told_until_the_answer_ends() {
+    fn only_root_disciplines_of_the_current_answer_are_reported() {
         let answer = [
             message(6, 9, TC_H_ROOT, [9; 5]),
             message(7, 2, TC_H_ROOT, [3, 4_500, 17, 0, 0]),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_broken_answer_ends_the_walk() {
+    fn a_truncated_or_broken_answer_ends_the_parsing() {
         let whole = message(7, 2, TC_H_ROOT, [1; 5]);
         for end in 0..whole.len() {
             assert_eq!(parsed(&whole[..end]).0, []);

@@ -1,12 +1,12 @@
-//! `socket.*`: what sockets do, of /proc/net/sockstat, snmp and netstat.
+//! `socket.*`: counters of sockets from /proc/net/sockstat, snmp and netstat.
 
 use qfabric_types::monitor::Attribute;
 
-use super::text::{Kept, Scratch, lines, number, raw, scaled, words};
+use super::text::{OpenFile, Scratch, lines, number, raw, scaled, words};
 use super::{Finder, Meter, attributes};
 
 const USED: [&str; 4] = ["socket.used", "socket.tcp", "socket.tcp_memory", "socket.udp"];
-/// Each with the protocol's line and the column.
+/// Attribute, protocol of the line, name of the column.
 const SNMP: &[(&str, &str, &str)] = &[
     ("socket.opened", "Tcp", "ActiveOpens"),
     ("socket.accepted", "Tcp", "PassiveOpens"),
@@ -18,12 +18,12 @@ const SNMP: &[(&str, &str, &str)] = &[
 const NETSTAT: &[(&str, &str, &str)] = &[("socket.refused", "TcpExt", "ListenOverflows")];
 
 pub(super) fn find(finder: &mut Finder) {
-    match Kept::open(&finder.proc("net/sockstat")) {
+    match OpenFile::open(&finder.proc("net/sockstat")) {
         Ok(file) => finder.found(Used { file, page: rustix::param::page_size() as u64 }),
         Err(error) => finder.missing("socket.used", error),
     }
     for (path, columns) in [("net/snmp", SNMP), ("net/netstat", NETSTAT)] {
-        match Kept::open(&finder.proc(path)) {
+        match OpenFile::open(&finder.proc(path)) {
             Ok(file) => finder.found(Table { file, columns }),
             Err(error) => finder.missing(columns[0].0, error),
         }
@@ -31,7 +31,7 @@ pub(super) fn find(finder: &mut Finder) {
 }
 
 struct Used {
-    file: Kept,
+    file: OpenFile,
     page: u64,
 }
 
@@ -44,26 +44,26 @@ impl Meter for Used {
         let Some(text) = self.file.read(scratch) else { return };
         for line in lines(text) {
             match words(line).next() {
-                Some(b"sockets:") => values[0] = behind(line, b"used").and_then(raw),
+                Some(b"sockets:") => values[0] = number_after(line, b"used").and_then(raw),
                 Some(b"TCP:") => {
-                    values[1] = behind(line, b"inuse").and_then(raw);
-                    values[2] = behind(line, b"mem").and_then(|pages| scaled(pages, self.page));
+                    values[1] = number_after(line, b"inuse").and_then(raw);
+                    values[2] = number_after(line, b"mem").and_then(|pages| scaled(pages, self.page));
                 }
-                Some(b"UDP:") => values[3] = behind(line, b"inuse").and_then(raw),
+                Some(b"UDP:") => values[3] = number_after(line, b"inuse").and_then(raw),
                 _ => (),
             }
         }
     }
 }
 
-/// The number behind a word: `TCP: inuse 1 orphan 0`.
-fn behind(line: &[u8], name: &[u8]) -> Option<u64> {
+/// The number after a word, as in `TCP: inuse 1 orphan 0`.
+fn number_after(line: &[u8], name: &[u8]) -> Option<u64> {
     words(line).skip_while(|word| *word != name).nth(1).and_then(number)
 }
 
-/// A file of pairs of lines: the columns' names, and their numbers.
+/// A file with pairs of lines: the names of the columns, and their numbers.
 struct Table {
-    file: Kept,
+    file: OpenFile,
     columns: &'static [(&'static str, &'static str, &'static str)],
 }
 

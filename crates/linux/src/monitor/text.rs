@@ -1,6 +1,6 @@
-//! The kernel's texts: kept open, read again and again, taken apart without allocating.
+//! Reads text files of the kernel repeatedly and parses them without allocating.
 //!
-//! A text is taken as hostile: it may be cut anywhere, and numbers may be anything.
+//! The parsers treat a text as hostile: it may be truncated anywhere, and numbers may have any value.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use qfabric_sync::assert_may_block;
 
-/// Largest text that is read: /proc/stat of a host with 1,000 CPUs. What is behind is not seen.
+/// Largest text that is read: /proc/stat of a host with 1,000 CPUs. The rest of a larger text is ignored.
 const MOST: usize = 128 << 10;
 
-/// Memory that all meters share while they look.
+/// Memory that all meters share for their looks.
 pub(super) struct Scratch {
     bytes: Box<[u8]>,
 }
@@ -29,32 +29,32 @@ impl Scratch {
 
 /// A file that stays open.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct OpenFile {
     file: File,
-    /// The kernel gives all of it in one read.
+    /// True if the kernel returns the whole file in one read.
     at_once: bool,
 }
 
-impl Kept {
-    /// Opens a file that the kernel gives in one read, and tries it.
-    pub fn open(path: &Path) -> io::Result<Kept> {
-        Kept::tried(path, true)
+impl OpenFile {
+    /// Opens a file that the kernel returns in one read, and tests a read.
+    pub fn open(path: &Path) -> io::Result<OpenFile> {
+        OpenFile::tried(path, true)
     }
 
-    /// Opens a file that the kernel gives piece by piece.
-    pub fn open_in_pieces(path: &Path) -> io::Result<Kept> {
-        Kept::tried(path, false)
+    /// Opens a file that the kernel returns in several reads.
+    pub fn open_in_pieces(path: &Path) -> io::Result<OpenFile> {
+        OpenFile::tried(path, false)
     }
 
-    fn tried(path: &Path, at_once: bool) -> io::Result<Kept> {
+    fn tried(path: &Path, at_once: bool) -> io::Result<OpenFile> {
         assert_may_block("opening a file of the monitor");
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let kept = Kept { file: File::open(path).map_err(named)?, at_once };
-        kept.file.read_at(&mut [0; 64], 0).map_err(named)?;
-        Ok(kept)
+        let file = OpenFile { file: File::open(path).map_err(named)?, at_once };
+        file.file.read_at(&mut [0; 64], 0).map_err(named)?;
+        Ok(file)
     }
 
-    /// The text as it is now; whole lines only.
+    /// The present text, cut to whole lines if it is too long.
     pub fn read<'s>(&self, scratch: &'s mut Scratch) -> Option<&'s [u8]> {
         assert_may_block("reading a file of the monitor");
         let mut length = 0;
@@ -73,23 +73,22 @@ impl Kept {
         if length < MOST { Some(text) } else { text.iter().rposition(|byte| *byte == b'\n').map(|end| &text[..=end]) }
     }
 
-    /// A file that holds one number.
+    /// The number in a file that contains only one.
     pub fn number(&self, scratch: &mut Scratch) -> Option<u64> {
         words(self.read(scratch)?).next().and_then(number)
     }
 }
 
-/// The lines of a text.
+/// The lines of a text that are not empty.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
 
-/// The words of a line.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
 }
 
-/// A decimal number; one beyond 64 bits is the largest.
+/// A decimal number. A number of more than 64 bits becomes the largest one.
 pub(super) fn number(word: &[u8]) -> Option<u64> {
     let digit = |number: Option<u64>, byte: &u8| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
@@ -98,22 +97,22 @@ pub(super) fn number(word: &[u8]) -> Option<u64> {
     if word.is_empty() { None } else { word.iter().fold(Some(0), digit) }
 }
 
-/// The number behind `name=`.
+/// The number after `name=`.
 pub(super) fn assigned(line: &[u8], name: &[u8]) -> Option<u64> {
     words(line).find_map(|word| number(word.strip_prefix(name)?.strip_prefix(b"=")?))
 }
 
-/// A count as a raw number.
+/// A counter as a raw number, which is at most `i64::MAX`.
 pub(super) fn raw(count: u64) -> Option<i64> {
     Some(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// A count of units of so many ns, bytes or µJ each.
+/// A counter of units as a raw number; `unit` is in ns, bytes or µJ.
 pub(super) fn scaled(count: u64, unit: u64) -> Option<i64> {
     raw(count.saturating_mul(unit))
 }
 
-/// The numbers of the lines `NAME …: 12` or `NAME 12` of a text, each in the slot of its name.
+/// Calls `found` with the index and number of each line `NAME …: 12` or `NAME 12` whose name is in `names`.
 pub(super) fn by_name(text: &[u8], names: &[&str], mut found: impl FnMut(usize, u64)) {
     for line in lines(text) {
         let mut words = words(line);
@@ -142,21 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_anew_each_time_and_cut_to_whole_lines() {
+    fn each_read_returns_the_present_text_cut_to_whole_lines() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         write!(file, "old").unwrap();
-        let (kept, mut scratch) = (Kept::open_in_pieces(file.path()).unwrap(), Scratch::new());
-        assert_eq!(kept.read(&mut scratch), Some(&b"old"[..]));
+        let (open, mut scratch) = (OpenFile::open_in_pieces(file.path()).unwrap(), Scratch::new());
+        assert_eq!(open.read(&mut scratch), Some(&b"old"[..]));
         std::fs::write(file.path(), "new text").unwrap();
-        assert_eq!(kept.read(&mut scratch), Some(&b"new text"[..]));
+        assert_eq!(open.read(&mut scratch), Some(&b"new text"[..]));
         std::fs::write(file.path(), "a line of text\n".repeat(MOST / 10)).unwrap();
-        let long = kept.read(&mut scratch).unwrap();
+        let long = open.read(&mut scratch).unwrap();
         assert!(long.len() <= MOST && long.ends_with(b"text\n"));
     }
 
     #[test]
-    fn what_cannot_be_opened_is_named() {
-        let error = Kept::open(Path::new("/nowhere/file")).unwrap_err().to_string();
+    fn the_error_of_open_names_the_file() {
+        let error = OpenFile::open(Path::new("/nowhere/file")).unwrap_err().to_string();
         assert!(error.contains("/nowhere/file"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
-//! Thresholds that the kernel watches by itself: a PSI trigger becomes ready as soon as threads have waited for so long
-//! within a window, between polls as well.
+//! Thresholds that the kernel itself watches: a PSI trigger becomes ready as soon as threads have waited for a given
+//! time within a window, also between two looks.
 //!
-//! Of the standard attributes `cpu.pressure`, `memory.pressure`, `memory.stalled` and `disk.pressure` can have one; the
-//! kernel has none for the others, whose thresholds are judged at looks.
+//! Of the standard attributes, `cpu.pressure`, `memory.pressure`, `memory.stalled` and `disk.pressure` can have a
+//! trigger. The thresholds of all others are checked at looks.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use qfabric_types::Nanos;
 use qfabric_types::monitor::{AttributeId, Threshold};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Windows the kernel takes.
+/// Shortest window that the kernel accepts.
 pub const SHORTEST_WINDOW: Nanos = Nanos::from_millis(500);
-/// Windows the kernel takes.
+/// Longest window that the kernel accepts.
 pub const LONGEST_WINDOW: Nanos = Nanos::from_millis(10_000);
-/// Processes without CAP_SYS_RESOURCE may use whole multiples of this only.
+/// Without CAP_SYS_RESOURCE a window must be a whole multiple of this.
 const UNPRIVILEGED_WINDOW: Nanos = Nanos::from_millis(2_000);
 
-/// A threshold under the kernel's watch. Poll its descriptor for POLLPRI; it is ready at most once per window.
+/// A threshold that the kernel watches. Poll its descriptor for POLLPRI; it becomes ready at most once per window.
 #[derive(Debug)]
 pub struct Trigger {
     file: File,
@@ -29,8 +29,8 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Sets one for a threshold; `window`: over which the mean is judged, brought into the kernel's range. None: the
-    /// kernel has no trigger for such an attribute or threshold.
+    /// Sets a trigger for a threshold. `window` is the time over which the mean is taken; it is limited to the kernel's
+    /// range. Returns `None` if the kernel has no trigger for this attribute or kind of threshold.
     pub fn new(attribute: &str, threshold: Threshold, window: Nanos) -> Option<io::Result<Trigger>> {
         Trigger::new_at(Path::new("/proc/pressure"), attribute, threshold, window)
     }
@@ -56,24 +56,22 @@ impl Trigger {
         }))
     }
 
-    /// Of which attribute.
     pub fn attribute(&self) -> AttributeId {
         self.attribute
     }
 
-    /// The threshold's limit.
     pub fn level(&self) -> i64 {
         self.level
     }
 
-    /// Whether it has been crossed since this was asked last; waits until it is, at most so long.
+    /// True if the threshold was crossed since the last call. Waits for a crossing, for at most `wait`.
     pub fn crossed(&self, wait: Nanos) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.file, PollFlags::PRI)];
         let (tv_sec, tv_nsec) = ((wait.get() / 1_000_000_000) as i64, (wait.get() % 1_000_000_000) as i64);
         poll(&mut fds, Some(&Timespec { tv_sec, tv_nsec }))?;
         let events = fds[0].revents();
         match events.contains(PollFlags::ERR) {
-            true => Err(io::Error::other("the kernel has taken the trigger away; set a new one")),
+            true => Err(io::Error::other("the kernel has removed the trigger; set a new one")),
             false => Ok(events.contains(PollFlags::PRI)),
         }
     }
@@ -85,8 +83,8 @@ impl AsFd for Trigger {
     }
 }
 
-/// `some 150000 1000000`: waits of 150 ms within 1 s. The limit is in millionths of the time; at least a thousandth and
-/// less than all of the window is taken.
+/// `some 150000 1000000`: waits of 150 ms within 1 s. `limit` is in millionths of the time; the kernel's value is
+/// limited to the range from a thousandth of the window to less than the whole window.
 fn request(line: &str, limit: i64, window: Nanos) -> String {
     let window_us = window.get() / 1_000;
     let part = u64::try_from(limit).unwrap_or(0).min(1_000_000);
@@ -99,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_told_as_waits_within_a_window() {
+    fn a_limit_becomes_a_waiting_time_within_a_window() {
         assert_eq!(request("some", 150_000, Nanos::from_millis(1_000)), "some 150000 1000000\0");
         assert_eq!(request("full", -5, Nanos::from_millis(500)), "full 500 500000\0");
         assert_eq!(request("some", i64::MAX, Nanos::from_millis(500)), "some 499999 500000\0");
     }
 
     #[test]
-    fn what_the_kernel_cannot_watch_has_no_trigger() {
+    fn thresholds_that_the_kernel_cannot_watch_have_no_trigger() {
         let window = Nanos::from_millis(500);
         assert!(Trigger::new("cpu.run_queue", Threshold::above(4), window).is_none());
         assert!(Trigger::new("cpu.pressure", Threshold::below(4), window).is_none());

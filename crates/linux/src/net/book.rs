@@ -1,8 +1,8 @@
-//! What was at the interfaces before ours, on disk, so that the next start, or `qfabric restore`, can put it back
-//! after a crash: the pattern of [`crate::journal`], for a handful of interfaces.
+//! Records the former queueing disciplines of the interfaces, so that the next start or `qfabric restore` can put them
+//! back after a crash. Follows the pattern of [`crate::journal`], for a small number of interfaces.
 //!
-//! One JSON file in the run folder, replaced as a whole before each change it describes; named by boot, since a
-//! machine that was started anew has none of it any more. It is not synced to disk, for the same reason.
+//! One JSON file in the run folder is replaced as a whole before each change that it describes. The file names the
+//! boot, because after a reboot the kernel has its own disciplines again. For the same reason it is not synced to disk.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -16,9 +16,9 @@ use super::former::Former;
 use crate::files;
 use crate::release;
 
-/// The file's name in the run folder.
+/// Name of the file in the run folder.
 pub const FILE: &str = "net.json";
-/// A longer file is not this program's.
+/// Largest file that is read; this program writes smaller ones.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The open record of a running service.
@@ -38,21 +38,21 @@ struct Entry {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RecordFile {
     boot: String,
-    /// The network namespace, by its inode: interface numbers mean nothing in another one.
+    /// The network namespace, by its inode: interface indexes have no meaning in another namespace.
     namespace: u64,
     entries: Vec<Entry>,
 }
 
 impl Book {
-    /// Begins the record of a run folder. What an earlier service left must have been put back with [`restore`].
+    /// Begins the record in a run folder. Changes of an earlier service must be put back first ([`restore`]).
     pub fn open(directory: &Path) -> Book {
         Book { path: directory.join(FILE), entries: Vec::new() }
     }
 
-    /// Records what an interface has, before that is replaced.
-    pub(super) fn note(&mut self, interface: &str, ifindex: u32, former: &Former) -> Result<(), NetError> {
+    /// Records the discipline of an interface before it is replaced.
+    pub(super) fn record(&mut self, interface: &str, ifindex: u32, former: &Former) -> Result<(), NetError> {
         let entry = Entry { interface: interface.to_owned(), ifindex, former: former.clone() };
         self.entries.push(entry);
         self.write().inspect_err(|_| {
@@ -60,15 +60,15 @@ impl Book {
         })
     }
 
-    /// Forgets an interface, after it was put back.
+    /// Removes an interface from the record after it was put back.
     pub(super) fn forget(&mut self, ifindex: u32) -> Result<(), NetError> {
         self.entries.retain(|entry| entry.ifindex != ifindex);
         self.write()
     }
 
-    /// Complete or not at all.
+    /// Replaces the file atomically.
     fn write(&self) -> Result<(), NetError> {
-        let written = Written { boot: release::boot_id(), namespace: namespace(), entries: self.entries.clone() };
+        let written = RecordFile { boot: release::boot_id(), namespace: namespace(), entries: self.entries.clone() };
         let text = serde_json::to_vec(&written).expect("plain data");
         let aside = self.path.with_extension("new");
         let _ = fs::remove_file(&aside);
@@ -82,16 +82,16 @@ fn namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
 
-/// What putting back came to.
+/// The result of putting disciplines back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetRestored {
-    /// Interfaces put back.
     pub interfaces: usize,
-    /// What could not be put back, and why.
+    /// One message for each interface that could not be put back.
     pub failed: Vec<String>,
 }
 
-/// Puts back what the record in `directory` says was replaced and still is; safe to repeat. No record: nothing to do.
+/// Puts back the disciplines that the record in `directory` lists and that are still replaced; safe to repeat. Does
+/// nothing if there is no record.
 pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     let path = directory.join(FILE);
     let failed = |source| NetError::Journal { path: path.clone(), source };
@@ -111,8 +111,9 @@ pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     Ok(done)
 }
 
-/// The file decides what a privileged process does to interfaces: it must be a plain file of one's own.
-fn read(path: &Path) -> io::Result<Option<Written>> {
+/// The file decides what a privileged process does to interfaces, so it must be a regular file that belongs to this
+/// user.
+fn read(path: &Path) -> io::Result<Option<RecordFile>> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -121,7 +122,7 @@ fn read(path: &Path) -> io::Result<Option<Written>> {
     let own = rustix::process::geteuid().as_raw();
     if !metadata.is_file() || metadata.uid() != own || metadata.mode() & 0o022 != 0 || metadata.len() > MAX_BYTES {
         return Err(io::Error::other(
-            "it is not a plain file that this user alone can write; look at it and remove it",
+            "it is not a regular file that only this user can write; inspect the file and remove it",
         ));
     }
     Ok(Some(serde_json::from_slice(&files::bytes(path)?)?))
@@ -132,11 +133,11 @@ mod tests {
     use super::*;
 
     fn entry(book: &mut Book) {
-        book.note("qf-none", u32::MAX >> 1, &Former::Default { kind: "noqueue".into() }).unwrap();
+        book.record("qf-none", u32::MAX >> 1, &Former::Default { kind: "noqueue".into() }).unwrap();
     }
 
     #[test]
-    fn an_interface_that_is_gone_is_passed_over_and_the_record_ends() {
+    fn a_vanished_interface_is_skipped_and_the_record_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         entry(&mut Book::open(folder.path()));
         assert_eq!(restore(folder.path()).unwrap(), NetRestored { interfaces: 1, failed: Vec::new() });
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_this_programs_is_left_alone() {
+    fn files_of_other_programs_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         for text in ["", "{}", r#"{"boot":"","namespace":1,"entries":[{"interface":"lo"}]}"#] {
@@ -153,11 +154,11 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(restore(folder.path()).unwrap_err().to_string().contains("plain file"));
+        assert!(restore(folder.path()).unwrap_err().to_string().contains("regular file"));
     }
 
     #[test]
-    fn another_boots_record_is_forgotten() {
+    fn the_record_of_an_earlier_boot_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), r#"{"boot":"x","namespace":1,"entries":[]}"#).unwrap();
         assert_eq!(restore(folder.path()).unwrap(), NetRestored::default());

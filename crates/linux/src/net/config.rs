@@ -1,7 +1,7 @@
-//! The words of `qf_net_config`: how user space tells the queue what is wanted, while packets pass.
+//! Writes the words of `qf_net_config`, the configuration of the queue, while packets pass.
 //!
-//! A stream's words are written between two increments of its `change`, which is odd meanwhile; then `changes` is
-//! incremented, which is what the queue looks at. One writer: the holder of the attachment.
+//! The words of a stream are written between two increments of its `change`, which is odd during the write. Then
+//! `changes` is incremented, which the queue polls. There is one writer: the owner of the attachment.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,9 +17,9 @@ use crate::abi::{
 use crate::bpf::{Mapping, Object, ObjectError, Plain};
 
 const SECTION: &str = ".data.config";
-/// Where its constants are.
+/// Section of the link's constants.
 pub(super) const LINK: &str = ".rodata.link";
-/// Lost sending time that a paced queue may make up for: a timer that is late must not lower the rate.
+/// Lost sending time that a paced queue may make up for, so that a late timer does not lower the rate.
 const CATCH_UP: Nanos = Nanos::from_micros(200);
 
 macro_rules! word {
@@ -34,14 +34,14 @@ macro_rules! stream_word {
     };
 }
 
-/// The configuration of one interface's queue, mapped here.
+/// The configuration of one interface's queue, mapped into this process.
 #[derive(Debug)]
 pub(super) struct Config {
     memory: Mapping,
     incarnations: u64,
 }
 
-/// What is said once of an interface.
+/// Settings of an interface that do not change while it is attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub rate_bps: u64,
@@ -50,18 +50,18 @@ pub(super) struct Link {
     pub hold: Option<Nanos>,
 }
 
-/// How long a tick of the kernel's counting is: what its coarse clock can tell.
+/// Length of the kernel's tick, which is the resolution of its coarse clock.
 pub(super) fn tick() -> Nanos {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     Nanos::new(tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64)
 }
 
-// SAFETY: integers only, no holes (the header's size assertions).
+// SAFETY: only integers and no holes (checked by the header's size assertions).
 #[allow(unsafe_code, reason = "a record of the kernel's side")]
 unsafe impl Plain for qf_net_link {}
 
 impl Link {
-    /// What the queue is told of it when it is loaded.
+    /// The link's constants in the form that the queue reads when it is loaded.
     pub fn constants(&self) -> qf_net_link {
         qf_net_link {
             byte_time: if self.paced { byte_time(self.rate_bps) } else { 0 },
@@ -74,19 +74,19 @@ impl Link {
     }
 }
 
-/// 2^-16 ns that a byte occupies a link, rounded up: the link is never promised more than it carries.
+/// Time that a byte occupies the link, in 2^-16 ns, rounded up so that the link is never promised more than it carries.
 fn byte_time(rate_bps: u64) -> u64 {
     (8_000_000_000u128 << 16).div_ceil(u128::from(rate_bps)) as u64
 }
 
-/// 2^-16 bytes of best effort for each byte of real time: share/(1 − share).
+/// Bytes of best effort for each byte of real time, in units of 2^-16: share/(1 − share).
 fn owed(share: Share) -> u64 {
     let (ppm, whole) = (u64::from(share.ppm()), u64::from(Share::ONE.ppm()));
     (ppm << 16) / (whole - ppm).max(1)
 }
 
 impl Config {
-    /// That of a loaded object.
+    /// The configuration of a loaded object.
     pub fn of(object: &Object) -> Result<Config, NetError> {
         let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
         let memory = object.table(SECTION)?.map(size_of::<qf_net_config>()).map_err(failed)?;
@@ -107,7 +107,7 @@ impl Config {
         self.words()[word].store(value, Ordering::Relaxed);
     }
 
-    /// A stream that was not there before.
+    /// Configures a new stream.
     pub fn begin(&mut self, slot: u32, spec: &StreamSpec) {
         self.incarnations += 1;
         let leaves = self.words()[word!(leaves)].load(Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Config {
         self.write(slot, spec, self.incarnations);
     }
 
-    /// Other attributes for a stream that is there.
+    /// Changes the attributes of an existing stream.
     pub fn change(&self, slot: u32, spec: &StreamSpec) {
         let flags = self.words()[stream(slot) + stream_word!(flags)].load(Ordering::Relaxed);
         self.write(slot, spec, flags >> 32);
@@ -133,9 +133,9 @@ impl Config {
     }
 }
 
-/// Where the words of a stream begin.
+/// Index of the first word of a stream.
 fn stream(slot: u32) -> usize {
-    assert!(slot < QF_NET_STREAMS, "slots are given by the attachment");
+    assert!(slot < QF_NET_STREAMS, "the attachment assigns only valid slots");
     (offset_of!(qf_net_config, stream) + slot as usize * size_of::<qf_net_stream_config>()) / 8
 }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn best_effort_is_owed_its_share_of_all_bytes() {
+    fn best_effort_gets_its_share_of_all_bytes() {
         assert_eq!(owed(Share::from_ppm(500_000)), 1 << 16);
         assert_eq!(owed(Share::from_ppm(50_000)), 3_449);
         assert_eq!(owed(Share::ZERO), 0);

@@ -1,4 +1,4 @@
-//! The queueing discipline in BPF: loaded for one interface, put at its root, told of streams.
+//! The queueing discipline in BPF: loads it for one interface, installs it at the root, and configures its streams.
 
 use std::io;
 
@@ -13,34 +13,37 @@ use super::stats::Stats;
 use crate::bpf::{Attached, Btf, Object, ObjectError, OpenObject, objects};
 use crate::release;
 
-/// Names that a second attachment of the same interface number (in another network namespace) may need.
+/// Most names to try. A name is taken if an interface of another network namespace has the same index.
 const NAMES_TRIED: u32 = 16;
 
-/// A queue at work.
+/// A loaded queue.
 #[derive(Debug)]
 pub(super) struct Dwcs {
     config: Config,
     stats: Stats,
     selectors: Selectors,
-    /// The kernel keeps the programs as long as the queue is attached; these are what the name stands for.
+    /// Keeps the name registered. The kernel itself keeps the programs as long as the queue is attached.
     _attached: Attached,
     _object: Object,
 }
 
-/// Whether this kernel takes queueing disciplines in BPF: its own types are asked.
+/// Fails if this kernel does not support queueing disciplines in BPF, according to its type information.
 pub(super) fn supported() -> Result<(), NetError> {
     let missing = |why: &str| Err(NetError::NoDwcs { why: format!("kernel {} {why}", release::text()) });
-    // A structure that only they have.
+    // A structure that exists only with these disciplines.
     match Btf::vmlinux().map(|btf| btf.structure("bpf_sk_buff_ptr")) {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => missing("has no queueing disciplines in BPF (Linux 6.16 and newer, CONFIG_NET_SCH_BPF)"),
-        Err(_) => missing("has no type information (/sys/kernel/btf/vmlinux), which queueing disciplines in BPF need"),
+        Ok(None) => {
+            missing("does not support queueing disciplines in BPF (Linux 6.16 or newer with CONFIG_NET_SCH_BPF)")
+        }
+        Err(_) => {
+            missing("has no type information (/sys/kernel/btf/vmlinux), which queueing disciplines in BPF require")
+        }
     }
 }
 
 impl Dwcs {
-    /// Loads the programs and registers the discipline under a name of its own, which is answered. Nothing is
-    /// attached to the interface yet.
+    /// Loads the programs and registers the discipline under a unique name, which is returned. Does not attach it yet.
     pub fn load(ifindex: u32, link: &Link) -> Result<(Dwcs, String), NetError> {
         supported()?;
         let mut tried = 0;
@@ -71,39 +74,37 @@ impl Dwcs {
         Ok(Dwcs { config, stats, selectors, _attached: attached, _object: object })
     }
 
-    /// Puts the discipline at the root of an interface.
+    /// Installs the discipline at the root of an interface.
     pub fn put(&self, ifindex: u32, kind: &str) -> io::Result<()> {
         former::replace(ifindex, HANDLE, kind, None)
     }
 
-    /// Begins a stream: its attributes first, then packets are told to be its own.
+    /// Begins a stream: first its attributes are set, then its packets are directed to it.
     pub fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
         self.config.begin(slot, spec);
         self.selectors.add(key, slot)
     }
 
-    /// Gives a stream other attributes.
     pub fn change(&self, slot: u32, spec: &StreamSpec) {
         self.config.change(slot, spec);
     }
 
-    /// Ends a stream: new packets are best effort; those that wait go as they would have.
+    /// Ends a stream: new packets are best effort; waiting packets are sent or dropped as before.
     pub fn end(&mut self, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)
     }
 
-    /// Which kinds of selectors there are.
+    /// Sets the kinds of selectors that are in use.
     pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         self.selectors.use_kinds(selectors);
     }
 
-    /// What it counted.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 }
 
-/// `qf_dwcs3`, of at most 15 characters, which is what the kernel keeps.
+/// A name such as `qf_dwcs3`. The kernel keeps at most 15 characters.
 fn name(ifindex: u32, tried: u32) -> String {
     match tried {
         0 => format!("{DWCS_KIND}{ifindex}"),
@@ -111,7 +112,8 @@ fn name(ifindex: u32, tried: u32) -> String {
     }
 }
 
-/// Another namespace has it, or what had it is still on its way out. libbpf keeps the number of some errors to itself.
+/// True if the name is in use in another namespace, or its former owner is still being removed. For some errors libbpf
+/// returns no error number.
 fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error().is_none_or(|code| code == libc::EEXIST)
 }
@@ -121,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_into_what_the_kernel_keeps() {
+    fn names_fit_into_15_characters() {
         assert_eq!(name(3, 0), "qf_dwcs3");
         assert!((0..NAMES_TRIED).all(|tried| name(99_999_999, tried).len() < 16));
     }
 
     #[test]
-    fn a_kernel_without_the_feature_is_told_what_to_use_instead() {
+    fn the_refusal_names_the_needed_kernel_and_an_alternative() {
         if let Err(refusal) = supported() {
             let text = refusal.to_string();
             assert!(text.contains("6.16") && text.contains("--htb"), "{text}");

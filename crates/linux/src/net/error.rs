@@ -1,4 +1,4 @@
-//! Why packets are not scheduled as asked. Nothing was changed, and nothing is half attached.
+//! Errors of packet scheduling. After an error nothing is changed and nothing is partly attached.
 
 use std::io;
 
@@ -8,150 +8,125 @@ use qfabric_types::{Nanos, Share};
 
 use crate::bpf::ObjectError;
 
-/// A refusal, or a fault of the kernel's.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum NetError {
-    /// There is none of this name.
     NoInterface {
-        /// What was asked for.
         name: String,
-        /// What there is.
+        /// Names of the existing interfaces.
         there: String,
     },
-    /// The kernel cannot schedule packets by programs.
+    /// This kernel does not support queueing disciplines in BPF.
     NoDwcs {
-        /// What is missing.
         why: String,
     },
-    /// The kernel has no HTB either.
+    /// This kernel has no HTB or no BPF classifier.
     NoHtb {
-        /// What is missing.
         what: &'static str,
-        /// Its module.
+        /// The kernel module that provides it.
         module: &'static str,
     },
-    /// Ours is there.
+    /// The interface is already under Q-Fabric's packet scheduling.
     Attached {
-        /// The interface.
         interface: String,
-        /// The kind at its root.
+        /// The discipline at its root.
         kind: String,
     },
-    /// What is there could not be put back afterwards.
+    /// The present discipline could not be put back later.
     Classful {
-        /// The interface.
         interface: String,
-        /// The kind at its root.
+        /// The discipline at its root.
         kind: String,
     },
-    /// Changing an interface's queueing needs a capability.
+    /// The process lacks a capability.
     NotPermitted {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
     },
-    /// Nobody knows how much the link carries.
+    /// The rate of the link is not known.
     NoRate {
-        /// The interface.
         interface: String,
     },
-    /// A value that cannot be meant.
+    /// A value is outside its range.
     Value {
-        /// Which.
         what: &'static str,
-        /// What was given.
         value: String,
-        /// What can be meant.
+        /// The valid values.
         expected: String,
     },
-    /// The selector names no packets.
     Selector(#[from] InvalidSelector),
-    /// Another stream has them.
+    /// Another stream already has the packets of the selector.
     Taken {
-        /// The interface.
         interface: String,
-        /// Whose packets.
         selector: Selector,
-        /// The stream that has them.
+        /// The stream that has the packets.
         id: StreamId,
     },
-    /// The cgroup is not there.
     NoCgroup {
-        /// What was asked for.
         path: String,
-        /// What the kernel said.
         source: io::Error,
     },
-    /// Every place is taken.
+    /// The interface has the largest number of streams.
     Full {
-        /// The interface.
         interface: String,
-        /// So many.
         most: u32,
     },
-    /// There is none of this number.
     NoStream {
-        /// The interface.
         interface: String,
-        /// What was asked for.
         id: StreamId,
     },
-    /// The kernel's side does not load or attach.
+    /// The BPF object cannot be loaded or attached.
     Object(#[from] ObjectError),
-    /// What was there before could not be recorded, so it was not touched.
+    /// The former discipline could not be recorded, so nothing was changed.
     Journal {
-        /// The record's file.
         path: std::path::PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The kernel refused a change.
     Kernel {
-        /// The interface.
         interface: String,
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the kernel said.
         source: io::Error,
     },
 }
 
 impl NetError {
-    /// What happened, and what to do about it.
     pub fn problem(&self) -> Problem {
         match self {
-            NetError::NoInterface { name, there } => {
-                Problem::new("net_not_found", format!("there is no interface {name:?}"), format!("there are: {there}"))
-            }
+            NetError::NoInterface { name, there } => Problem::new(
+                "net_not_found",
+                format!("no interface is named {name:?}"),
+                format!("choose one of: {there}"),
+            ),
             NetError::NoDwcs { why } => Problem::new(
                 "unavailable",
                 why,
-                "use HTB classes instead (--htb), which keep rates but know neither deadlines nor windows",
+                "use HTB classes instead (--htb), which guarantee rates but no deadlines and no windows",
             ),
             NetError::NoHtb { what, module } => Problem::new(
                 "unavailable",
-                format!("this kernel has no {what}"),
-                format!("load the module ({module}), or use a kernel that has it"),
+                format!("this kernel does not have {what}"),
+                format!("load the module {module}, or use a kernel that has it"),
             ),
             NetError::Attached { interface, kind } => Problem::new(
                 "net_refused",
-                format!("{interface} is under Q-Fabric's packet scheduling ({kind}) already"),
+                format!("{interface} is already under Q-Fabric's packet scheduling ({kind})"),
                 format!("detach it first: qfabric net detach {interface}"),
             ),
             NetError::Classful { interface, kind } => Problem::new(
                 "net_refused",
-                format!("{interface} has a {kind} with classes or children, which could not be put back as it is"),
+                format!("{interface} has a {kind} with classes or children, which could not be put back later"),
                 format!("remove it first: tc qdisc del dev {interface} root"),
             ),
             NetError::NotPermitted { what } => Problem::new(
                 "net_not_permitted",
                 format!("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF"),
-                "run the daemon as root, or by its systemd unit",
+                "run the daemon as root or from its systemd unit",
             ),
             NetError::NoRate { interface } => Problem::new(
                 "net_refused",
-                format!("{interface} does not say how fast it is, so no stream can be admitted"),
-                "name its rate (--rate 100M)",
+                format!("{interface} does not report its speed, so no stream can be admitted"),
+                "state the rate of the link (--rate 100M)",
             ),
             NetError::Value { what, value, expected } => {
                 Problem::new("net_invalid", format!("{what} is {value}"), expected)
@@ -159,49 +134,51 @@ impl NetError {
             NetError::Selector(error) => error.problem(),
             NetError::Taken { interface, selector, id } => Problem::new(
                 "net_refused",
-                format!("{selector} is taken by stream {id} of {interface}"),
-                "change that one, remove it, or choose another",
+                format!("stream {id} of {interface} already has the packets of {selector}"),
+                "change or remove that stream, or choose another selector",
             ),
             NetError::NoCgroup { path, source } => Problem::new(
                 "net_invalid",
-                format!("there is no cgroup {path} ({source})"),
-                "name its path below the mount of cgroup v2, such as /user.slice",
+                format!("the cgroup {path} does not exist ({source})"),
+                "state its path below the mount point of cgroup v2, such as /user.slice",
             ),
             NetError::Full { interface, most } => Problem::new(
                 "net_refused",
-                format!("{interface} has {most} streams, which is all that it can have"),
-                "remove one first",
+                format!("{interface} already has {most} streams, which is the limit"),
+                "remove a stream first",
             ),
             NetError::NoStream { interface, id } => Problem::new(
                 "net_not_found",
                 format!("{interface} has no stream {id}"),
-                format!("see qfabric net stream ls {interface}"),
+                format!("list the streams with `qfabric net stream ls {interface}`"),
             ),
-            NetError::Object(error) => Problem::new("net_refused", error.to_string(), "see qfabric doctor"),
+            NetError::Object(error) => Problem::new("net_refused", error.to_string(), "run `qfabric doctor`"),
             NetError::Journal { path, source } => Problem::new(
                 "net_refused",
                 format!("{}: {source}; nothing was changed", path.display()),
-                "make room in the run folder",
+                "free some space in the run folder",
             ),
-            NetError::Kernel { interface, what, source } => {
-                Problem::new("net_refused", format!("{interface}: {what}: {source}"), "see qfabric net show")
-            }
+            NetError::Kernel { interface, what, source } => Problem::new(
+                "net_refused",
+                format!("{interface}: {what}: {source}"),
+                "look at the interface with `qfabric net show`",
+            ),
         }
     }
 }
 
-/// The longest period and phase.
+/// Longest period and longest phase.
 pub const PERIOD_MAX: Nanos = Nanos::from_millis(60_000);
-/// The shortest period: what a kernel's timer can still keep apart.
+/// Shortest period: the kernel's timers cannot separate shorter ones.
 pub const PERIOD_MIN: Nanos = Nanos::from_micros(100);
-/// The largest part of a link that best effort may be promised.
+/// Largest share of a link that can be guaranteed to best effort.
 pub const BEST_EFFORT_MAX: Share = Share::from_ppm(900_000);
 
 fn value(what: &'static str, value: impl ToString, expected: impl Into<String>) -> NetError {
     NetError::Value { what, value: value.to_string(), expected: expected.into() }
 }
 
-/// Whether a stream can be meant.
+/// Fails if a value of the stream is outside its range.
 pub fn check(spec: &StreamSpec) -> Result<(), NetError> {
     spec.selector.check()?;
     if spec.period < PERIOD_MIN || spec.period > PERIOD_MAX {
@@ -211,7 +188,7 @@ pub fn check(spec: &StreamSpec) -> Result<(), NetError> {
         return Err(value("phase", spec.phase, format!("at most {PERIOD_MAX}")));
     }
     if spec.size == 0 {
-        return Err(value("size", 0, "name the bytes of one period, at least those of its largest packet"));
+        return Err(value("size", 0, "state the bytes of one period, at least the size of its largest packet"));
     }
     if spec.limit == 0 || spec.limit > StreamSpec::LIMIT {
         return Err(value("limit", spec.limit, format!("from 1 to {} packets", StreamSpec::LIMIT)));
@@ -219,7 +196,7 @@ pub fn check(spec: &StreamSpec) -> Result<(), NetError> {
     Ok(())
 }
 
-/// Whether settings of an interface can be meant.
+/// Fails if a setting of the interface is outside its range.
 pub(super) fn check_settings(rate_bps: u64, best_effort: Share, hold: Option<Nanos>) -> Result<(), NetError> {
     if !(1_000..=400_000_000_000).contains(&rate_bps) {
         return Err(value("rate", rate_bps, "from 1000 (1k) to 400000000000 (400G) bits per second"));
@@ -243,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_its_bounds() {
+    fn values_outside_their_range_are_refused_with_the_range() {
         assert!(check(&spec()).is_ok());
         let period = StreamSpec { period: Nanos::new(5), ..spec() };
         assert_eq!(check(&period).unwrap_err().to_string(), "period is 5 ns; from 100 µs to 60 s");

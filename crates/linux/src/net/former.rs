@@ -1,8 +1,9 @@
-//! The queueing discipline that an interface had, and how it is put back.
+//! Reads the queueing discipline of an interface, and puts it back later.
 //!
-//! What the kernel gives an interface by itself has no handle: taking ours away brings it back. What somebody has set
-//! up is recorded with its options, as the kernel tells them, and made again from these. Disciplines with classes or
-//! children of their own are more than their options: an interface that has one is refused.
+//! A default discipline of the kernel has no handle; it comes back when our discipline is removed. A discipline that a
+//! user or program configured is recorded with its options as the kernel reports them, and created again from them. A
+//! discipline with classes or children has more state than its options, so an interface with such a discipline is
+//! refused.
 
 use std::io;
 
@@ -10,17 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use super::netlink::{self, Message, NLM_F_CREATE, NLM_F_REPLACE, Object, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWQDISC};
 
-/// The parent of what is at the root.
+/// Parent of the root discipline.
 pub(super) const ROOT: u32 = u32::MAX;
-/// The handle of ours: `5146:`.
+/// Handle of our discipline: `5146:`.
 pub(super) const HANDLE: u32 = 0x5146_0000;
-/// How the kinds of our own begin.
+/// Prefix of the kinds of our disciplines.
 pub(super) const DWCS_KIND: &str = "qf_dwcs";
 
 pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
 
-/// Disciplines that are no more than their options.
+/// Disciplines whose whole state is in their options.
 const CLASSLESS: [&str; 15] = [
     "pfifo",
     "bfifo",
@@ -39,34 +40,33 @@ const CLASSLESS: [&str; 15] = [
     "etf",
 ];
 
-/// What was there.
+/// The discipline that an interface had before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Former {
-    /// What the kernel gives by itself, of this kind.
+    /// A default discipline of the kernel.
     Default {
         /// Such as `noqueue`, `mq`, `fq_codel`.
         kind: String,
     },
-    /// What somebody has set up.
+    /// A discipline that a user or program configured.
     Configured {
         /// Such as `fq`.
         kind: String,
-        /// Its number.
         handle: u32,
-        /// Its options, as the kernel tells them.
+        /// Its options as the kernel reports them.
         options: Vec<u8>,
     },
 }
 
-/// What is at an interface's root.
+/// The discipline at the root of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// Ours.
+    /// Our discipline.
     Own { kind: String },
-    /// Somebody's that can be put back.
+    /// Another discipline, which can be put back later.
     Former(Former),
-    /// Somebody's that cannot.
+    /// Another discipline, which could not be put back later.
     Classful { kind: String },
 }
 
@@ -79,7 +79,7 @@ impl std::fmt::Display for Former {
     }
 }
 
-/// What is at the root of an interface now.
+/// Reads the present discipline at the root of an interface.
 pub(super) fn root(ifindex: u32) -> io::Result<Root> {
     let all = netlink::list(Message::new(RTM_GETQDISC, 0, Object { ifindex, ..Object::default() }))?;
     let root = all.iter().find(|found| found.object.ifindex == ifindex && found.object.parent == ROOT);
@@ -97,7 +97,7 @@ pub(super) fn root(ifindex: u32) -> io::Result<Root> {
     })
 }
 
-/// Puts a discipline at the root, in place of what is there.
+/// Installs a discipline at the root, in place of the present one.
 pub(super) fn replace(ifindex: u32, handle: u32, kind: &str, options: Option<&[u8]>) -> io::Result<()> {
     let object = Object { ifindex, handle, parent: ROOT, info: 0 };
     let message = Message::new(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, object).name(TCA_KIND, kind);
@@ -108,7 +108,7 @@ pub(super) fn replace(ifindex: u32, handle: u32, kind: &str, options: Option<&[u
 }
 
 impl Former {
-    /// Puts it back in place of ours. Where ours is not there any more, nothing is done.
+    /// Puts the discipline back in place of ours. Does nothing if ours is no longer there.
     pub(super) fn put_back(&self, ifindex: u32) -> io::Result<()> {
         if !matches!(root(ifindex)?, Root::Own { .. }) {
             return Ok(());
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_is_recorded_as_it_is_read() {
+    fn a_recorded_discipline_is_read_back() {
         let former = Former::Configured { kind: "fq".into(), handle: 0x10000, options: vec![8, 0, 1, 0, 9, 0, 0, 0] };
         let text = serde_json::to_string(&former).unwrap();
         assert_eq!(serde_json::from_str::<Former>(&text).unwrap(), former);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_has_nothing_at_its_root() {
+    fn an_interface_that_does_not_exist_has_no_root_discipline() {
         let none = Root::Former(Former::Default { kind: "none".into() });
         assert_eq!(root(u32::MAX >> 1).unwrap(), none);
     }

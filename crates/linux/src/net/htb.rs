@@ -1,4 +1,5 @@
-//! The way of kernels without queueing disciplines in BPF: a hierarchical token bucket with a class for each stream.
+//! The alternative for kernels without queueing disciplines in BPF: a hierarchical token bucket with a class for each
+//! stream.
 //!
 //! ```text
 //! 5146:  htb ── 5146:1  the link ──┬── 5146:2     best effort: its share, up to the link, last
@@ -6,9 +7,9 @@
 //!                                  └── 5146:11 …  stream 1 …
 //! ```
 //!
-//! A class has rate C/T and may send C at once; up to the link's rate where the stream is work-conserving. What it
-//! lacks: deadlines, windows, phases, late packets dropped. Everything it shares with [`super::dwcs`]: who a packet
-//! belongs to, admission, what happens at detaching.
+//! A class has rate C/T and may send C at once; a work-conserving stream may send up to the rate of the link. HTB has
+//! no deadlines, windows or phases, and drops no late packets. The choice of a packet's stream, admission and detaching
+//! are the same as in [`super::dwcs`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,27 +41,27 @@ const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 
-/// The kernel's tick of packet scheduling.
+/// Length of the kernel's tick of packet scheduling, in ns.
 const TICK_NS: u64 = 64;
-/// Rates are kept in 32 bits of bytes per second, and beyond that in an attribute of their own.
+/// Rates are stored as 32-bit numbers of bytes per second; a higher rate needs a separate attribute.
 const RATE_32: u64 = u32::MAX as u64;
 const LINK_LAYER_ETHERNET: u8 = 1;
-/// Ethernet's number for every protocol, in network order, below the filter's priority.
+/// Ethernet's number for all protocols in network byte order; the upper half is the priority of the filter.
 const FILTER_INFO: u32 = 1 << 16 | (3u16.to_be() as u32);
-/// Bytes that a class may send at once at least: two of the largest packets.
+/// Least number of bytes that a class may send at once: two of the largest packets.
 const BURST_MIN: u64 = 2 * StreamSpec::LARGEST_PACKET as u64;
 
-/// Classes at work.
+/// HTB classes on one interface.
 #[derive(Debug)]
 pub(super) struct Htb {
     ifindex: u32,
     link: Link,
     selectors: Selectors,
-    /// The kernel keeps the classifier with the discipline.
+    /// The loaded classifier; the kernel keeps it as long as the discipline exists.
     _object: crate::bpf::Object,
 }
 
-/// What a class may send.
+/// Parameters of a class; rates in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class {
     rate: u64,
@@ -70,7 +71,7 @@ struct Class {
 }
 
 impl Htb {
-    /// Loads the classifier; nothing is attached yet.
+    /// Loads the classifier. Does not attach it yet.
     pub fn load(ifindex: u32, link: &Link) -> Result<Htb, NetError> {
         let open = OpenObject::open("the packet classifier", objects::PACKET_HTB)?;
         let object = open.constant(".rodata.classes", &FIRST_STREAM)?.load()?;
@@ -78,15 +79,16 @@ impl Htb {
         Ok(Htb { ifindex, link: *link, selectors, _object: object })
     }
 
-    /// Puts discipline, classes and classifier at the root. What fails half way is for the caller to put back.
+    /// Installs discipline, classes and classifier at the root. After an error the caller must put the former
+    /// discipline back.
     pub fn put(&self) -> Result<(), NetError> {
         let needs = |what, module| move |error: io::Error| self.lacks(what, module, error);
         former::replace(self.ifindex, HANDLE, "htb", Some(&init())).map_err(needs("HTB", "sch_htb"))?;
         let (rate, share) = (self.link.rate_bps / 8, self.link.best_effort.as_f64());
         let whole = Class { rate, ceil: rate, burst: burst_of(rate), priority: 0 };
         self.class(HANDLE, LINK, whole).map_err(needs("HTB", "sch_htb"))?;
-        let sure = ((rate as f64 * share) as u64).max(1);
-        let best = Class { rate: sure, ceil: rate, burst: burst_of(sure), priority: 7 };
+        let guaranteed = ((rate as f64 * share) as u64).max(1);
+        let best = Class { rate: guaranteed, ceil: rate, burst: burst_of(guaranteed), priority: 7 };
         self.class(LINK, BEST_EFFORT, best).map_err(needs("HTB", "sch_htb"))?;
         self.filter().map_err(needs("BPF classifier", "cls_bpf"))
     }
@@ -124,30 +126,29 @@ impl Htb {
         netlink::act(message.attribute(TCA_OPTIONS, &spec.limit.to_ne_bytes()))
     }
 
-    /// Begins a stream: its class first, then packets are told to be its own.
+    /// Begins a stream: first its class is created, then its packets are directed to it.
     pub fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
         self.set(slot, spec)?;
         self.selectors.add(key, slot)
     }
 
-    /// Gives a stream other attributes.
     pub fn change(&self, slot: u32, spec: &StreamSpec) -> io::Result<()> {
         self.class(LINK, FIRST_STREAM + slot, Class::of(spec, self.link.rate_bps / 8))
     }
 
-    /// Ends a stream; what waits in its class is dropped with it.
+    /// Ends a stream. Packets that wait in its class are dropped.
     pub fn end(&mut self, slot: u32, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)?;
         let object = Object { ifindex: self.ifindex, handle: FIRST_STREAM + slot, ..Object::default() };
         netlink::act(Message::new(RTM_DELTCLASS, 0, object))
     }
 
-    /// Which kinds of selectors there are.
+    /// Sets the kinds of selectors that are in use.
     pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         self.selectors.use_kinds(selectors);
     }
 
-    /// What became of the packets of every class.
+    /// Reads the counters of all classes.
     pub fn counters(&self) -> io::Result<Counts> {
         let object = Object { ifindex: self.ifindex, ..Object::default() };
         let classes = netlink::list(Message::new(RTM_GETTCLASS, 0, object))?;
@@ -157,7 +158,7 @@ impl Htb {
     }
 }
 
-/// The counts of all classes, by handle.
+/// Counters of all classes, by handle.
 #[derive(Debug, Default)]
 pub(super) struct Counts(BTreeMap<u32, Count>);
 
@@ -215,7 +216,7 @@ impl Count {
     }
 }
 
-/// Version 3, packets of no class to best effort.
+/// Options of the discipline: version 3; packets without a class go to best effort.
 fn init() -> Vec<u8> {
     let words: [u32; 5] = [3, 10, BEST_EFFORT & 0xffff, 0, 0];
     let mut options = Vec::new();
@@ -223,7 +224,7 @@ fn init() -> Vec<u8> {
     options
 }
 
-/// What a millisecond carries, and the largest packets.
+/// Burst of a class: the bytes of one millisecond, but at least [`BURST_MIN`].
 fn burst_of(rate: u64) -> u64 {
     (rate / 1_000).max(BURST_MIN)
 }
@@ -253,14 +254,14 @@ impl Class {
     }
 }
 
-/// `struct tc_ratespec`: only link layer and rate are said, tables are not needed since Linux 3.8.
+/// `struct tc_ratespec` with link layer and rate; its tables are not needed since Linux 3.8.
 fn rate_spec(rate: u64) -> Vec<u8> {
     let mut spec = vec![0, LINK_LAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
     spec.extend((rate.min(RATE_32) as u32).to_ne_bytes());
     spec
 }
 
-/// Ticks in which `rate` carries `bytes`.
+/// Number of ticks in which `bytes` are sent at `rate`.
 fn ticks(bytes: u64, rate: u64) -> u32 {
     let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
     (ns / u128::from(TICK_NS)).min(u128::from(u32::MAX)) as u32
@@ -282,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn rates_beyond_32_bits_have_attributes_of_their_own() {
+    fn rates_beyond_32_bits_have_separate_attributes() {
         let fast = Class { rate: 5_000_000_000, ceil: 5_000_000_000, burst: 1_000, priority: 0 };
         let kinds: Vec<_> = attributes(&fast.options()).map(|(kind, _)| kind).collect();
         assert_eq!(kinds, [TCA_HTB_PARMS, TCA_HTB_RATE64, TCA_HTB_CEIL64]);
     }
 
     #[test]
-    fn counts_are_read_from_what_the_kernel_tells() {
+    fn counters_are_read_from_the_kernels_attributes() {
         let mut stats = Vec::new();
         push(&mut stats, TCA_STATS_BASIC, &[&9u64.to_ne_bytes()[..], &3u32.to_ne_bytes(), &[0; 4]].concat());
         push(&mut stats, TCA_STATS_QUEUE, &[2u32, 7, 1, 0, 0].map(u32::to_ne_bytes).concat());

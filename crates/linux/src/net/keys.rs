@@ -1,4 +1,4 @@
-//! What the kernel knows a selector's packets by.
+//! Translates a selector into the key by which the kernel finds its packets.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -8,11 +8,11 @@ use qfabric_types::api::net::{Flow, Selector};
 use super::error::NetError;
 use crate::cgroup::Mounts;
 
-/// A selector in the kernel's terms.
+/// A selector in the form for the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Mark(u32),
-    /// The number of a cgroup: its folder's inode.
+    /// Id of a cgroup: the inode of its folder.
     Cgroup(u64),
     Flow(Flow),
 }
@@ -35,7 +35,7 @@ fn cgroup(path: &str) -> Result<u64, NetError> {
     std::fs::metadata(folder).map(|folder| folder.ino()).map_err(failed)
 }
 
-/// An address as the packet has it; an IPv4 one in the first word.
+/// An address in network byte order; an IPv4 address is in the first word.
 pub(super) fn words(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(address) => [u32::from_ne_bytes(address.octets()), 0, 0, 0],
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_that_is_not_there_is_refused_by_name() {
+    fn a_missing_cgroup_is_refused_by_name() {
         let refusal = Key::of(&Selector::Cgroup("/no/such/group".into())).unwrap_err().to_string();
         assert!(refusal.contains("/no/such/group"), "{refusal}");
     }

@@ -1,22 +1,22 @@
-//! Packets with deadlines: an interface's root queueing discipline replaced by ours, streams told to it, what was
-//! there before put back.
+//! Packets with deadlines: replaces the root queueing discipline of an interface by ours, configures its streams, and
+//! puts the former discipline back.
 //!
 //! ```text
-//! Attachment::attach ── begin / change / end streams, counters ──> detach, or dropped: what was there is back
-//!        └─ noted in the run folder before (Book); after a crash `restore` puts it back
+//! Attachment::attach ── begin / change / end streams, counters ──> detach, or dropped: the former discipline is back
+//!        └─ recorded in the run folder before (Book); after a crash `restore` puts it back
 //! ```
 //!
-//! | question | file |
+//! | task | file |
 //! |---|---|
-//! | the discipline in BPF (`bpf/packet/dwcs.bpf.c`), its configuration and counts | `dwcs.rs`, `config.rs`, `stats.rs` |
+//! | the discipline in BPF (`bpf/packet/dwcs.bpf.c`), its configuration and counters | `dwcs.rs`, `config.rs`, `stats.rs` |
 //! | classes on older kernels (`bpf/packet/htb.bpf.c`) | `htb.rs` |
-//! | whose packet | `keys.rs`, `selectors.rs` |
-//! | what was there, on disk | `former.rs`, `book.rs` |
-//! | asking the kernel | `netlink.rs` |
-//! | refusals | `error.rs` |
-//! | links and packets of tests; the queue without packets | [`testing`], [`trial`] |
+//! | finding the stream of a packet | `keys.rs`, `selectors.rs` |
+//! | the former discipline, on disk | `former.rs`, `book.rs` |
+//! | requests to the kernel | `netlink.rs` |
+//! | errors | `error.rs` |
+//! | links and packets for tests; the queue without packets | [`testing`], [`trial`] |
 //!
-//! Admission is not decided here: `linux` carries out. Decisions: docs/design/0014-packets.md.
+//! Admission is not decided here; this room only applies decisions. Design: docs/design/0014-packets.md.
 
 mod book;
 mod config;
@@ -52,12 +52,12 @@ use former::Root;
 use htb::Htb;
 use keys::Key;
 
-/// Streams that an interface may have.
+/// Largest number of streams of an interface.
 pub const STREAMS_MAX: u32 = QF_NET_STREAMS;
-/// What best effort is sure of where nothing else is asked for.
+/// Default share of the link that is guaranteed to best effort.
 pub const BEST_EFFORT: Share = Share::from_ppm(50_000);
 
-/// An interface under our packet scheduling; what was there before is put back when dropped.
+/// An interface under our packet scheduling. Dropping it puts the former discipline back.
 #[derive(Debug)]
 pub struct Attachment {
     interface: String,
@@ -82,13 +82,13 @@ enum Carrier {
     Htb(Htb),
 }
 
-/// Whether this kernel takes queueing disciplines in BPF; the refusal says what to use instead.
+/// Fails if this kernel does not support queueing disciplines in BPF; the error names an alternative.
 pub fn supported() -> Result<(), NetError> {
     dwcs::supported()
 }
 
-/// What was decided of a request before anything is touched.
-struct Decided {
+/// The decisions about a request, made before anything is changed.
+struct Decision {
     ifindex: u32,
     former: Former,
     link: Link,
@@ -96,7 +96,7 @@ struct Decided {
     instead: Option<String>,
 }
 
-fn decide(interface: &str, request: &AttachRequest) -> Result<Decided, NetError> {
+fn decide(interface: &str, request: &AttachRequest) -> Result<Decision, NetError> {
     let ifindex = index(interface)?;
     if !capability::held(CapabilitySet::NET_ADMIN) {
         return Err(NetError::NotPermitted { what: "changing an interface's queueing" });
@@ -110,7 +110,7 @@ fn decide(interface: &str, request: &AttachRequest) -> Result<Decided, NetError>
         (None, Err(NetError::NoDwcs { why })) => (NetMechanism::Htb, Some(why)),
         (None, Err(refusal)) => (NetMechanism::Htb, Some(refusal.to_string())),
     };
-    Ok(Decided { ifindex, former, link, mechanism, instead })
+    Ok(Decision { ifindex, former, link, mechanism, instead })
 }
 
 fn former(interface: &str, ifindex: u32) -> Result<Former, NetError> {
@@ -131,7 +131,7 @@ fn link(interface: &str, request: &AttachRequest) -> Result<Link, NetError> {
     Ok(Link { rate_bps, paced: request.rate_bps.is_some(), best_effort, hold: request.hold })
 }
 
-/// The number of an interface of this network namespace.
+/// Index of an interface of this network namespace.
 pub fn index(interface: &str) -> Result<u32, NetError> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
@@ -142,14 +142,14 @@ pub fn index(interface: &str) -> Result<u32, NetError> {
 }
 
 impl Attachment {
-    /// Puts an interface under packet scheduling. On an error nothing is different from before.
+    /// Puts an interface under packet scheduling. After an error the interface is as before.
     pub fn attach(interface: &str, request: &AttachRequest, book: &mut Book) -> Result<Attachment, NetError> {
-        let Decided { ifindex, former, link, mechanism, instead } = decide(interface, request)?;
+        let Decision { ifindex, former, link, mechanism, instead } = decide(interface, request)?;
         let (carrier, kind) = match mechanism {
             NetMechanism::Dwcs => Dwcs::load(ifindex, &link).map(|(dwcs, kind)| (Carrier::Dwcs(dwcs), kind))?,
             NetMechanism::Htb => (Carrier::Htb(Htb::load(ifindex, &link)?), "htb".to_owned()),
         };
-        book.note(interface, ifindex, &former)?;
+        book.record(interface, ifindex, &former)?;
         let (interface, streams) = (interface.to_owned(), BTreeMap::new());
         let attachment = Attachment { interface, ifindex, former, link, instead, carrier, streams, is_attached: true };
         let put = match &attachment.carrier {
@@ -173,8 +173,8 @@ impl Attachment {
         NetError::Kernel { interface: self.interface.clone(), what, source }
     }
 
-    /// What of a stream is kept: by HTB classes its rate alone. Packets are neither dropped late nor held until a phase
-    /// begins, so that nothing is saved by a window and C is needed in every T.
+    /// The part of a stream's attributes that the mechanism supports. HTB classes support only the rate: packets are
+    /// neither dropped when late nor held until a phase begins, so a window saves nothing and C is needed in every T.
     pub fn kept(&self, spec: &StreamSpec) -> StreamSpec {
         match self.carrier {
             Carrier::Dwcs(_) => spec.clone(),
@@ -182,7 +182,7 @@ impl Attachment {
         }
     }
 
-    /// Begins a stream, with what is [kept](Attachment::kept) of it.
+    /// Begins a stream with the [supported part](Attachment::kept) of its attributes.
     pub fn begin(&mut self, spec: &StreamSpec) -> Result<StreamId, NetError> {
         error::check(spec)?;
         let spec = &self.kept(spec);
@@ -204,7 +204,7 @@ impl Attachment {
         Ok(id)
     }
 
-    /// Gives a stream other attributes, at once: what waits is sent by the new ones.
+    /// Changes a stream at once; its waiting packets are also sent by the new attributes.
     pub fn change(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), NetError> {
         error::check(spec)?;
         let spec = &self.kept(spec);
@@ -246,27 +246,24 @@ impl Attachment {
         self.streams.get(&id).ok_or_else(|| NetError::NoStream { interface: self.interface.clone(), id })
     }
 
-    /// What a stream asked for.
     pub fn spec(&self, id: StreamId) -> Result<&StreamSpec, NetError> {
         Ok(&self.stream(id)?.spec)
     }
 
-    /// All streams.
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, &StreamSpec)> {
         self.streams.iter().map(|(id, stream)| (*id, &stream.spec))
     }
 
-    /// Bits per second for which streams are admitted.
+    /// Rate in bits per second that admission uses.
     pub fn rate_bps(&self) -> u64 {
         self.link.rate_bps
     }
 
-    /// The part of the link that best effort is sure of.
+    /// Share of the link that is guaranteed to best effort.
     pub fn best_effort(&self) -> Share {
         self.link.best_effort
     }
 
-    /// What became of a stream's packets.
     pub fn counters(&self, id: StreamId) -> StreamCounters {
         match &self.carrier {
             Carrier::Dwcs(dwcs) => dwcs.stats().stream(id),
@@ -274,7 +271,7 @@ impl Attachment {
         }
     }
 
-    /// What became of packets of no stream.
+    /// Counters of the packets that belong to no stream.
     pub fn best_effort_counters(&self) -> BestEffortCounters {
         match &self.carrier {
             Carrier::Dwcs(dwcs) => dwcs.stats().best_effort(),
@@ -282,7 +279,6 @@ impl Attachment {
         }
     }
 
-    /// The interface as it stands.
     pub fn info(&self) -> InterfaceInfo {
         let (mechanism, bursts) = match &self.carrier {
             Carrier::Dwcs(dwcs) => (NetMechanism::Dwcs, dwcs.stats().bursts()),
@@ -310,14 +306,14 @@ impl Attachment {
         StreamInfo { id, spec: spec.clone(), utilization, follows: None, counters: self.counters(id) }
     }
 
-    /// Puts back what was there before.
+    /// Puts the former discipline back.
     pub fn detach(mut self, book: &mut Book) -> Result<(), NetError> {
-        self.put_back().map_err(|error| self.failed("putting back what was there", error))?;
+        self.put_back().map_err(|error| self.failed("putting the former discipline back", error))?;
         book.forget(self.ifindex)
     }
 
     fn put_back(&mut self) -> io::Result<()> {
-        // An interface whose number has gone has nothing to be put back.
+        // An interface that no longer exists has no discipline to put back.
         self.former.put_back(self.ifindex)?;
         self.is_attached = false;
         Ok(())
@@ -329,12 +325,12 @@ impl Drop for Attachment {
         if self.is_attached
             && let Err(error) = self.put_back()
         {
-            tracing::warn!(interface = self.interface, %error, "what was there before is not put back");
+            tracing::warn!(interface = self.interface, %error, "the former discipline was not put back; run `qfabric restore`");
         }
     }
 }
 
-/// Longest time that a packet of the largest size blocks the link: what is being sent is not interrupted.
+/// Longest time for which the link is blocked by one packet of the largest size, because sending is not interrupted.
 pub fn blocking(rate_bps: u64) -> Nanos {
     StreamSpec {
         size: StreamSpec::LARGEST_PACKET,

@@ -1,7 +1,8 @@
-//! Requests to the kernel's network configuration (rtnetlink): messages of nested attributes, answers and errors.
+//! Sends requests to the kernel's network configuration (rtnetlink): messages with nested attributes, answers and
+//! errors.
 //!
-//! Own code instead of a library: what is needed of traffic control is five kinds of message, and the libraries
-//! describe HTB and BPF classifiers no better than their numbers do.
+//! This code replaces a library: traffic control needs only five kinds of message here, and for HTB and BPF classifiers
+//! the libraries also offer no more than the numbers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const HEADER: usize = 16;
 const TC_HEADER: usize = 20;
 const LINK_HEADER: usize = 16;
-/// Larger than any answer's datagram.
+/// Larger than every datagram of an answer.
 const RECEIVE_BYTES: usize = 64 << 10;
 
 const NLM_F_REQUEST: u16 = 1;
@@ -34,7 +35,7 @@ pub(super) const RTM_DELTCLASS: u16 = 41;
 pub(super) const RTM_GETTCLASS: u16 = 42;
 pub(super) const RTM_NEWTFILTER: u16 = 44;
 
-/// What every message of traffic control begins with (`struct tcmsg`).
+/// The fields at the beginning of every traffic control message (`struct tcmsg`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Object {
     pub ifindex: u32,
@@ -43,13 +44,13 @@ pub(super) struct Object {
     pub info: u32,
 }
 
-/// A message being put together.
+/// A message under construction.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: Vec<u8>,
 }
 
-/// A message of the kernel's: its object, and its attributes.
+/// A message from the kernel: its object and its attributes.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub object: Object,
@@ -57,7 +58,6 @@ pub(super) struct Answer {
 }
 
 impl Message {
-    /// A message of `kind` about `object`.
     pub fn new(kind: u16, flags: u16, object: Object) -> Message {
         let mut bytes = vec![0; HEADER + TC_HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -69,7 +69,7 @@ impl Message {
         Message { bytes }
     }
 
-    /// A message of `kind` about an interface (`struct ifinfomsg`): its number, or 0 for one to be made.
+    /// A message about an interface (`struct ifinfomsg`); index 0 for a new interface.
     pub fn interface(kind: u16, flags: u16, ifindex: u32, is_up: bool) -> Message {
         let mut message = Message::new(kind, flags, Object::default());
         message.bytes.truncate(HEADER + LINK_HEADER);
@@ -77,7 +77,8 @@ impl Message {
         message
     }
 
-    /// A new IPv4 address of an interface (`struct ifaddrmsg`), in a network of so many bits.
+    /// A message for a new IPv4 address of an interface (`struct ifaddrmsg`); `bits` is the length of the network
+    /// prefix.
     pub fn address(ifindex: u32, bits: u8) -> Message {
         const RTM_NEWADDR: u16 = 20;
         let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, Object::default());
@@ -87,13 +88,12 @@ impl Message {
         message
     }
 
-    /// Adds an attribute.
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         push(&mut self.bytes, kind, value);
         self
     }
 
-    /// Adds a name, which ends with a zero.
+    /// Adds a name with a terminating zero.
     pub fn name(self, kind: u16, name: &str) -> Message {
         let mut value = name.as_bytes().to_vec();
         value.push(0);
@@ -118,7 +118,7 @@ pub(super) fn link_header(ifindex: u32, is_up: bool) -> [u8; LINK_HEADER] {
     header
 }
 
-/// Adds an attribute to `bytes`, padded to four.
+/// Adds an attribute to `bytes`, padded to a multiple of four bytes.
 pub(super) fn push(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.extend(((4 + value.len()) as u16).to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -126,7 +126,7 @@ pub(super) fn push(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-/// The attributes in `bytes`, as far as they are whole.
+/// The complete attributes in `bytes`.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
@@ -138,12 +138,11 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 impl Answer {
-    /// The attribute of a kind.
     pub fn attribute(&self, kind: u16) -> Option<&[u8]> {
         attributes(&self.attributes).find(|(found, _)| *found == kind).map(|(_, value)| value)
     }
 
-    /// An attribute that is a name.
+    /// The value of an attribute that is a name.
     pub fn name(&self, kind: u16) -> Option<String> {
         let value = self.attribute(kind)?;
         let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
@@ -157,14 +156,14 @@ impl Answer {
     }
 }
 
-/// Asks the kernel to do what a message says.
+/// Sends a command and waits for its acknowledgement.
 pub(super) fn act(message: Message) -> io::Result<()> {
     let mut bytes = message.finish();
     bytes[6] |= NLM_F_ACK as u8;
     exchange(&bytes, |_| ()).map(drop)
 }
 
-/// Asks the kernel for all objects of the kind `message` asks for.
+/// Requests a list of all objects of the message's kind.
 pub(super) fn list(message: Message) -> io::Result<Vec<Answer>> {
     let mut bytes = message.finish();
     let flags = u16::from_ne_bytes([bytes[6], bytes[7]]) | NLM_F_DUMP;
@@ -187,15 +186,15 @@ fn exchange(request: &[u8], mut answer: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// Protocol 0 of netlink is rtnetlink.
+/// Opens a socket of protocol 0, which is rtnetlink, with a timeout of 10 s.
 fn open() -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    let patience = Some(std::time::Duration::from_secs(10));
-    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience)?;
+    let timeout = Some(std::time::Duration::from_secs(10));
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, timeout)?;
     Ok(socket)
 }
 
-/// Reads the messages of a datagram; the outcome, where it has come.
+/// Reads the messages of a datagram. Returns the outcome if the datagram contains it.
 fn read(mut datagram: &[u8], answer: &mut impl FnMut(&[u8])) -> Option<io::Result<()>> {
     while let Some(header) = datagram.get(..HEADER) {
         let length = u32::from_ne_bytes(header[..4].try_into().ok()?) as usize;
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_read_as_they_were_written_and_torn_ones_end_the_list() {
+    fn written_attributes_are_read_back_and_an_incomplete_one_ends_the_list() {
         let mut bytes = Vec::new();
         push(&mut bytes, 1, b"fq\0");
         push(&mut bytes, 2, &[1, 2, 3, 4]);
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_its_length_kind_and_object() {
+    fn a_message_contains_its_length_kind_and_object() {
         let object = Object { ifindex: 3, parent: u32::MAX, ..Object::default() };
         let bytes = Message::new(RTM_NEWQDISC, NLM_F_CREATE, object).name(1, "fq").finish();
         assert_eq!(bytes.len(), HEADER + TC_HEADER + 8);
@@ -251,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_with_a_lock_of_the_event_path() {
+    fn requests_with_a_lock_of_the_event_path_panic() {
         let lock = qfabric_sync::Lock::<(), { qfabric_sync::rank::ECALLS_REGISTRY }>::default();
         let asks = || lock.with(|()| list(Message::new(RTM_GETQDISC, 0, Object::default())).map(drop));
         assert_eq!(qfabric_sync::contain(asks).is_err(), cfg!(debug_assertions));
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_its_error() {
+    fn a_refusal_has_the_kernels_error_number() {
         let nobody = Object { ifindex: u32::MAX >> 1, parent: u32::MAX, ..Object::default() };
         let error = act(Message::new(RTM_DELQDISC, 0, nobody)).unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EPERM)), "{error}");

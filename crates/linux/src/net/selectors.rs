@@ -1,4 +1,4 @@
-//! The maps by which programs in the kernel tell whose packet it is (`bpf/packet/classify.h`).
+//! Writes the maps by which the BPF programs find the stream of a packet (`bpf/packet/classify.h`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,11 +14,11 @@ use crate::abi::{
 };
 use crate::bpf::{Mapping, Object, ObjectError, Plain, Table};
 
-// SAFETY: integers only, no holes (the header's size assertions).
+// SAFETY: only integers and no holes (checked by the header's size assertions).
 #[allow(unsafe_code, reason = "a record of the kernel's side")]
 unsafe impl Plain for qf_net_flow {}
 
-/// Whose packets belong to which stream.
+/// Assigns packets to streams.
 #[derive(Debug)]
 pub(super) struct Selectors {
     marks: Marks,
@@ -28,7 +28,7 @@ pub(super) struct Selectors {
 }
 
 impl Selectors {
-    /// Those of a loaded object.
+    /// The maps of a loaded object.
     pub fn of(object: &Object) -> Result<Selectors, NetError> {
         let kinds = mapped(object, ".data.kinds", size_of::<u64>())?;
         let marks = Marks { memory: mapped(object, ".data.marks", size_of::<qf_net_marks>())?, known: BTreeMap::new() };
@@ -37,7 +37,7 @@ impl Selectors {
         Ok(Selectors { marks, cgroups, flows, kinds })
     }
 
-    /// From now on these packets are the stream's.
+    /// Assigns these packets to the stream in `slot`.
     pub fn add(&mut self, key: &Key, slot: u32) -> io::Result<()> {
         match key {
             Key::Mark(mark) => {
@@ -49,7 +49,7 @@ impl Selectors {
         }
     }
 
-    /// From now on these packets are best effort.
+    /// Makes these packets best effort.
     pub fn remove(&mut self, key: &Key) -> io::Result<()> {
         let removed = match key {
             Key::Mark(mark) => {
@@ -62,7 +62,7 @@ impl Selectors {
         removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
-    /// Which kinds of selectors there are: packets are looked at no more than these need.
+    /// Sets the kinds of selectors in use, so that the programs skip the tests for all others.
     pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         let kinds = selectors.fold(0, |kinds, selector| kinds | u64::from(kind(selector)));
         self.kinds.words(0)[0].store(kinds, Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn mapped(object: &Object, name: &str, bytes: usize) -> Result<Mapping, NetError
     Ok(object.table(name)?.map(bytes).map_err(failed)?)
 }
 
-/// The open table of marks (`qf_net_marks`): written anew beside the one in use, then switched to.
+/// The hash table of marks with open addressing (`qf_net_marks`): a change writes the unused copy, then switches to it.
 #[derive(Debug)]
 struct Marks {
     memory: Mapping,
@@ -90,7 +90,7 @@ impl Marks {
         self.write();
     }
 
-    /// Writes what is known into the table that is not in use, and switches to it.
+    /// Writes all known marks into the unused copy and switches to it.
     fn write(&self) {
         let words = self.memory.words(0);
         let active = words[0].load(Ordering::Relaxed);
@@ -104,18 +104,18 @@ impl Marks {
 
 const MARKS: usize = QF_NET_MARKS as usize;
 
-/// Each mark with its stream in one word: at its hash, or at the next free place.
+/// Each entry has a mark and its stream in one word, at the mark's hash or at the next free place.
 fn table(known: &BTreeMap<u32, u32>) -> [u64; MARKS] {
     let mut table = [word(0, QF_NET_STREAMS); MARKS];
     for (mark, slot) in known {
         let first = (mark.wrapping_mul(QF_NET_MARK_FACTOR) >> QF_NET_MARK_SHIFT) as usize;
         let free = (first..).map(|at| at % MARKS).find(|at| table[*at] == word(0, QF_NET_STREAMS));
-        table[free.expect("a quarter is full at most")] = word(*mark, *slot);
+        table[free.expect("at most a quarter of the table is full")] = word(*mark, *slot);
     }
     table
 }
 
-/// A [`qf_net_mark`].
+/// One [`qf_net_mark`] as a word.
 fn word(mark: u32, stream: u32) -> u64 {
     let record = qf_net_mark { mark, stream };
     u64::from_ne_bytes([record.mark.to_ne_bytes(), record.stream.to_ne_bytes()].concat().try_into().expect("eight"))
@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_one_hash_follow_each_other() {
+    fn marks_with_equal_hashes_are_stored_one_after_the_other() {
         let known: BTreeMap<u32, u32> = (1..=64).map(|n| (n * 256, n)).collect();
         let table = table(&known);
         assert_eq!(table.iter().filter(|place| **place != word(0, QF_NET_STREAMS)).count(), 64);
     }
 
     #[test]
-    fn flows_have_the_order_of_the_wire() {
+    fn flows_are_in_network_byte_order() {
         let record = packed(&"udp,10.0.0.1:5000,10.0.0.2:6000".parse().unwrap());
         assert_eq!(record.source[0].to_ne_bytes(), [10, 0, 0, 1]);
         assert_eq!(record.destination_port.to_ne_bytes(), 6000u16.to_be_bytes());

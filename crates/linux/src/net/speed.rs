@@ -1,4 +1,4 @@
-//! How fast an interface says it is. Asked by a call and not read below `/sys`, which may show another network namespace.
+//! Reads the speed of an interface, by a system call: `/sys` may show another network namespace.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -6,10 +6,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 1;
-/// What an interface says that does not know its speed.
+/// The value of an interface that does not know its speed.
 const UNKNOWN: u32 = u32::MAX;
 
-/// `struct ethtool_cmd`, as far as it is of use here.
+/// `struct ethtool_cmd`; unused fields are combined.
 #[repr(C)]
 #[derive(Default)]
 struct Settings {
@@ -22,7 +22,7 @@ struct Settings {
     rest: [u8; 14],
 }
 
-/// `struct ifreq` with a pointer in it.
+/// `struct ifreq` with a pointer.
 #[repr(C)]
 struct Request {
     name: [u8; libc::IFNAMSIZ],
@@ -30,7 +30,7 @@ struct Request {
     rest: [u8; 16],
 }
 
-/// Bits per second; nothing where the interface does not say.
+/// Speed in bits per second; `None` if the interface does not report it.
 pub(super) fn of(interface: &str) -> Option<u64> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None).ok()?;
@@ -48,7 +48,7 @@ fn settings(socket: &OwnedFd, interface: &str) -> Option<Settings> {
         .get_mut(..interface.len())
         .filter(|name| name.len() < libc::IFNAMSIZ)?
         .copy_from_slice(interface.as_bytes());
-    // SAFETY: request and settings are live, of the kernel's layout (44 bytes, which are all that this command writes).
+    // SAFETY: request and settings are live and have the kernel's layout; this command writes only their 44 bytes.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     (rc == 0).then_some(settings)
 }
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_are_as_long_as_the_kernels() {
+    fn the_settings_have_the_kernels_size() {
         assert_eq!((size_of::<Settings>(), std::mem::offset_of!(Settings, speed_high)), (44, 28));
     }
 
     #[test]
-    fn an_interface_that_knows_no_speed_has_none() {
+    fn an_interface_without_a_speed_returns_none() {
         assert_eq!(of("lo"), None);
         assert_eq!(of("an-interface-with-too-long-a-name"), None);
     }

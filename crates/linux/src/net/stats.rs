@@ -1,4 +1,4 @@
-//! The words of `qf_net_stats`: what the queue counts, read while packets pass.
+//! Reads the words of `qf_net_stats`, the counters of the queue, while packets pass.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -11,14 +11,13 @@ use crate::bpf::{Mapping, Object, ObjectError};
 
 const SECTION: &str = ".data.stats";
 
-/// The counts of one queue, mapped here.
+/// The counters of one queue, mapped into this process.
 #[derive(Debug)]
 pub(super) struct Stats {
     memory: Mapping,
 }
 
 impl Stats {
-    /// Those of a loaded object.
     pub fn of(object: &Object) -> Result<Stats, NetError> {
         let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
         Ok(Stats { memory: object.table(SECTION)?.map(size_of::<qf_net_stats>()).map_err(failed)? })
@@ -28,7 +27,6 @@ impl Stats {
         self.memory.words(0)[at / 8].load(Ordering::Relaxed)
     }
 
-    /// What became of a stream's packets.
     pub fn stream(&self, slot: u32) -> StreamCounters {
         let base = offset_of!(qf_net_stats, stream) + slot as usize * size_of::<qf_net_counters>();
         macro_rules! counter {
@@ -54,7 +52,7 @@ impl Stats {
         }
     }
 
-    /// What became of packets of no stream.
+    /// Counters of the packets that belong to no stream.
     pub fn best_effort(&self) -> BestEffortCounters {
         macro_rules! counter {
             ($field:ident) => {
@@ -71,7 +69,7 @@ impl Stats {
         }
     }
 
-    /// Times that held packets were let go.
+    /// Number of times that held packets were released.
     pub fn bursts(&self) -> u64 {
         self.word(offset_of!(qf_net_stats, bursts))
     }

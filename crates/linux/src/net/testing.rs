@@ -20,33 +20,31 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const ETH_P_ALL: u16 = 3;
-/// Ethernet, IPv4 and UDP.
+/// Bytes of the headers of Ethernet, IPv4 and UDP.
 pub const HEADERS: usize = 14 + 20 + 8;
 
-/// Takes the calling thread into a network of its own: what it makes there disturbs nobody, and ends with it.
+/// Moves the calling thread into a new network namespace. Interfaces in it disturb no other program and vanish with it.
 #[allow(unsafe_code, reason = "a call that no safe library offers")]
 pub fn own_network() -> io::Result<()> {
-    // SAFETY: takes a number only, and concerns the sockets that this thread makes from now on.
+    // SAFETY: takes only a number, and affects only sockets that this thread creates later.
     let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// An interface made for a test; gone when dropped, with its other end if it has one.
+/// An interface for a test. Dropping it removes the interface, and its other end if it has one.
 #[derive(Debug)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
-    /// Its number.
     pub ifindex: u32,
 }
 
 impl Interface {
-    /// One whose packets go nowhere.
+    /// An interface that discards its packets.
     pub fn dummy(name: &str) -> io::Result<Interface> {
         Interface::make(name, "dummy", &[])
     }
 
-    /// One whose packets arrive at `far`.
+    /// An interface whose packets arrive at `far`.
     pub fn veth(name: &str, far: &str) -> io::Result<Interface> {
         let mut peer = link_header(0, false).to_vec();
         push(&mut peer, IFLA_IFNAME, &[far.as_bytes(), &[0]].concat());
@@ -57,7 +55,7 @@ impl Interface {
         Ok(made)
     }
 
-    /// One that sends by another.
+    /// An interface that sends through another one.
     pub fn above(name: &str, lower: &Interface) -> io::Result<Interface> {
         let message = Message::interface(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, 0, false);
         Interface::make_with(message.attribute(IFLA_LINK, &lower.ifindex.to_ne_bytes()), name, "macvlan", &[])
@@ -79,7 +77,7 @@ impl Interface {
         Ok(made)
     }
 
-    /// Gives it an IPv4 address of a network of 24 bits.
+    /// Adds an IPv4 address with a prefix of 24 bits.
     pub fn address(&self, address: Ipv4Addr) -> io::Result<()> {
         const IFA_ADDRESS: u16 = 1;
         const IFA_LOCAL: u16 = 2;
@@ -87,7 +85,7 @@ impl Interface {
         netlink::act(message.attribute(IFA_ADDRESS, &address.octets()))
     }
 
-    /// What is at its root: kind, handle and options.
+    /// Kind, handle and options of the root discipline.
     pub fn root(&self) -> io::Result<(String, u32, Vec<u8>)> {
         let all = netlink::list(Message::new(RTM_GETQDISC, 0, Object { ifindex: self.ifindex, ..Object::default() }))?;
         let is_root =
@@ -97,7 +95,7 @@ impl Interface {
         Ok((found.name(former::TCA_KIND).unwrap_or_default(), found.object.handle, options))
     }
 
-    /// Puts a discipline of somebody's at its root.
+    /// Installs a root discipline that is not ours.
     pub fn set_root(&self, handle: u32, kind: &str, options: Option<&[u8]>) -> io::Result<()> {
         former::replace(self.ifindex, handle, kind, options)
     }
@@ -109,23 +107,24 @@ impl Drop for Interface {
     }
 }
 
-/// A link that is busy: while the queue of `above` sends a packet with the trigger's mark, others come to it and wait
-/// for each other. Ends when dropped.
+/// A busy link: while the queue of `above` sends a packet with the mark [`BusyLink::TRIGGER`], other packets arrive and
+/// wait in the queue. Ends when dropped.
 #[derive(Debug)]
 pub struct BusyLink {
     _link: Link,
     _object: BpfObject,
 }
 
-// SAFETY: integers only, no holes.
+// SAFETY: only integers and no holes.
 #[allow(unsafe_code, reason = "a record of the kernel's side")]
 unsafe impl Plain for qf_net_burst {}
 
 impl BusyLink {
-    /// The mark of the packet that makes it busy.
+    /// Mark of the packet that makes the link busy.
     pub const TRIGGER: u32 = 0x7777;
 
-    /// `packets` of so many streams (marks from 1) come to `above`, which sends by `lower`, while one is being sent.
+    /// `packets` packets of `streams` streams (marks from 1) arrive at `above`, which sends through `lower`, while one
+    /// packet is being sent.
     pub fn new(lower: &Interface, above: &Interface, packets: u32, streams: u32) -> Result<BusyLink, ObjectError> {
         let burst = qf_net_burst { above: above.ifindex, trigger: BusyLink::TRIGGER, packets, streams };
         let object =
@@ -140,16 +139,16 @@ fn up(ifindex: u32) -> io::Result<()> {
     netlink::act(Message::interface(RTM_NEWLINK, 0, ifindex, true))
 }
 
-/// Marks what a socket sends.
+/// Sets the mark of all packets that a socket sends.
 #[allow(unsafe_code, reason = "an option that no safe library offers")]
 pub fn mark(socket: &impl AsRawFd, mark: u32) -> io::Result<()> {
-    // SAFETY: the value is live, and of the size that is said.
+    // SAFETY: the value is live and has the given size.
     let rc =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, (&raw const mark).cast(), 4) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket for whole frames at an interface.
+/// A socket for complete frames on an interface.
 #[derive(Debug)]
 pub struct Frames {
     socket: OwnedFd,
@@ -158,15 +157,15 @@ pub struct Frames {
 
 #[allow(unsafe_code, reason = "packet sockets, which no safe library offers")]
 impl Frames {
-    /// At an interface, with a mark for what is sent (0: none).
+    /// Opens a socket on an interface. `mark` is the mark of sent packets (0: none).
     pub fn at(ifindex: u32, mark: u32) -> io::Result<Frames> {
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: takes numbers only.
+        // SAFETY: takes only numbers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, flags, i32::from(ETH_P_ALL.to_be())) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        // SAFETY: the kernel has just created this descriptor for this process; it has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all zeros is a valid address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -182,30 +181,30 @@ impl Frames {
 
     fn bind(&self) -> io::Result<()> {
         let length = size_of::<libc::sockaddr_ll>() as u32;
-        // SAFETY: the address is live and as long as is said.
+        // SAFETY: the address is live and has the given length.
         let rc = unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const self.address).cast(), length) };
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn set(&self, option: i32, value: &u32) -> io::Result<()> {
-        // SAFETY: the value is live, and of the size that is said.
+        // SAFETY: the value is live and has the given size.
         let rc = unsafe {
             libc::setsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const *value).cast(), 4)
         };
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Sends a frame. What a full queue drops is an error (ENOBUFS) here.
+    /// Sends a frame. Fails with ENOBUFS if a full queue drops it.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is live and as long as is said.
+        // SAFETY: the frame is live and has the given length.
         let sent =
             unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next frame, which has arrived already.
+    /// Receives a frame that has already arrived.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is live and as long as is said.
+        // SAFETY: the buffer is live and has the given length.
         let received = unsafe {
             libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
         };
@@ -213,7 +212,7 @@ impl Frames {
     }
 }
 
-/// A frame of a flow with `payload`, to everybody on the link.
+/// A broadcast frame of a flow with `payload`.
 pub fn frame(flow: &Flow, payload: &[u8]) -> Vec<u8> {
     use std::net::IpAddr::{V4, V6};
     let mut frame = vec![0xff; 6];
@@ -221,7 +220,7 @@ pub fn frame(flow: &Flow, payload: &[u8]) -> Vec<u8> {
     match (flow.source.ip(), flow.destination.ip()) {
         (V4(source), V4(destination)) => header4(&mut frame, flow, source, destination, payload.len()),
         (V6(source), V6(destination)) => header6(&mut frame, flow, source, destination, payload.len()),
-        _ => panic!("a flow has addresses of one kind"),
+        _ => panic!("the addresses of a flow have the same family"),
     }
     frame.extend(flow.source.port().to_be_bytes());
     frame.extend(flow.destination.port().to_be_bytes());

@@ -1,5 +1,5 @@
-//! The queue's decisions without packets and without an interface: the machine of `bpf/packet/machine.h` run call by
-//! call, on any kernel with BPF. For holding it against the theory, and for counting what a decision costs.
+//! Runs the decisions of the queue without packets and without an interface: the machine of `bpf/packet/machine.h`,
+//! call by call, on every kernel with BPF. Used to compare it with the theory, and to measure the cost of a decision.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::bpf::object::Entry;
 use crate::bpf::{Object, OpenObject, Plain, objects};
 
-// SAFETY: integers only, no holes (the header's size assertions).
+// SAFETY: only integers and no holes (checked by the header's size assertions).
 #[allow(unsafe_code, reason = "a record of the kernel's side")]
 unsafe impl Plain for qf_net_trial {}
 
@@ -29,21 +29,21 @@ pub struct Trial {
     _object: Object,
 }
 
-/// What the queue does next.
+/// Next action of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Sends a packet of a stream (none: best effort) with so many bytes.
+    /// Sends a packet: its stream (`None`: best effort) and its size in bytes.
     Send(Option<u32>, u32),
-    /// Drops one that is late.
+    /// Drops a late packet: its stream and its size in bytes.
     Drop(Option<u32>, u32),
-    /// Has nothing to do before.
+    /// Does nothing before this time.
     Wait(Instant),
-    /// Has nothing.
+    /// The queue is empty.
     Idle,
 }
 
 impl Trial {
-    /// A queue for a link of so many bits per second, paced if told so.
+    /// A queue for a link of `rate_bps` bits per second; `paced` limits the queue to that rate.
     pub fn new(rate_bps: u64, paced: bool, best_effort: Share, hold: Option<Nanos>) -> Result<Trial, NetError> {
         let link = Link { rate_bps, paced, best_effort, hold };
         let open = OpenObject::open("the packet machine", objects::PACKET_TRIAL)?;
@@ -53,12 +53,10 @@ impl Trial {
         Ok(Trial { config, stats, entry, _object: object })
     }
 
-    /// Begins a stream.
     pub fn begin(&mut self, stream: u32, spec: &StreamSpec) {
         self.config.begin(stream, spec);
     }
 
-    /// Changes one.
     pub fn change(&self, stream: u32, spec: &StreamSpec) {
         self.config.change(stream, spec);
     }
@@ -68,32 +66,31 @@ impl Trial {
         Ok(trial)
     }
 
-    /// A packet arrives. Whether there was room.
+    /// A packet arrives. Returns `false` if there is no room for it.
     pub fn put(&self, stream: Option<u32>, len: u32, now: Instant) -> io::Result<bool> {
         let stream = stream.unwrap_or(QF_NET_STREAMS);
         let trial = qf_net_trial { act: QF_NET_TRIAL_PUT, stream, len, now: now.get(), ..Default::default() };
         Ok(self.run(trial)?.place >= 0)
     }
 
-    /// The link asks for a packet.
+    /// The link requests a packet.
     pub fn next(&self, now: Instant) -> io::Result<Next> {
-        let asked = qf_net_trial { act: QF_NET_TRIAL_NEXT, now: now.get(), ..Default::default() };
-        let told = self.run(asked)?;
-        let stream = Some(told.stream).filter(|stream| *stream < QF_NET_STREAMS);
-        Ok(match told.verdict {
-            QF_NET_VERDICT_SEND => Next::Send(stream, told.len),
-            QF_NET_VERDICT_DROP => Next::Drop(stream, told.len),
-            QF_NET_VERDICT_WAIT => Next::Wait(Instant::new(told.until)),
+        let request = qf_net_trial { act: QF_NET_TRIAL_NEXT, now: now.get(), ..Default::default() };
+        let result = self.run(request)?;
+        let stream = Some(result.stream).filter(|stream| *stream < QF_NET_STREAMS);
+        Ok(match result.verdict {
+            QF_NET_VERDICT_SEND => Next::Send(stream, result.len),
+            QF_NET_VERDICT_DROP => Next::Drop(stream, result.len),
+            QF_NET_VERDICT_WAIT => Next::Wait(Instant::new(result.until)),
             _ => Next::Idle,
         })
     }
 
-    /// What became of a stream's packets.
     pub fn counters(&self, stream: u32) -> StreamCounters {
         self.stats.stream(stream)
     }
 
-    /// What became of packets of no stream.
+    /// Counters of the packets that belong to no stream.
     pub fn best_effort(&self) -> BestEffortCounters {
         self.stats.best_effort()
     }

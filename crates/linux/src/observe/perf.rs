@@ -1,11 +1,11 @@
-//! Observation by perf events: a software event that counts nothing but writes a record at every switch, fork,
-//! exit and exec of the covered threads.
+//! Observes threads with perf events: a software event that counts nothing, but writes a record at every context
+//! switch, fork, exit and exec of the covered threads.
 //!
-//! One ring per CPU for the whole observer; every event of a thread writes into the ring of its CPU (the kernel
-//! lets inherited events write into per-CPU rings only). Descriptors: one per CPU for the rings, one per CPU and
-//! thread that is alive when its program is attached; threads born later cost none. The rings are merged by
-//! time up to a horizon taken before they are looked at: a thread that moved from CPU to CPU is then seen
-//! leaving the one before getting the other, since the kernel writes the former before it can do the latter.
+//! The observer has one ring per CPU. Every event of a thread writes into the ring of its CPU (the kernel allows
+//! inherited events to write only into per-CPU rings). Descriptors: one per CPU for the rings, and one per CPU and
+//! thread that is alive when its program is attached; threads that start later need none. Records of all rings are
+//! merged by time, up to a horizon that is taken before the rings are read. The kernel writes the record of a thread
+//! that leaves one CPU before it can write the record of its arrival on another, so the merged records keep this order.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,17 +21,16 @@ use super::{Observation, Observer, POLL_LIMIT, Polled};
 use crate::cpus::CpuList;
 use crate::{clock, sys, threads};
 
-/// All rings together; each has at least 8 pages. 256 KiB hold 8 000 switches.
+/// Bytes of all rings together; each ring has at least 8 pages. 256 KiB hold 8 000 switches.
 const RING_BYTES: usize = 8 << 20;
 const LARGEST_RING: usize = 256 << 10;
-/// Attaching looks again for threads born meanwhile, so often at most.
+/// Most times that attaching searches for threads that started meanwhile.
 const ROUNDS: usize = 8;
 
-/// Watches programs by perf events.
 #[derive(Debug)]
 pub struct SwitchObserver {
     rings: Vec<(u32, Ring)>,
-    /// What was attached under a number.
+    /// Perf events of each attached program or thread.
     events: HashMap<i32, Vec<OwnedFd>>,
     stretches: Stretches,
     horizon: Instant,
@@ -39,7 +38,7 @@ pub struct SwitchObserver {
 }
 
 impl SwitchObserver {
-    /// Maps the rings. `EACCES`/`EPERM`: perf is refused here (`kernel.perf_event_paranoid`, CAP_PERFMON).
+    /// Maps the rings. `EACCES`/`EPERM`: perf is refused on this host (`kernel.perf_event_paranoid`, CAP_PERFMON).
     pub fn new() -> io::Result<Self> {
         let online = CpuList::online();
         let page = rustix::param::page_size();
@@ -55,17 +54,17 @@ impl SwitchObserver {
         })
     }
 
-    /// Threads that were left out because too many are followed.
+    /// Number of threads that were left out because too many are followed.
     pub fn left_out(&self) -> u64 {
         self.stretches.left_out
     }
 
-    /// How many descriptors the covered threads cost.
+    /// Number of descriptors that the covered threads use.
     pub fn descriptors_used(&self) -> usize {
         self.rings.len() + self.events.values().map(Vec::len).sum::<usize>()
     }
 
-    /// One event per CPU on a thread, each writing into that CPU's ring.
+    /// Opens one event per CPU for a thread; each event writes into the ring of its CPU.
     fn cover(&mut self, tid: i32, inherit: bool) -> io::Result<Vec<OwnedFd>> {
         let mut events = Vec::with_capacity(self.rings.len());
         for (cpu, ring) in &self.rings {
@@ -76,9 +75,9 @@ impl SwitchObserver {
         Ok(events)
     }
 
-    /// Covers the threads not yet known; answers whether there were any.
+    /// Covers the threads that are not yet followed. Returns `true` if there were any.
     fn cover_new(&mut self, pid: i32, events: &mut Vec<OwnedFd>) -> io::Result<bool> {
-        let unknown: Vec<_> = threads::list(pid)?.into_iter().filter(|t| !self.stretches.knows(t.0)).collect();
+        let unknown: Vec<_> = threads::list(pid)?.into_iter().filter(|t| !self.stretches.follows(t.0)).collect();
         for thread in &unknown {
             let at = clock::now();
             match self.cover(thread.0, true) {
@@ -91,7 +90,7 @@ impl SwitchObserver {
         Ok(!unknown.is_empty())
     }
 
-    /// Which ring has the oldest record, and what it is.
+    /// Index of the ring with the oldest record, the size of that record, and its time.
     fn oldest(&mut self, room: &mut [u8; LONGEST]) -> Option<(usize, usize, Instant)> {
         let mut oldest: Option<(usize, usize, Instant)> = None;
         for (index, (_, ring)) in self.rings.iter_mut().enumerate() {
@@ -143,7 +142,7 @@ impl Observer for SwitchObserver {
 
     fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled {
         self.horizon = clock::now();
-        self.rings.iter_mut().for_each(|(_, ring)| ring.look());
+        self.rings.iter_mut().for_each(|(_, ring)| ring.read_head());
         let (mut polled, mut room) = (Polled::default(), [0; LONGEST]);
         for handled in 0.. {
             let Some((index, size, at)) = self.oldest(&mut room) else { break };
@@ -174,7 +173,8 @@ impl Observer for SwitchObserver {
     }
 }
 
-/// What every event has: no counting, times on CLOCK_MONOTONIC, who, when and where behind each record.
+/// Attributes of every event: no counting, times on CLOCK_MONOTONIC, and thread, time and CPU at the end of each
+/// record.
 fn silent() -> abi::perf_event_attr {
     let mut attr = abi::perf_event_attr::default();
     (attr.type_, attr.config) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY.into());
@@ -197,8 +197,8 @@ fn switches(inherit: bool) -> abi::perf_event_attr {
     attr
 }
 
-/// The event that owns a CPU's ring: it covers only the calling thread and writes nothing itself. Its descriptor
-/// becomes readable when the ring is half full.
+/// The event that owns a CPU's ring. It covers only the calling thread and writes no records. Its descriptor becomes
+/// readable when the ring is half full.
 fn anchor(cpu: u32, bytes: usize) -> io::Result<OwnedFd> {
     let mut attr = silent();
     attr.set_watermark(1);
@@ -208,8 +208,8 @@ fn anchor(cpu: u32, bytes: usize) -> io::Result<OwnedFd> {
 
 fn explained(error: io::Error) -> io::Error {
     let fix = match error.raw_os_error() {
-        Some(libc::EMFILE) => "raise the limit of open files: one is needed per thread and CPU",
-        Some(libc::EACCES | libc::EPERM) => "observing another user's process needs CAP_PERFMON",
+        Some(libc::EMFILE) => "raise the limit of open files: perf needs one per thread and CPU",
+        Some(libc::EACCES | libc::EPERM) => "observing a process of another user needs CAP_PERFMON",
         _ => return error,
     };
     io::Error::new(error.kind(), format!("{error}; {fix}"))

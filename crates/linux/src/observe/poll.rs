@@ -1,21 +1,20 @@
-//! Observation by looking at `/proc` from poll to poll, where perf is refused. A stretch is what a thread ran
-//! between two polls; it ends in sleep when the thread gave the CPU up of its own will in between. The kernel's
-//! figures of a running thread are up to one tick old.
+//! Observes threads by comparing `/proc` from poll to poll; used if perf is refused. A stretch is the time that a
+//! thread ran between two polls. It ends in a sleep if the thread gave up the CPU voluntarily in between. The kernel's
+//! values for a running thread are up to one tick old.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use qfabric_types::{Instant, Nanos, ThreadId};
+use qfabric_types::{Instant, Nanos, Sample, ThreadId};
 
 use super::{MAX_FOLLOWED, Observation, Observer, Polled};
 use crate::files;
 use crate::{clock, threads};
 
-/// Watches programs by polling.
 #[derive(Debug, Default)]
 pub struct PollObserver {
     roots: HashMap<i32, Root>,
-    lives: HashMap<i32, Life>,
+    followed: HashMap<i32, Followed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +24,14 @@ enum Root {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Life {
+struct Followed {
     root: i32,
     start: u64,
     seen: Figures,
     at: Instant,
 }
 
-/// What `/proc` says of a thread.
+/// Values of one thread from `/proc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Figures {
     run_ns: u64,
@@ -40,12 +39,11 @@ struct Figures {
 }
 
 impl PollObserver {
-    /// Watches nothing yet.
     pub fn new() -> Self {
         PollObserver::default()
     }
 
-    /// The threads under a root, each with its process.
+    /// The threads below a root, each with its process.
     fn members(&self, root: i32) -> Vec<(ThreadId, i32)> {
         if self.roots.get(&root) == Some(&Root::Thread) {
             return vec![(ThreadId(root), root)];
@@ -57,7 +55,8 @@ impl PollObserver {
 
     fn follow(&mut self, thread: ThreadId, root: i32, at: Instant) -> bool {
         let Some((start, seen)) = threads::start_time(thread).zip(figures(thread)) else { return false };
-        self.lives.len() < MAX_FOLLOWED && self.lives.insert(thread.0, Life { root, start, seen, at }).is_none()
+        self.followed.len() < MAX_FOLLOWED
+            && self.followed.insert(thread.0, Followed { root, start, seen, at }).is_none()
     }
 }
 
@@ -86,52 +85,52 @@ impl Observer for PollObserver {
 
     fn detach(&mut self, id: i32) {
         self.roots.remove(&id);
-        self.lives.retain(|_, life| life.root != id);
+        self.followed.retain(|_, entry| entry.root != id);
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled {
         let (now, mut polled, mut alive) = (clock::now(), Polled::default(), HashSet::new());
-        let mut tell = |o| {
+        let mut emit = |o| {
             polled.observations += 1;
             sink(o);
         };
         for root in self.roots.keys().copied().collect::<Vec<_>>() {
             for (tid, pid) in self.members(root) {
                 alive.insert(tid.0);
-                let known = self.lives.get(&tid.0).map(|l| l.start);
+                let known = self.followed.get(&tid.0).map(|l| l.start);
                 if known.is_some() && known != threads::start_time(tid) {
-                    self.lives.remove(&tid.0);
-                    tell(Observation::Gone { tid });
+                    self.followed.remove(&tid.0);
+                    emit(Observation::Gone { tid });
                 }
-                if self.lives.contains_key(&tid.0) {
+                if self.followed.contains_key(&tid.0) {
                     continue;
                 }
                 if self.follow(tid, root, now) {
-                    tell(Observation::Born { tid, pid, parent: ThreadId(root) });
+                    emit(Observation::Born { tid, pid, parent: ThreadId(root) });
                 }
             }
         }
-        self.lives.retain(|tid, life| {
+        self.followed.retain(|tid, entry| {
             let tid = ThreadId(*tid);
             match figures(tid).filter(|_| alive.contains(&tid.0)) {
-                Some(figures) => life.advance(tid, figures, now).into_iter().for_each(&mut tell),
-                None => tell(Observation::Gone { tid }),
+                Some(figures) => entry.advance(tid, figures, now).into_iter().for_each(&mut emit),
+                None => emit(Observation::Gone { tid }),
             }
             alive.contains(&tid.0)
         });
         polled
     }
 
-    fn cut(&mut self, _sink: &mut dyn FnMut(Observation)) {} // every poll does
+    fn cut(&mut self, _sink: &mut dyn FnMut(Observation)) {} // every poll already ends the stretches of running threads
 }
 
-impl Life {
+impl Followed {
     fn advance(&mut self, tid: ThreadId, figures: Figures, now: Instant) -> Option<Observation> {
         let used = Nanos::new(figures.run_ns.saturating_sub(self.seen.run_ns));
         let slept = figures.sleeps != self.seen.sleeps;
         let from = std::mem::replace(&mut self.at, now);
         self.seen = figures;
-        (used > Nanos::ZERO).then_some(Observation::Ran { tid, from, to: now, used, slept })
+        (used > Nanos::ZERO).then_some(Observation::Ran(Sample { thread: tid, from, to: now, used, slept }))
     }
 }
 
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_and_nonsense_is_not() {
+    fn valid_text_is_read_and_invalid_text_is_refused() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t9\n";
         assert_eq!(figures_in("120 7 3\n", status), Some(Figures { run_ns: 120, sleeps: 5 }));
         assert_eq!(figures_in("", status), None);
@@ -160,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_what_was_used_between_two_polls() {
+    fn a_stretch_is_the_time_used_between_two_polls() {
         let seen = Figures { run_ns: 100, sleeps: 1 };
-        let mut life = Life { root: 1, start: 1, seen, at: Instant::new(10) };
+        let mut entry = Followed { root: 1, start: 1, seen, at: Instant::new(10) };
         let tid = ThreadId(1);
-        assert_eq!(life.advance(tid, seen, Instant::new(20)), None);
-        let told = life.advance(tid, Figures { run_ns: 150, sleeps: 2 }, Instant::new(30));
+        assert_eq!(entry.advance(tid, seen, Instant::new(20)), None);
+        let observed = entry.advance(tid, Figures { run_ns: 150, sleeps: 2 }, Instant::new(30));
         let (from, to, used) = (Instant::new(20), Instant::new(30), Nanos::new(50));
-        assert_eq!(told, Some(Observation::Ran { tid, from, to, used, slept: true }));
+        assert_eq!(observed, Some(Observation::Ran(Sample { thread: tid, from, to, used, slept: true })));
     }
 }

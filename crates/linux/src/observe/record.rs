@@ -1,15 +1,14 @@
-//! Records of perf events (include/uapi/linux/perf_event.h), read from bytes. Only what this room asks for:
-//! every record carries TID, TIME and CPU behind its body (`sample_id_all`). Times on CLOCK_MONOTONIC.
+//! Parses records of perf events (include/uapi/linux/perf_event.h) from bytes. Covers only the kinds that `perf.rs`
+//! requests: every record has TID, TIME and CPU behind its body (`sample_id_all`). Times on CLOCK_MONOTONIC.
 
 use perf_event_open_sys::bindings as abi;
 use qfabric_types::Instant;
 
-/// Bytes of a record's header: type u32, misc u16, size u16.
+/// Bytes of a record header: type u32, misc u16, size u16.
 pub(super) const HEADER: usize = 8;
-/// Bytes of TID, TIME and CPU at the end.
+/// Bytes of TID, TIME and CPU at the end of a record.
 const TRAILER: usize = 24;
 
-/// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// A thread got a CPU.
@@ -18,7 +17,7 @@ pub(super) enum Record {
         tid: i32,
         at: Instant,
     },
-    /// It left it.
+    /// A thread left its CPU.
     Out {
         tid: i32,
         at: Instant,
@@ -42,23 +41,22 @@ pub(super) enum Record {
     Lost {
         records: u64,
     },
-    /// Nothing of interest.
+    /// A record of another kind.
     Other,
 }
 
-/// The size a header gives; `None` where it cannot be.
+/// The record size in a header; `None` if it is not possible.
 pub(super) fn size_in(header: [u8; HEADER]) -> Option<usize> {
     let size = u16::from_ne_bytes([header[6], header[7]]) as usize;
     (size >= HEADER && size.is_multiple_of(8)).then_some(size)
 }
 
-/// When the record was written.
 pub(super) fn time_of(record: &[u8]) -> Option<Instant> {
     let trailer = record.len().checked_sub(TRAILER).filter(|&at| at >= HEADER)?;
     Some(Instant::new(u64_at(record, trailer + 8)?))
 }
 
-/// What the record says; `None` where it is too short to be what it claims.
+/// `None` if the record is too short for its kind.
 pub(super) fn parse(record: &[u8]) -> Option<Record> {
     let (kind, misc) = (u32_at(record, 0)?, u32::from(u16::from_ne_bytes([*record.get(4)?, *record.get(5)?])));
     let at = time_of(record)?;
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_says_whether_the_thread_sleeps_or_was_preempted() {
+    fn a_switch_record_distinguishes_sleep_from_preemption() {
         let at = Instant::new(777);
         let switch = |misc| parse(&record(abi::PERF_RECORD_SWITCH, misc, &[]));
         assert_eq!(switch(0), Some(Record::In { pid: 10, tid: 11, at }));
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_short_is_nothing() {
+    fn a_truncated_record_is_refused() {
         let whole = record(abi::PERF_RECORD_FORK, 0, &[20, 10, 21, 11, 0, 0]);
         for length in 0..HEADER + TRAILER {
             assert_eq!(parse(&whole[..length]), None, "{length}");

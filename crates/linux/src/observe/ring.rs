@@ -1,5 +1,5 @@
-//! One CPU's records in memory shared with the kernel. The kernel writes and moves `data_head`, this side reads
-//! and moves `data_tail`; positions grow for ever and are taken modulo the size, a power of two.
+//! The records of one CPU, in memory shared with the kernel. The kernel writes records and moves `data_head`; this side
+//! reads them and moves `data_tail`. Positions only grow and are taken modulo the size, which is a power of two.
 #![allow(unsafe_code)] // memory shared with the kernel
 
 use std::io;
@@ -13,10 +13,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::record::{HEADER, size_in};
 
-/// The longest record that is looked at; longer ones are stepped over. What is asked for here has 64 at most.
+/// Longest record that is read; longer records are skipped. The requested kinds have at most 64 bytes.
 pub(super) const LONGEST: usize = 256;
 
-/// A mapped ring and the event it belongs to.
 #[derive(Debug)]
 pub(super) struct Ring {
     event: OwnedFd,
@@ -32,7 +31,7 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps `pages` (a power of two) of records of an event.
+    /// Maps `pages` pages of records of an event. `pages` is a power of two.
     pub(super) fn map(event: OwnedFd, pages: usize) -> io::Result<Ring> {
         debug_assert!(pages.is_power_of_two());
         let page = rustix::param::page_size();
@@ -44,20 +43,20 @@ impl Ring {
         Ok(Ring { event, start, mapped, page, size: (pages * page) as u64, tail: 0, head: 0 })
     }
 
-    /// The event that owns the ring.
     pub(super) fn event(&self) -> &OwnedFd {
         &self.event
     }
 
-    /// Takes note of what the kernel has written by now.
-    pub(super) fn look(&mut self) {
+    /// Reads the position up to which the kernel has written.
+    pub(super) fn read_head(&mut self) {
         self.head = self.position(offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire);
         if self.head.wrapping_sub(self.tail) > self.size {
-            self.tail = self.head; // cannot be: the kernel never overwrites what is unread
+            self.tail = self.head; // impossible: the kernel never overwrites unread records
         }
     }
 
-    /// The oldest record seen by the last [`Ring::look`], in `room`; empty where there is none.
+    /// Copies the oldest unread record before the position of the last [`Ring::read_head`] into `room`. Empty if there
+    /// is none.
     pub(super) fn front<'a>(&mut self, room: &'a mut [u8; LONGEST]) -> &'a [u8] {
         while self.tail != self.head {
             let mut header = [0; HEADER];
@@ -68,18 +67,18 @@ impl Ring {
                     return &room[..size];
                 }
                 Some(size) if size as u64 <= self.head - self.tail => self.tail += size as u64,
-                _ => self.tail = self.head, // no record boundary can be found any more
+                _ => self.tail = self.head, // the boundaries of the following records are unknown
             }
         }
         &[]
     }
 
-    /// Steps over a record of `size` bytes.
+    /// Skips a record of `size` bytes.
     pub(super) fn step(&mut self, size: usize) {
         self.tail += size as u64;
     }
 
-    /// Hands what has been read back to the kernel.
+    /// Gives the space of the read records back to the kernel.
     pub(super) fn release(&mut self) {
         self.position(offset_of!(perf_event_mmap_page, data_tail)).store(self.tail, Ordering::Release);
     }

@@ -1,15 +1,18 @@
-//! Departures of all kinds of threads from SCHED_DEADLINE, by thousands: what is lost, and who is stuck.
+//! Runs thousands of departures of all kinds of threads from SCHED_DEADLINE, and counts lost bandwidth and stuck
+//! threads.
 //!
-//! A round reserves for all kinds, lets them run for some milliseconds, gives some reservations back while their
-//! threads sleep, and releases. Some rounds are done by a service in a process of its own, which is killed at any
-//! moment, and whose journal is replayed. In some, a reserved process is killed, and changed or released while its
-//! parent has not reaped it. Then the next round shows who does not run any more, and the kernel's books what is lost.
+//! A round reserves all kinds, lets them run for some milliseconds, decreases some reservations while their threads
+//! sleep, and releases all. In some rounds a service in another process does this; it is killed at a random moment, and
+//! its journal is restored. In some rounds a reserved process is killed, and its reservation is changed or released
+//! before its parent reaps it. The next round then finds threads that no longer run, and the kernel's books show lost
+//! bandwidth.
 //!
-//! The kernel itself loses what it books for a thread that dies in the very call that reserves it (docs/design/0007). Whole
-//! reservations are counted apart where as many threads were gone right after they were reserved; anything else is leaked.
+//! The kernel itself loses the bandwidth of a thread that dies in the call that reserves it (docs/design/0007). Lost
+//! bandwidth counts as this kind if it is a multiple of the reservation and no more reservations are lost than threads
+//! were gone immediately after being reserved. All other lost bandwidth counts as leaked.
 //!
-//! A rebuild of the root domain by another process would hide what was lost before. So a trial may leave a few units
-//! booked for nobody itself, as a marker: where they are gone, the departures since the last look prove nothing.
+//! A rebuild of the root domain by another process would hide earlier losses. Therefore a trial may leave a few booked
+//! units with no owner as a marker. If the marker disappears, the departures since the last look prove nothing.
 
 use std::fmt;
 use std::path::Path;
@@ -24,61 +27,62 @@ use crate::journal::{self, Journal};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{ApplyError, Deadline, Mechanism, books, capacity, clock, hrtick, threads};
 
-/// A thread that has not come further for this long under its reservation is stuck.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// Pending departures are over after this long: the 0-lag time of a thread in debt lies as much later as its period is
-/// longer than its budget. An emulated CPU may stand still for a second, which its thread is charged for.
+/// A reserved thread that makes no progress for this time is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// Longest time until pending departures are over. The 0-lag time of a thread in debt is later by the debt times
+/// period/budget. An emulated CPU may stand still for a second, which is charged to its thread.
 const WHILE_PENDING: Duration = Duration::from_secs(60);
-/// What a marker leaves booked for nobody, in units of 2⁻²⁰ CPU.
+/// Units of 2⁻²⁰ CPU that a marker leaves booked with no owner.
 const MARKER: i64 = 7;
 
-/// How many departures, and of what.
+/// Parameters of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// At least so many threads leave.
+    /// Least number of departures.
     pub departures: u64,
-    /// No round begins later.
+    /// No round begins after this time.
     pub time: Duration,
-    /// What every thread gets.
+    /// Reservation of every thread.
     pub reservation: Reservation,
-    /// One round in this many is done by a service that is killed; 0: none.
+    /// A killed service runs one round in this many; 0: none.
     pub kill_every: u64,
-    /// Rounds between two looks into the kernel's books. A look waits for the departures that are pending.
+    /// Number of rounds between two looks at the kernel's books. A look waits for pending departures.
     pub look_every: u64,
-    /// Whether the trial leaves a marker, to notice rebuilds by others; the caller rebuilds afterwards.
+    /// True if the trial leaves a marker to detect rebuilds by other processes; the caller rebuilds afterwards.
     pub marked: bool,
-    /// Where it all begins.
+    /// Seed of all random decisions.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Threads that left the class.
     pub departures: u64,
-    /// Of these, threads put back from the journal of a service that was killed.
+    /// Threads among `departures` that were put back from the journal of a killed service.
     pub from_journals: u64,
-    /// Of all, threads that had given their reservation back while they slept.
+    /// Threads among `departures` whose reservation was decreased while they slept.
     pub gave_back: u64,
-    /// Of all, processes that were killed, and changed or released before they were reaped.
+    /// Processes among `departures` that were killed, and changed or released before they were reaped.
     pub unreaped: u64,
-    /// Services killed.
+    /// Killed services.
     pub killed: u64,
-    /// Of all, those between two looks of which the second found that somebody had rebuilt the root domain.
+    /// Departures between two looks of which the second found that another process had rebuilt the root domain.
     pub disturbed: u64,
-    /// Units of 2⁻²⁰ CPU that are booked for nobody since, without those of `died_in_calls`.
+    /// Units of 2⁻²⁰ CPU that are now booked with no owner, without those of `died_in_calls`.
     pub leaked: i64,
-    /// Whole reservations booked for nobody since, of threads that were gone right after the call that reserved them.
+    /// Whole reservations now booked with no owner, of threads that were gone immediately after the call that reserved
+    /// them.
     pub died_in_calls: u64,
     /// Units that were subtracted twice.
     pub twice: i64,
-    /// Threads that did not run any more under a reservation.
+    /// Threads that no longer ran under a reservation.
     pub stuck: u64,
-    /// Reservations refused, because the thread must rest or another one held the room.
+    /// Refused reservations: the thread must rest, or there was not enough bandwidth.
     pub refused: u64,
     /// Threads that could not be put back.
     pub failed: u64,
-    /// What one call of release took, in nanoseconds.
+    /// Durations of the calls that released a thread, in nanoseconds.
     pub took_ns: Vec<u64>,
 }
 
@@ -103,7 +107,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Carries the plan out. `service` makes the command of a process that calls [`serve`] with these arguments.
+/// Runs the plan. `service` returns the command of a process that calls [`serve`] with these arguments.
 pub fn run(plan: &Plan, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) -> Outcome {
     let mut trial = Trial::begin(*plan);
     let end = Instant::now() + plan.time;
@@ -112,14 +116,14 @@ pub fn run(plan: &Plan, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) ->
             break;
         }
         match plan.kill_every > 0 && round.is_multiple_of(plan.kill_every) {
-            true => trial.round_of_a_killed_service(service),
+            true => trial.killed_service_round(service),
             false => trial.round(),
         }
         if round.is_multiple_of(3) {
             trial.kill_a_process();
         }
         if round.is_multiple_of(plan.look_every) {
-            trial.look_into_the_books();
+            trial.check_books();
         }
     }
     trial.end()
@@ -130,32 +134,32 @@ struct Trial {
     crowd: Crowd,
     mechanism: Deadline,
     dice: Dice,
-    /// What was booked for nobody before, by others.
+    /// Units booked with no owner at the start.
     base: i64,
-    /// Departures before the last look.
+    /// Departures at the last look.
     looked_at: u64,
-    /// What `given_to_the_gone` was then.
+    /// Value of `given_to_the_gone` at the last look.
     gone: u64,
     outcome: Outcome,
 }
 
 impl Trial {
     fn begin(plan: Plan) -> Trial {
-        let base = settled_books(0).expect("who may reserve can read the books") + plant(plan.marked);
+        let base = settled_books(0).expect("who may reserve can read the books") + leave_marker(plan.marked);
         let (crowd, mechanism) = (Crowd::start(), Deadline::new());
         let (dice, outcome) = (Dice::new(plan.seed), Outcome::default());
         Trial { plan, crowd, mechanism, dice, base, looked_at: 0, gone: 0, outcome }
     }
 
-    /// Reserves, waits, gives back, releases; every thread has to come further in between.
+    /// Reserves, waits, decreases, releases. Every thread must make progress in between.
     fn round(&mut self) {
         let entered = self.enter_all();
         nap(self.dice.below(30_000));
         let first = self.dice.below(KINDS as u64) as usize;
         for kind in (0..KINDS).map(|i| (first + 5 * i) % KINDS) {
             let Some((thread, beats)) = entered[kind] else { continue };
-            if kind < BRIEF && !self.comes_further(kind, beats) {
-                self.free(kind, thread);
+            if kind < BRIEF && !self.progresses(kind, beats) {
+                self.replace_stuck(kind, thread);
                 continue;
             }
             if self.dice.below(3) == 0 {
@@ -183,11 +187,11 @@ impl Trial {
         })
     }
 
-    /// As a service does, it goes on with suspicious threads meanwhile, and looks at all every second: one that entered
-    /// with an old mark is washed.
-    fn comes_further(&mut self, kind: usize, beats: u64) -> bool {
+    /// True if the thread of `kind` makes progress. Acts like a service meanwhile: advances departures and checks of
+    /// suspicious threads, and checks all threads every second, which clears stale throttled marks.
+    fn progresses(&mut self, kind: usize, beats: u64) -> bool {
         let (begin, mut looked) = (Instant::now(), Instant::now());
-        while self.crowd.beats(kind) == beats && begin.elapsed() < SIGN_OF_LIFE {
+        while self.crowd.beats(kind) == beats && begin.elapsed() < STUCK_AFTER {
             nap(1_000);
             self.outcome.failed += failures(self.mechanism.advance(clock::now()));
             if looked.elapsed() > Duration::from_secs(1) {
@@ -198,15 +202,15 @@ impl Trial {
         self.crowd.beats(kind) != beats
     }
 
-    /// A stuck thread runs again outside of the class; another one takes its place.
-    fn free(&mut self, kind: usize, thread: ThreadId) {
+    /// Takes a stuck thread out of the class, so that it runs again, and starts another one of its kind.
+    fn replace_stuck(&mut self, kind: usize, thread: ThreadId) {
         self.outcome.stuck += 1;
         let sched = std::fs::read_to_string(threads::file(thread, "sched")).unwrap_or_default();
         let server: Vec<_> =
             sched.lines().filter(|line| line.starts_with("dl.") || line.contains("switches")).collect();
         let (has, asleep) = (SchedAttr::of(thread), threads::is_asleep(thread));
         eprintln!("stuck: kind {kind} at {:?} ns, asleep {asleep}, has {has:?}: {server:?}", clock::now());
-        let _ = self.mechanism.apply(&nothing(thread));
+        let _ = self.mechanism.apply(&release(thread));
         self.mechanism.settle();
         self.crowd.renew(kind);
     }
@@ -214,7 +218,7 @@ impl Trial {
     fn give_back_and_release(&mut self, thread: ThreadId) {
         let gave_back = self.dice.below(3) == 0 && give_back(&mut self.mechanism, thread, self.plan.reservation);
         let begin = clock::now();
-        match self.mechanism.apply(&nothing(thread)) {
+        match self.mechanism.apply(&release(thread)) {
             Ok(()) => {
                 self.outcome.took_ns.push(clock::now().since(begin).get());
                 self.outcome.departures += 1;
@@ -225,8 +229,8 @@ impl Trial {
         }
     }
 
-    /// The service is killed while it reserves and releases for the same threads; then its journal is replayed.
-    fn round_of_a_killed_service(&mut self, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) {
+    /// A service that reserves and releases the same threads is killed; then its journal is restored.
+    fn killed_service_round(&mut self, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) {
         let folder = tempdir();
         let threads = self.crowd.threads();
         let mut child = service(&folder, &threads, self.dice.below(u64::MAX)).spawn().expect("the service starts");
@@ -244,7 +248,7 @@ impl Trial {
         let _ = std::fs::remove_dir_all(folder);
     }
 
-    /// A reserved process is killed at any moment, and changed or released before its parent reaps it.
+    /// Kills a reserved process at a random moment, and changes or releases it before its parent reaps it.
     fn kill_a_process(&mut self) {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh can be started");
         let thread = ThreadId(child.id() as i32);
@@ -259,24 +263,26 @@ impl Trial {
         } else {
             self.outcome.refused += 1;
         }
-        let _ = self.mechanism.apply(&nothing(thread)); // gone, as it should be
+        let _ = self.mechanism.apply(&release(thread)); // returns `Gone`
         nap(self.dice.below(5_000));
         let _ = (child.kill(), child.wait());
     }
 
-    fn look_into_the_books(&mut self) {
+    fn check_books(&mut self) {
         let now = settled_books(self.base).expect("they could be read at the start");
         let more = now - self.base;
         if more != 0 {
             let gone = self.mechanism.given_to_the_gone() - self.gone;
             let after = self.outcome.departures;
-            eprintln!("after {after} departures {more:+} units are booked for nobody, {gone} were gone when reserved");
+            eprintln!(
+                "after {after} departures {more:+} units are booked with no owner, {gone} threads were gone when reserved"
+            );
         }
         if self.plan.marked && more < 0 {
             self.outcome.disturbed += self.outcome.departures - self.looked_at;
-            eprintln!("the root domain was rebuilt by another process: {more} units, {MARKER} of them the marker's");
+            eprintln!("another process rebuilt the root domain: {more} units, of which the marker has {MARKER}");
             self.outcome.twice -= more + MARKER;
-            self.base = now + plant(true);
+            self.base = now + leave_marker(true);
         } else {
             let gone = self.mechanism.given_to_the_gone() - self.gone;
             let died = died_in_calls(more, self.plan.reservation, gone);
@@ -290,12 +296,12 @@ impl Trial {
 
     fn end(mut self) -> Outcome {
         self.outcome.failed += failures(self.mechanism.restore_all());
-        self.look_into_the_books();
+        self.check_books();
         self.outcome
     }
 }
 
-/// What a service does until it is killed: reserves and releases for `threads` in turn, with a journal in `folder`.
+/// The work of a service until it is killed: reserves and releases `threads` in turn, with a journal in `folder`.
 pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed: u64) -> ! {
     let journal = Journal::open(folder).expect("a folder of our own");
     let (mut mechanism, mut dice) = (Deadline::with_journal(journal), Dice::new(seed));
@@ -309,22 +315,22 @@ pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed
                 give_back(&mut mechanism, *thread, reservation);
             }
             if dice.below(2) == 0 {
-                let _ = mechanism.apply(&nothing(*thread));
+                let _ = mechanism.apply(&release(*thread));
             }
             mechanism.advance(clock::now());
         }
     }
 }
 
-/// How many reservations `more` units are, if no more than were given to threads that were gone right after.
+/// Converts `more` units to whole reservations. `None` if this is not exact, or more than `gone`.
 fn died_in_calls(more: i64, reservation: Reservation, gone: u64) -> Option<u64> {
     let each = capacity::units_of(reservation.budget().get(), reservation.period().get());
     let more = u64::try_from(more).ok().filter(|more| more.is_multiple_of(each))?;
     Some(more / each).filter(|lost| *lost <= gone)
 }
 
-/// Leaves a marker, which the caller's rebuild takes away.
-fn plant(marked: bool) -> i64 {
+/// Leaves a marker, which the caller removes by a rebuild.
+fn leave_marker(marked: bool) -> i64 {
     if !marked {
         return 0;
     }
@@ -332,7 +338,7 @@ fn plant(marked: bool) -> i64 {
     MARKER
 }
 
-/// What is booked for nobody, as soon as that is `expected`; what it stays at otherwise.
+/// Waits until the units with no owner are `expected`, or for [`WHILE_PENDING`]; returns their number.
 fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
     let begin = Instant::now();
     loop {
@@ -344,7 +350,7 @@ fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
     }
 }
 
-/// A sixteenth of the budget while the thread sleeps, as a controller gives back what a job did not need.
+/// Decreases the budget to a sixteenth while the thread sleeps, like a controller that gives back unused budget.
 fn give_back(mechanism: &mut Deadline, thread: ThreadId, reservation: Reservation) -> bool {
     threads::is_asleep(thread) && mechanism.apply(&setting(thread, less(reservation), true)).is_ok()
 }
@@ -374,7 +380,7 @@ fn setting(thread: ThreadId, reservation: Reservation, grub: bool) -> Setting {
     Setting { thread, reservation: Some(reservation), reclaiming, terms: Default::default() }
 }
 
-fn nothing(thread: ThreadId) -> Setting {
+fn release(thread: ThreadId) -> Setting {
     Setting { thread, reservation: None, reclaiming: Reclaiming::Hard, terms: Default::default() }
 }
 
@@ -386,7 +392,7 @@ fn nap(us: u64) {
     std::thread::sleep(Duration::from_micros(us));
 }
 
-/// The kind that is blocked is asleep, and never runs under its reservation.
+// The blocked kind sleeps and never runs under its reservation.
 const _: () = assert!(BLOCKED == KINDS - 1 && BRIEF < BLOCKED);
 
 #[cfg(test)]
@@ -394,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_reservations_of_threads_that_were_gone_are_the_kernels_own_loss() {
+    fn only_whole_reservations_of_threads_that_were_gone_count_as_lost_by_the_kernel() {
         let of = |more, gone| {
             died_in_calls(more, Reservation::new(Nanos::from_millis(1), Nanos::from_millis(8)).unwrap(), gone)
         };

@@ -1,20 +1,20 @@
-//! A thread of another process that hangs: stopped by a tracer, while the others go on.
+//! Stops one thread of another process with a tracer while the other threads continue: a thread that hangs.
 #![allow(unsafe_code)] // ptrace has no safe wrapper
 
 use std::io;
 
 use qfabric_types::ThreadId;
 
-/// The stopped thread; it goes on when this is dropped. Belongs to the thread that made it.
+/// A stopped thread; it continues when this is dropped. Bound to the thread that created it.
 #[derive(Debug)]
 pub struct Frozen {
     thread: ThreadId,
-    /// A tracer is a thread.
+    /// The kernel binds a tracer to one thread.
     _own: std::marker::PhantomData<*const ()>,
 }
 
 impl Frozen {
-    /// Stops a thread, and returns when it has stopped.
+    /// Stops a thread; returns after it has stopped.
     pub fn stop(thread: ThreadId) -> io::Result<Frozen> {
         trace(libc::PTRACE_SEIZE, thread)?;
         let frozen = Frozen { thread, _own: std::marker::PhantomData };
@@ -29,7 +29,7 @@ impl Frozen {
 }
 
 impl Frozen {
-    /// Whether it was killed meanwhile. Its process is not over before its tracer has asked this.
+    /// True if the thread was killed meanwhile. Its process does not end before its tracer has called this.
     pub fn has_ended(&self) -> bool {
         let mut status = 0;
         // SAFETY: the status lives as long as the call.
@@ -40,7 +40,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // Killed meanwhile: then it is stopped no more.
+        // Fails if the thread was killed meanwhile; then there is nothing to continue.
         let _ = trace(libc::PTRACE_DETACH, self.thread);
     }
 }

@@ -1,5 +1,5 @@
-//! Making the kernel's sum of reserved bandwidth wrong on purpose, as other tools do without meaning it; put right when
-//! dropped.
+//! Makes the kernel's sum of reserved bandwidth wrong on purpose, as other tools do by accident. The sum is corrected
+//! when the value is dropped.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::hrtick::DEBUGFS;
 use crate::sched_attr::SchedAttr;
 use crate::{books, capacity, threads};
 
-/// So often a wake-up is tried to be caught: on an idle host each try did.
+/// Most attempts to change a reservation during a queued wake-up. On an idle host every attempt succeeded.
 const TRIES: usize = 20;
 
-/// A wrong sum, until dropped.
+/// A wrong sum, corrected when dropped.
 #[derive(Debug)]
 pub struct Wrong(());
 
@@ -26,22 +26,21 @@ impl Drop for Wrong {
     }
 }
 
-/// Leaves so many units of 2⁻²⁰ CPU booked for nobody: a thread that sleeps and never ran leaves the class as `chrt`
-/// takes it out.
+/// Books `units` of 2⁻²⁰ CPU with no owner: a thread that sleeps and never ran leaves the class the way `chrt` does it.
 pub fn book_for_nobody(units: u64) -> Wrong {
     let sleeper = Worker::start(|| std::thread::sleep(Duration::from_secs(1)));
     while !threads::is_asleep(sleeper.thread) {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let exactly = SchedAttr { runtime_ns: units << 10, deadline_ns: 1 << 30, period_ns: 1 << 30, ..some() };
+    let exactly = SchedAttr { runtime_ns: units << 10, deadline_ns: 1 << 30, period_ns: 1 << 30, ..three_tenths() };
     assert_eq!(capacity::units_of(exactly.runtime_ns, exactly.period_ns), units);
     exactly.give(sleeper.thread).expect("there is room for that");
     SchedAttr::fair(0).give(sleeper.thread).expect("every thread may leave");
     Wrong(())
 }
 
-/// Adds so much to what the run queue of `cpu` has summed up: a sleeping thread is woken for that CPU, and its reservation is
-/// changed while the wake-up is queued. Nothing puts it right but [`books::stop_lending`].
+/// Adds `share` to the sum of the run queue of `cpu`: wakes a sleeping thread for that CPU and changes its reservation
+/// while the wake-up is queued. Only [`books::stop_lending`] corrects this.
 pub fn by_a_queued_wake_up(cpu: u32, share: Share) {
     for _ in 0..TRIES {
         books::shift(cpu, Share::ZERO, share).expect("there is room for that");
@@ -50,16 +49,16 @@ pub fn by_a_queued_wake_up(cpu: u32, share: Share) {
             return;
         }
     }
-    panic!("no wake-up for CPU {cpu} was queued when its thread's reservation was changed, in {TRIES} tries");
+    panic!("in {TRIES} attempts, no wake-up for CPU {cpu} was queued when the reservation of its thread changed");
 }
 
-/// Makes the kernel subtract 0.3 CPU twice: the root domain is rebuilt while a departure is pending. `None` where
-/// reading a file does not rebuild it.
+/// Makes the kernel subtract 0.3 CPU twice, by rebuilding the root domain while a departure is pending. `None` if the
+/// kernel does not rebuild it when the file is read.
 pub fn subtract_twice() -> Option<Wrong> {
     for _ in 0..10 {
         let before = sum();
         let hog = Worker::burning();
-        some().give(hog.thread).expect("there is room for 0.3 CPU");
+        three_tenths().give(hog.thread).expect("there is room for 0.3 CPU");
         while hog.used() < Nanos::from_millis(100) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -69,7 +68,7 @@ pub fn subtract_twice() -> Option<Wrong> {
         if pending && sum() > before {
             return None;
         }
-        std::thread::sleep(Duration::from_secs(2)); // its 0-lag time lies within one period
+        std::thread::sleep(Duration::from_secs(2)); // its 0-lag time is within one period
         if sum() < before {
             return Some(Wrong(()));
         }
@@ -77,12 +76,12 @@ pub fn subtract_twice() -> Option<Wrong> {
     None
 }
 
-fn some() -> SchedAttr {
+fn three_tenths() -> SchedAttr {
     let reservation = Reservation::new(Nanos::from_millis(300), Nanos::from_millis(1_000));
     SchedAttr::deadline(reservation.expect("0.3 CPU is one"), false)
 }
 
-/// The kernel's sum; these helpers need debugfs.
+/// The kernel's sum, read from debugfs.
 fn sum() -> i64 {
     capacity::booked_units(Path::new(DEBUGFS)).expect("debugfs is open") as i64
 }

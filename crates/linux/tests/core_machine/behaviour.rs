@@ -1,5 +1,5 @@
-//! What the kernel's machine does beyond the theory: budgets that change at once, best effort's reservation, servers
-//! that move, controllers at jobs' ends.
+//! Tests of the machine in the kernel beyond the theory: budgets that change at once, best effort's reservation,
+//! servers that move, controllers at the ends of jobs.
 
 use std::sync::MutexGuard;
 
@@ -7,16 +7,16 @@ use qfabric_linux::abi::*;
 
 use crate::kernel::{self, Kernel, config};
 
-/// A machine with these servers from slot 1 on.
+/// A machine with these servers, from slot 1 on.
 fn with(configs: &[qf_config]) -> MutexGuard<'static, Kernel> {
-    let kernel = kernel::one();
+    let kernel = kernel::fresh();
     for (index, &config) in configs.iter().enumerate() {
         kernel.add(0, index as u32 + 1, config).unwrap();
     }
     kernel
 }
 
-/// What runs, moment by moment from `from` to `to`.
+/// The slot that runs at each moment from `from` to `to`.
 fn line(kernel: &mut Kernel, from: u64, to: u64) -> Vec<u32> {
     (from..to)
         .map(|now| {
@@ -32,7 +32,7 @@ fn a_throttled_job_runs_on_at_once_with_a_larger_budget_and_its_period_counts_on
     let mut kernel = with(&[config(10, 2, 0, 1)]);
     assert_eq!(line(&mut kernel, 0, 4), [1, 1, 0, 0]);
     kernel.change(1, config(10, 5, 0, 1), 4).unwrap();
-    assert_eq!(line(&mut kernel, 4, 10), [1, 1, 1, 0, 0, 0], "three more in the same period");
+    assert_eq!(line(&mut kernel, 4, 10), [1, 1, 1, 0, 0, 0], "three more moments in the same period");
     assert_eq!(line(&mut kernel, 10, 20), [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
     let server = kernel.server(1);
     assert_eq!((server.served, server.missed, server.used_ns), (2, 0, 10));
@@ -54,7 +54,7 @@ fn a_reopened_period_that_runs_out_is_not_lost() {
 }
 
 #[test]
-fn a_smaller_budget_ends_the_service_of_who_has_had_more() {
+fn a_smaller_budget_ends_the_service_of_a_server_that_used_more() {
     let mut kernel = with(&[config(10, 8, 0, 1)]);
     assert_eq!(line(&mut kernel, 0, 5), [1; 5]);
     kernel.change(1, config(10, 3, 0, 1), 5).unwrap();
@@ -71,7 +71,7 @@ fn a_period_changes_from_the_current_deadline_on() {
 }
 
 #[test]
-fn what_is_taken_beyond_the_budget_is_paid_back() {
+fn an_overrun_of_the_budget_is_paid_back() {
     let mut kernel = with(&[config(10, 4, 0, 1)]);
     kernel.decide(0, 0, 0);
     kernel.account(0, 6, 6); // a timer that came 2 late
@@ -81,7 +81,7 @@ fn what_is_taken_beyond_the_budget_is_paid_back() {
 }
 
 #[test]
-fn a_whole_period_taken_at_once_is_never_owed_for_longer_than_the_next() {
+fn an_overrun_of_many_periods_is_owed_only_in_the_next_period() {
     let mut kernel = with(&[config(10, 4, 0, 1)]);
     kernel.decide(0, 0, 0);
     kernel.account(0, 9, 1_000_000);
@@ -91,7 +91,7 @@ fn a_whole_period_taken_at_once_is_never_owed_for_longer_than_the_next() {
 }
 
 #[test]
-fn best_effort_has_its_own_time_under_overload_and_takes_none_when_nobody_waits() {
+fn best_effort_has_its_guaranteed_time_under_overload() {
     let best = qf_config { ask: QF_ASK_BEST_EFFORT, ..config(20, 1, 0, 255) };
     let mut kernel = with(&[config(10, 8, 1, 2), config(10, 8, 1, 2), best]);
     let kinds: Vec<u32> = (0..200u64)
@@ -107,7 +107,7 @@ fn best_effort_has_its_own_time_under_overload_and_takes_none_when_nobody_waits(
 }
 
 #[test]
-fn a_look_ahead_changes_nothing() {
+fn a_peek_changes_no_state() {
     let mut kernel = with(&[config(10, 1, 0, 1), config(7, 1, 0, 1)]);
     line(&mut kernel, 0, 3);
     kernel.command(QF_TEST_RAISE, 0, 1, 3, QF_NEVER).unwrap();
@@ -205,14 +205,14 @@ fn a_controller_sets_the_budget_at_the_end_of_each_job() {
 }
 
 #[test]
-fn the_job_behind_a_late_one_has_the_periods_that_are_left() {
+fn the_job_after_a_late_one_has_the_remaining_periods() {
     let mut kernel = with(&[config(100, 80, 0, 1)]);
     kernel.control(1, qf_control_config { samples: 1, ..control() }).unwrap();
     kernel.command(QF_TEST_BLOCK, 0, 1, 0, 0).unwrap();
     kernel.command(QF_TEST_WAKE, 0, 1, 0, 0).unwrap();
     kernel.decide(0, 0, 0);
     kernel.account(0, 60, 60);
-    // Deadline 400; it ends one server period too late: three are left of the next job's four.
+    // The deadline is 400 and the job ends one server period late, so three of the next job's four periods remain.
     kernel.command(QF_TEST_JOB_END, 0, 1, 450, 0).unwrap();
     assert_eq!(kernel.server(1).config.service_ns, 20);
 }

@@ -1,11 +1,11 @@
-//! Task sets and what happens to them, drawn from a seed.
+//! Random task sets, and random events, drawn from a seed.
 
 use qfabric_linux::abi::*;
 use qfabric_sched::dwcs::{Task, Window};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
-/// A task in both worlds' terms.
+/// A task that can be given to the theory and to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Drawn {
     pub period: u64,
@@ -18,7 +18,7 @@ pub struct Drawn {
     pub aligned: bool,
 }
 
-/// What sets are like.
+/// Properties of the drawn sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub tasks: u32,
@@ -34,7 +34,7 @@ const PERIODS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 24];
 
 pub fn tasks(rng: &mut ChaCha8Rng, kind: Kind) -> Vec<Drawn> {
     let several = rng.random_range(1..=kind.tasks);
-    // Sets between half loaded and twice overloaded, and some with many equal deadlines.
+    // Some sets are half loaded, others are overloaded up to twice, and some have many equal deadlines.
     let longest = rng.random_range(2..=PERIODS.len());
     (0..several).map(|_| task(rng, kind, several, longest)).collect()
 }
@@ -42,7 +42,7 @@ pub fn tasks(rng: &mut ChaCha8Rng, kind: Kind) -> Vec<Drawn> {
 fn task(rng: &mut ChaCha8Rng, kind: Kind, several: u32, longest: usize) -> Drawn {
     let scale = if several > 20 { u64::from(several) / 10 } else { 1 };
     let period = PERIODS[rng.random_range(0..longest)] * scale;
-    // Short windows are over soon and meet each other; with the task server they keep its fraction small.
+    // Short windows end soon and coincide; with the task server they keep its fraction small.
     let most = if kind.task_server || rng.random_bool(0.8) { 6 } else { 255 };
     let y = rng.random_range(1..=most);
     Drawn {
@@ -79,7 +79,7 @@ impl Drawn {
     }
 }
 
-/// U_r = 1 − Σ(1 − x/y)·C/T as a fraction; nothing where that is none, or too fine for the kernel's record.
+/// U_r = 1 − Σ(1 − x/y)·C/T as a fraction; `None` if it is not positive, or too fine for the kernel's record.
 pub fn rest(tasks: &[Drawn]) -> Option<(u32, u32)> {
     let (mut num, mut den) = (1i128, 1i128);
     for task in tasks {

@@ -1,4 +1,4 @@
-//! Figure 15 of the thesis in the kernel: each of its rules brings the event to T1, as in the theory.
+//! Figure 15 of the thesis in the kernel: each of its rules runs T1 for the event, as in the theory.
 
 use qfabric_linux::abi::*;
 use qfabric_sched::dwcs::{Choice, Machine, Policy, TaskIndex};
@@ -11,10 +11,10 @@ fn task(period: u64, y: u16, work_conserving: bool) -> Drawn {
     Drawn { period, service: 1, x: 1, y, arrival: 0, work_conserving, network: 0, aligned: false }
 }
 
-/// Runs both tasks for twelve ticks with an event for the first, raised before tick `event`. Where and by which rule it
-/// was delivered.
+/// Runs both tasks for twelve ticks with an event for the first one, raised before tick `event`. Returns the tick and
+/// the rule of the delivery.
 fn delivered(drawn: [Drawn; 2], event: u64, task_server: bool) -> (u64, u32) {
-    let mut kernel = kernel::one();
+    let mut kernel = kernel::fresh();
     let mut theory = Machine::new(&drawn.map(|task| task.theory()), Policy::Dwcs);
     for (index, task) in drawn.iter().enumerate() {
         kernel.add(0, index as u32 + 1, task.kernel()).unwrap();
@@ -31,13 +31,14 @@ fn delivered(drawn: [Drawn; 2], event: u64, task_server: bool) -> (u64, u32) {
             theory.raise(TaskIndex(0), Instant::NEVER).unwrap();
             kernel.command(QF_TEST_RAISE, 0, 1, now, QF_NEVER).unwrap();
         }
-        let (said, done) = (theory.step(), kernel.decide(0, now, 0).decision);
+        let (theory_step, done) = (theory.step(), kernel.decide(0, now, 0).decision);
         kernel.account(0, now + 1, 1);
-        let slot = match said.run {
+        let slot = match theory_step.run {
             Choice::Regular(task) | Choice::Extra(task) => task.0 as u32 + 1,
             Choice::BestEffort | Choice::TaskServer => 0,
         };
-        assert_eq!((slot, said.event.map_or(0, |(rule, _)| rule.number())), (done.slot, done.rule as u8), "at {now}");
+        let rule = theory_step.event.map_or(0, |(rule, _)| rule.number());
+        assert_eq!((slot, rule), (done.slot, done.rule as u8), "at {now}");
         found.extend((done.rule != 0).then_some((now, done.rule)));
     }
     assert_eq!(found.len(), 1, "{found:?}");
@@ -55,7 +56,7 @@ fn figure_15_b_rule_3_runs_the_sink_instead_of_extra_service() {
 }
 
 #[test]
-fn figure_15_c_rule_4_runs_the_sink_before_who_has_the_time_to_wait() {
+fn figure_15_c_rule_4_runs_the_sink_before_tasks_that_can_wait() {
     assert_eq!(delivered([task(3, 2, true), task(3, 4, true)], 3, false), (3, 4));
 }
 

@@ -1,4 +1,4 @@
-//! What must be refused is refused by the kernel's own code, with an error, and changes nothing.
+//! Invalid calls: the kernel's own code refuses them with an error and changes nothing.
 
 use qfabric_linux::abi::*;
 use rand::{RngExt as _, SeedableRng as _};
@@ -11,8 +11,8 @@ fn errno(answer: std::io::Result<i32>) -> Option<i32> {
 }
 
 #[test]
-fn configurations_that_cannot_be_are_refused_by_what_is_wrong() {
-    let kernel = kernel::one();
+fn invalid_configurations_are_refused_with_the_matching_error() {
+    let kernel = kernel::fresh();
     kernel.add(0, 1, config(10, 1, 0, 1)).unwrap();
     let fit = config(10, 1, 1, 2);
     for (wrong, error) in [
@@ -43,8 +43,8 @@ fn configurations_that_cannot_be_are_refused_by_what_is_wrong() {
 }
 
 #[test]
-fn slots_that_are_not_there_or_in_use_are_refused() {
-    let kernel = kernel::one();
+fn missing_and_used_slots_are_refused() {
+    let kernel = kernel::fresh();
     kernel.add(0, 1, config(10, 1, 0, 1)).unwrap();
     assert_eq!(errno(kernel.add(0, 1, config(10, 1, 0, 1))), Some(libc::EBUSY));
     for slot in [0, 1024, u32::MAX] {
@@ -53,15 +53,15 @@ fn slots_that_are_not_there_or_in_use_are_refused() {
         assert_eq!(errno(kernel.command(QF_TEST_RAISE, 0, slot, 0, 0)), Some(libc::ENOENT), "{slot}");
     }
     assert_eq!(errno(kernel.change(7, config(10, 1, 0, 1), 0)), Some(libc::ENOENT));
-    assert_eq!(errno(kernel.command(QF_TEST_REMOVE, 1, 1, 0, 0)), Some(libc::ENOENT), "of another CPU");
+    assert_eq!(errno(kernel.command(QF_TEST_REMOVE, 1, 1, 0, 0)), Some(libc::ENOENT), "a server of another CPU");
     assert_eq!(errno(kernel.command(QF_TEST_NETWORK, 0, 0, 0, 3)), Some(libc::EINVAL));
     let best = qf_config { ask: QF_ASK_BEST_EFFORT, ..config(10, 1, 0, 1) };
     kernel.add(0, 2, best).unwrap();
     assert_eq!(errno(kernel.add(0, 3, best)), Some(libc::EBUSY), "one for each CPU");
-    assert_eq!(errno(kernel.change(1, best, 0)), Some(libc::EINVAL), "what a server is stays");
+    assert_eq!(errno(kernel.change(1, best, 0)), Some(libc::EINVAL), "a server cannot become best effort");
 }
 
-/// Numbers that break sums.
+/// Numbers at which sums overflow.
 fn extreme(rng: &mut ChaCha8Rng) -> u64 {
     const EDGES: [u64; 9] = [0, 1, 2, 255, 1 << 32, (1 << 32) - 1, 1 << 61, 1 << 63, u64::MAX];
     if rng.random_bool(0.5) {
@@ -88,10 +88,10 @@ fn any_config(rng: &mut ChaCha8Rng) -> qf_config {
     }
 }
 
-/// Anything in any order at any time: the machine goes on, and what it decides is a server that is there and wants it.
+/// Random calls in any order and at any time: the machine continues, and only chooses servers that exist and are ready.
 #[test]
-fn no_sequence_of_calls_makes_the_machine_decide_for_nobody() {
-    let mut kernel = kernel::one();
+fn no_sequence_of_calls_makes_the_machine_choose_an_inactive_server() {
+    let mut kernel = kernel::fresh();
     for seed in 1..=20 {
         kernel.reset();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

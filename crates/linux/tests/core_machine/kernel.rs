@@ -1,4 +1,4 @@
-//! A machine in this kernel, called one step at a time.
+//! The machine in this kernel, called step by step.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,15 +7,16 @@ use qfabric_linux::abi::*;
 use qfabric_linux::bpf::object::Entry;
 use qfabric_linux::bpf::{Object, OpenObject, Table, objects};
 
-/// One after the other, as freshly loaded: verifying the object takes longer than most tests.
-pub fn one() -> MutexGuard<'static, Kernel> {
+/// The shared machine in its initial state. Tests use it in turn, because verifying the object takes longer than most
+/// tests.
+pub fn fresh() -> MutexGuard<'static, Kernel> {
     static ONE: OnceLock<Mutex<Kernel>> = OnceLock::new();
     let kernel = ONE.get_or_init(|| Mutex::new(Kernel::load())).lock().unwrap_or_else(PoisonError::into_inner);
     kernel.reset();
     kernel
 }
 
-/// The test object and its two CPUs.
+/// The test object with two CPUs.
 pub struct Kernel {
     _object: Object,
     call: Entry,
@@ -34,7 +35,7 @@ impl Kernel {
         Kernel { control: object.entry("control").unwrap(), _object: object, call, decide, cpus, servers }
     }
 
-    /// As freshly loaded.
+    /// Returns the machine to its initial state.
     pub fn reset(&self) {
         self.servers.clear(&0u32).unwrap();
         for cpu in [0u32, 1] {
@@ -53,18 +54,18 @@ impl Kernel {
         self.call.call(&mut call)
     }
 
-    /// Anything else: op, CPU, slot, moment, argument.
+    /// Any other operation.
     pub fn command(&self, op: u32, cpu: u32, slot: u32, now_ns: u64, argument: u64) -> io::Result<i32> {
         let mut call = qf_test_call { op, cpu, slot, now_ns, argument, ..Default::default() };
         self.call.call(&mut call)
     }
 
-    /// The decision at `now`, after the account of what the last one gave.
+    /// The decision at `now_ns`, after `used_ns` are charged to the last decision.
     pub fn decide(&mut self, cpu: u32, now_ns: u64, used_ns: u64) -> qf_test_decide {
         self.ask(cpu, now_ns, used_ns, false)
     }
 
-    /// What it would be.
+    /// The decision that the machine would make, without making it.
     pub fn peek(&mut self, cpu: u32, now_ns: u64) -> qf_test_decide {
         self.ask(cpu, now_ns, 0, true)
     }
@@ -76,12 +77,11 @@ impl Kernel {
         decide
     }
 
-    /// Gives a server a controller.
     pub fn control(&self, slot: u32, config: qf_control_config) -> io::Result<i32> {
         self.control.call(&mut qf_test_control { slot, config, ..Default::default() })
     }
 
-    /// Only the account.
+    /// Charges `used_ns` to the last decision, without a new decision.
     pub fn account(&mut self, cpu: u32, now_ns: u64, used_ns: u64) {
         let mut call = qf_test_decide { now_ns, used_ns, cpu, account_only: 1, ..Default::default() };
         self.decide.call(&mut call).unwrap();
@@ -92,7 +92,7 @@ impl Kernel {
     }
 }
 
-/// A server that wants C of every T from time 0 on.
+/// A server that wants C in every T, from time 0 on.
 pub fn config(period_ns: u64, service_ns: u64, x: u16, y: u16) -> qf_config {
     qf_config { period_ns, service_ns, x, y, ask: QF_ASK_READY, ..Default::default() }
 }

@@ -1,5 +1,6 @@
-//! The machine in the kernel's language against the theory: the same task sets, events, wake-ups and blockings, tick by
-//! tick. `QFABRIC_SETS` sets how many random sets of each kind (200), `QFABRIC_SEED` where they begin (1).
+//! Compares the machine in the kernel with the theory: the same task sets, events, wake-ups and blockings, tick by
+//! tick. `QFABRIC_SETS` sets the number of random sets of each kind (default 200), `QFABRIC_SEED` the first seed
+//! (default 1).
 
 mod behaviour;
 mod draw;
@@ -16,10 +17,10 @@ use qfabric_types::{Instant, Share};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// For each set.
+/// Number of decisions for each set.
 const DECISIONS: u64 = 240;
 
-/// Both machines, and the random things that happen to them.
+/// Both machines, and the random events that both receive.
 struct Pair<'a> {
     kernel: &'a mut Kernel,
     theory: Machine,
@@ -49,7 +50,7 @@ impl<'a> Pair<'a> {
         Pair { kernel, theory, drawn, kind, rng, seed }
     }
 
-    /// What comes from outside at `now`.
+    /// Random events at `now`.
     fn disturb(&mut self, now: u64) {
         let index = self.rng.random_range(0..self.drawn.len());
         let (slot, task) = (index as u32 + 1, TaskIndex(index));
@@ -81,8 +82,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Runs both; each decision must be the same. What ran is accounted for before anything else happens at that
-    /// moment; where nothing does, with the next decision.
+    /// Runs both machines; every decision must be the same. The running time is charged before any event of the same
+    /// moment; without an event it is charged with the next decision.
     fn run(&mut self) {
         let (mut now, mut used, mut decisions) = (0, 0, 0);
         while decisions < DECISIONS {
@@ -144,13 +145,13 @@ impl<'a> Pair<'a> {
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: no number")))
+    std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
 fn agree(kind: Kind) {
     let (sets, first) = (number("QFABRIC_SETS", 200), number("QFABRIC_SEED", 1));
     println!("seeds {first} to {}: {kind:?}", first + sets - 1);
-    let mut kernel = kernel::one();
+    let mut kernel = kernel::fresh();
     (first..first + sets).for_each(|seed| Pair::new(&mut kernel, kind, seed).run());
 }
 

@@ -1,5 +1,6 @@
-//! The four kinds of reclaiming against the model: the same servers and jobs, and every job ends at the same moment.
-//! Exact to the nanosecond but for GRUB, where the kernel counts bandwidths in 2^-24 and the model in millionths.
+//! Compares the four kinds of reclaiming with the model: for the same servers and jobs, every job must end at the same
+//! time. Exact to the nanosecond except for GRUB, for which the kernel uses bandwidths in 2^-24 and the model in
+//! millionths.
 
 use std::collections::VecDeque;
 
@@ -13,10 +14,10 @@ use crate::kernel::{self, Kernel, config};
 use crate::number;
 
 const MS: u64 = 1_000_000;
-/// By what a moment may differ where GRUB drains budgets: a second at rates that differ by a millionth for each server.
+/// Largest difference of two end times under GRUB: one second at rates that differ by a millionth for each server.
 const GRUB_TOLERANCE_NS: u64 = 8_000;
 
-/// A server, and its jobs as (release, cost) in nanoseconds.
+/// A server and its jobs: (release, cost) in nanoseconds.
 #[derive(Clone, Debug)]
 struct Drawn {
     kind: Reclaiming,
@@ -34,7 +35,7 @@ fn mode(kind: Reclaiming) -> u8 {
     }) as u8
 }
 
-/// Servers whose bandwidths come to one CPU at most.
+/// Servers with a total bandwidth of at most one CPU.
 fn draw(rng: &mut ChaCha8Rng, kinds: &[Reclaiming]) -> Vec<Drawn> {
     let (mut left, mut drawn) = (1_000, Vec::new());
     for _ in 0..rng.random_range(1..8) {
@@ -54,7 +55,7 @@ fn draw(rng: &mut ChaCha8Rng, kinds: &[Reclaiming]) -> Vec<Drawn> {
     drawn
 }
 
-/// (end, server) of every job, by time.
+/// (end, server) of every job, in the order of time.
 type Ends = Vec<(u64, usize)>;
 
 fn of_model(drawn: &[Drawn]) -> Ends {
@@ -87,7 +88,7 @@ fn of_model(drawn: &[Drawn]) -> Ends {
     ends
 }
 
-/// The kernel's machine, told what happens by a program that releases and ends jobs.
+/// The kernel's machine, driven by a program that releases and ends jobs.
 struct Driven<'a> {
     kernel: &'a mut Kernel,
     releases: VecDeque<(u64, usize, u64)>,
@@ -110,14 +111,14 @@ impl<'a> Driven<'a> {
 
     fn release(&mut self, now: u64) {
         while self.releases.front().is_some_and(|first| first.0 <= now) {
-            let (_, index, cost) = self.releases.pop_front().expect("one was just seen");
+            let (_, index, cost) = self.releases.pop_front().expect("`front` has just returned it");
             self.jobs[index].push_back(cost);
             self.kernel.command(QF_TEST_WAKE, 0, index as u32 + 1, now, 0).unwrap();
         }
     }
 
     fn ran(&mut self, index: usize, time: u64, now: u64) {
-        let left = self.jobs[index].front_mut().expect("who runs has a job");
+        let left = self.jobs[index].front_mut().expect("a running server has a job");
         *left -= time;
         if *left > 0 {
             return;
@@ -152,7 +153,7 @@ impl<'a> Driven<'a> {
 
 fn agree(kinds: &[Reclaiming], tolerance_ns: u64) {
     let (sets, first) = (number("QFABRIC_SETS", 200), number("QFABRIC_SEED", 1));
-    let mut kernel = kernel::one();
+    let mut kernel = kernel::fresh();
     let mut worst = 0;
     for seed in first..first + sets {
         let drawn = draw(&mut ChaCha8Rng::seed_from_u64(seed), kinds);

@@ -1,5 +1,5 @@
-//! Loads whose speed is compared between schedulers. The work in them is counted in rounds of a loop: CPU time would
-//! be measured by the scheduler that is to be compared.
+//! Loads whose speed is compared between schedulers. Their work is counted in rounds of a loop, because CPU time would
+//! be measured by the scheduler under test.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,24 +11,24 @@ use qfabric_linux::clock;
 use qfabric_linux::testing::{Worker, burn};
 use qfabric_types::{Nanos, ThreadId};
 
-use super::{hogs, rest};
+use super::{hogs, sleep_ms};
 
-/// Instructions since `at`, where one takes 4 ns.
+/// Instructions since `at`, at 4 ns each.
 fn instructions(at: qfabric_types::Instant) -> f64 {
     clock::now().since(at).as_f64() / 4.0
 }
 
-/// A fixed amount of work, some 15,000 instructions each.
+/// A fixed amount of work, about 15,000 instructions per round.
 fn spin(rounds: u64) {
     (0..rounds).for_each(|_| {
         std::hint::black_box((0..200u64).fold(0, |a, b| a ^ b.wrapping_mul(b)));
     });
 }
 
-/// Instructions that one `sched_yield` takes while another thread does nothing else either: each switches.
+/// Instructions of one `sched_yield` while another thread also only yields, so that each call switches.
 pub fn of_a_yield() -> f64 {
     let other = Worker::start(std::thread::yield_now);
-    rest(5);
+    sleep_ms(5);
     let (turns, at) = (other.turns(), clock::now());
     let mut own = 0u64;
     while clock::now().since(at) < Nanos::from_millis(200) {
@@ -38,8 +38,8 @@ pub fn of_a_yield() -> f64 {
     instructions(at) / (own + other.turns() - turns) as f64
 }
 
-/// Instructions of a wake-up and the way back: a byte to a sleeping thread, and its answer. `prepare` sees both threads
-/// before they begin.
+/// Instructions of a wake-up and back: a byte to a sleeping thread, and its answer. `prepare` receives the sleeping
+/// thread before the measurement.
 pub fn of_a_round(prepare: impl FnOnce(ThreadId)) -> f64 {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let echo = Worker::start(move || {
@@ -60,28 +60,28 @@ pub fn of_a_round(prepare: impl FnOnce(ThreadId)) -> f64 {
     each
 }
 
-/// Turns per millisecond that `count` threads do together of what each does over and over.
+/// Turns per millisecond of `count` threads together; each thread repeats `turn`.
 fn turns_per_ms(count: usize, length: u64, turn: fn()) -> f64 {
     let workers: Vec<_> = (0..count).map(|_| Worker::start(turn)).collect();
-    rest(20);
+    sleep_ms(20);
     let before: u64 = workers.iter().map(Worker::turns).sum();
     let at = clock::now();
-    rest(length);
+    sleep_ms(length);
     let after: u64 = workers.iter().map(Worker::turns).sum();
     (after - before) as f64 / clock::now().since(at).as_f64() * 1e6
 }
 
-/// Eight threads that start others, which compute some 0.4 ms.
+/// Eight threads that start others, which compute for about 0.4 ms.
 pub fn of_threads() -> f64 {
     turns_per_ms(8, 1_500, || std::thread::spawn(|| spin(6)).join().unwrap())
 }
 
-/// Four threads that start programs, as a compile job does: fork, exec, exit.
+/// Four threads that start programs, as a build does: fork, exec, exit.
 pub fn of_programs() -> f64 {
     turns_per_ms(4, 1_500, || assert!(Command::new("true").status().unwrap().success()))
 }
 
-/// Messages per ms from four threads each to four others, all at once.
+/// Messages per ms from sixteen threads to sixteen others, all at once.
 pub fn of_messages() -> f64 {
     const EACH: u64 = 400;
     let at = clock::now();
@@ -97,10 +97,10 @@ pub fn of_messages() -> f64 {
     16.0 * EACH as f64 / clock::now().since(at).as_f64() * 1e6
 }
 
-/// How late a thread runs that sleeps 7 ms and computes 0.3, beside four that never sleep: p50 and p99, in µs.
+/// Delay of a thread that sleeps 7 ms and computes 0.3 ms beside four busy threads: p50 and p99, in µs.
 pub fn of_an_interactive_thread() -> (u64, u64) {
     let _hogs = hogs(4);
-    rest(50);
+    sleep_ms(50);
     let mut late: Vec<u64> = (0..200)
         .map(|_| {
             let due = clock::now() + Nanos::from_millis(7);
@@ -114,8 +114,7 @@ pub fn of_an_interactive_thread() -> (u64, u64) {
     (late[100], late[198])
 }
 
-/// Threads that are promised something and become ready at one moment: from then on they wait behind whoever has an
-/// earlier deadline.
+/// Reserved threads that become ready at the same moment. From then on each waits behind all earlier deadlines.
 pub struct Crowd {
     gate: Arc<Barrier>,
     pub threads: Vec<ThreadId>,
@@ -125,20 +124,22 @@ pub struct Crowd {
 impl Crowd {
     pub fn new(count: usize) -> Crowd {
         let gate = Arc::new(Barrier::new(count + 1));
-        let (tell, told) = std::sync::mpsc::channel();
-        let live = |(gate, tell): (Arc<Barrier>, std::sync::mpsc::Sender<i32>)| {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let (id_sender, id_receiver) = std::sync::mpsc::channel();
+        let body = |(gate, id_sender): (Arc<Barrier>, std::sync::mpsc::Sender<i32>)| {
+            id_sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             gate.wait();
             burn(Nanos::from_micros(200));
         };
-        let ends =
-            (0..count).map(|_| (gate.clone(), tell.clone())).map(|x| std::thread::spawn(move || live(x))).collect();
-        let threads = (0..count).map(|_| ThreadId(told.recv().unwrap())).collect();
-        rest(20);
+        let ends = (0..count)
+            .map(|_| (gate.clone(), id_sender.clone()))
+            .map(|x| std::thread::spawn(move || body(x)))
+            .collect();
+        let threads = (0..count).map(|_| ThreadId(id_receiver.recv().unwrap())).collect();
+        sleep_ms(20);
         Crowd { gate, threads, ends }
     }
 
-    /// All of them want to run from now on.
+    /// Makes all threads ready.
     pub fn wake(&self) {
         self.gate.wait();
     }

@@ -1,4 +1,5 @@
-//! What the tests of the scheduler share. Loading takes seconds in an emulated machine: the tests of a file share one.
+//! Helpers of the scheduler's tests. Loading takes seconds in an emulated machine, so the tests of a file share one
+//! scheduler.
 #![allow(dead_code, reason = "each file of tests needs some of it")]
 
 pub mod loads;
@@ -10,7 +11,7 @@ use qfabric_linux::ext::{Ext, ExtConfig, ExtError, ServerId, ServerSpec, ServerS
 use qfabric_linux::testing::{self, Worker};
 use qfabric_types::{Nanos, Window};
 
-/// The loaded scheduler; `None` where the kernel has none (in the test machine that is a failure).
+/// The shared scheduler; `None` if the kernel has no sched_ext (a failure in the test machine).
 pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
     static SHARED: OnceLock<Option<Mutex<Ext>>> = OnceLock::new();
     let shared = SHARED.get_or_init(|| load().map(Mutex::new)).as_ref()?;
@@ -19,12 +20,12 @@ pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
     Some(ext)
 }
 
-/// One of the caller's own.
+/// Loads a scheduler for the caller alone.
 pub fn load() -> Option<Ext> {
     load_lingering(0)
 }
 
-/// One that waits so many rounds between a verdict and the insertion it orders.
+/// Loads a scheduler that waits `rounds` rounds between a verdict and the insertion that it orders.
 pub fn load_lingering(rounds: u16) -> Option<Ext> {
     match Ext::load_lingering(&ExtConfig::default(), rounds) {
         Ok(ext) => Some(ext),
@@ -40,7 +41,7 @@ pub fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-/// Any whole number of milliseconds, on CPU 0.
+/// A server on CPU 0.
 pub fn server(period_ms: u64, service_ms: u64) -> ServerSpec {
     ServerSpec { cpu: Some(0), ..ServerSpec::new(ms(period_ms), ms(service_ms)) }
 }
@@ -49,7 +50,7 @@ pub fn window(x: u64, y: u64) -> Window {
     Window::new(x, y).unwrap()
 }
 
-/// Servers that go when the test ends, whatever its end.
+/// Servers that are destroyed when the test ends, for whatever reason.
 pub struct Servers<'a> {
     pub ext: &'a mut Ext,
     ids: Vec<ServerId>,
@@ -66,22 +67,22 @@ impl<'a> Servers<'a> {
         id
     }
 
-    /// A thread that wants all it can get, in a new server.
+    /// A new server with a thread that uses all the time it gets.
     pub fn hog(&mut self, spec: &ServerSpec) -> (ServerId, Worker) {
         let (id, worker) = (self.create(spec), Worker::burning());
         self.ext.join(id, worker.thread, false).unwrap();
         (id, worker)
     }
 
-    pub fn did(&self, id: ServerId) -> ServerStatistics {
+    pub fn stats(&self, id: ServerId) -> ServerStatistics {
         self.ext.statistics(id).unwrap()
     }
 
-    /// CPU time within and beyond the budget of a server over the next `length`, as shares.
+    /// CPU time of a server within and beyond its budget during the next `length` ms, as shares.
     pub fn share_over(&self, id: ServerId, length: u64) -> (f64, f64) {
-        let (at, before) = testing::at_one_moment(|| self.did(id));
-        rest(length);
-        let (end, after) = testing::at_one_moment(|| self.did(id));
+        let (at, before) = testing::at_one_moment(|| self.stats(id));
+        sleep_ms(length);
+        let (end, after) = testing::at_one_moment(|| self.stats(id));
         let took = end.since(at).as_f64();
         ((after.used - before.used).as_f64() / took, (after.extra - before.extra).as_f64() / took)
     }
@@ -95,16 +96,16 @@ impl Drop for Servers<'_> {
     }
 }
 
-/// `count` threads that want all the time they can get.
+/// `count` threads that use all the time they get.
 pub fn hogs(count: usize) -> Vec<Worker> {
     (0..count).map(|_| Worker::burning()).collect()
 }
 
-pub fn rest(ms: u64) {
+pub fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Equal within `by`, as a part of the expected.
+/// Fails unless `got` differs from `expected` by at most the relative error `by`.
 #[track_caller]
 pub fn about(got: f64, expected: f64, by: f64) {
     assert!((got / expected - 1.0).abs() <= by, "got {got}, expected {expected} within {:.1} %", by * 100.0);

@@ -262,13 +262,16 @@ fn what_cannot_be_installed_is_refused_with_the_reason() {
     let ring = EventRing::new(4096).unwrap();
     let tail = [Step::Tail { ring: &ring, id: 1 }];
     assert!(refusal(Ask::of("sched.snore"), &tail).contains("there are sched.wakeup"));
-    assert!(refusal(Ask::of("sched.wakeup"), &[]).contains("there is no step"));
-    assert!(refusal(Ask::with("net.rx", &[("interface", "nowhere0")]), &tail).contains("`ip link` lists them"));
+    assert!(refusal(Ask::of("sched.wakeup"), &[]).contains("the chain has no step"));
+    assert!(
+        refusal(Ask::with("net.rx", &[("interface", "nowhere0")]), &tail)
+            .contains("list the interfaces with `ip link`")
+    );
     assert!(refusal(Ask::with("app.deferred", &[("when", "syscall")]), &tail).contains("needs a process"));
-    assert!(refusal(Ask::with("timer", &[("period", "1ms")]).own(), &tail).contains("leave the process out"));
+    assert!(refusal(Ask::with("timer", &[("period", "1ms")]).own(), &tail).contains("leave out the process"));
     let small = UpMemory::new(Geometry::new(Layout::Ring, 4, 8).unwrap()).unwrap();
     let steps = [Step::Memory { memory: &small, position: None }];
-    assert!(refusal(Ask::of("sched.wakeup"), &steps).contains("8 bytes for an event, this one has 48"));
+    assert!(refusal(Ask::of("sched.wakeup"), &steps).contains("8 bytes for an event, but this event has 48"));
     let other =
         compile("return input.x;", &Environment { input: Some(ring_format()), ..Environment::default() }).unwrap();
     assert!(refusal(Ask::of("sched.wakeup"), &[Step::Handler(&other)]).contains("its input has 4 bytes"));

@@ -1,14 +1,15 @@
-//! Whether a set of tasks can be promised that no window is ever violated.
+//! Admission test of DWCS: decides whether no window of a set of tasks can ever be violated.
 //!
-//! U = Σ(1 − x/y)·C/T at most the capacity is *necessary*: the windows alone ask for that much. It is not sufficient
-//! (0010 has counterexamples). What is, in the order in which it is tried:
+//! U = Σ(1 − x/y)·C/T at most the capacity is *necessary*: the windows alone need that much. It is not sufficient
+//! (0010 has counterexamples). Each of these tests is sufficient; they are tried in this order:
 //!
 //! 1. ΣC/T at most the capacity: earliest deadline first then serves every period, and windows only break ties;
 //! 2. all C = k, all T = nk with one n, all arriving together: West's theorem (000 §2.4.1 (b));
-//! 3. an exact simulation that comes back to a state it was in before, without a violation on the way.
+//! 3. an exact simulation that returns to an earlier state without a violation on the way.
 //!
-//! 1 holds whatever tasks block and wake; 2 and 3 are about tasks that always want their service and begin as said.
-//! A capacity below one processor is modelled in 3 by services that are longer in proportion, rounded up.
+//! Test 1 holds for tasks that block and wake at any time. Tests 2 and 3 hold for tasks that always want their
+//! service and arrive as stated. Test 3 models a capacity below one processor by services that are longer in
+//! proportion, rounded up.
 
 use std::fmt;
 
@@ -19,18 +20,18 @@ use super::order::Policy;
 use super::task::{MAX_TIME, Task, TaskIndex};
 use super::utilization::Utilization;
 
-/// Decisions, lost periods and looks at a task's state after which a simulation is given up: some ten milliseconds.
+/// Limit of a simulation: decisions, lost periods and inspected task states together. Takes some ten milliseconds.
 const MAX_STEPS: u64 = 1 << 18;
 
-/// Why no window can be violated.
+/// The reason why no window can be violated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Guarantee {
-    /// Every period of every task is served: ΣC/T fits.
+    /// Every period of every task is served: ΣC/T is at most the capacity.
     EveryPeriod {
         /// ΣC/T, in processors.
         services: f64,
     },
-    /// Equal services in equal periods: U fits.
+    /// Equal services in equal periods: U is at most the capacity.
     Uniform {
         /// U, in processors.
         utilization: f64,
@@ -39,46 +40,41 @@ pub enum Guarantee {
     Simulated {
         /// U, in processors.
         utilization: f64,
-        /// After how much time it repeats.
+        /// Time after which the schedule repeats.
         cycle: u64,
     },
 }
 
-/// Why nothing is promised, and the numbers. Nothing was changed.
+/// No guarantee is given, with the numbers that explain it. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Refusal {
-    /// Why.
     pub why: Why,
     /// U = Σ(1 − x/y)·C/T, in processors.
     pub utilization: f64,
     /// ΣC/T, in processors.
     pub services: f64,
-    /// What may be promised.
+    /// The share of the processor or link that can be promised.
     pub capacity: Share,
 }
 
-/// What stands against a promise.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// U is above the capacity: no scheduler keeps these windows.
     OverCommitted,
     /// The simulation found a violation.
     Violated {
-        /// Whose.
         task: TaskIndex,
-        /// When, from the machine's beginning on.
+        /// Time since the start of the machine.
         at: u64,
     },
-    /// A service is longer than its period on that part of a processor.
-    TooSlow {
-        /// Whose.
-        task: TaskIndex,
-    },
-    /// The task server's attributes change with the events, and ΣC/T leaves no room for all of them.
+    /// A service is longer than its period on that share of a processor.
+    TooSlow { task: TaskIndex },
+    /// The task server's attributes change with the events, and ΣC/T leaves no room for the longest of them.
     Changing,
     /// The schedule did not repeat within the bound of the simulation.
     Unproven {
-        /// Steps of the simulation; 0 where the periods have no common multiple in reach.
+        /// Steps of the simulation; 0 if the periods have no common multiple within reach.
         steps: u64,
     },
 }
@@ -89,19 +85,19 @@ impl Refusal {
         Refusal { why, utilization: utilization.as_f64(), services: services.as_f64(), capacity }
     }
 
-    /// What would help, beside asking for less.
+    /// The next step, besides asking for less.
     fn remedy(&self) -> &'static str {
         match self.why {
             Why::OverCommitted => "lengthen periods, shorten services, or allow more losses",
-            Why::Violated { .. } => "give all the same service and period, or allow it more losses",
+            Why::Violated { .. } => "give all tasks the same service and period, or allow this task more losses",
             Why::TooSlow { .. } => "shorten its service or lengthen its period",
-            Why::Changing => "give all a service of 1, or leave the task server out",
+            Why::Changing => "give all tasks a service of 1, or leave the task server out",
             Why::Unproven { .. } => "choose periods that divide each other",
         }
     }
 }
 
-/// What tasks share.
+/// The resource that the tasks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
     /// Time of a processor.
@@ -110,37 +106,36 @@ pub enum Shared {
     Link,
 }
 
-/// How a refusal is told where tasks have names and times a unit.
+/// Formats the tasks and times of a refusal.
 pub struct Wording<'a> {
-    /// What a task is called.
+    /// The name of a task.
     pub task: &'a dyn Fn(TaskIndex) -> String,
-    /// A moment from the beginning on.
+    /// Formats a time since the start of the machine.
     pub time: &'a dyn Fn(u64) -> String,
-    /// What they share.
     pub shared: Shared,
 }
 
 impl Refusal {
-    /// What stands against it, tasks named by `name`, times as bare numbers.
+    /// The reason alone, with tasks named by `name` and times as bare numbers.
     pub fn reason(&self, name: impl Fn(TaskIndex) -> String) -> String {
-        self.told(&name, &|time| time.to_string())
+        self.describe(&name, &|time| time.to_string())
     }
 
-    fn told(&self, name: &dyn Fn(TaskIndex) -> String, moment: &dyn Fn(u64) -> String) -> String {
+    fn describe(&self, name: &dyn Fn(TaskIndex) -> String, time: &dyn Fn(u64) -> String) -> String {
         match self.why {
             Why::OverCommitted => "no schedule keeps these windows".into(),
             Why::Violated { task, at } => {
-                format!("task {} would violate its window at time {}", name(task), moment(at))
+                format!("task {} would violate its window at time {}", name(task), time(at))
             }
             Why::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
-            Why::Changing => "the task server changes with the events, and nothing is proven".into(),
+            Why::Changing => "the task server changes with the events, so no guarantee can be proven".into(),
             Why::Unproven { steps } => {
-                format!("the schedule does not repeat within {steps} steps, and nothing is proven")
+                format!("the schedule does not repeat within {steps} steps, so no guarantee can be proven")
             }
         }
     }
 
-    /// Numbers, reason and remedy.
+    /// The numbers, the reason and the next step.
     pub fn text(&self, wording: &Wording<'_>) -> String {
         let Refusal { utilization, services, capacity, .. } = self;
         let (utilization, services, capacity) = match wording.shared {
@@ -153,13 +148,13 @@ impl Refusal {
         format!(
             "U = Σ(1 − x/y)·C/T = {utilization}, ΣC/T = {services}, {capacity} may be promised: {}; {}, or bring ΣC/T \
              down to {capacity}",
-            self.told(wording.task, wording.time),
+            self.describe(wording.task, wording.time),
             self.remedy()
         )
     }
 }
 
-/// Tasks are named by their numbers.
+/// Names tasks by their numbers.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text(&Wording {
@@ -172,11 +167,11 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether no window of `tasks`, in the order of their ids, can be violated on a processor of which `capacity` is
-/// theirs.
+/// Decides whether no window of `tasks`, given in the order of their ids, can be violated on the share `capacity`
+/// of a processor.
 ///
 /// # Errors
-/// [`Refusal`] with the numbers and what would help.
+/// [`Refusal`], with the numbers and the next step.
 pub fn admit(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
     let (utilization, services) = (Utilization::of_windows(tasks), Utilization::of_services(tasks));
     if services.fits(capacity) {
@@ -192,13 +187,14 @@ pub fn admit(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
     prove(Machine::new(&slowed, Policy::Dwcs), tasks, capacity)
 }
 
-/// The same with the task server of rule 5 beside them.
+/// Like [`admit`], with the task server of rule 5 beside the tasks.
 ///
-/// Its attributes follow the events, which no simulation knows. So it is promised where ΣC/T with its largest share
-/// fits, or where all services are 1 and it is always the same.
+/// The attributes of the task server follow the events, which a simulation cannot predict. So a guarantee is given
+/// only if ΣC/T including the task server's largest share fits, or if all services are 1 and the task server's
+/// attributes never change.
 ///
 /// # Errors
-/// [`Refusal`].
+/// [`Refusal`], with the numbers and the next step.
 pub fn admit_with_task_server(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
     let alone = admit(tasks, capacity)?;
     let Some(rest) = Utilization::of_windows(tasks).rest(capacity) else { return Ok(alone) };
@@ -214,13 +210,13 @@ pub fn admit_with_task_server(tasks: &[Task], capacity: Share) -> Result<Guarant
     prove(Machine::new(tasks, Policy::Dwcs).with_task_server(capacity), &with(1), capacity)
 }
 
-/// All C = k, all T = nk, all at once.
+/// All C = k, all T = nk, all arrivals equal.
 fn is_uniform(tasks: &[Task]) -> bool {
     let like = |a: &Task, b: &Task| (a.period, a.service, a.arrival) == (b.period, b.service, b.arrival);
     tasks.iter().all(|task| like(task, &tasks[0]) && task.period % task.service == 0)
 }
 
-/// As they are on a processor of which only `capacity` is there.
+/// The tasks as they appear on a processor of which only the share `capacity` is available: longer services.
 fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
     let slowed = |(index, task): (usize, &Task)| {
         let service = (u128::from(task.service) * 1_000_000).div_ceil(capacity.ppm().max(1).into());
@@ -231,7 +227,7 @@ fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
     tasks.iter().enumerate().map(slowed).collect()
 }
 
-/// Runs `machine` until its state at a multiple of all periods is one it had before.
+/// Runs `machine` until its state at a multiple of all periods equals an earlier state.
 fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
     let refused = |why| Refusal::new(why, tasks, capacity);
     let common = common_multiple(tasks).ok_or_else(|| refused(Why::Unproven { steps: 0 }))?;
@@ -257,7 +253,7 @@ fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guaran
     Err(refused(Why::Unproven { steps: MAX_STEPS }))
 }
 
-/// The hyper-period; `None` where there will be no two of them in the time a simulation has.
+/// The hyper-period; `None` if two hyper-periods exceed the time range of a simulation.
 fn common_multiple(tasks: &[Task]) -> Option<u64> {
     let gcd = |mut a: u64, mut b: u64| {
         while b > 0 {
@@ -269,7 +265,7 @@ fn common_multiple(tasks: &[Task]) -> Option<u64> {
     tasks.iter().try_fold(1, multiple).filter(|&all| all <= MAX_TIME / MAX_STEPS)
 }
 
-/// Brent's way to find a repetition with one state in memory: the one at the last power of two.
+/// Brent's cycle detection: stores only the state at the last power of two.
 #[derive(Default)]
 struct Seen {
     kept: Option<(u64, Vec<u64>)>,
@@ -278,7 +274,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// How long ago `state` was the same; each multiple of the periods is told of once, in order.
+    /// The time since `state` was the same. Call it once for each multiple of the periods, in order.
     fn again(&mut self, now: u64, state: Vec<u64>) -> Option<u64> {
         if let Some((then, kept)) = &self.kept
             && *kept == state

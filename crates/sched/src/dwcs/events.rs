@@ -1,23 +1,24 @@
-//! Rules 1 to 5: how the sink of an event gets the processor before DWCS would give it (000 §3.3.1).
+//! Rules 1 to 5: decide when the sink of an event gets the processor before DWCS would choose it (000 §3.3.1).
 //!
-//! With i chosen by DWCS and j the sink of the first event (earliest deadline, then first come; late ones dropped),
-//! j runs instead of i
+//! Let i be the choice of DWCS and j the sink of the first event (earliest deadline, then first come; late events
+//! are dropped). Then j runs instead of i
 //!
-//! 1. where i = j;
-//! 2. where i is best effort;
-//! 3. where i is beside its periods;
-//! 4. where i and j are both released with the same deadline, and *everything that precedes j up to that deadline
-//!    fits before it together with j*;
-//! 5. where i is the task server.
+//! 1. if i = j;
+//! 2. if i is best effort;
+//! 3. if i runs beside its periods;
+//! 4. if i and j are both released with the same deadline, and *all tasks that precede j up to that deadline fit
+//!    before the deadline together with j*;
+//! 5. if i is the task server.
 //!
 //! In each case the event has been delivered and leaves the queue.
 //!
-//! Time that rules 2, 3 and 5 give is *extra*: it moves neither the window nor the deadline of the sink, so that what
-//! DWCS does later is what it does without events. In rule 5 that is a choice: were the task server's time to count as
-//! the sink's own service, other tasks' windows could be violated that were proven to hold (0010).
+//! Time that rules 2, 3 and 5 give is *extra*: it moves neither the window nor the deadline of the sink, so that
+//! DWCS makes the same decisions later as it would make without events. In rule 5 this is a choice: if the time of
+//! the task server counted as the sink's own service, windows of other tasks with a proven guarantee could be
+//! violated (0010).
 //!
-//! Departure in rule 4: the thesis asks only whether i fits. Then a third task of the same deadline can be made to
-//! miss; with the sum over all that precede j, what is served before d is the same as without the event (0010).
+//! Departure in rule 4: the thesis only asks whether i fits. Then a third task with the same deadline could miss
+//! it. With the sum over all tasks that precede j, the service before d is the same as without the event (0010).
 
 use qfabric_types::Instant;
 
@@ -26,46 +27,44 @@ use crate::{EventQueue, Full};
 use super::machine::{Choice, Decision, Machine};
 use super::task::TaskIndex;
 
-/// Events that may wait for one processor; the next one is refused and counted.
+/// Most events that wait for one processor; the next event is refused and counted.
 pub(super) const MAX_EVENTS: usize = 1 << 16;
 
-/// Which rule brought an event to its sink.
+/// The rule that gave the processor to the sink of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// 1: DWCS had chosen it anyway.
+    /// Rule 1: DWCS had chosen the sink anyway.
     Chosen,
-    /// 2: instead of best effort.
+    /// Rule 2: instead of best effort.
     BestEffort,
-    /// 3: instead of a task beside its periods.
+    /// Rule 3: instead of a task beside its periods.
     Surplus,
-    /// 4: before a task that has the time to wait.
+    /// Rule 4: before a task that has time to wait.
     Slack,
-    /// 5: in the time of the task server.
+    /// Rule 5: in the time of the task server.
     TaskServer,
 }
 
 impl Rule {
-    /// Its number in the thesis.
+    /// The number of the rule in the thesis, from 1.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
 }
 
-/// What waits for a sink.
+/// An event that waits for its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who is to run.
     pub sink: TaskIndex,
-    /// How many were raised before it.
+    /// Number of events that were raised before this one.
     pub number: u64,
 }
 
-/// The events of a machine.
 #[derive(Debug)]
 pub(super) struct Events {
     queue: EventQueue<(u32, Event)>,
     raised: u64,
-    /// Parts of the unit of time that deadlines are given in.
+    /// Parts of the time unit in which deadlines are given.
     pub parts: u64,
 }
 
@@ -76,7 +75,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Rank of the sink of the first event.
+    /// The rank of the sink of the first event.
     pub fn first_sink(&self) -> Option<usize> {
         self.queue.first().map(|(rank, _)| *rank as usize)
     }
@@ -86,7 +85,7 @@ impl Machine {
     /// Raises an event for `sink` that is of use until `deadline`, and returns its number.
     ///
     /// # Errors
-    /// Where 65,536 wait already.
+    /// [`Full`] if 65,536 events already wait.
     pub fn raise(&mut self, sink: TaskIndex, deadline: Instant) -> Result<u64, Full<Event>> {
         let event = Event { sink, number: self.events.raised };
         let rank = self.rank(sink) as u32;
@@ -95,17 +94,17 @@ impl Machine {
         Ok(event.number)
     }
 
-    /// Events that wait.
+    /// Number of events that wait.
     pub fn pending(&self) -> usize {
         self.events.queue.len()
     }
 
-    /// Events that were dropped because their deadline had passed.
+    /// Number of events that were dropped because their deadline had passed.
     pub fn expired(&self) -> u64 {
         self.events.queue.late()
     }
 
-    /// What runs instead of what DWCS chose.
+    /// Applies rules 1 to 5 to the choice of DWCS.
     pub(super) fn revise(&mut self, dwcs: Choice) -> Decision {
         let run = if dwcs == Choice::TaskServer { Choice::BestEffort } else { dwcs };
         let as_chosen = Decision { at: self.now(), dwcs, run, event: None };
@@ -115,7 +114,7 @@ impl Machine {
         self.first_event().and_then(|event| self.deliver(dwcs, event)).unwrap_or(as_chosen)
     }
 
-    /// The first event whose sink could run. Those of blocked sinks wait, and nobody waits for them.
+    /// The first event whose sink can run. Events for blocked sinks stay in the queue and do not delay others.
     fn first_event(&mut self) -> Option<Event> {
         let (now, slots) = (self.now(), &self.slots);
         let instant = Instant::new(now.saturating_mul(self.events.parts));
@@ -149,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Rule 4: whether serving j now leaves all that precede it their time before the common deadline.
+    /// Rule 4: whether all tasks that precede j still get their time before the common deadline if j runs now.
     fn may_go_first(&self, sink: TaskIndex, chosen: TaskIndex) -> bool {
         let now = self.now();
         let j = &self.slots[self.rank(sink)];

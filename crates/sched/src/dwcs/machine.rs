@@ -1,20 +1,20 @@
-//! One processor under DWCS: a decision at a moment, then an account of the time that was given.
+//! One processor under DWCS: makes a decision at a given time, then accounts for the time that was given.
 //!
 //! ```text
 //!              release (d − T)                served: rule a, d += T
 //!   waiting ────────────────────▶ released ───────────────────────────▶ waiting
 //!      ▲                           │    ▲ d passes: rule b, d += T           │
-//!      └── extra service, where ───┘    └────┘                               │ block
+//!      └── extra service, if ──────┘    └────┘                               │ block
 //!          work-conserving                                     blocked ◀─────┘ wake: 0010
 //! ```
-//! 1. *Turnover*: what is due and was not served loses its period.
-//! 2. *Pick*: the first of the released; where there is none, the first of the served that are work-conserving; else
-//!    best effort. The rules of [`super::events`] may revise that.
-//! 3. *Account* of the time that was given.
+//! 1. *Turnover*: a task whose deadline came without its service loses its period.
+//! 2. *Pick*: the first released task; if there is none, the first served task that is work-conserving; else best
+//!    effort. The rules of [`super::events`] may revise the choice.
+//! 3. *Account* for the time that was given.
 //!
-//! Source: 000 §2.4.1; why step 2 reads so: 0010.
+//! Source: 000 §2.4.1; the reason for the order in step 2: 0010.
 //!
-//! O(log n) per decision by trees of winners, no allocation.
+//! A decision costs O(log n), by trees of winners, and allocates nothing.
 
 use qfabric_types::Share;
 
@@ -25,36 +25,35 @@ use super::tournament::{ABSENT, Tournament};
 use super::utilization::{Rest, Utilization};
 use super::window::{Progress, Span};
 
-/// Who gets the processor.
+/// The task that gets the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A task, in a period that it was not served in yet.
+    /// A task, in a period in which it was not served yet.
     Regular(TaskIndex),
-    /// A task, beside its periods: neither its window nor its deadline moves.
+    /// A task beside its periods: neither its window nor its deadline moves.
     Extra(TaskIndex),
-    /// The task server of rule 5. Only DWCS chooses it; it never runs.
+    /// The task server of rule 5. DWCS may choose it, but it never runs.
     TaskServer,
-    /// Nobody with a deadline.
+    /// No task with a deadline.
     BestEffort,
 }
 
-/// A decision, and how it came about.
+/// A decision and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When.
     pub at: u64,
-    /// What DWCS chose.
+    /// The choice of DWCS.
     pub dwcs: Choice,
-    /// What runs, after the rules of events.
+    /// The choice after the rules of events, which runs.
     pub run: Choice,
-    /// Which rule brought which event ([`Machine::raise`]'s number) to what runs.
+    /// The rule that applied, and the event that it delivered (the number from [`Machine::raise`]).
     pub event: Option<(Rule, u64)>,
 }
 
-/// Tasks and the processor they share.
+/// Tasks and the processor they share. Times in the caller's unit.
 #[derive(Debug)]
 pub struct Machine {
-    /// By rank; the task server, where there is one, is the last.
+    /// By rank; the task server, if there is one, is the last.
     pub(super) slots: Vec<Slot>,
     /// Rank by index, index by rank.
     ranks: Vec<u32>,
@@ -65,25 +64,25 @@ pub struct Machine {
     released: Tournament,
     /// Served, or not arrived, by their release.
     waiting: Tournament,
-    /// Served and work-conserving, in the order of the policy; only where there are such.
+    /// Served and work-conserving, in the order of the policy; only if there are such tasks.
     surplus: Option<Tournament>,
-    /// Released, by deadline; only where the policy orders by something else.
+    /// Released, by deadline; only if the policy does not order by deadline first.
     due: Option<Tournament>,
     pub(super) events: Events,
-    /// What the task server of rule 5 may take; its slot is the last.
+    /// The share for the task server of rule 5; its slot is the last.
     server: Option<Rest>,
-    /// Periods lost and windows violated, of all tasks, the task server included.
+    /// Periods lost and windows violated of all tasks, including the task server.
     lost: u64,
     violations: u64,
 }
 
 impl Machine {
-    /// A machine at time 0 for `tasks` in the order of their ids, all ready.
+    /// A machine at time 0 for `tasks`, given in the order of their ids, all ready.
     ///
     /// # Panics
-    /// With more than four million tasks.
+    /// If there are 4,194,303 tasks or more.
     pub fn new(tasks: &[Task], policy: Policy) -> Self {
-        assert!(tasks.len() < MAX_TASKS, "{} tasks are more than {MAX_TASKS}", tasks.len());
+        assert!(tasks.len() < MAX_TASKS, "{} tasks; the limit is {MAX_TASKS} (exclusive)", tasks.len());
         let mut by_rank: Vec<u32> = (0..tasks.len() as u32).collect();
         by_rank.sort_by_key(|&index| tasks[index as usize].arrival);
         let mut ranks = vec![0; tasks.len()];
@@ -108,7 +107,8 @@ impl Machine {
         machine
     }
 
-    /// With the task server of rule 5 for what the windows leave of `capacity`; without one where that is nothing.
+    /// Adds the task server of rule 5 for the share of `capacity` that the windows leave; adds none if they leave
+    /// no share.
     pub fn with_task_server(mut self, capacity: Share) -> Self {
         let tasks: Vec<Task> = self.slots.iter().map(|slot| slot.task).collect();
         if let Some(rest) = Utilization::of_windows(&tasks).rest(capacity) {
@@ -120,13 +120,13 @@ impl Machine {
         self
     }
 
-    /// With deadlines of events given in `parts` of the unit of time instead of whole ones.
+    /// Sets the time unit of event deadlines: `parts` of the machine's unit instead of whole ones.
     pub fn with_event_parts(mut self, parts: u64) -> Self {
         self.events.parts = parts.max(1);
         self
     }
 
-    /// Fills the trees. After that they change leaf by leaf.
+    /// Fills the trees. Later calls change them leaf by leaf.
     fn build(&mut self) {
         let leaves = self.slots.len();
         let any_surplus = self.slots.iter().any(|slot| slot.task.work_conserving);
@@ -137,15 +137,15 @@ impl Machine {
         (0..leaves).for_each(|rank| self.place(rank));
     }
 
-    /// The decision at `now`, which is not before the last one or its account.
+    /// The decision at `now`. `now` must not be before the last decision or its account.
     pub fn decide(&mut self, now: u64) -> Decision {
         self.bring_to(now);
         let dwcs = self.pick();
         self.revise(dwcs)
     }
 
-    /// Takes account of `used` time given as `decision` said, from its moment on. At most [`Machine::horizon`]: what
-    /// a service takes beyond C is lost.
+    /// Accounts for `used` time that was given according to `decision`, from the time of the decision on. `used` is
+    /// at most [`Machine::horizon`]; service beyond C is lost.
     pub fn account(&mut self, decision: &Decision, used: u64) {
         self.now = self.now.max(decision.at + used);
         match decision.run {
@@ -161,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// How long `decision` holds when nothing happens from outside.
+    /// The time for which `decision` holds unless a task blocks or wakes or an event is raised.
     pub fn horizon(&self, decision: &Decision) -> u64 {
         let until_release = self.waiting.first().time.saturating_sub(decision.at);
         let mut left = until_release;
@@ -176,14 +176,14 @@ impl Machine {
         left.max(1)
     }
 
-    /// One unit of time: a decision and its account.
+    /// Advances by one unit of time: a decision and its account.
     pub fn step(&mut self) -> Decision {
         let decision = self.decide(self.now);
         self.account(&decision, 1);
         decision
     }
 
-    /// `task` wants nothing from `now` on.
+    /// `task` blocks at `now`.
     pub fn block(&mut self, task: TaskIndex, now: u64) {
         self.bring_to(now);
         let rank = self.rank(task);
@@ -195,8 +195,8 @@ impl Machine {
         }
     }
 
-    /// `task` is ready again at `now`. It keeps its period where the rest of it pays for what is left of C
-    /// (left·T <= (d − now)·C); else `wake` says which period it gets, and the old one counts as served.
+    /// `task` is ready again at `now`. It keeps its period if the rest of the period suffices for the rest of C
+    /// (left·T <= (d − now)·C). Otherwise `wake` chooses the new period, and the old one counts as served.
     pub fn wake(&mut self, task: TaskIndex, now: u64, wake: Wake) {
         self.bring_to(now);
         let rank = self.rank(task);
@@ -206,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// What Table 5 is to know of the network device. O(n).
+    /// Sets the state of the network device for Table 5. O(n).
     pub fn set_network(&mut self, network: Network) {
         if self.order.network != network {
             self.order.network = network;
@@ -214,22 +214,19 @@ impl Machine {
         }
     }
 
-    /// The moment up to which time has been accounted for.
+    /// The time up to which all time has been accounted for.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Number of tasks.
     pub fn len(&self) -> usize {
         self.ranks.len()
     }
 
-    /// Whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.ranks.is_empty()
     }
 
-    /// What has become of the periods of `task`.
     pub fn statistics(&self, task: TaskIndex) -> Statistics {
         self.slots[self.rank(task)].statistics
     }
@@ -249,7 +246,7 @@ impl Machine {
         self.slots[self.rank(task)].left
     }
 
-    /// Whether `task` wants anything.
+    /// Whether `task` is not blocked.
     pub fn is_ready(&self, task: TaskIndex) -> bool {
         self.slots[self.rank(task)].ready
     }
@@ -259,7 +256,7 @@ impl Machine {
         self.server.map(|_| self.slots[self.slots.len() - 1].task)
     }
 
-    /// All that decides about the future beside `now`, in numbers relative to it.
+    /// All data besides `now` that determines the future, as numbers relative to `now`.
     pub(super) fn state(&self, now: u64) -> Vec<u64> {
         let of = |slot: &Slot| {
             let Progress { x, y } = slot.progress;
@@ -268,12 +265,12 @@ impl Machine {
         self.slots.iter().flat_map(of).collect()
     }
 
-    /// Periods lost so far.
+    /// Number of lost periods so far.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// A task whose window has been violated.
+    /// Some task with a violated window.
     pub(super) fn first_violated(&self) -> Option<TaskIndex> {
         let violated = |slot: &&Slot| slot.statistics.violations > 0 && !self.is_server(slot.rank as usize);
         if self.violations == 0 {
@@ -290,8 +287,8 @@ impl Machine {
         self.server.is_some() && rank + 1 == self.slots.len()
     }
 
-    /// Releases and turnovers up to `now`, as every decision begins; by itself at the end, so that periods which end
-    /// there count.
+    /// Performs releases and turnovers up to `now`. Every decision begins with this; call it alone at the end of a
+    /// run, so that periods that end at `now` count.
     pub fn bring_to(&mut self, now: u64) {
         debug_assert!(now >= self.now, "time runs backwards: {now} after {}", self.now);
         self.now = now;
@@ -306,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// A released task whose deadline has come.
+    /// A released task whose deadline is not after `now`.
     fn overdue(&self, now: u64) -> Option<usize> {
         let first = self.due.as_ref().unwrap_or(&self.released).first();
         (first.time <= now).then(|| rank_of(first))
@@ -337,7 +334,7 @@ impl Machine {
         }
     }
 
-    /// The task server's next period is for the first event that waits.
+    /// Sets the period and service of the task server for the first waiting event.
     fn retune(&mut self, rank: usize) {
         if let Some(rest) = self.server.filter(|_| self.is_server(rank)) {
             let service = self.events.first_sink().map_or(1, |sink| self.slots[sink].task.service);
@@ -346,7 +343,7 @@ impl Machine {
         }
     }
 
-    /// Puts a task where it belongs now. Keys are made only where they are wanted: that is half of the time.
+    /// Moves a task to its place in the trees. Computes only the keys that are needed: this saves half of the time.
     fn place(&mut self, rank: usize) {
         let slot = &self.slots[rank];
         let released = slot.ready && slot.released(self.now);
@@ -365,7 +362,7 @@ impl Machine {
     }
 }
 
-/// The tightest window of all, and the share that is left over.
+/// The task server as a task: a window tighter than all others, and the remaining share.
 pub(super) fn server_task(tasks: &[Task], rest: Rest, service: u64) -> Task {
     let longest = tasks.iter().map(|task| task.window.y).max().unwrap_or(0);
     Task {

@@ -1,42 +1,43 @@
-//! Who comes first: Table 1, Table 5 and two rival policies, each as one number, lower first.
+//! The order of tasks: Table 1, Table 5 and two other policies, each as one number; the lowest number comes first.
 //!
-//! The number is d in 64 bits, the probability of network activity in 8, the window's urgency in 34 and the rank
-//! among equals in 22. Comparing two tasks is comparing two numbers: no division and no branch where it is frequent.
+//! The number consists of d in 64 bits, the probability of network activity in 8, the window's urgency in 34 and
+//! the rank among equals in 22. So the frequent comparison of two tasks is a comparison of two numbers, without
+//! division or branch.
 
 use super::task::Slot;
 use super::tournament::Key;
 use super::window::URGENCY_BITS;
 
-/// Bits of the rank: four million tasks.
+/// Bits of the rank; they suffice for four million tasks.
 const RANK_BITS: u32 = 22;
-/// How many tasks a machine can tell apart.
+/// The number of tasks in a machine must be below this.
 pub const MAX_TASKS: usize = (1 << RANK_BITS) - 1;
 
-/// Who comes first.
+/// The rule that decides which task comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// Table 1; with [`Network`], Table 5.
     #[default]
     Dwcs,
-    /// Earliest deadline, whatever the windows say.
+    /// Earliest deadline first, without regard to windows.
     Edf,
-    /// Shortest period.
+    /// Rate monotonic: shortest period first.
     Rm,
 }
 
-/// What Table 5 has to know of the network device.
+/// The state of the network device, for Table 5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// Nothing: Table 1.
+    /// No information: Table 1 applies.
     #[default]
     Unknown,
-    /// Nothing waits for it: among equal deadlines the lowest probability of network activity first.
+    /// No packet waits for the device: among equal deadlines, the lowest probability of network activity comes
+    /// first.
     Idle,
-    /// Packets wait: the highest probability first, so that more join the burst.
+    /// Packets wait: the highest probability comes first, so that more packets join the burst.
     Busy,
 }
 
-/// The order of a machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Order {
     pub policy: Policy,
@@ -44,7 +45,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Place of `slot` among those that may run.
+    /// The place of `slot` among the tasks that may run.
     #[inline]
     pub fn key(self, slot: &Slot) -> Key {
         let (first, second) = match self.policy {
@@ -64,13 +65,13 @@ impl Order {
     }
 }
 
-/// Place of `slot` among those that something happens to at `time`.
+/// The place of `slot` among tasks that are ordered by a time.
 #[inline]
 pub(super) fn timed(time: u64, slot: &Slot) -> Key {
     Key { time, rest: slot.rank.into() }
 }
 
-/// Whose key it is.
+/// The rank that is stored in a key.
 #[inline]
 pub(super) fn rank_of(key: Key) -> usize {
     key.rest as usize & MAX_TASKS

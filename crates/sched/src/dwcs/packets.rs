@@ -1,8 +1,9 @@
-//! DWCS's second use: the packets of a link (000 §2.4.2; `bpf/packet` is the same for real ones).
+//! DWCS for the packets of a link (000 §2.4.2). `bpf/packet` implements the same for real packets.
 //!
-//! A stream promises C bytes in every period T. What arrives in [a + jT, a + (j+1)T) belongs to the packet period that
-//! ends at its *tag* a + Θ + (j+1)T; a stream without a start begins such a period with the first packet after the
-//! last one. Sending has to begin by the tag, not before the period does, and is not interrupted.
+//! A stream promises C bytes in every period T. Packets that arrive in [a + jT, a + (j+1)T) belong to the packet
+//! period that ends at its *tag* a + Θ + (j+1)T. A stream without a start begins such a period with the first
+//! packet after the previous period. A packet must begin to be sent by its tag, and not before its period begins;
+//! sending is not interrupted.
 //!
 //! ```text
 //!           new head, tag > d: d = tag              d − T comes
@@ -20,80 +21,77 @@ use qfabric_types::Window;
 use super::task::{BadTask, MAX_TIME};
 use super::window::{Progress, Span};
 
-/// What a stream asks for.
+/// The request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// T.
     pub period: u64,
-    /// Θ: by how much its packet periods follow the periods in which packets arrive.
+    /// Θ: the delay of its packet periods behind the periods in which packets arrive.
     pub phase: u64,
     /// C, in bytes.
     pub bytes: u64,
     /// x/y.
     pub window: Window,
-    /// Sent before its period begins where the link would be idle.
+    /// Packets are sent before their period begins if the link would be idle.
     pub work_conserving: bool,
-    /// a: where the grid of its arrival periods begins; without, each begins with a packet.
+    /// a: the start of the grid of arrival periods; `None`: each period begins with a packet.
     pub start: Option<u64>,
-    /// Packets that may wait; the next one is refused and counted.
+    /// Most packets that may wait; the next packet is refused and counted.
     pub limit: usize,
 }
 
-/// How fast a link is: `bytes` take `time`.
+/// The speed of a link: `bytes` bytes take `time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// So many bytes, at least 1,
+    /// At least 1.
     pub bytes: u64,
-    /// in so much time.
+    /// In the caller's time unit.
     pub time: u64,
 }
 
 impl Rate {
-    /// How long `len` bytes take, rounded up.
+    /// The time that `len` bytes take, rounded up.
     pub fn time_for(self, len: u64) -> u64 {
         let time = (u128::from(len) * u128::from(self.time)).div_ceil(self.bytes.max(1).into());
         time.min(MAX_TIME.into()) as u64
     }
 }
 
-/// What has become of a stream's packets and periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamStatistics {
-    /// Periods whose bytes, or all that there were, have been sent.
+    /// Periods whose C bytes, or all their packets if there were fewer, were sent.
     pub served: u64,
     /// Periods that ended with packets waiting.
     pub missed: u64,
-    /// Of these, beyond the window.
+    /// Missed periods beyond the window.
     pub violations: u64,
-    /// Packets sent.
     pub sent: u64,
-    /// Packets dropped within the window because their period was over.
+    /// Packets dropped, within the window, because their period was over.
     pub late: u64,
-    /// Packets refused because too many waited.
+    /// Packets refused because the queue was full.
     pub overflow: u64,
 }
 
-/// A packet to send.
+/// A packet that the link begins to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
-    /// Whose; `None` is best effort.
+    /// The stream of the packet; `None` for best effort.
     pub stream: Option<usize>,
-    /// When it came.
+    /// Arrival time of the packet.
     pub arrived: u64,
-    /// By when sending has to begin; the end of time for best effort.
+    /// Latest time at which sending must begin; `u64::MAX` for best effort.
     pub tag: u64,
-    /// When the link is free again.
+    /// The time at which the link is free again.
     pub until: u64,
 }
 
-/// What to do with the link.
+/// The next action of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send.
     Send(Sending),
-    /// Nothing before this moment, unless something arrives.
+    /// Send nothing before this time, unless a packet arrives.
     Wait(u64),
-    /// Nothing is there.
+    /// No packet waits.
     Idle,
 }
 
@@ -110,7 +108,7 @@ struct Flow {
     stream: Stream,
     queue: VecDeque<Packet>,
     arrival_end: u64,
-    /// d, and what is left of C in the period that ends there.
+    /// d, and the rest of C in the period that ends at d.
     deadline: u64,
     left: u64,
     begun: bool,
@@ -118,7 +116,7 @@ struct Flow {
     statistics: StreamStatistics,
 }
 
-/// The streams of a link, and best effort after them.
+/// The streams of a link, with best effort after them.
 #[derive(Clone, Debug)]
 pub struct Packets {
     flows: Vec<Flow>,
@@ -131,14 +129,14 @@ impl Packets {
     /// A link without packets.
     ///
     /// # Errors
-    /// [`BadTask`] where a stream has no period, no bytes or too long times.
+    /// [`BadTask`] if a stream has no period or no bytes, or if a time is too large.
     pub fn new(streams: &[Stream], rate: Rate) -> Result<Self, BadTask> {
         let flows = streams.iter().map(|&stream| Flow::new(stream)).collect::<Result<_, _>>()?;
         Ok(Packets { flows, best_effort: VecDeque::new(), rate, taken: 0 })
     }
 
-    /// A packet of `len` bytes arrives at `now`; with a stream that promises fewer it is best effort. Returns whether
-    /// it was taken.
+    /// A packet of `len` bytes arrives at `now`. A packet longer than the C of its stream is best effort. Returns
+    /// whether the packet was accepted.
     pub fn arrive(&mut self, stream: Option<usize>, len: u64, now: u64) -> bool {
         let order = self.taken;
         self.taken += 1;
@@ -159,7 +157,7 @@ impl Packets {
         true
     }
 
-    /// What the link, which is free at `now`, is to do; a packet to send has left its queue.
+    /// The next action of the link, which is free at `now`. A packet to send has left its queue.
     pub fn next(&mut self, now: u64) -> Next {
         self.flows.iter_mut().for_each(|flow| flow.turn_over(now));
         let ready = self.first(|flow| flow.release() <= now);
@@ -175,12 +173,11 @@ impl Packets {
         waiting.map(Flow::release).min().map_or(Next::Idle, Next::Wait)
     }
 
-    /// What has become of a stream.
     pub fn statistics(&self, stream: usize) -> StreamStatistics {
         self.flows[stream].statistics
     }
 
-    /// Table 1 among those with packets; first come is the arrival of the head.
+    /// The first stream among those with packets, by Table 1; the arrival of the first packet breaks ties.
     fn first(&self, which: impl Fn(&Flow) -> bool) -> Option<usize> {
         let able = self.flows.iter().enumerate().filter(|(_, flow)| !flow.queue.is_empty() && which(flow));
         able.max_by_key(|(_, flow)| Reverse(flow.key())).map(|(stream, _)| stream)
@@ -213,7 +210,7 @@ impl Flow {
         })
     }
 
-    /// End of the packet period of what arrives now.
+    /// The end of the packet period of a packet that arrives now.
     fn tag(&mut self, now: u64) -> u64 {
         let period = self.stream.period;
         if now >= self.arrival_end {
@@ -242,7 +239,8 @@ impl Flow {
         self.progress.served(Span::from(self.stream.window));
     }
 
-    /// The head belongs to a later period, or does not fit into what is left of this one: the period is over.
+    /// If the first packet belongs to a later period, or does not fit into the rest of this one, the period is
+    /// over.
     fn new_head(&mut self) {
         let Some(head) = self.queue.front().copied() else { return };
         let next = if head.tag > self.deadline { head.tag } else { self.deadline + self.stream.period };
@@ -276,7 +274,7 @@ impl Flow {
     }
 
     fn send(&mut self, regular: bool) -> Packet {
-        let packet = self.queue.pop_front().expect("chosen among those with packets");
+        let packet = self.queue.pop_front().expect("the chosen flow has packets");
         self.statistics.sent += 1;
         if regular {
             self.left = self.left.saturating_sub(packet.len);

@@ -1,6 +1,6 @@
-//! The coordinated pair (000 §2.4.2, Figure 10): each task makes one packet per period, and the link's period of that
-//! packet follows the processor's by Θ. A packet made in [jT, (j+1)T) is sent in [jT + Θ, (j+1)T + Θ), so from its
-//! making to the beginning of its sending passes at most Θ + T.
+//! The coordinated pair of a processor and a link (000 §2.4.2, Figure 10). Each task makes one packet per period,
+//! and the link's period of that packet follows the processor's period by Θ. A packet made in [jT, (j+1)T) is sent
+//! in [jT + Θ, (j+1)T + Θ), so at most Θ + T passes from its creation to the begin of its sending.
 
 use super::machine::{Choice, Machine};
 use super::order::Policy;
@@ -10,9 +10,9 @@ use super::task::{BadTask, Statistics, Task, TaskIndex};
 /// A task and the stream of its packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// What makes the packets, one at the end of each service.
+    /// Makes one packet at the end of each service.
     pub task: Task,
-    /// Θ.
+    /// Θ, the delay of the link's periods.
     pub phase: u64,
     /// Length of a packet, in bytes.
     pub bytes: u64,
@@ -28,10 +28,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// At time 0.
+    /// A pair at time 0.
     ///
     /// # Errors
-    /// [`BadTask`] where a source's stream is none.
+    /// [`BadTask`] if the stream of a source is invalid.
     pub fn new(sources: &[Source], rate: Rate) -> Result<Self, BadTask> {
         let tasks: Vec<Task> = sources.iter().map(|source| source.task).collect();
         let streams: Vec<Stream> = sources.iter().map(Source::stream).collect();
@@ -39,13 +39,13 @@ impl Pair {
         Ok(Pair { machine, packets: Packets::new(&streams, rate)?, sources: sources.to_vec(), link_free: 0 })
     }
 
-    /// One unit of time: what the link begins to send at its beginning, if anything.
+    /// Advances by one unit of time. Returns the packet that the link begins to send at its beginning, if any.
     pub fn step(&mut self) -> Option<Sending> {
         let now = self.machine.now();
         let sending = self.send(now);
         let decision = self.machine.step();
         if let Choice::Regular(task) = decision.run {
-            // Served: the period of its deadline is the next one.
+            // The task was served, so its deadline is that of the next period.
             let source = &self.sources[task.0];
             let made = self.machine.left(task) == source.task.service() && self.machine.deadline(task) > now + 1;
             if made {
@@ -55,12 +55,10 @@ impl Pair {
         sending
     }
 
-    /// What has become of a task.
     pub fn task(&self, source: usize) -> Statistics {
         self.machine.statistics(TaskIndex(source))
     }
 
-    /// The link.
     pub fn link(&self) -> &Packets {
         &self.packets
     }
@@ -80,14 +78,15 @@ impl Pair {
 }
 
 impl Source {
-    /// The packet periods follow the task's by Θ; a packet per period, and one of the period before.
+    /// The stream of the task's packets: its periods follow the task's by Θ. Two packets may wait, that of the
+    /// period and that of the period before.
     fn stream(&self) -> Stream {
         let (x, y) = self.task.window();
         Stream {
             period: self.task.period(),
             phase: self.phase,
             bytes: self.bytes,
-            window: qfabric_types::Window::new(x.into(), y.into()).expect("a task's window is one"),
+            window: qfabric_types::Window::new(x.into(), y.into()).expect("the window of a task is valid"),
             work_conserving: false,
             start: Some(self.task.arrival()),
             limit: 64,

@@ -1,4 +1,4 @@
-//! A task's attributes and what has become of it.
+//! The attributes of a task, its state, and its statistics.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use qfabric_types::Window;
 
 use super::window::{Progress, Span};
 
-/// Arrivals and periods end below this, so that no sum of two times overflows.
+/// Arrivals and periods are at most this, so that the sum of two times does not overflow.
 pub const MAX_TIME: u64 = 1 << 61;
 
-/// A task of a machine: its place in the list the machine was made of, which is the order of ids.
+/// The index of a task in the list from which the machine was created; the list is in the order of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskIndex(pub usize);
 
-/// What a task asks for.
+/// The request of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
     pub(super) arrival: u64,
@@ -24,28 +24,21 @@ pub struct Task {
     pub(super) network: u8,
 }
 
-/// No task.
+/// The attributes of a task are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadTask {
-    /// T = 0.
     NoPeriod,
-    /// C = 0.
     NoService,
-    /// C > T.
     ServiceAbovePeriod {
-        /// C.
         service: u64,
-        /// T.
         period: u64,
     },
-    /// A time beyond [`MAX_TIME`].
+    /// A time is above [`MAX_TIME`].
     TooLate {
-        /// Which time.
         time: u64,
     },
-    /// A probability above 100 %.
+    /// A probability is above 100 %.
     Probability {
-        /// What was given.
         percent: u8,
     },
 }
@@ -53,15 +46,15 @@ pub enum BadTask {
 impl fmt::Display for BadTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            BadTask::NoPeriod => write!(f, "period 0 never ends; the period is at least 1"),
-            BadTask::NoService => write!(f, "service 0 asks for nothing; the service is at least 1"),
+            BadTask::NoPeriod => write!(f, "the period is 0; the least period is 1"),
+            BadTask::NoService => write!(f, "the service is 0; the least service is 1"),
             BadTask::ServiceAbovePeriod { service, period } => write!(
                 f,
                 "service {service} does not fit into period {period}; ask for at most {period}, or lengthen the period"
             ),
             BadTask::TooLate { time } => write!(f, "time {time} is beyond {MAX_TIME}; use a coarser unit of time"),
             BadTask::Probability { percent } => {
-                write!(f, "{percent} % is no probability of network activity; it is between 0 and 100")
+                write!(f, "the probability of network activity is {percent} %; it must be between 0 and 100")
             }
         }
     }
@@ -70,10 +63,11 @@ impl fmt::Display for BadTask {
 impl std::error::Error for BadTask {}
 
 impl Task {
-    /// `service` in every `period` from time 0 on, under `window`; served at most once per period.
+    /// A task with `service` in every `period` from time 0 on, under `window`; served at most once per period.
     ///
     /// # Errors
-    /// Where the service is 0 or above the period, or a time beyond [`MAX_TIME`].
+    /// [`BadTask`] if the service or the period is 0, the service exceeds the period, or the period exceeds
+    /// [`MAX_TIME`].
     pub fn new(period: u64, service: u64, window: Window) -> Result<Self, BadTask> {
         match (period, service) {
             (0, _) => Err(BadTask::NoPeriod),
@@ -84,7 +78,7 @@ impl Task {
         }
     }
 
-    /// With its first period beginning at `arrival`.
+    /// Sets the begin of the first period.
     ///
     /// # Errors
     /// [`BadTask::TooLate`].
@@ -92,12 +86,12 @@ impl Task {
         if arrival > MAX_TIME { Err(BadTask::TooLate { time: arrival }) } else { Ok(Task { arrival, ..self }) }
     }
 
-    /// Served again within its period where time is left over.
+    /// Sets whether the task is served again within its period if time is left over.
     pub fn work_conserving(self, on: bool) -> Self {
         Task { work_conserving: on, ..self }
     }
 
-    /// With the probability, in per cent, that it uses the network when it runs (000 §7.1.2).
+    /// Sets the probability, in per cent, that the task uses the network when it runs (000 §7.1.2).
     ///
     /// # Errors
     /// [`BadTask::Probability`].
@@ -105,7 +99,7 @@ impl Task {
         if percent > 100 { Err(BadTask::Probability { percent }) } else { Ok(Task { network: percent, ..self }) }
     }
 
-    /// a: when its first period begins.
+    /// a, the begin of the first period.
     pub fn arrival(&self) -> u64 {
         self.arrival
     }
@@ -117,53 +111,52 @@ impl Task {
     pub fn service(&self) -> u64 {
         self.service
     }
-    /// x/y. The task server's y is one above the largest of its machine.
+    /// x/y. The y of the task server is one above the largest y of its machine.
     pub fn window(&self) -> (u16, u16) {
         (self.window.x, self.window.y)
     }
 }
 
-/// What has become of a task's periods.
+/// Counts of a task's periods and its received time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Periods with C.
+    /// Periods in which the task received C.
     pub served: u64,
-    /// Periods without.
+    /// Periods in which it did not.
     pub missed: u64,
-    /// Of these, beyond the window.
+    /// Missed periods beyond the window.
     pub violations: u64,
     /// Time given within periods.
     pub regular: u64,
-    /// Time given beside.
+    /// Time given beside periods.
     pub extra: u64,
-    /// Events brought to it, by rule.
+    /// Delivered events, by rule.
     pub events: [u64; 5],
 }
 
-/// Where the period of a task begins that wakes too late for its old one.
+/// The begin of the new period of a task that wakes too late for its old one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wake {
-    /// Now, with all of C, as a constant bandwidth server does.
+    /// At once, with all of C, as in a constant bandwidth server.
     #[default]
     Now,
-    /// On the grid of its periods, with the part of C that the rest of the period pays for.
+    /// On the grid of its periods, with the part of C that is in proportion to the rest of the period.
     Aligned,
 }
 
-/// A task and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub task: Task,
     /// d.
     pub deadline: u64,
-    /// What is left of C in the period that ends at d.
+    /// The rest of C in the period that ends at d.
     pub left: u64,
     /// x'/y'.
     pub progress: Progress,
     pub ready: bool,
-    /// Blocked within a period whose C it had not had yet.
+    /// Blocked within a period before it received all of C.
     pub owed: bool,
-    /// Place among equals: first come, then id.
+    /// Place among equal tasks: first come, then id.
     pub rank: u32,
     pub statistics: Statistics,
 }
@@ -182,24 +175,25 @@ impl Slot {
         }
     }
 
-    /// Where the period of d begins.
+    /// The begin of the period that ends at d.
     pub fn release(&self) -> u64 {
         self.deadline - self.task.period
     }
 
-    /// Whether its period has begun and wants service.
+    /// Whether the period has begun and still wants service.
     pub fn released(&self, now: u64) -> bool {
         self.release() <= now
     }
 
-    /// Rule a, and the next period.
+    /// Applies rule a and begins the next period.
     pub fn served(&mut self) {
         self.statistics.served += 1;
         self.progress.served(self.task.window);
         self.next_period();
     }
 
-    /// Rule b, and the next period. Service of a part is lost. Returns whether that violates the window.
+    /// Applies rule b and begins the next period; partial service is lost. Returns whether the loss violates the
+    /// window.
     pub fn lost(&mut self) -> bool {
         let violated = self.progress.lost(self.task.window);
         self.statistics.missed += 1;
@@ -213,7 +207,8 @@ impl Slot {
         self.left = self.task.service;
     }
 
-    /// What it may want before `until` (above `now`), also if it wakes or begins new periods on the way.
+    /// The largest service it may want between `now` and `until`, including periods that begin and wake-ups that
+    /// happen in between.
     pub fn demand(&self, now: u64, until: u64) -> u64 {
         match self.deadline {
             deadline if deadline <= now => self.demand_after(now, until),
@@ -222,7 +217,8 @@ impl Slot {
         }
     }
 
-    /// Of periods from `from` on: whole ones where it is ready, any part of C where it may begin one when it wakes.
+    /// The same for the periods from `from` on: whole periods if the task is ready, any part of C if a period may
+    /// begin with a wake-up.
     fn demand_after(&self, from: u64, until: u64) -> u64 {
         let Task { period, service, .. } = self.task;
         if self.ready {
@@ -231,13 +227,13 @@ impl Slot {
         (u128::from(until - from) * u128::from(service) / u128::from(period)) as u64
     }
 
-    /// The CBS test: what is left may be had until d without taking more than C/T of the time.
+    /// The CBS test: whether the rest of C fits before d without exceeding the bandwidth C/T.
     fn keeps_its_period(&self, now: u64) -> bool {
         let asked = u128::from(self.left) * u128::from(self.task.period);
         self.deadline > now && asked <= u128::from(self.deadline - now) * u128::from(self.task.service)
     }
 
-    /// A period that ended blocked, or is given up, counts as served: it asked for no more.
+    /// Counts a period that ended while blocked, or was given up, as served: the task wanted no more service in it.
     fn close(&mut self) {
         if std::mem::take(&mut self.owed) {
             self.statistics.served += 1;
@@ -245,7 +241,6 @@ impl Slot {
         }
     }
 
-    /// Ready again at `now`.
     pub fn wake(&mut self, now: u64, wake: Wake) {
         self.ready = true;
         if self.keeps_its_period(now) {
@@ -276,7 +271,7 @@ impl Slot {
         self.owed = false;
     }
 
-    /// The part of C that the time until d pays for: C·(d − now)/T, rounded down.
+    /// The part of C in proportion to the time until d: C·(d − now)/T, rounded down.
     fn affordable(&self, now: u64) -> u64 {
         let part = u128::from(self.deadline - now) * u128::from(self.task.service) / u128::from(self.task.period);
         part.min(u128::from(self.task.service)) as u64

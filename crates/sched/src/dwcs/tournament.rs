@@ -1,10 +1,10 @@
-//! The smallest of n keys, of which one changes at a time: a tree of winners. No allocation after its birth.
+//! The smallest of n keys, one of which changes at a time: a tree of winners. Allocates only at its creation.
 
-/// A leaf that takes no part.
+/// The key of a leaf that takes no part.
 pub(super) const ABSENT: Key = Key { time: u64::MAX, rest: u64::MAX };
 
-/// A place in an order, lower first: a moment, then the rest. Two halves instead of one `u128`, because processors
-/// stumble where what was written in halves is read as a whole.
+/// A place in an order, lower first: a time, then the rest. Two halves instead of one `u128`, because processors
+/// stall when a value that was written in halves is read as a whole.
 #[derive(Clone, Copy, Debug, PartialOrd, Ord, Eq)]
 pub(super) struct Key {
     pub time: u64,
@@ -26,10 +26,11 @@ impl Key {
     }
 }
 
-/// Leaves are numbered; a key names its leaf, so that the winner says who it is.
+/// Leaves are numbered; a key contains the number of its leaf, so that the winner identifies itself.
 #[derive(Clone, Debug)]
 pub(super) struct Tournament {
-    /// `nodes[1]` is the winner, `nodes[leaves + i]` the key of leaf i, a node the lesser of its two children.
+    /// `nodes[1]` is the winner, `nodes[leaves + i]` the key of leaf i; every other node is the lesser of its two
+    /// children.
     nodes: Vec<Key>,
     leaves: usize,
 }
@@ -45,10 +46,10 @@ impl Tournament {
         self.nodes[1]
     }
 
-    /// Gives `leaf` another key. Above a node where the winner stays the same, nothing changes.
+    /// Sets the key of `leaf`. Stops at the first node whose winner stays the same.
     ///
-    /// Which of two is less is what no processor can guess here, so the winner is found by its place (the two
-    /// differ in the last bit), not by a branch.
+    /// A branch predictor cannot guess which of two keys is less, so the winner is found by arithmetic on its index
+    /// (the two indices differ in the last bit), not by a branch.
     pub fn set(&mut self, leaf: usize, key: Key) {
         let mut node = self.leaves + leaf;
         if std::mem::replace(&mut self.nodes[node], key) == key {
@@ -73,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_winner_is_the_least(changes in prop::collection::vec((0usize..13, prop::option::of((0u64..9, 0u64..9))), 1..200)) {
+        fn the_winner_is_the_least_key(changes in prop::collection::vec((0usize..13, prop::option::of((0u64..9, 0u64..9))), 1..200)) {
             let mut tree = Tournament::new(13);
             let mut plain = [ABSENT; 13];
             for (leaf, key) in changes {

@@ -1,16 +1,17 @@
-//! Sums of fractions that decide about admission: exact where the common denominator fits, else with two bounds.
+//! Sums of fractions for the admission test: exact if the common denominator fits, otherwise a lower and an upper
+//! bound.
 
 use qfabric_types::Share;
 
 use super::task::{MAX_TIME, Task};
 
-/// Common denominators up to here are exact.
+/// Sums with a common denominator up to this are exact.
 const MAX_DENOMINATOR: u128 = 1 << 64;
-/// Denominator of the bounds where they are not.
+/// Denominator of the bounds of all other sums.
 const GRAIN: u128 = 1 << 58;
 const PPM: u128 = 1_000_000;
 
-/// A share of the processor as a fraction, between two bounds that are equal where it is exact.
+/// A share of the processor as a fraction, between two bounds; the bounds are equal if the value is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utilization {
     low: Fraction,
@@ -24,7 +25,7 @@ struct Fraction {
 }
 
 impl Utilization {
-    /// U = Σ(1 − x/y)·C/T: below which no schedule can keep the windows.
+    /// U = Σ(1 − x/y)·C/T. If U exceeds the capacity, no schedule can keep the windows.
     pub fn of_windows(tasks: &[Task]) -> Self {
         let part = |task: &Task| {
             let (x, y) = (u128::from(task.window.x), u128::from(task.window.y));
@@ -33,7 +34,7 @@ impl Utilization {
         Self::sum(tasks.iter().map(part))
     }
 
-    /// ΣC/T: what every period of every task asks for.
+    /// ΣC/T: the share that serves every period of every task.
     pub fn of_services(tasks: &[Task]) -> Self {
         Self::sum(tasks.iter().map(|task| Fraction::new(task.service.into(), task.period.into())))
     }
@@ -50,22 +51,22 @@ impl Utilization {
         }
     }
 
-    /// Whether it is surely at most `capacity`.
+    /// Whether the value is certainly at most `capacity`.
     pub fn fits(&self, capacity: Share) -> bool {
         self.high.num * PPM <= u128::from(capacity.ppm()) * self.high.den
     }
 
-    /// Whether it is surely above `capacity`.
+    /// Whether the value is certainly above `capacity`.
     pub fn exceeds(&self, capacity: Share) -> bool {
         self.low.num * PPM > u128::from(capacity.ppm()) * self.low.den
     }
 
-    /// As a number of processors, for people.
+    /// The upper bound as a number of processors, for display.
     pub fn as_f64(&self) -> f64 {
         self.high.num as f64 / self.high.den as f64
     }
 
-    /// What it leaves of `capacity`; `None` where that is nothing.
+    /// The rest of `capacity`; `None` if there is no rest.
     pub(super) fn rest(&self, capacity: Share) -> Option<Rest> {
         let whole = u128::from(capacity.ppm()) * self.high.den;
         let num = whole.checked_sub(self.high.num * PPM).filter(|&num| num > 0)?;
@@ -73,12 +74,12 @@ impl Utilization {
     }
 }
 
-/// U_r: the share of the processor that is left over; not zero.
+/// U_r: the remaining share of the processor; not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest(Fraction);
 
 impl Rest {
-    /// The shortest whole period in which `service` takes no more: ceil(C/U_r), at least C.
+    /// The shortest whole period in which `service` does not exceed U_r: ceil(C/U_r), at least C.
     pub fn period_for(self, service: u64) -> u64 {
         let Fraction { mut num, mut den } = self.0;
         while den > u128::MAX >> 64 && num > 1 {
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn three_thirds_are_one_and_not_more() {
+    fn three_thirds_are_exactly_one() {
         let thirds = [task(3, 1, 0, 1); 3];
         assert!(Utilization::of_services(&thirds).fits(Share::ONE));
         assert!(!Utilization::of_services(&thirds).exceeds(Share::ONE));
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn denominators_beyond_all_bounds_give_two_bounds_around_the_truth() {
+    fn huge_denominators_give_bounds_around_the_exact_value() {
         let primes = [1_000_000_007, 998_244_353, 2_147_483_647, 1_000_000_009, 67_280_421_310_721];
         let tasks: Vec<Task> = primes.map(|p| task(p, p / 5, 1, 255)).into();
         let sum = Utilization::of_services(&tasks);

@@ -1,11 +1,11 @@
-//! Windows x/y and how they tighten and relax: rules a and b of 000 §2.4.1.
+//! Windows x/y, and the rules a and b of 000 §2.4.1 that relax and tighten them.
 
 use qfabric_types::Window;
 
-/// Where y' stops growing while a task is violated again and again.
+/// Upper bound of y', which grows while a task is violated again and again.
 const Y_BOUND: u16 = u16::MAX;
 
-/// x/y of a task, or of the task server, whose y may be one above all that a user may ask for.
+/// x/y of a task, or of the task server, whose y may be one above the largest y that a user may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Span {
     pub x: u16,
@@ -18,17 +18,17 @@ impl From<Window> for Span {
     }
 }
 
-/// x'/y': what is left of the current window.
+/// x'/y': the rest of the current window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
-    /// Losses left; never above y'.
+    /// Allowed losses left; never above y'.
     pub x: u16,
-    /// Periods left; above y where losses beyond the window have made it more urgent.
+    /// Periods left; above y after losses beyond the window, which make the task more urgent.
     pub y: u16,
 }
 
 impl Progress {
-    /// The beginning of `window`.
+    /// The state at the beginning of a window.
     pub(super) const fn start(window: Span) -> Self {
         Progress { x: window.x, y: window.y }
     }
@@ -44,7 +44,7 @@ impl Progress {
         self.restart_at_end(window);
     }
 
-    /// Rule b: the period was lost. Returns whether that violates the window.
+    /// Rule b: the period was lost. Returns whether the loss violates the window.
     pub(super) fn lost(&mut self, window: Span) -> bool {
         if self.x == 0 {
             self.y = self.y.saturating_add(1);
@@ -62,9 +62,9 @@ impl Progress {
         }
     }
 
-    /// Table 1 below the deadline as one number, lower first: x'/y', then higher y' where it is zero and lower x'
-    /// where it is not. Two ratios of numbers up to 255 differ by more than 2^-17, so that many bits tell them apart;
-    /// y' grows beyond 255 only where x' is zero.
+    /// Table 1 below the deadline as one number, lower first: x'/y', then higher y' if x' is zero, and lower x' if
+    /// it is not. Two ratios of numbers up to 255 differ by more than 2^-17, so these bits suffice to tell them
+    /// apart; y' exceeds 255 only if x' is zero.
     pub(super) fn urgency(self) -> u64 {
         match self.x {
             0 => u64::from(Y_BOUND - self.y),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_whose_last_period_may_be_lost_begins_anew() {
+    fn a_window_whose_last_period_may_be_lost_restarts() {
         let w = window(1, 2);
         let mut p = Progress::start(w);
         p.served(w);
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(p.y, u16::MAX);
     }
 
-    /// Table 1 as it is printed, with crossed products.
+    /// Table 1 as printed, with cross products.
     fn printed(a: Progress, b: Progress) -> Ordering {
         let crossed = (u32::from(a.x) * u32::from(b.y)).cmp(&(u32::from(b.x) * u32::from(a.y)));
         crossed.then_with(|| if a.x == 0 { b.y.cmp(&a.y) } else { a.x.cmp(&b.x) })

@@ -1,4 +1,4 @@
-//! How long a task and a packet wait at most.
+//! Upper bounds of the time that a task and a packet wait.
 
 use proptest::prelude::*;
 use qfabric_sched::dwcs::{
@@ -19,8 +19,9 @@ const LINK: Rate = Rate { bytes: 10, time: 1 };
 proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 50_000, ..ProptestConfig::with_cases(150) })]
 
-    /// 000 §2.4.1 (a). Windows follow each other, so x losses may end one and x begin the next: between the ends of
-    /// two services pass at most 2x lost periods and the two that were served, (2x + 2)T − C.
+    /// 000 §2.4.1 (a). Windows follow each other, so x losses may end one window and x losses begin the next:
+    /// between the ends of two services pass at most 2x lost periods and the two periods that were served, (2x +
+    /// 2)T − C.
     #[test]
     fn an_admitted_task_waits_at_most_for_the_losses_of_two_windows(numbers in prop::collection::vec(numbers(8), 1..6)) {
         let tasks = tasks(&numbers);
@@ -41,7 +42,7 @@ proptest! {
 
     /// Figure 10: l_max = Θ + T, for every packet that is sent by its deadline.
     #[test]
-    fn from_making_to_sending_pass_at_most_phase_and_period(
+    fn from_creation_to_sending_pass_at_most_phase_and_period(
         numbers in prop::collection::vec((numbers(12), 0u64..15, 1u64..60), 1..5),
     ) {
         let source = |(numbers, phase, bytes): &(crate::sets::Numbers, u64, u64)| {
@@ -59,12 +60,13 @@ proptest! {
         }
     }
 
-    /// Where tasks and packets fit with the longest packet in the way, nothing is late at all.
+    /// If tasks and packets fit even with the longest packet in the way, no packet is late.
     #[test]
     fn a_pair_that_fits_sends_every_packet_in_time(
         n in 1u64..5, extra in 0u64..6, phases in prop::collection::vec(0u64..20, 4), windows in prop::collection::vec(window(), 4),
     ) {
-        // Each packet takes 2 ticks of the link, each service 1 of the processor; one packet more may be in the way.
+        // Each packet takes 2 ticks of the link, each service 1 tick of the processor; one more packet may be in
+        // the way.
         let period = 2 * n + 2 + extra;
         let task = |k: usize| {
             let window = Window::new(windows[k].0, windows[k].1).unwrap();
@@ -87,7 +89,7 @@ proptest! {
     }
 }
 
-/// The thesis' numbers: a period of 30 ms and a phase of 15 ms bound the latency by 45 ms.
+/// The numbers of the thesis: a period of 30 ms and a phase of 15 ms bound the latency by 45 ms.
 #[test]
 fn figure_10_a_packet_made_at_the_beginning_waits_at_most_45() {
     let mut packets =
@@ -95,7 +97,7 @@ fn figure_10_a_packet_made_at_the_beginning_waits_at_most_45() {
             .unwrap();
     packets.arrive(Some(0), 100, 0);
     assert_eq!(packets.next(0), Next::Wait(15));
-    let Next::Send(sending) = packets.next(15) else { panic!("its period has begun") };
+    let Next::Send(sending) = packets.next(15) else { panic!("no packet was sent although its period has begun") };
     assert_eq!((sending.tag, sending.until), (45, 45));
 }
 
@@ -105,16 +107,16 @@ fn late_packets_are_dropped_within_the_window_and_beyond_it_sent_late() {
     packets.arrive(Some(0), 100, 0);
     packets.arrive(Some(0), 100, 31);
     packets.arrive(Some(0), 100, 61);
-    // The link comes free at 95. The first was due at 30: dropped, 1/2 becomes 0/1. The second was due at 60, and took
-    // the third's period, which ended at 90: two violations, but it goes now.
-    let Next::Send(late) = packets.next(95) else { panic!("two are left") };
+    // The link is free at 95. The first packet was due at 30: dropped, 1/2 becomes 0/1. The second was due at 60,
+    // and took the period of the third, which ended at 90: two violations, but it is sent now.
+    let Next::Send(late) = packets.next(95) else { panic!("no packet was sent although two wait") };
     let counts = packets.statistics(0);
     assert_eq!((counts.late, counts.violations, counts.missed), (1, 2, 3));
     assert_eq!((late.arrived, late.tag), (31, 60));
 }
 
 #[test]
-fn what_the_link_has_begun_is_not_interrupted_and_best_effort_comes_last() {
+fn a_begun_packet_is_not_interrupted_and_best_effort_comes_last() {
     let mut packets = Packets::new(&[stream(30, (0, 1)), stream(20, (0, 1))], LINK).unwrap();
     packets.arrive(None, 1_000, 0);
     packets.arrive(Some(0), 100, 0);

@@ -21,7 +21,7 @@ fn threes() -> Machine {
     Machine::new(&[task(3, (1, 2), true), task(3, (1, 4), true)], Policy::Dwcs)
 }
 
-/// Runs `ticks`; T1's event is raised between `after` and the next tick.
+/// Runs `ticks` ticks; the event of T1 is raised between tick `after` and the next one.
 fn run(mut machine: Machine, ticks: u64, after: u64) -> Vec<Decision> {
     let step = |tick| {
         if tick == after + 1 {
@@ -87,7 +87,7 @@ fn d_the_sink_runs_in_the_time_of_the_task_server_at_6() {
     assert_eq!(delivery(&decisions), (6, Rule::TaskServer, Extra(T1)));
 }
 
-/// Without rule 4 the same event as in (c) waits for its sink's turn: rule 1.
+/// The same event as in (c), but here DWCS chooses the sink itself: rule 1.
 #[test]
 fn an_event_for_the_task_that_is_chosen_anyway_changes_nothing() {
     let mut machine = threes();

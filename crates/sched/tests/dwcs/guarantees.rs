@@ -1,4 +1,4 @@
-//! What admission promises is kept, also with events; and what is not promised can go wrong.
+//! An admitted set keeps its guarantees, also with events; sets that were not admitted can violate windows.
 
 use proptest::prelude::*;
 use qfabric_sched::dwcs::{
@@ -22,7 +22,7 @@ fn run(machine: &mut Machine, ticks: u64) {
     }
 }
 
-/// Runs with an event before every tick that names a sink.
+/// Runs the machine; before each tick an event is raised for the sink in `sinks`, if there is one.
 fn run_with_events(machine: &mut Machine, sinks: &[Option<usize>]) {
     for sink in sinks {
         if let Some(sink) = sink {
@@ -37,7 +37,7 @@ fn sinks() -> impl Strategy<Value = Vec<Option<usize>>> {
     often.prop_flat_map(|often| prop::collection::vec(prop::option::weighted(often, 0usize..6), 400))
 }
 
-/// Sets whose windows, but not all of whose periods, fit: there DWCS has something to decide.
+/// Sets in which the windows fit, but not all periods: only these leave DWCS a decision.
 fn is_tight(tasks: &[Task]) -> bool {
     !Utilization::of_windows(tasks).exceeds(Share::ONE) && !Utilization::of_services(tasks).fits(Share::ONE)
 }
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn events_by_rules_1_to_4_violate_nothing_that_was_admitted(
+    fn events_by_rules_1_to_4_violate_no_admitted_window(
         numbers in prop::collection::vec(numbers(6), 2..6), sinks in sinks(),
     ) {
         let tasks = tasks(&numbers);
@@ -77,9 +77,9 @@ proptest! {
         prop_assert_eq!(violations(&machine), 0);
     }
 
-    /// Stronger: at each common release everything is as it would be without events.
+    /// Stronger: the state at each common release is the same as without events.
     #[test]
-    fn rule_4_leaves_what_is_served_in_a_hyper_period_as_it_was(
+    fn rule_4_does_not_change_the_service_in_a_hyper_period(
         numbers in prop::collection::vec(numbers(6), 2..6), sinks in sinks(),
     ) {
         let tasks = tasks(&numbers);
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn rule_5_violates_nothing_that_was_admitted_with_the_task_server(
+    fn rule_5_violates_no_window_admitted_with_the_task_server(
         numbers in prop::collection::vec(unit(), 2..6), sinks in sinks(),
     ) {
         let tasks = tasks(&numbers);
@@ -105,9 +105,9 @@ proptest! {
         prop_assert_eq!(violations(&machine), 0);
     }
 
-    /// Where ΣC/T fits, tasks may block and wake as they like, on the grid or off it.
+    /// If ΣC/T fits, tasks may block and wake at any time, on the grid of their periods or off it.
     #[test]
-    fn tasks_whose_services_fit_miss_nothing_that_they_asked_for_in_time(
+    fn tasks_whose_services_fit_miss_no_period_requested_in_time(
         numbers in prop::collection::vec(numbers(12), 1..6),
         acts in prop::collection::vec(prop::option::weighted(0.2, (0usize..6, any::<bool>())), 600),
     ) {
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn more_than_the_windows_allow_is_refused_and_violates(numbers in prop::collection::vec(numbers(5), 2..6)) {
+    fn a_set_with_u_above_one_is_refused_and_violates_a_window(numbers in prop::collection::vec(numbers(5), 2..6)) {
         let mut tasks = tasks(&numbers);
         prop_assume!(Utilization::of_windows(&tasks).exceeds(Share::from_ppm(1_100_000)));
         tasks.sort_by_key(Task::arrival);
@@ -142,9 +142,9 @@ proptest! {
     }
 }
 
-/// The thesis says «C_i = k and T_i = nk ∀ i»: with one n for all it is a theorem, with an n per task it is not.
-/// T1 wants every tick and may lose one of five, T2 one of four and may lose one of five: U = 4/5 + 1/5 = 1. By its
-/// deadline T1 always comes first, so T2 has nothing but what T1 may not lose: no order by deadline helps.
+/// The thesis says «C_i = k and T_i = nk ∀ i»: with one n for all it is a theorem, with an n per task it is not. T1
+/// wants every tick and may lose one of five, T2 wants one of four and may lose one of five: U = 4/5 + 1/5 = 1. By
+/// its deadline T1 always comes first, so T2 gets only the ticks that T1 may lose: no order by deadline helps.
 #[test]
 fn equal_services_in_unequal_periods_may_violate_at_u_of_one() {
     let tasks = [task(1, 1, 1, 5), task(4, 1, 1, 5)];
@@ -156,10 +156,10 @@ fn equal_services_in_unequal_periods_may_violate_at_u_of_one() {
     assert!(matches!(refusal.why, Why::Violated { task: TaskIndex(1), .. }), "{refusal}");
 }
 
-/// Rule 4 as it is printed asks whether i fits beside j. Here i and j do, the two tasks between them do not: four
-/// tasks with d = 4 of which the last may lose its period, and an event for the last.
+/// Rule 4 as printed asks whether i fits beside j. Here i and j fit, but the two tasks between them do not: four
+/// tasks with d = 4, of which the last may lose its period, and an event for the last.
 #[test]
-fn rule_4_counts_everybody_who_comes_before_the_sink() {
+fn rule_4_counts_all_tasks_before_the_sink() {
     let tasks = [task(4, 2, 0, 1), task(4, 1, 0, 2), task(4, 1, 0, 2), task(4, 1, 1, 2)];
     let mut machine = Machine::new(&tasks, Policy::Dwcs);
     machine.raise(TaskIndex(3), Instant::NEVER).unwrap();
@@ -169,7 +169,7 @@ fn rule_4_counts_everybody_who_comes_before_the_sink() {
 }
 
 #[test]
-fn each_guarantee_is_found_and_says_why() {
+fn each_guarantee_is_found_with_its_reason() {
     let every = admit(&[task(2, 1, 0, 1), task(4, 2, 0, 1)], Share::ONE).unwrap();
     assert!(matches!(every, Guarantee::EveryPeriod { .. }), "{every:?}");
     let uniform = admit(&[task(2, 2, 1, 2), task(2, 2, 1, 2)], Share::ONE).unwrap();
@@ -179,7 +179,7 @@ fn each_guarantee_is_found_and_says_why() {
 }
 
 #[test]
-fn a_refusal_names_the_numbers_and_what_helps() {
+fn a_refusal_names_the_numbers_and_the_next_step() {
     let over = admit(&[task(2, 1, 0, 1), task(2, 2, 1, 4)], Share::ONE).unwrap_err().to_string();
     assert!(over.contains("= 1.2500 CPU") && over.contains("lengthen periods"), "{over}");
     let primes = [1_000_003, 999_983, 1_000_033].map(|prime| task(prime, 400_000, 4, 5));
@@ -187,7 +187,7 @@ fn a_refusal_names_the_numbers_and_what_helps() {
     assert!(matches!(unproven.why, Why::Unproven { .. }) && unproven.to_string().contains("divide each other"));
 }
 
-/// Admission is asked in nanoseconds too: it jumps from decision to decision.
+/// The admission test also works in nanoseconds: it jumps from decision to decision.
 #[test]
 fn real_periods_in_nanoseconds_are_simulated_in_a_few_steps() {
     let ms = 1_000_000;
@@ -197,7 +197,7 @@ fn real_periods_in_nanoseconds_are_simulated_in_a_few_steps() {
 }
 
 #[test]
-fn an_event_costs_the_task_server_and_not_its_sink() {
+fn an_event_uses_time_of_the_task_server_not_of_its_sink() {
     let mut machine = Machine::new(&[task(8, 2, 0, 1), task(8, 2, 0, 1)], Policy::Dwcs).with_task_server(Share::ONE);
     run(&mut machine, 1);
     machine.raise(TaskIndex(1), Instant::NEVER).unwrap();

@@ -1,4 +1,5 @@
-//! DWCS against its papers and against an independent machine. Every failure prints the case that repeats it.
+//! Tests DWCS against its papers and against an independent implementation. Every failure prints the case that
+//! repeats it.
 
 mod bounds;
 mod figure15;

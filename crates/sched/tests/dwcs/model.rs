@@ -1,4 +1,4 @@
-//! The machine does, tick by tick, what the plain one does: whatever arrives, blocks, wakes and happens.
+//! Compares the machine with the naive one, tick by tick, under random arrivals, blocks, wake-ups and events.
 
 use proptest::prelude::*;
 use qfabric_sched::dwcs::{Choice, Machine, Network, Policy, TaskIndex, Utilization, Wake};
@@ -9,9 +9,9 @@ use crate::sets::{Numbers, numbers, tasks};
 
 const TICKS: usize = 120;
 
-/// What happens before a tick.
+/// A random input before a tick.
 #[derive(Clone, Debug)]
-enum Happens {
+enum Input {
     Nothing,
     Event { sink: usize, deadline: Option<u64> },
     Block(usize),
@@ -19,24 +19,24 @@ enum Happens {
     Network(bool),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn any_input() -> impl Strategy<Value = Input> {
     prop_oneof![
-        6 => Just(Happens::Nothing),
-        2 => (0usize..8, prop::option::of(0u64..12)).prop_map(|(sink, deadline)| Happens::Event { sink, deadline }),
-        1 => (0usize..8).prop_map(Happens::Block),
-        2 => (0usize..8, any::<bool>()).prop_map(|(task, aligned)| Happens::Wake(task, aligned)),
-        1 => any::<bool>().prop_map(Happens::Network),
+        6 => Just(Input::Nothing),
+        2 => (0usize..8, prop::option::of(0u64..12)).prop_map(|(sink, deadline)| Input::Event { sink, deadline }),
+        1 => (0usize..8).prop_map(Input::Block),
+        2 => (0usize..8, any::<bool>()).prop_map(|(task, aligned)| Input::Wake(task, aligned)),
+        1 => any::<bool>().prop_map(Input::Network),
     ]
 }
 
-/// Both machines.
-struct Twins {
+/// The two machines under comparison.
+struct Machines {
     machine: Machine,
     naive: Naive,
     names: usize,
 }
 
-impl Twins {
+impl Machines {
     fn new(numbers: &[Numbers], server: bool) -> Self {
         let tasks = tasks(numbers);
         let mut machine = Machine::new(&tasks, Policy::Dwcs);
@@ -45,27 +45,27 @@ impl Twins {
             machine = machine.with_task_server(Share::ONE);
             add_server(&mut naive);
         }
-        Twins { machine, naive, names: numbers.len() }
+        Machines { machine, naive, names: numbers.len() }
     }
 
-    fn happen(&mut self, t: u64, what: &Happens) {
-        match *what {
-            Happens::Nothing => {}
-            Happens::Event { sink, deadline } => {
+    fn apply(&mut self, t: u64, input: &Input) {
+        match *input {
+            Input::Nothing => {}
+            Input::Event { sink, deadline } => {
                 let (sink, until) = (sink % self.names, deadline.map_or(u64::MAX, |after| t + after));
                 let number = self.machine.raise(TaskIndex(sink), Instant::new(until)).unwrap();
                 self.naive.events.push((until, number, sink));
             }
-            Happens::Block(task) => {
+            Input::Block(task) => {
                 self.machine.block(TaskIndex(task % self.names), t);
                 self.naive.block(task % self.names, t);
             }
-            Happens::Wake(task, aligned) => {
+            Input::Wake(task, aligned) => {
                 let how = if aligned { Wake::Aligned } else { Wake::Now };
                 self.machine.wake(TaskIndex(task % self.names), t, how);
                 self.naive.wake(task % self.names, t, aligned);
             }
-            Happens::Network(busy) => {
+            Input::Network(busy) => {
                 self.machine.set_network(if busy { Network::Busy } else { Network::Idle });
                 self.naive.queue = if busy { Queue::Waiting } else { Queue::Empty };
             }
@@ -96,7 +96,7 @@ impl Twins {
     }
 }
 
-/// U_r over a common denominator, the slow way.
+/// Computes U_r over a common denominator, the slow way.
 fn add_server(naive: &mut Naive) {
     let den: u64 = naive.tasks.iter().map(|task| u64::from(task.window.1) * task.period).fold(1, lcm);
     let part = |task: &NaiveTask| {
@@ -126,17 +126,17 @@ proptest! {
     fn trees_and_lists_decide_alike(
         numbers in prop::collection::vec(numbers(9), 1..7),
         server: bool,
-        happenings in prop::collection::vec(happens(), TICKS),
+        inputs in prop::collection::vec(any_input(), TICKS),
     ) {
-        let mut twins = Twins::new(&numbers, server);
-        for (t, what) in (0..).zip(&happenings) {
-            twins.happen(t, what);
-            twins.agree(t)?;
+        let mut machines = Machines::new(&numbers, server);
+        for (t, input) in (0..).zip(&inputs) {
+            machines.apply(t, input);
+            machines.agree(t)?;
         }
     }
 }
 
-/// Deciding at every tick and deciding only where something changes are the same schedule.
+/// A machine that decides at every tick and one that decides only when a decision ends have the same schedule.
 #[test]
 fn a_decision_holds_for_its_horizon() {
     proptest!(ProptestConfig::with_cases(150), |(numbers in prop::collection::vec(numbers(20), 1..7))| {

@@ -1,9 +1,8 @@
-//! DWCS written down a second time, in the order in which its text says it: lists, scans, crossed products.
-//! Slow and plain; `model.rs` holds the machine against it, the benchmark names it as the rival.
+//! A second implementation of DWCS, written in the order of its text: lists, scans, cross products. Slow and plain.
+//! `model.rs` compares the machine with it, and the benchmark names it as the rival.
 
 use std::cmp::Ordering;
 
-/// What runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
     Regular(usize),
@@ -85,7 +84,7 @@ impl NaiveTask {
     }
 }
 
-/// What is known of the network queue.
+/// State of the network queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     Unknown,
@@ -99,7 +98,7 @@ pub struct Naive {
     pub queue: Queue,
     /// (deadline, number, sink)
     pub events: Vec<(u64, u64, usize)>,
-    /// Place of the task server among the tasks, and U_r as a fraction.
+    /// Index of the task server among the tasks, and U_r as a fraction.
     pub server: Option<(usize, u64, u64)>,
     pub delivered: Vec<(u64, u8)>,
 }
@@ -109,7 +108,7 @@ impl Naive {
         Naive { tasks, queue: Queue::Unknown, events: Vec::new(), server: None, delivered: Vec::new() }
     }
 
-    /// Table 1, or with a known queue Table 5.
+    /// Table 1, or Table 5 if the state of the queue is known.
     fn precedes(&self, a: usize, b: usize) -> Ordering {
         let (i, j) = (&self.tasks[a], &self.tasks[b]);
         let ((xi, yi), (xj, yj)) = (i.current, j.current);
@@ -143,7 +142,7 @@ impl Naive {
         task.rem = task.service;
     }
 
-    /// One tick at `t`.
+    /// Runs one tick at `t`.
     pub fn tick(&mut self, t: u64) -> Runs {
         self.turnover(t);
         let regular = self.first(|task| task.released(t));
@@ -167,7 +166,7 @@ impl Naive {
     }
 
     fn turnover(&mut self, t: u64) {
-        // One at a time, the earliest first: the task server's next period looks at the events, nothing else does.
+        // One task at a time, the earliest first: only the task server's next period depends on the events.
         while let Some(k) = self.first(|task| task.released(t) && task.deadline <= t) {
             self.tasks[k].rule_b();
             self.next_period(k);
@@ -211,7 +210,7 @@ impl Naive {
         sum + self.tasks[j].rem < until - t
     }
 
-    /// Period by period for a ready task; in proportion for a blocked one, which may begin a period at any time.
+    /// Period by period for a ready task; in proportion for a blocked task, which may begin a period at any time.
     fn demand(&self, k: usize, t: u64, until: u64) -> u64 {
         let task = &self.tasks[k];
         let (mut at, mut sum) = if task.deadline <= t { (t, 0) } else { (task.deadline, task.rem) };

@@ -5,7 +5,7 @@ use qfabric_sched::dwcs::{Task, Window};
 
 use crate::naive::NaiveTask;
 
-/// A task's numbers, from which both machines are made.
+/// The numbers of a task, from which both machines are created.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     pub arrival: u64,
@@ -39,7 +39,7 @@ pub fn window() -> impl Strategy<Value = (u64, u64)> {
     (1u64..=6).prop_flat_map(|y| (0..y, Just(y)))
 }
 
-/// Any task of small numbers.
+/// Any task with small numbers.
 pub fn numbers(longest: u64) -> impl Strategy<Value = Numbers> {
     let times = (1..=longest).prop_flat_map(|period| (Just(period), 1..=period.min(4)));
     (prop_oneof![3 => Just(0), 1 => 0u64..10], times, window(), any::<bool>(), 0u8..=3).prop_map(
@@ -54,7 +54,7 @@ pub fn numbers(longest: u64) -> impl Strategy<Value = Numbers> {
     )
 }
 
-/// C = 1 and everything at time 0.
+/// Tasks with C = 1 that arrive at time 0.
 pub fn unit() -> impl Strategy<Value = Numbers> {
     (1u64..=6, window(), any::<bool>()).prop_map(|(period, window, work_conserving)| Numbers {
         arrival: 0,

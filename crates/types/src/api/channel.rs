@@ -53,10 +53,10 @@ pub type LeaseId = u64;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// As they were submitted.
+    /// As they were submitted, by the clock of the host that queues them.
     #[default]
     Time,
-    /// Earliest deadline first.
+    /// Earliest deadline first; those without one after the others.
     Deadline,
 }
 

@@ -130,7 +130,7 @@ pub enum QualityKind {
     Confirm = 13,
     /// Request `request` is no longer wanted, or has been met elsewhere.
     Cancel = 14,
-    /// What has been achieved: `value`, of a wanted `other`.
+    /// A member of a group has `value` now, and has seen the same members for `other` nanoseconds.
     Achieved = 15,
 }
 

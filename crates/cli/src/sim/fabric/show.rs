@@ -1,4 +1,4 @@
-//! What came out, in words, numbers and curves.
+//! Runs the experiments of `qfabric sim fabric`, and turns their outcomes into tables, JSON and curves.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use qfabric_control::adapt::implosion::Rule;
 use qfabric_sim::fabric::experiments::{self, Curve};
 use serde::Serialize;
 
-use super::{OfferRule, RuleName, Shown};
+use super::{OfferRule, Results, RuleName};
 use crate::exit::Failure;
 
 fn value(of: &impl Serialize) -> Result<serde_json::Value, Failure> {
     serde_json::to_value(of).map_err(Failure::fault)
 }
 
-pub fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Shown, Failure> {
+pub fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::roles::run(&experiments::roles::Options { seconds, fade, seed });
     let at = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.0} s"));
     let mut text = String::from("role      before    degraded at   stopped at   back at   at the end\n");
@@ -29,10 +29,10 @@ pub fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Shown, Failure> {
     }
     let json = value(&outcome)?;
     let title = "Three roles under a growing disturber";
-    Ok(Shown { text, json, title, axes: ("seconds", "frames per second"), curves: outcome.curves })
+    Ok(Results { text, json, title, axes: ("seconds", "frames per second"), curves: outcome.curves })
 }
 
-pub fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64) -> Result<Shown, Failure> {
+pub fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64) -> Result<Results, Failure> {
     let rule = match rule {
         RuleName::None => None,
         RuleName::Printed => Some(Rule::AsPrinted),
@@ -54,10 +54,10 @@ pub fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64
     let points = outcome.largest.iter().enumerate().map(|(second, largest)| (second as f64, *largest)).collect();
     let curves = vec![Curve { name: "largest slot / mean".into(), points }];
     let json = value(&outcome)?;
-    Ok(Shown { text, json, title: "Reports in slots of 100 ms", axes: ("seconds", "largest slot / mean"), curves })
+    Ok(Results { text, json, title: "Reports in slots of 100 ms", axes: ("seconds", "largest slot / mean"), curves })
 }
 
-pub fn balance(options: &experiments::balance::Options) -> Result<Shown, Failure> {
+pub fn balance(options: &experiments::balance::Options) -> Result<Results, Failure> {
     let rates = [20.0, 25.0, 28.0, 30.0, 33.0, 36.0, 40.0, 45.0, 50.0];
     let outcomes = rates.map(|rate| experiments::balance::run(&experiments::balance::Options { rate, ..*options }));
     let mut text = String::from("requests/s   here      elsewhere   timed out   duplicates   cancelled   events\n");
@@ -77,12 +77,18 @@ pub fn balance(options: &experiments::balance::Options) -> Result<Shown, Failure
     let curves =
         vec![curve("served here", |o| (o.local, o.local_ms)), curve("served elsewhere", |o| (o.remote, o.remote_ms))];
     let json = value(&outcomes.as_slice())?;
-    Ok(Shown { text, json, title: "Response of a web cluster", axes: ("requests per second", "response, ms"), curves })
+    Ok(Results {
+        text,
+        json,
+        title: "Response of a web cluster",
+        axes: ("requests per second", "response, ms"),
+        curves,
+    })
 }
 
-pub fn calls(seconds: u64, seed: u64) -> Result<Shown, Failure> {
+pub fn calls(seconds: u64, seed: u64) -> Result<Results, Failure> {
     let courses = experiments::calls::run(seconds, seed);
-    let mut text = String::from("called      at 10 ± 1 fps after   calls/s   of them for nothing\n");
+    let mut text = String::from("called      at 10 ± 1 fps after   calls/s      without a change\n");
     for course in &courses {
         let reached = course.reached_after.map_or("never".to_owned(), |time| format!("{time:.1} s"));
         let (calls, empty) = (course.calls_per_second, 100.0 * course.empty);
@@ -91,10 +97,10 @@ pub fn calls(seconds: u64, seed: u64) -> Result<Shown, Failure> {
     let json = value(&courses)?;
     let curves = courses.into_iter().map(|course| course.curve).collect();
     let title = "A controller that is polled, and one that is called";
-    Ok(Shown { text, json, title, axes: ("seconds", "frames per second"), curves })
+    Ok(Results { text, json, title, axes: ("seconds", "frames per second"), curves })
 }
 
-pub fn crowd(hosts: u64, seconds: u64, seed: u64) -> Result<Shown, Failure> {
+pub fn crowd(hosts: u64, seconds: u64, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::crowd::run(&experiments::crowd::Options {
         hosts: hosts as usize,
         seconds,
@@ -113,15 +119,15 @@ pub fn crowd(hosts: u64, seconds: u64, seed: u64) -> Result<Shown, Failure> {
     );
     let json = value(&outcome)?;
     let title = "Hosts that come and go, and what arrives at them";
-    Ok(Shown { text, json, title, axes: ("seconds", "hosts, frames per second"), curves: outcome.curves })
+    Ok(Results { text, json, title, axes: ("seconds", "hosts, frames per second"), curves: outcome.curves })
 }
 
-/// A mean, where there is one.
+/// The mean response time in ms; a dash without responses.
 fn response(of: u64, ms: f64) -> String {
     if of > 0 { format!("{ms:.0} ms") } else { "-".to_owned() }
 }
 
-pub fn overhead(seconds: u64, seed: u64) -> Result<Shown, Failure> {
+pub fn overhead(seconds: u64, seed: u64) -> Result<Results, Failure> {
     let run = |updates: u32, copies: u32| {
         let (updates, rate) = (f64::from(updates), 40.0);
         experiments::balance::run(&experiments::balance::Options {
@@ -135,7 +141,7 @@ pub fn overhead(seconds: u64, seed: u64) -> Result<Shown, Failure> {
     };
     let by_updates: Vec<_> = (1..=5).map(|updates| run(updates, 1)).collect();
     let by_copies: Vec<_> = (1..=5).map(|copies| run(1, copies)).collect();
-    let mut text = String::from("loads/s   servers   heard       said        forwarded   CPU per second\n");
+    let mut text = String::from("loads/s   servers   received    sent        forwarded   CPU per second\n");
     for outcome in by_updates.iter().chain(&by_copies) {
         let experiments::balance::Overhead { heard_us, said_us, forwarded_us } = outcome.overhead;
         let ms = |us: f64| format!("{:.3} ms", us / 1e3);
@@ -148,22 +154,22 @@ pub fn overhead(seconds: u64, seed: u64) -> Result<Shown, Failure> {
         Curve { name: name.into(), points: points.collect() }
     };
     let curves = vec![
-        curve("heard, by loads/s", &by_updates, |o| o.heard_us),
-        curve("said, by loads/s", &by_updates, |o| o.said_us),
-        curve("heard, by servers", &by_copies, |o| o.heard_us),
+        curve("received, by loads/s", &by_updates, |o| o.heard_us),
+        curve("sent, by loads/s", &by_updates, |o| o.said_us),
+        curve("received, by servers", &by_copies, |o| o.heard_us),
         curve("forwarded, by servers", &by_copies, |o| o.forwarded_us),
     ];
     let json = serde_json::json!({ "by_updates": value(&by_updates)?, "by_copies": value(&by_copies)? });
-    let axes = ("loads said per second, or servers a request goes to", "CPU, ms per second");
-    Ok(Shown { text, json, title: "What load balancing costs the first server", axes, curves })
+    let axes = ("load reports per second, or servers that receive a request", "CPU, ms per second");
+    Ok(Results { text, json, title: "What load balancing costs the first server", axes, curves })
 }
 
-pub fn sync(options: &experiments::sync::Options) -> Result<Shown, Failure> {
+pub fn sync(options: &experiments::sync::Options) -> Result<Results, Failure> {
     let outcome = experiments::sync::run(options);
     let (half, most) = outcome.spread_ms;
     let text = format!(
-        "frames that all four sinks showed        {}\nbetween the first and the last of them   {half:.1} ms, 99 % below {most:.1} ms\n\
-         too late to be shown with the others     {}\npicture and sound apart by > 80 ms       {:.1} % of the time\n\
+        "frames shown by all four sinks           {}\nfrom the first sink to the last          50 % below {half:.1} ms, 99 % below {most:.1} ms\n\
+         frames too late for the others           {}\npicture and sound apart by > 80 ms       {:.1} % of the time\n\
          apart in the last five seconds           {:.1} ms\n",
         outcome.frames,
         outcome.late,
@@ -172,13 +178,13 @@ pub fn sync(options: &experiments::sync::Options) -> Result<Shown, Failure> {
     );
     let json = value(&outcome)?;
     let title = "Four hosts with wrong clocks, and picture and sound on one of them";
-    Ok(Shown { text, json, title, axes: ("seconds", "ms apart"), curves: outcome.curves })
+    Ok(Results { text, json, title, axes: ("seconds", "ms apart"), curves: outcome.curves })
 }
 
-pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Shown, Failure> {
+pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::tree::run(seconds, linked, seed);
     let mut text =
-        String::from("from    left for both   low            medium         high           (film/s + sound/s)\n");
+        String::from("from    for both        low            medium         high           (film/s + sound/s)\n");
     for phase in &outcome.phases {
         let _ = write!(text, "{:>3} s   {:>8} kbit/s ", phase.from, phase.granted / 1_000);
         for (film, sound) in &phase.rates {
@@ -190,16 +196,16 @@ pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Shown, Failure> {
     }
     let json = value(&outcome)?;
     let title = "A film and its sound in three roles";
-    Ok(Shown { text, json, title, axes: ("seconds", "events per second"), curves: outcome.curves })
+    Ok(Results { text, json, title, axes: ("seconds", "events per second"), curves: outcome.curves })
 }
 
-pub fn cut(options: &experiments::cut::Options) -> Result<Shown, Failure> {
+pub fn cut(options: &experiments::cut::Options) -> Result<Results, Failure> {
     let outcome = experiments::cut::run(options);
     let after = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("after {time:.1} s"));
     let text = format!(
-        "most that all had together         {} of {}\nmore than there is                 for {:.1} s\n\
-         those behind the cut had nothing   {}\nthe others had everything          {}\n\
-         all had theirs again               {}\n",
+        "largest sum of all parts           {} of {}\nsum above the resource             for {:.1} s\n\
+         separated hosts had no part left   {}\nother hosts had the whole          {}\n\
+         all hosts had parts again          {}\n",
         outcome.most,
         experiments::cut::CAPACITY,
         outcome.above,
@@ -209,10 +215,10 @@ pub fn cut(options: &experiments::cut::Options) -> Result<Shown, Failure> {
     );
     let json = value(&outcome)?;
     let axes = ("seconds", "parts of a hundred");
-    Ok(Shown { text, json, title: "A group that is cut in two", axes, curves: outcome.curves })
+    Ok(Results { text, json, title: "A group that is cut in two", axes, curves: outcome.curves })
 }
 
-pub fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<Shown, Failure> {
+pub fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<Results, Failure> {
     let rule = match rule {
         OfferRule::None => None,
         OfferRule::First => Some(experiments::admission::Offer::First),
@@ -223,15 +229,15 @@ pub fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<
     let outcome = experiments::admission::run(&experiments::admission::Options { rule, rate, seconds, seed });
     let experiments::admission::Outcome { came, here, elsewhere, withdrawn, refused, broken, .. } = outcome;
     let text = format!(
-        "applications                              {came}\nadmitted where they came                  {here}\n\
-         refused there, admitted elsewhere         {elsewhere}\npromised elsewhere, changed their minds   {withdrawn}\n\
-         refused everywhere                        {refused}\npromises that were not kept               {broken}\n\
-         most that a host had promised             {:.1} % of what it has\n\
-         still promised when all had ended         {} ppm of a CPU\n",
+        "applications                              {came}\nadmitted by their own host                {here}\n\
+         refused there, admitted elsewhere         {elsewhere}\noffered elsewhere, but not started        {withdrawn}\n\
+         refused by all hosts                      {refused}\nbroken promises                           {broken}\n\
+         largest promise of a host                 {:.1} % of its capacity\n\
+         still promised after the end of all       {} ppm of a CPU\n",
         100.0 * outcome.most,
         outcome.left_over
     );
     let json = value(&outcome)?;
     let axes = ("seconds", "CPU guaranteed");
-    Ok(Shown { text, json, title: "Admission over four hosts", axes, curves: outcome.curves })
+    Ok(Results { text, json, title: "Admission over four hosts", axes, curves: outcome.curves })
 }

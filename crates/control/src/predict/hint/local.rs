@@ -1,25 +1,25 @@
-//! Regression of costs on hints near one hint: the logarithm of one on the logarithm of the other.
+//! Regression of costs on hints, local to one hint: the logarithm of the cost on the logarithm of the hint.
 //!
-//! Why logarithms: bytes and decoding times span a decade, their errors are relative, and a law `c ~ hint^b`
-//! carries over from one kind of frame to the next better than a line. Why local: I, P and B frames follow
-//! different laws, and their sizes tell them apart, so samples count by the nearness of their hints. Why a
-//! prior on the slope: among samples of one size the slope is not seen at all, and a wild one ruins the next
-//! frame of another size; with none to be seen, `b` stays at one half.
+//! Logarithms, because bytes and decoding times span a decade, their errors are relative, and a law `c ~ hint^b`
+//! transfers from one kind of frame to the next better than a line. Local, because I, P and B frames follow
+//! different laws and differ in size, so samples with near hints get more weight. A prior on the slope, because
+//! samples of one size do not determine the slope, and a wrong slope ruins the prediction of the next frame of
+//! another size; without evidence `b` stays at one half.
 
 use crate::predict::window::{LANES, Recent};
 
-/// Distance of logarithms at which a sample counts a quarter: a third more or less.
+/// Distance of logarithms at which the weight of a sample is a quarter: about a third more or less.
 const NEAR: f64 = 0.3;
 const PER_NEAR_SQUARED: f64 = 1.0 / (NEAR * NEAR);
-/// The slope expected before any is seen, and how many (weighted) samples at distance 1 outweigh it.
+/// The prior slope, and the weighted number of samples at distance 1 that outweighs it.
 const PRIOR: (f64, f64) = (0.5, 0.1);
-/// Slopes beyond this are noise.
+/// Steeper slopes are noise.
 const STEEPEST: f64 = 1.5;
-/// Hints are never carried further than this (a factor of 7) beyond those seen.
+/// Hints are extrapolated at most this far (a factor of 7) beyond those seen.
 const FARTHEST: f64 = 2.0;
-/// Samples further off than this when they came count less, in proportion: a spike teaches little.
+/// A sample with a larger prediction error gets less weight, in proportion, so that one spike changes little.
 const SURPRISE: f64 = 0.2;
-/// Recency: a sample halves its weight in this part of the window.
+/// Recency: the weight of a sample halves within this fraction of the window.
 const HALF_LIFE: f64 = 0.4;
 
 /// The last `n` pairs of hint and cost.
@@ -33,7 +33,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Over `n` samples. The window is rounded up to whole [`LANES`]; what is older than `n` has no weight.
+    /// Over `n` samples. The window is rounded up to whole [`LANES`]; samples older than `n` have no weight.
     pub fn new(n: usize) -> Self {
         let (half_life, window) = ((HALF_LIFE * n as f64).max(1.0), n.next_multiple_of(LANES));
         let weight = |age: usize| if age < n { 0.5f64.powf(age as f64 / half_life) } else { 0.0 };
@@ -41,12 +41,13 @@ impl Local {
         Local { hints: Recent::new(window), costs: Recent::new(window), trust: Recent::new(window), recency, seen: 0 }
     }
 
-    /// Samples seen, up to the whole window.
+    /// Number of samples seen, up to the whole window.
     pub fn samples(&self) -> usize {
         self.seen.min(self.recency.len())
     }
 
-    /// A job with logarithms `hint` and `cost`, which was predicted `residual` too low (0: not predicted).
+    /// Adds a job with the logarithms `hint` and `cost`, whose prediction was too low by `residual` (0 if there was
+    /// none).
     pub fn push(&mut self, hint: f64, cost: f64, residual: f64) {
         self.hints.push(hint);
         self.costs.push(cost);
@@ -54,7 +55,7 @@ impl Local {
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// The logarithm of the cost to expect at logarithm `hint`. Needs one sample at least.
+    /// The expected logarithm of the cost for the logarithm `hint`. Needs at least one sample.
     pub fn at(&self, hint: f64) -> f64 {
         let sums = self.sums(hint);
         let (mean_x, mean_y) = (sums.x / sums.w, sums.y / sums.w);
@@ -65,7 +66,7 @@ impl Local {
         mean_y - slope * mean_x.clamp(-FARTHEST, FARTHEST)
     }
 
-    /// Weighted sums with `x` counted from `hint`. Samples not yet seen have no trust and so no weight.
+    /// Weighted sums, with `x` relative to `hint`. Unused places of the window have no weight.
     fn sums(&self, hint: f64) -> Sums {
         let samples = self.hints.lanes().zip(self.costs.lanes());
         let weights = self.trust.lanes().zip(self.recency.as_chunks::<LANES>().0);
@@ -122,25 +123,25 @@ mod tests {
     }
 
     #[test]
-    fn two_kinds_of_jobs_keep_their_own_laws() {
-        // Small ones cost 100 per byte, large ones 20.
+    fn two_kinds_of_jobs_keep_separate_laws() {
+        // Small jobs cost 100 per byte, large jobs 20.
         let small = (0..16).map(|i| (1e4 + 100.0 * f64::from(i), (1e4 + 100.0 * f64::from(i)) * 100.0));
         let large = (0..8).map(|i| (2e5 + 1e3 * f64::from(i), (2e5 + 1e3 * f64::from(i)) * 20.0));
         let local = learned(small.chain(large));
         for (hint, cost) in [(1.05e4, 1.05e6), (2.04e5, 4.08e6)] {
             let expected = local.at(f64::ln(hint)).exp();
-            assert!((expected / cost - 1.0).abs() < 0.03, "{hint}: {expected} is not {cost}");
+            assert!((expected / cost - 1.0).abs() < 0.03, "{hint}: got {expected}, expected {cost}");
         }
     }
 
     #[test]
-    fn one_sample_is_carried_over_by_half_its_logarithm() {
+    fn a_single_sample_is_extrapolated_with_slope_one_half() {
         let local = learned([(1e4, 1e6)]);
         assert!((local.at(f64::ln(4e4)).exp() / 2e6 - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn absurd_hints_stay_within_reach_of_what_was_seen() {
+    fn extrapolation_from_absurd_hints_is_bounded() {
         let local = learned((0..24).map(|i| (1e4 + f64::from(i), 1e6)));
         for hint in [f64::MIN_POSITIVE, 1e-9, 1e300, f64::MAX] {
             let expected = local.at(hint.ln()).exp();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surprising_sample_teaches_less() {
+    fn a_surprising_sample_has_less_weight() {
         let (mut calm, mut wary) = (learned([(1e4, 1e6); 8]), learned([(1e4, 1e6); 8]));
         calm.push(1e4f64.ln(), 4e6f64.ln(), 0.0);
         wary.push(1e4f64.ln(), 4e6f64.ln(), 4f64.ln());

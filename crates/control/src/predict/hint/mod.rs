@@ -1,15 +1,16 @@
-//! hint:n – from what the application knows of a job before it runs, such as the bytes of a frame. O(n) per
-//! job. Costs in nanoseconds, inside as logarithms; a hint is any number above 0 that goes with the cost.
-//! Source: AQuoSA 2009, §4.3.2, which only points at it; the method is this project's own.
+//! hint:n – predicts from a number that the application knows about a job before it runs, such as the bytes of a
+//! frame. O(n) per job. Costs in nanoseconds, internally as logarithms; a hint is any number above 0 that
+//! correlates with the cost. Source: AQuoSA 2009, §4.3.2, which only mentions the idea; the method is this
+//! project's own.
 //!
 //! ```text
 //!  hint ──> local regression over the last n jobs ──┐
 //!                                                   + ──> centre ──> centre·(1 ± ρ·w)
 //!  residuals that repeat (lags 1 to 16) ────────────┘
 //! ```
-//! `w` is three times the mean deviation of late, at most 0.13: on a machine shared with others costs repeat
-//! to within an eighth, and a wider interval is paid for by every job while it saves few. Three, because the
-//! deviations have long tails. A job without a hint (or with one of 0 or less) is predicted by MA[n].
+//! `w` is three times the recent mean deviation, at most 0.13: on a shared machine, costs repeat to within an
+//! eighth, and a wider interval costs every job bandwidth but saves few. Three, because the deviations have long
+//! tails. A job without a hint (or with a hint of 0 or less) is predicted by MA[n].
 
 mod local;
 mod pattern;
@@ -21,11 +22,11 @@ use pattern::{LAGS, Pattern};
 
 use super::{Interval, MovingAverage, Predictor};
 
-/// Mean deviations to each side, and the widest half-width, both for ρ = 1.
+/// Mean deviations to each side, and the largest half-width, both for ρ = 1.
 const WIDTH: (f64, f64) = (3.0, 0.13);
-/// Weight of the newest deviation, and the largest that is counted.
+/// Weight of the newest deviation, and the largest deviation that is counted.
 const DEVIATION: (f64, f64) = (0.05, 0.2);
-/// Samples with hints needed before hints are used.
+/// Number of samples with hints before hints are used.
 const ENOUGH: usize = 3;
 
 /// `hint:n`.
@@ -37,25 +38,25 @@ pub struct Hint {
     pattern: Pattern,
     correction: f64,
     deviation: f64,
-    /// The last answer: the job that follows is usually the one that was asked about.
-    asked: Cell<Asked>,
+    /// The last result: the next job is usually the one that was predicted last.
+    cached: Cell<Regression>,
 }
 
-/// What the regression said of a hint.
+/// A result of the regression for a hint.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Regression {
     hint: f64,
     log_hint: f64,
     log_cost: f64,
 }
 
-impl Asked {
-    /// Equal to no hint.
-    const NOTHING: Asked = Asked { hint: f64::NAN, log_hint: 0.0, log_cost: 0.0 };
+impl Regression {
+    /// Matches no hint, because NaN differs from every number.
+    const NOTHING: Regression = Regression { hint: f64::NAN, log_hint: 0.0, log_cost: 0.0 };
 }
 
 impl Hint {
-    /// Over the last `n` jobs, at least 2; `rho` stretches the interval.
+    /// Over the last `n` jobs, at least 2; `rho` scales the interval.
     pub fn new(n: usize, rho: f64) -> Self {
         let n = n.max(2);
         Hint {
@@ -65,22 +66,22 @@ impl Hint {
             pattern: Pattern::default(),
             correction: 0.0,
             deviation: WIDTH.1 / WIDTH.0,
-            asked: Cell::new(Asked::NOTHING),
+            cached: Cell::new(Regression::NOTHING),
         }
     }
 
-    /// The logarithm of the cost to expect, from the hint alone. Needs a sample.
-    fn regress(&self, hint: f64) -> Asked {
-        let mut asked = self.asked.get();
-        if asked.hint != hint {
+    /// The expected logarithm of the cost, from the hint alone. Needs a sample.
+    fn regress(&self, hint: f64) -> Regression {
+        let mut cached = self.cached.get();
+        if cached.hint != hint {
             let log_hint = hint.ln();
-            asked = Asked { hint, log_hint, log_cost: self.local.at(log_hint) };
-            self.asked.set(asked);
+            cached = Regression { hint, log_hint, log_cost: self.local.at(log_hint) };
+            self.cached.set(cached);
         }
-        asked
+        cached
     }
 
-    /// What is learned from a job that had a hint.
+    /// Learns from a job that had a hint.
     fn learn(&mut self, cost_ns: f64, hint: f64) {
         let log_cost = cost_ns.max(1.0).ln();
         if self.local.samples() < ENOUGH {
@@ -93,7 +94,7 @@ impl Hint {
         self.deviation += gain * (surprise.abs().min(largest) - self.deviation);
         self.follow(residual);
         self.local.push(said.log_hint, log_cost, surprise);
-        self.asked.set(Asked::NOTHING);
+        self.cached.set(Regression::NOTHING);
     }
 
     fn follow(&mut self, residual: f64) {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// I every 12th, P every 3rd, else B, each with its own law and sizes that vary by a tenth.
+    /// I every 12th, P every 3rd, else B; each kind with its own law and sizes that vary by a tenth.
     fn frames(jobs: u32) -> impl Iterator<Item = (f64, f64)> {
         (0..jobs).map(|k| {
             let wobble = 1.0 + 0.1 * f64::from(k * 7919 % 101) / 101.0;
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_hint_is_no_worse_than_none() {
+    fn a_constant_hint_is_no_worse_than_no_hint() {
         let mut hint = Hint::new(12, 1.0);
         for k in 0..200u32 {
             hint.observe(8e6 + 1e4 * f64::from(k % 5), Some(1.0));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_hint_it_is_the_moving_average() {
+    fn without_a_hint_the_prediction_is_the_moving_average() {
         let (mut hint, mut ma) = (Hint::new(6, 1.0), MovingAverage::new(6, 1.0));
         for (k, (bytes, cost)) in frames(60).enumerate() {
             hint.observe(cost, (k % 2 == 0).then_some(bytes));
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_never_seen_before_is_answered_with_sense() {
+    fn an_unseen_hint_gives_a_plausible_prediction() {
         let mut hint = Hint::new(24, 1.0);
         frames(40).for_each(|(bytes, cost)| hint.observe(cost, Some(bytes)));
         for bytes in [1.0, 1e3, 1e6, 1e12] {
@@ -192,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_the_interval_is_one(
+        fn any_input_gives_a_valid_interval(
             jobs in prop::collection::vec((0.0f64..1e12, prop::option::of(-1e9f64..1e300)), 30..80),
             rho in 0.0f64..5.0,
         ) {

@@ -1,23 +1,22 @@
-//! What the hint cannot say but time can: residuals that repeat, from one job to the next (a busier machine)
-//! or from one place in a group of pictures to the same place in the next.
-//! Approach: forgetful autocorrelation of the residuals at every lag up to [`LAGS`]; the strongest lag lends
-//! its residual to the next job, in proportion to how well it did so far. O([`LAGS`]) per job.
+//! Prediction of residuals that repeat: from one job to the next (a busier machine), or from one place in a group
+//! of pictures to the same place in the next group. Hints do not explain these residuals. Approach: an
+//! exponentially weighted autocorrelation of the residuals at every lag up to [`LAGS`]. The residual at the
+//! strongest lag is added to the next job, in proportion to its correlation. O([`LAGS`]) per job.
 
 use crate::predict::window::Recent;
 
-/// The longest pattern looked for: groups of 12 and 15 pictures are the usual ones.
+/// The longest pattern that is searched; groups of 12 and 15 pictures are the usual ones.
 pub const LAGS: usize = 16;
-/// Weight kept from job to job: a memory of thirty.
+/// Weight kept from job to job: a memory of about thirty jobs.
 const MEMORY: f64 = 0.97;
-/// Correlations below this are taken for chance.
+/// Correlations below this are attributed to chance.
 const CHANCE: f64 = 0.3;
-/// Part of the correlation believed.
+/// Fraction of the correlation that is used.
 const BELIEF: f64 = 0.8;
-/// Residuals smaller than this (2 %) are not worth following; larger than this (50 %) are cut.
+/// Residuals smaller than `WORTH` (2 %) are ignored; residuals larger than `LARGEST` (50 %) are cut.
 const WORTH: f64 = 0.02;
 const LARGEST: f64 = 0.4;
 
-/// Residuals and how they repeat.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     recent: Recent,
@@ -32,7 +31,7 @@ impl Default for Pattern {
 }
 
 impl Pattern {
-    /// The last job's logarithm of cost was `residual` above what its hint said.
+    /// Adds the residual of the last job: the logarithm of its cost minus the prediction from its hint.
     pub fn push(&mut self, residual: f64) {
         let residual = residual.clamp(-LARGEST, LARGEST);
         self.square = self.square * MEMORY + residual * residual;
@@ -42,7 +41,7 @@ impl Pattern {
         self.recent.push(residual);
     }
 
-    /// What to add to the next job's logarithm of cost.
+    /// The correction of the next job's logarithm of cost.
     pub fn correction(&self) -> f64 {
         let lags = self.products.iter().zip(self.recent.oldest_first());
         let (product, earlier) = lags.fold((0.0, 0.0), |best, (&p, &r)| if p > best.0 { (p, r) } else { best });
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_residual_that_repeats_every_twelfth_job_is_foreseen() {
+    fn a_residual_that_repeats_every_twelfth_job_is_predicted() {
         let mut pattern = Pattern::default();
         for k in 0..200 {
             let residual = if k % 12 == 7 { 0.2 } else { -0.01 };
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn alternation_without_repetition_and_silence_are_left_alone() {
+    fn alternation_without_repetition_and_silence_give_no_correction() {
         let mut pattern = Pattern::default();
         assert_eq!(pattern.correction(), 0.0);
         (0..100).for_each(|_| pattern.push(0.001));

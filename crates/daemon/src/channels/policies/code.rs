@@ -336,11 +336,7 @@ fn read(output: &[u8], at: At) -> i64 {
 pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, Problem> {
     use qfabric_channel::{Direction, Spot};
     let parsed = text.split_once('/').and_then(|(direction, name)| {
-        let direction = match direction {
-            "in" => Direction::In,
-            "out" => Direction::Out,
-            _ => return None,
-        };
+        let direction = Direction::named(direction)?;
         Some(Spot { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
     });
     parsed.ok_or_else(|| refused::filter(text))

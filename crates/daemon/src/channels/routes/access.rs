@@ -7,8 +7,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::Reloaded;
 
 use super::Shared;
-use crate::api::ecalls::aside;
-use crate::api::routes::Answer;
+use crate::api::answers::{Answer, shown};
 use crate::auth::Peer;
 
 /// Read the access list and this host's certificate again
@@ -24,5 +23,5 @@ pub(crate) async fn reload(
     // There is nothing in it; it is read all the same: who has not sent its end would not hear the answer.
     _: Bytes,
 ) -> Answer<Json<Reloaded>> {
-    Ok(Json(aside(move || channels.on()?.reload(peer)).await?))
+    shown(move || channels.on()?.reload(peer)).await
 }

@@ -2,8 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
 use qfabric_channel::Spot;
 use qfabric_types::api::Problem;
@@ -12,10 +11,8 @@ use qfabric_types::api::channel::{
 };
 
 use super::{Shared, named};
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, created, read, shown, word};
 use crate::auth::Peer;
-use crate::channels::filters::spot;
 use crate::channels::{policies::is_reserved, problems};
 
 type FilterScope = Path<(String, String, String)>;
@@ -39,7 +36,7 @@ pub(crate) async fn install(
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, FilterRequest) = (place_of(place)?, read(body).await?);
-    Ok(Json(aside(move || channels.on()?.install(peer, spot, &request)).await?))
+    shown(move || channels.on()?.install(peer, spot, &request)).await
 }
 
 /// Change parameters of a filter: the next event sees them
@@ -59,7 +56,7 @@ pub(crate) async fn parametrize(
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, ParameterRequest) = (place_of(place)?, read(body).await?);
-    Ok(Json(aside(move || channels.on()?.parametrize(peer, &spot, &request)).await?))
+    shown(move || channels.on()?.parametrize(peer, &spot, &request)).await
 }
 
 /// Remove a filter
@@ -79,7 +76,7 @@ pub(crate) async fn remove(
     body: Body,
 ) -> Answer<Json<Installed>> {
     let (spot, request): (_, FilterRemoval) = (place_of(place)?, read(body).await?);
-    Ok(Json(aside(move || channels.on()?.remove_filter(peer, &spot, &request.to)).await?))
+    shown(move || channels.on()?.remove_filter(peer, &spot, &request.to)).await
 }
 
 /// Bind a parameter of a filter to a number in events of another channel
@@ -100,19 +97,15 @@ pub(crate) async fn bind(
     body: Body,
 ) -> Answer<Response> {
     let (spot, request): (_, BindingRequest) = (place_of(place)?, read(body).await?);
-    let joined = aside(move || channels.on()?.bind(peer, spot, &request)).await?;
-    Ok((StatusCode::CREATED, Json(joined)).into_response())
+    created(move || channels.on()?.bind(peer, spot, &request)).await
 }
 
 fn place_of((channel, direction, filter): (String, String, String)) -> Result<Spot, Problem> {
-    let direction = match direction.as_str() {
-        "in" => Direction::In,
-        "out" => Direction::Out,
-        _ => return Err(problems::invalid("a filter's direction is in or out".to_owned())),
-    };
-    let name = filter.parse().map_err(|error| problems::invalid(format!("{error}")))?;
+    let unknown = || problems::invalid("a filter's direction is in or out".to_owned());
+    let direction = Direction::named(&direction).ok_or_else(unknown)?;
+    let name = word(&filter).map_err(problems::invalid)?;
     if is_reserved(&name) {
         return Err(problems::invalid(format!("{name}: names that begin with zz. are the service's own")));
     }
-    Ok(spot(named(&channel)?, direction, name))
+    Ok(Spot { channel: named(&channel)?, direction, name })
 }

@@ -3,15 +3,14 @@
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
 use qfabric_channel::RegistrationId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{GroupInfo, GroupRequest, HostInfo, Registered};
 
 use super::{Shared, numbered};
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, created, done, read, shown};
 use crate::auth::Peer;
 
 /// Groups with their members on all hosts
@@ -20,7 +19,7 @@ use crate::auth::Peer;
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<GroupInfo>>> {
-    Ok(Json(aside(move || Ok(channels.on()?.groups())).await?))
+    shown(move || Ok(channels.on()?.groups())).await
 }
 
 /// Register an application with a group: the managers of its hosts meet on the group's Q-channel
@@ -36,8 +35,7 @@ pub(crate) async fn register(
     body: Body,
 ) -> Answer<Response> {
     let request: GroupRequest = read(body).await?;
-    let registered = aside(move || channels.on()?.register(peer, request)).await?;
-    Ok((StatusCode::CREATED, Json(registered)).into_response())
+    created(move || channels.on()?.register(peer, request)).await
 }
 
 /// Leave a group
@@ -52,8 +50,7 @@ pub(crate) async fn unregister(
     Path(number): Path<String>,
 ) -> Answer<StatusCode> {
     let id = RegistrationId(numbered(&number)?);
-    aside(move || channels.on()?.unregister(peer, id)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.unregister(peer, id)).await
 }
 
 /// Hosts that take part
@@ -62,5 +59,5 @@ pub(crate) async fn unregister(
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn hosts(State(channels): Shared) -> Answer<Json<Vec<HostInfo>>> {
-    Ok(Json(aside(move || Ok(channels.on()?.hosts())).await?))
+    shown(move || Ok(channels.on()?.hosts())).await
 }

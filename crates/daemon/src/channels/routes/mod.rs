@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, patch, post, put};
 use axum::{Extension, Json, Router};
 use qfabric_channel::{SinkId, SourceId};
@@ -22,8 +22,7 @@ use qfabric_types::api::channel::{
 use qfabric_types::channel::ChannelId;
 
 use super::{Channels, problems};
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, created, done, number, read, shown, word};
 use crate::auth::Peer;
 
 pub(crate) type Shared = State<Arc<Channels>>;
@@ -59,7 +58,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(channels: Arc<Channels>) 
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<ChannelInfo>>> {
-    Ok(Json(aside(move || Ok(channels.on()?.list())).await?))
+    shown(move || Ok(channels.on()?.list())).await
 }
 
 /// Create a channel, for as long as its connection lasts or somebody else holds it
@@ -73,8 +72,7 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<ChannelInfo
 ))]
 pub(crate) async fn create(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
     let request: ChannelRequest = read(body).await?;
-    let info = aside(move || channels.on()?.create(peer, &request)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || channels.on()?.create(peer, &request)).await
 }
 
 /// One channel
@@ -85,7 +83,7 @@ pub(crate) async fn create(State(channels): Shared, Extension(peer): Extension<P
 ))]
 pub(crate) async fn show(State(channels): Shared, Path(channel): Path<String>) -> Answer<Json<ChannelInfo>> {
     let channel = named(&channel)?;
-    Ok(Json(aside(move || channels.on()?.show(&channel)).await?))
+    shown(move || channels.on()?.show(&channel)).await
 }
 
 /// Open a channel that some host holds
@@ -102,7 +100,7 @@ pub(crate) async fn open(
     body: Body,
 ) -> Answer<Json<ChannelInfo>> {
     let (channel, request): (_, Lease) = (named(&channel)?, read(body).await?);
-    Ok(Json(aside(move || channels.on()?.open(peer, &channel, request.lease)).await?))
+    shown(move || channels.on()?.open(peer, &channel, request.lease)).await
 }
 
 /// Take one creation or opening back; the last takes this host's members with it
@@ -119,8 +117,7 @@ pub(crate) async fn close(
     body: Body,
 ) -> Answer<StatusCode> {
     let (channel, request): (_, Lease) = (named(&channel)?, read(body).await?);
-    aside(move || channels.on()?.close(peer, &channel, request.lease)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.close(peer, &channel, request.lease)).await
 }
 
 /// Join as a source
@@ -138,8 +135,7 @@ pub(crate) async fn join_source(
     body: Body,
 ) -> Answer<Response> {
     let (channel, request): (_, SourceRequest) = (named(&channel)?, read(body).await?);
-    let joined = aside(move || channels.on()?.source(peer, &channel, request)).await?;
-    Ok((StatusCode::CREATED, Json(joined)).into_response())
+    created(move || channels.on()?.source(peer, &channel, request)).await
 }
 
 /// Join as a sink
@@ -158,8 +154,7 @@ pub(crate) async fn join_sink(
     body: Body,
 ) -> Answer<Response> {
     let (channel, request): (_, SinkRequest) = (named(&channel)?, read(body).await?);
-    let joined = aside(move || channels.on()?.sink(peer, &channel, request)).await?;
-    Ok((StatusCode::CREATED, Json(joined)).into_response())
+    created(move || channels.on()?.sink(peer, &channel, request)).await
 }
 
 /// Change attributes of a source
@@ -176,8 +171,7 @@ pub(crate) async fn change_source(
     body: Body,
 ) -> Answer<StatusCode> {
     let (source, changes): (_, AttributeChanges) = (SourceId(numbered(&number)?), read(body).await?);
-    aside(move || channels.on()?.change_source(peer, source, &changes)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.change_source(peer, source, &changes)).await
 }
 
 /// End a source
@@ -192,8 +186,7 @@ pub(crate) async fn leave_source(
     Path(number): Path<String>,
 ) -> Answer<StatusCode> {
     let source = SourceId(numbered(&number)?);
-    aside(move || channels.on()?.leave_source(peer, source)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.leave_source(peer, source)).await
 }
 
 /// Change attributes of a sink: OUT-filters of all sources see them
@@ -210,8 +203,7 @@ pub(crate) async fn change_sink(
     body: Body,
 ) -> Answer<StatusCode> {
     let (sink, changes): (_, AttributeChanges) = (SinkId(numbered(&number)?), read(body).await?);
-    aside(move || channels.on()?.change_sink(peer, sink, &changes)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.change_sink(peer, sink, &changes)).await
 }
 
 /// End a sink, or a filter's binding
@@ -226,15 +218,13 @@ pub(crate) async fn leave_sink(
     Path(number): Path<String>,
 ) -> Answer<StatusCode> {
     let sink = SinkId(numbered(&number)?);
-    aside(move || channels.on()?.leave_sink(peer, sink)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    done(move || channels.on()?.leave_sink(peer, sink)).await
 }
 
 fn named(channel: &str) -> Result<ChannelId, Problem> {
-    channel.parse().map_err(|error| problems::invalid(format!("{error}")))
+    word(channel).map_err(problems::invalid)
 }
 
-fn numbered(number: &str) -> Result<u32, Problem> {
-    let shown: String = number.chars().take(40).collect();
-    number.parse().map_err(|_| problems::invalid(format!("{shown:?} is not the number of a member")))
+fn numbered(text: &str) -> Result<u32, Problem> {
+    number(text, "a member").map_err(problems::invalid)
 }

@@ -8,8 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{MonitorInfo, MonitorRequest};
 
 use super::Shared;
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, read, shown};
 use crate::auth::Peer;
 use crate::channels::problems;
 use crate::control::Command;
@@ -20,7 +19,7 @@ use crate::control::Command;
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<MonitorInfo>>> {
-    Ok(Json(aside(move || Ok(channels.on()?.monitors.list())).await?))
+    shown(move || Ok(channels.on()?.monitors.list())).await
 }
 
 /// Change how an attribute is monitored: of the host by root, of an application by its user
@@ -44,5 +43,5 @@ pub(crate) async fn set(
         0 => return Err(problems::not_your_host(peer.owner.uid).into()),
         _ => Some(channels.requests.ask(|reply| Command::Monitor { peer, app, reply }).await?),
     };
-    Ok(Json(aside(move || channels.on()?.monitors.set(&attribute, &request, monitored)).await?))
+    shown(move || channels.on()?.monitors.set(&attribute, &request, monitored)).await
 }

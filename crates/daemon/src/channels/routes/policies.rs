@@ -3,14 +3,13 @@
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{Policy, PolicyInfo};
 
 use super::Shared;
-use crate::api::ecalls::aside;
-use crate::api::routes::{Answer, read};
+use crate::api::answers::{Answer, created, done, read, shown, word};
 use crate::auth::Peer;
 use crate::channels::problems;
 
@@ -20,7 +19,7 @@ use crate::channels::problems;
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<PolicyInfo>>> {
-    Ok(Json(aside(move || Ok(channels.on()?.policies())).await?))
+    shown(move || Ok(channels.on()?.policies())).await
 }
 
 /// Start a policy: it runs until it is stopped
@@ -33,8 +32,7 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<PolicyInfo>
 ))]
 pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
     let policy: Policy = read(body).await?;
-    let info = aside(move || channels.on()?.start_policy(Some(peer), policy)).await?;
-    Ok((StatusCode::CREATED, Json(info)).into_response())
+    created(move || channels.on()?.start_policy(Some(peer), policy)).await
 }
 
 /// Stop a policy: what it decided about rates holds no longer
@@ -49,7 +47,6 @@ pub(crate) async fn stop(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
 ) -> Answer<StatusCode> {
-    let name = name.parse().map_err(|error| problems::invalid(format!("{error}")))?;
-    aside(move || channels.on()?.stop_policy(peer, &name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let name = word(&name).map_err(problems::invalid)?;
+    done(move || channels.on()?.stop_policy(peer, &name)).await
 }

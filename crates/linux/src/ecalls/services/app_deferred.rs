@@ -1,5 +1,5 @@
-//! `app.deferred`: what an application queued in its memory_down is handled at the next chosen moment (000
-//! §3.2.1, deferred user-ECalls), as a batch.
+//! `app.deferred`: values that an application queued in its memory_down are handled as a batch at the next chosen
+//! moment (000 §3.2.1, deferred user-ECalls).
 
 use qfabric_ecode::bpf::{Alu, Jmp, Reg, Size};
 use qfabric_types::format::Scalar;
@@ -14,19 +14,23 @@ use super::{At, Field, Hook, OptionSpec, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "app.deferred",
-    about: "values that the application deferred are handled at the chosen moment",
+    about: "deferred values of the application are handled at the chosen moment",
     fields: &[
-        Field::one("count", Scalar::U32, "values of this batch, 1 to 16; the rest follows at the next moment"),
+        Field::one(
+            "count",
+            Scalar::U32,
+            "number of values in this batch, 1 to 16; the rest follows at the next moment",
+        ),
         Field::many("value", Scalar::I64, BATCH as u32, "the values, oldest first"),
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
     ],
     options: &[
         OptionSpec::required(
             "when",
-            "syscall: at the end of the process's next system call; schedule: when a thread of it leaves its CPU; delay: after at most `delay`",
+            "syscall: at the end of the process's next system call; schedule: when a thread of the process leaves its CPU; delay: after at most `delay`",
         ),
-        OptionSpec::optional("delay", "with when=delay: how long, such as 5ms; 10ms if not given"),
-        OptionSpec::optional("latest", "yes: only the most recent value is handed over"),
+        OptionSpec::optional("delay", "with when=delay: the longest delay, such as 5ms; default 10ms"),
+        OptionSpec::optional("latest", "yes: only the most recent value is delivered"),
     ],
     hooks: &[
         Hook {
@@ -60,7 +64,8 @@ pub(super) static SPEC: Spec = Spec {
 
 const SOURCES: &[super::super::source::Source] = &[Made, Made, Now];
 
-/// Compares the application's word with ours without the lock: cheap, and looked at again under it.
+/// Compares the application's word with the handler's word without the lock. This is cheap; `batch` checks again under
+/// the lock.
 fn something_waits(p: &mut Prologue) -> Result<(), Unsupported> {
     let skip = p.skip;
     p.asm.lddw_map_value(Reg::R2, DOWN, 0);
@@ -71,7 +76,7 @@ fn something_waits(p: &mut Prologue) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// r8: memory_down; r7: our position; r1: how many wait.
+/// r8: memory_down; r7: the handler's position; r1: number of waiting values.
 fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
     let (leave, sane) = (p.leave, p.asm.label());
     p.asm.lddw_map_value(Reg::R8, DOWN, 0);
@@ -81,7 +86,7 @@ fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
     p.asm.alu32(Alu::Sub, Reg::R1, Reg::R7);
     p.asm.jump_if(Jmp::Eq, Reg::R1, 0, leave);
     p.asm.jump_if(Jmp::Le, Reg::R1, DEFERRED as i32, sane);
-    // The application scribbled: what is not there any more cannot be handled.
+    // The application has written an impossible position. Only the last DEFERRED values can exist.
     p.asm.mov(Reg::R1, DEFERRED as i32);
     p.asm.mov(Reg::R7, Reg::R2);
     p.asm.alu32(Alu::Sub, Reg::R7, DEFERRED as i32);

@@ -1,4 +1,4 @@
-//! `mem.pressure`: the kernel has to look for memory.
+//! `mem.pressure`: the kernel has to reclaim memory.
 
 use qfabric_types::format::Scalar;
 
@@ -7,18 +7,18 @@ use super::{Field, Hook, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "mem.pressure",
-    about: "memory is short: the reclaiming thread of a node was woken, or a process has to reclaim itself",
+    about: "memory is short: the reclaiming thread of a node was woken, or a process has to reclaim memory itself",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
         Field::one(
             "kind",
             Scalar::I32,
-            "1 the reclaiming thread was woken, 2 a process reclaims (it waits), 3 it is done",
+            "1 the reclaiming thread was woken, 2 a process begins to reclaim and waits, 3 the process has finished",
         ),
-        Field::one("pid", Scalar::I32, "the process that was about to take memory"),
-        Field::one("node", Scalar::I32, "the memory node of kind 1; -1: not told"),
-        Field::one("order", Scalar::I32, "it wanted 2^order pages of kinds 1 and 2"),
-        Field::one("reclaimed", Scalar::U64, "pages gained, of kind 3"),
+        Field::one("pid", Scalar::I32, "the process that was about to allocate memory"),
+        Field::one("node", Scalar::I32, "the memory node, for kind 1; else -1"),
+        Field::one("order", Scalar::I32, "for kinds 1 and 2: the allocation has 2^order pages"),
+        Field::one("reclaimed", Scalar::U64, "for kind 3: reclaimed pages"),
     ],
     hooks: &[
         Hook::tracepoint("mm_vmscan_wakeup_kswapd", &[Now, Number(1), Tgid, Arg(0), Arg(2), Number(0)]),

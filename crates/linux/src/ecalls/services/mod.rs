@@ -1,7 +1,7 @@
-//! The kernel's services: events with a name, a documented format, and the hook they come from.
+//! The kernel's services: events with a name, a documented format, and the hook that raises them.
 //!
-//! A service is one short file with one `Spec`: its fields, and for each hook where each field comes from. See
-//! the guide's chapter «Writing a service».
+//! A service is one short file with one `Spec`: its fields, and the source of each field for each hook. See the guide's
+//! chapter «Writing a service».
 
 use qfabric_types::format::{Field as Member, Format, Kind, Scalar};
 
@@ -40,37 +40,32 @@ pub(super) static ALL: [&Spec; 13] = [
     &app_deferred::SPEC,
 ];
 
-/// A service one can subscribe to.
+/// A service to which an application can subscribe.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Its name, such as `sched.wakeup`.
+    /// Name, such as `sched.wakeup`.
     pub name: &'static str,
     /// One line: when an event is raised.
     pub about: &'static str,
-    /// Where in the kernel.
+    /// The hooks in the kernel, as text.
     pub hook: String,
-    /// Layout of an event.
     pub format: Format,
-    /// What each field means, in the format's order: (name, unit and meaning).
+    /// Name of each field with its unit and meaning, in the format's order.
     pub fields: Vec<(&'static str, &'static str)>,
-    /// Its options.
     pub options: &'static [OptionSpec],
-    /// Events concern one process each, so that users may see those of their own.
+    /// True if each event belongs to one process, so that users may receive the events of their processes.
     pub concerns_process: bool,
-    /// What a verdict 0 does beyond ending the chain, with which option; none: nothing.
+    /// Additional effect of a verdict 0 besides ending the chain, and the option that enables it; `None`: no effect.
     pub verdict: Option<&'static str>,
-    /// Why it cannot be had here.
+    /// Why the service is not available on this host; `None`: it is available.
     pub unavailable: Option<Unsupported>,
 }
 
-/// An option of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionSpec {
-    /// Its name.
     pub name: &'static str,
-    /// What its value looks like and means.
+    /// Format and meaning of the value.
     pub about: &'static str,
-    /// Whether it must be given.
     pub required: bool,
 }
 
@@ -84,19 +79,19 @@ impl OptionSpec {
     }
 }
 
-/// A service as its file declares it.
+/// Declaration of a service in its file.
 #[derive(Debug)]
 pub(super) struct Spec {
     pub name: &'static str,
     pub about: &'static str,
     pub fields: &'static [Field],
     pub options: &'static [OptionSpec],
-    /// Each becomes a program; all share the handler's state.
+    /// Each hook becomes a program; all programs share the handler's state.
     pub hooks: &'static [Hook],
     pub verdict: Option<&'static str>,
-    /// One event at a time, for what the service itself keeps between events.
+    /// True if events are handled one at a time, because the service stores data between events.
     pub exclusive: bool,
-    /// Only with a process named.
+    /// True if the request must name a process.
     pub needs_pid: bool,
 }
 
@@ -113,12 +108,11 @@ impl Spec {
     };
 }
 
-/// A field of an event.
 #[derive(Debug)]
 pub(super) struct Field {
     pub name: &'static str,
     pub ty: Scalar,
-    /// Elements; 0: a single value.
+    /// Number of elements; 0: a single value.
     pub count: u32,
     pub about: &'static str,
 }
@@ -132,7 +126,6 @@ impl Field {
         Field { name, ty, count, about }
     }
 
-    /// Bytes it takes.
     pub fn bytes(&self) -> u32 {
         self.ty.bytes() * self.count.max(1)
     }
@@ -142,30 +135,29 @@ impl Field {
 #[derive(Debug)]
 pub(super) struct Hook {
     pub at: At,
-    /// Where each field comes from, in the fields' order.
+    /// Source of each field, in the fields' order.
     pub sources: &'static [Source],
-    /// The processes an event concerns; with a process named in the request, one of them must be that.
+    /// The processes that an event concerns. If the request names a process, one of them must be that process.
     pub processes: &'static [Source],
-    /// Fields that tell of one process each: a handler that is for another one's events finds zeros there.
+    /// Fields that describe one process each: a handler for the events of another process finds zeros in them.
     pub sides: &'static [Side],
-    /// Only with these options is there such a hook.
+    /// The hook is used only if this returns true for the options.
     pub when: fn(&Options) -> bool,
-    /// Decides early whether this is an event at all: jumps to [`Prologue::skip`] if not. r6 to r8 are free.
+    /// Decides early if this is an event at all; jumps to [`Prologue::skip`] if not. r6 to r8 are free.
     pub before: Option<Emit>,
-    /// Makes the fields whose source is [`Source::Made`]. r7, r8 are free.
+    /// Makes the fields whose source is [`Source::Made`]. r7 and r8 are free.
     pub make: Option<Emit>,
 }
 
-/// Fields of an event that tell of one of several processes.
+/// Fields of an event that describe one of several processes.
 #[derive(Debug)]
 pub(super) struct Side {
-    /// Of which.
+    /// The process that the fields describe.
     pub process: Source,
-    /// Their names.
     pub fields: &'static [&'static str],
 }
 
-/// Emits code.
+/// Generates code.
 pub(super) type Emit = fn(&mut Prologue) -> Result<(), Unsupported>;
 
 impl Hook {
@@ -181,10 +173,9 @@ fn always(_: &Options) -> bool {
     true
 }
 
-/// A kind of hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// A tracepoint, by its name.
+    /// A tracepoint, by name.
     Tracepoint(&'static str),
     /// Packets at the interfaces of the option `interface`.
     Packets(SkbSide),
@@ -203,7 +194,7 @@ impl At {
     }
 }
 
-/// The layout that C gives the fields.
+/// The layout that a C compiler gives to the fields.
 pub(super) fn format_of(spec: &Spec) -> Format {
     let mut format = Format { name: spec.name.replace('.', "_"), size: 0, align: 1, fields: Vec::new() };
     for field in spec.fields {
@@ -217,7 +208,7 @@ pub(super) fn format_of(spec: &Spec) -> Format {
     format
 }
 
-/// What users see of a service; `broken`: why it cannot be had.
+/// The description of a service for users. `broken`: why it is not available.
 pub(super) fn describe(spec: &'static Spec, broken: Option<Unsupported>) -> Service {
     let hooks: Vec<_> = spec.hooks.iter().map(|hook| hook.at.describe()).collect();
     Service {
@@ -233,7 +224,7 @@ pub(super) fn describe(spec: &'static Spec, broken: Option<Unsupported>) -> Serv
     }
 }
 
-/// Whether this kernel has the tracepoints and structure members the service needs.
+/// Fails if this kernel lacks a tracepoint or structure member that the service needs.
 pub(super) fn check(spec: &Spec, btf: &Btf) -> Result<(), Unsupported> {
     for hook in spec.hooks {
         let sources = hook.sources.iter().chain(hook.processes);
@@ -242,7 +233,7 @@ pub(super) fn check(spec: &Spec, btf: &Btf) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Whether its events concern one process each.
+/// True if each of its events concerns a process.
 pub(super) fn concerns_process(spec: &Spec) -> bool {
     spec.needs_pid || spec.hooks.iter().all(|hook| !hook.processes.is_empty())
 }

@@ -1,4 +1,4 @@
-//! `net.rx`, `net.tx`: packets at an interface. Only what the program reads is taken out of the packet.
+//! `net.rx`, `net.tx`: packets at an interface. Only the fields that the program reads are taken from the packet.
 
 use qfabric_ecode::bpf::{Alu, Jmp, Label, Reg, Size};
 use qfabric_types::format::Scalar;
@@ -19,13 +19,13 @@ const FIELDS: &[Field] = &[
     Field::one(
         "len",
         Scalar::U32,
-        "bytes of the packet with its link header; more than the MTU where the kernel joins packets",
+        "bytes of the packet with its link header; more than the MTU if the kernel has joined packets",
     ),
     Field::one("interface", Scalar::U32, "number of the interface"),
     Field::one("mark", Scalar::U32, "the packet's mark (SO_MARK, nft)"),
-    Field::one("protocol", Scalar::U16, "what it carries: 0x0800 IPv4, 0x86dd IPv6, others as Ethernet's"),
+    Field::one("protocol", Scalar::U16, "type of the payload: 0x0800 IPv4, 0x86dd IPv6, others as in Ethernet"),
     Field::one("version", Scalar::U8, "4, 6, or 0: not IP"),
-    Field::one("transport", Scalar::U8, "6 TCP, 17 UDP, 1 ICMP, others as IP's"),
+    Field::one("transport", Scalar::U8, "6 TCP, 17 UDP, 1 ICMP, others as in IP"),
     Field::one("source", Scalar::U32, "IPv4 address, host byte order; 0: not IPv4"),
     Field::one("destination", Scalar::U32, "IPv4 address, host byte order; 0: not IPv4"),
     Field::one("source_port", Scalar::U16, "of TCP and UDP"),
@@ -33,15 +33,15 @@ const FIELDS: &[Field] = &[
     Field::many("source6", Scalar::U8, 16, "IPv6 address; zeros: not IPv6"),
     Field::many("destination6", Scalar::U8, 16, "IPv6 address; zeros: not IPv6"),
     Field::one("data_len", Scalar::U32, "bytes in data"),
-    Field::many("data", Scalar::U8, DATA_BYTES, "the first bytes behind the TCP or UDP header"),
+    Field::many("data", Scalar::U8, DATA_BYTES, "the first bytes after the TCP or UDP header"),
 ];
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::optional(
         "interface",
-        "its name, such as eth0; several with commas between; all that are up, if not given",
+        "name of the interface, such as eth0; several names separated by commas; default: all interfaces that are up",
     ),
-    OptionSpec::optional("drop", "yes: a verdict 0 drops the packet; no (if not given): it only ends the chain"),
+    OptionSpec::optional("drop", "yes: a verdict 0 drops the packet; no (default): it only ends the chain"),
 ];
 
 const HOOK: Hook = Hook {
@@ -116,7 +116,7 @@ fn wants_ip(p: &Prologue) -> bool {
     IP_FIELDS.iter().chain(&PORT_FIELDS).any(|field| p.wanted(field).is_some())
 }
 
-/// The frame may hold what an earlier packet left.
+/// Sets the fields to zero, because the frame may contain values of an earlier packet.
 fn clear(p: &mut Prologue) {
     for field in IP_FIELDS.iter().chain(&PORT_FIELDS) {
         p.clear(field);
@@ -132,7 +132,7 @@ fn version_4(p: &mut Prologue) {
             p.asm.store(Size::W, Reg::R6, to, Reg::R1);
         }
     }
-    // r8: the transport; r7: bytes of the packet from the IP header on, as that says.
+    // r8: the transport protocol; r7: bytes of the packet from the IP header on, according to that header.
     p.asm.load(Size::B, Reg::R8, Reg::R10, IP + 9);
     packet::network(p, Reg::R7, Size::H, IP + 2);
 }
@@ -212,7 +212,7 @@ fn copy_data(p: &mut Prologue, done: Label) {
     p.asm.jump_if(Jmp::Le, Reg::R4, DATA_BYTES as i32, fits);
     p.asm.mov(Reg::R4, DATA_BYTES as i32);
     p.asm.bind(fits);
-    // Where nobody reads the bytes themselves, the length is enough.
+    // If no step reads the bytes themselves, the length is enough.
     if let Some(at) = p.wanted("data_len") {
         p.asm.store(Size::W, Reg::R6, at, Reg::R4);
     }

@@ -1,17 +1,17 @@
-//! Taking packets apart. Headers are copied to the stack, field by field in the byte order of the host from there
-//! on; extension headers of IPv6 are not followed.
+//! Parses packets. Headers are copied to the stack; each field is converted to the host's byte order from there.
+//! Extension headers of IPv6 are not followed.
 
 use qfabric_ecode::bpf::{Alu, Jmp, Label, Reg, Size};
 
 use super::super::source::{Prologue, helper};
 
-/// Where the IP header lies on the stack (room for 40 bytes).
+/// Stack offset of the IP header (40 bytes).
 pub(super) const IP: i16 = -104;
-/// Where the first 20 bytes of the TCP or UDP header lie.
+/// Stack offset of the first 20 bytes of the TCP or UDP header.
 pub(super) const TRANSPORT: i16 = -128;
-/// Where their distance from the IP header's beginning is kept (u64).
+/// Stack offset of the distance (u64) of the transport header from the beginning of the IP header.
 pub(super) const DISTANCE: i16 = -136;
-/// Where a connection's addresses and ports are put for a lookup (room for 36 bytes).
+/// Stack offset of a connection's addresses and ports for a lookup (36 bytes).
 pub(super) const TUPLE: i16 = -176;
 
 const ETHERTYPE_IPV4: i32 = 0x0800;
@@ -25,14 +25,14 @@ pub(super) mod skb {
 }
 const FROM_IP_HEADER: i32 = 1; // BPF_HDR_START_NET
 
-/// r1 = the type of what the frame carries, such as 0x0800.
+/// r1 = the type of the frame's payload, such as 0x0800.
 pub(super) fn ethertype(p: &mut Prologue) {
     p.load_context(Reg::R1);
     p.asm.load(Size::W, Reg::R1, Reg::R1, skb::PROTOCOL.into());
     p.swap(Reg::R1, Size::H);
 }
 
-/// Branches by version; the IP header is on the stack then. What is no IP goes on at `neither`.
+/// Copies the IP header to the stack and branches by version. Continues at `neither` if the packet is not IP.
 pub(super) fn ip_header(p: &mut Prologue, v6: Label, neither: Label) {
     let is_v6 = p.asm.label();
     let v4 = p.asm.label();
@@ -52,13 +52,13 @@ pub(super) fn ip_header(p: &mut Prologue, v6: Label, neither: Label) {
     p.asm.bind(v4);
 }
 
-/// Copies `bytes` at `distance` from the IP header to the stack.
+/// Copies `bytes` bytes at `distance` from the IP header to the stack.
 pub(super) fn load_bytes(p: &mut Prologue, distance: i32, to: i16, bytes: i32, missing: Label) {
     p.asm.mov(Reg::R2, distance);
     load_bytes_at(p, to, bytes, missing);
 }
 
-/// The same for the transport header: its first `bytes`.
+/// Copies the first `bytes` bytes of the transport header to the stack.
 pub(super) fn transport_header(p: &mut Prologue, bytes: i32, missing: Label) {
     p.asm.load(Size::D, Reg::R2, Reg::R10, DISTANCE);
     load_bytes_at(p, TRANSPORT, bytes, missing);
@@ -71,7 +71,7 @@ fn load_bytes_at(p: &mut Prologue, to: i16, bytes: i32, missing: Label) {
     load_relative(p, missing);
 }
 
-/// r2: distance from the IP header; r3: where to; r4: how many bytes.
+/// r2: distance from the IP header; r3: destination; r4: number of bytes.
 pub(super) fn load_relative(p: &mut Prologue, missing: Label) {
     p.load_context(Reg::R1);
     p.asm.mov(Reg::R5, FROM_IP_HEADER);
@@ -79,7 +79,7 @@ pub(super) fn load_relative(p: &mut Prologue, missing: Label) {
     p.asm.jump_if(Jmp::Ne, Reg::R0, 0, missing);
 }
 
-/// `dst` = a number of 2 or 4 bytes in network order on the stack.
+/// `dst` = the number of 2 or 4 bytes in network byte order at `at` on the stack.
 pub(super) fn network(p: &mut Prologue, dst: Reg, size: Size, at: i16) {
     p.asm.load(size, dst, Reg::R10, at);
     p.swap(dst, size);

@@ -1,4 +1,4 @@
-//! `proc.exec`: a process takes up another program.
+//! `proc.exec`: a process executes another program.
 
 use qfabric_types::format::Scalar;
 
@@ -7,12 +7,12 @@ use super::{Field, Hook, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "proc.exec",
-    about: "a process takes up another program",
+    about: "a process executes another program",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
         Field::one("pid", Scalar::I32, "the process"),
         Field::one("parent", Scalar::I32, "its parent process"),
-        Field::one("old_tid", Scalar::I32, "the thread that called exec; it is the process's only one from now on"),
+        Field::one("old_tid", Scalar::I32, "the thread that called exec; from now on the only thread of the process"),
         Field::many("comm", Scalar::I8, 16, "the new name, ended by 0"),
     ],
     hooks: &[Hook {

@@ -1,4 +1,4 @@
-//! `proc.exit`: a thread, maybe the last one of its process, ends.
+//! `proc.exit`: a thread ends, which may be the last one of its process.
 
 use qfabric_types::format::Scalar;
 
@@ -7,14 +7,14 @@ use super::{Field, Hook, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "proc.exit",
-    about: "a thread ends; tid equal to pid: the process's first thread",
+    about: "a thread ends; if tid equals pid, it is the first thread of the process",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
         Field::one("pid", Scalar::I32, "its process"),
         Field::one("tid", Scalar::I32, "the thread"),
         Field::one("parent", Scalar::I32, "the process's parent"),
-        Field::one("code", Scalar::I32, "as wait() has it: the status in bits 8 to 15, the signal in bits 0 to 6"),
-        Field::one("left", Scalar::I32, "threads of the process that have not ended"),
+        Field::one("code", Scalar::I32, "as in wait(): the status in bits 8 to 15, the signal in bits 0 to 6"),
+        Field::one("left", Scalar::I32, "number of threads of the process that have not ended"),
         Field::many("comm", Scalar::I8, 16, "the thread's name, ended by 0"),
     ],
     hooks: &[Hook {

@@ -1,4 +1,4 @@
-//! `sched.switch`: a CPU goes from one thread to another.
+//! `sched.switch`: a CPU switches from one thread to another.
 
 use qfabric_types::format::Scalar;
 
@@ -7,22 +7,22 @@ use super::{Field, Hook, Side, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "sched.switch",
-    about: "a CPU leaves one thread and takes up another (either may be of the process subscribed for; what tells of \
-            others is then 0)",
+    about: "a CPU switches from one thread to another (either may belong to the subscribed process; the fields of the \
+            other process are then 0)",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
         Field::one("cpu", Scalar::I32, "the CPU"),
-        Field::one("preempted", Scalar::I32, "1: the thread left could have gone on"),
-        Field::one("prev_pid", Scalar::I32, "process of the thread left; 0: idle, or not the one subscribed for"),
-        Field::one("prev_tid", Scalar::I32, "the thread left"),
+        Field::one("preempted", Scalar::I32, "1: the previous thread was still runnable"),
+        Field::one("prev_pid", Scalar::I32, "process of the previous thread; 0: idle, or not the subscribed process"),
+        Field::one("prev_tid", Scalar::I32, "the previous thread"),
         Field::one("prev_prio", Scalar::I32, "its priority: 0 to 99 real-time, 100 to 139 normal, -1 deadline"),
         Field::one(
             "prev_state",
             Scalar::U32,
-            "why: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as the kernel's",
+            "its state: 0 runnable, 1 sleeps, 2 sleeps uninterruptibly, others as in the kernel",
         ),
-        Field::one("next_pid", Scalar::I32, "process of the thread taken up; 0: idle, or not the one subscribed for"),
-        Field::one("next_tid", Scalar::I32, "the thread taken up"),
+        Field::one("next_pid", Scalar::I32, "process of the next thread; 0: idle, or not the subscribed process"),
+        Field::one("next_tid", Scalar::I32, "the next thread"),
         Field::one("next_prio", Scalar::I32, "its priority"),
     ],
     hooks: &[Hook {

@@ -1,4 +1,4 @@
-//! `sched.wakeup`: a thread that slept becomes runnable.
+//! `sched.wakeup`: a sleeping thread becomes runnable.
 
 use qfabric_types::format::Scalar;
 
@@ -17,7 +17,7 @@ pub(super) static SPEC: Spec = Spec {
         Field::one(
             "waker",
             Scalar::I32,
-            "the process on that CPU, which need not have to do with it; 0: not the one subscribed for",
+            "the process that runs on that CPU, which may be unrelated; 0: not the subscribed process",
         ),
         Field::many("comm", Scalar::I8, 16, "the thread's name, ended by 0"),
     ],

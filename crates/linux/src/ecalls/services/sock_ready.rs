@@ -13,18 +13,18 @@ const CLOSE_WAIT: i32 = 8;
 
 pub(super) static SPEC: Spec = Spec {
     name: "sock.ready",
-    about: "a socket has data or a connection to take, or its peer closed it",
+    about: "a socket has data to read or a connection to accept, or its peer closed it",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("socket", Scalar::U64, "number of the socket (its kernel address, unique while it lives)"),
-        Field::one("why", Scalar::I32, "1 data or connection, 2 closed by the peer"),
+        Field::one("socket", Scalar::U64, "id of the socket (its kernel address, unique while it lives)"),
+        Field::one("why", Scalar::I32, "the reason: 1 data or connection, 2 closed by the peer"),
         Field::one("family", Scalar::U16, "1 Unix, 2 IPv4, 10 IPv6"),
         Field::one("protocol", Scalar::U16, "6 TCP, 17 UDP"),
         Field::one("local_port", Scalar::U16, "port on this host"),
         Field::one("peer_port", Scalar::U16, "port of the peer"),
-        Field::one("backlog", Scalar::U32, "connections waiting to be accepted, of a listening socket"),
+        Field::one("backlog", Scalar::U32, "connections that wait to be accepted, for a listening socket"),
     ],
-    options: &[OptionSpec::optional("listen", "[address]:port: only sockets of this local port")],
+    options: &[OptionSpec::optional("listen", "[address]:port: only sockets with this local port")],
     hooks: &[
         Hook {
             before: Some(of_the_port),

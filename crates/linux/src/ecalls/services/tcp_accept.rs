@@ -1,8 +1,9 @@
-//! `tcp.accept`: somebody wants to connect to a listening socket (003 §5.3): how full its queues are.
+//! `tcp.accept`: a client requests a connection to a listening socket (003 §5.3). Reports the length of the socket's
+//! queues.
 //!
-//! Seen where the packet enters, before TCP spends anything on it: what is dropped here costs least. The two
-//! queues of the paper's Figure 7: connections that are complete and wait for `accept()` (ACK queue), and those
-//! whose handshake is under way (SYN queue). Linux bounds both by the backlog given to `listen()`.
+//! The event is raised where the packet enters, before TCP processes it, so dropping the packet costs least there. The
+//! two queues are those of the paper's Figure 7: complete connections that wait for `accept()` (ACK queue), and
+//! connections whose handshake is in progress (SYN queue). Linux limits both by the backlog given to `listen()`.
 
 use qfabric_ecode::bpf::{Alu, Jmp, Label, Reg, Size};
 use qfabric_types::format::Scalar;
@@ -22,25 +23,25 @@ const LISTEN: i32 = 10;
 
 pub(super) static SPEC: Spec = Spec {
     name: "tcp.accept",
-    about: "a connection is asked for (SYN) at a listening socket",
+    about: "a client requests a connection (SYN) to a listening socket",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("accept_queue", Scalar::U32, "connections that wait to be accepted"),
-        Field::one("accept_limit", Scalar::U32, "at most so many may wait (the backlog of listen())"),
-        Field::one("syn_queue", Scalar::U32, "connections whose handshake is under way"),
-        Field::one("syn_limit", Scalar::U32, "at most so many may be under way"),
-        Field::one("port", Scalar::U16, "port asked for"),
-        Field::one("source_port", Scalar::U16, "port of who asks"),
-        Field::one("source", Scalar::U32, "IPv4 address of who asks, host byte order; 0: IPv6"),
-        Field::many("source6", Scalar::U8, 16, "IPv6 address of who asks; zeros: IPv4"),
+        Field::one("accept_queue", Scalar::U32, "number of connections that wait to be accepted"),
+        Field::one("accept_limit", Scalar::U32, "limit of accept_queue (the backlog of listen())"),
+        Field::one("syn_queue", Scalar::U32, "number of connections whose handshake is in progress"),
+        Field::one("syn_limit", Scalar::U32, "limit of syn_queue"),
+        Field::one("port", Scalar::U16, "port of the listening socket"),
+        Field::one("source_port", Scalar::U16, "port of the client"),
+        Field::one("source", Scalar::U32, "IPv4 address of the client, host byte order; 0: IPv6"),
+        Field::many("source6", Scalar::U8, 16, "IPv6 address of the client; zeros: IPv4"),
     ],
     options: &[
         OptionSpec::required("listen", "[address]:port of the listening socket"),
         OptionSpec::optional(
             "interface",
-            "where the packets arrive, such as eth0; several with commas between; all that are up, if not given",
+            "interface at which the packets arrive, such as eth0; several names separated by commas; default: all interfaces that are up",
         ),
-        OptionSpec::optional("drop", "yes: a verdict 0 drops the SYN; no (if not given): it only ends the chain"),
+        OptionSpec::optional("drop", "yes: a verdict 0 drops the SYN; no (default): it only ends the chain"),
     ],
     hooks: &[Hook {
         at: At::Packets(SkbSide::Ingress),
@@ -53,7 +54,7 @@ pub(super) static SPEC: Spec = Spec {
     ..Spec::NEW
 };
 
-/// Leaves the headers on the stack.
+/// Copies the headers to the stack.
 fn is_request(p: &mut Prologue) -> Result<(), Unsupported> {
     let listen = p.options.listen().expect("a required option");
     let (v6, transport, skip) = (p.asm.label(), p.asm.label(), p.skip);
@@ -75,7 +76,7 @@ fn is_request(p: &mut Prologue) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// Skips unless the destination (of `bytes` at `at` on the stack) is the address asked for. Keeps r1.
+/// Skips the packet unless its destination (`bytes` at `at` on the stack) is the requested address. Keeps r1.
 fn address(p: &mut Prologue, listen: &Listen, bytes: usize, at: i16, skip: Label) {
     let Some(wanted) = &listen.address else { return };
     if wanted.len() != bytes {
@@ -107,8 +108,8 @@ fn from_headers(p: &mut Prologue) {
     }
 }
 
-/// The connection as lookups take it: addresses, then ports, in network order; r7 = its length. The version
-/// stands in the upper half of the IP header's first byte.
+/// Writes the connection in the form that lookups use: addresses, then ports, in network byte order; r7 = its length.
+/// The version is in the upper half of the IP header's first byte.
 fn tuple(p: &mut Prologue) {
     let (v6, ports) = (p.asm.label(), p.asm.label());
     p.asm.load(Size::B, Reg::R1, Reg::R10, IP);
@@ -135,7 +136,7 @@ fn tuple(p: &mut Prologue) {
     p.asm.bind(ports);
 }
 
-/// Word by word: what lies on the stack is read at multiples of its size only.
+/// Copies word by word, because the stack can be read only at multiples of the size.
 fn copy(p: &mut Prologue, from: i16, to: i16, bytes: i16) {
     for at in (0..bytes).step_by(4) {
         p.asm.load(Size::W, Reg::R1, Reg::R10, from + at);
@@ -143,11 +144,11 @@ fn copy(p: &mut Prologue, from: i16, to: i16, bytes: i16) {
     }
 }
 
-/// Finds the listening socket and reads its queues; none: not an event. The reference is given back at once, and
-/// the socket read under the protection that all such programs run in.
+/// Finds the listening socket and reads its queues; without one, this is not an event. The reference is released at
+/// once: such programs run under RCU protection, which keeps the socket readable.
 fn lookup(p: &mut Prologue) -> Result<(), Unsupported> {
     let (v6, found, release, done, skip) = (p.asm.label(), p.asm.label(), p.asm.label(), p.asm.label(), p.leave);
-    // The verifier wants the length as a constant.
+    // The verifier requires a constant length.
     p.asm.jump_if(Jmp::Eq, Reg::R7, 36, v6);
     find(p, 12);
     p.asm.jump(found);
@@ -175,7 +176,7 @@ fn find(p: &mut Prologue, length: i32) {
     p.asm.mov(Reg::R2, Reg::R10);
     p.asm.alu64(Alu::Add, Reg::R2, i32::from(TUPLE));
     p.asm.mov(Reg::R3, length);
-    p.asm.mov(Reg::R4, -1); // in the packet's own network namespace
+    p.asm.mov(Reg::R4, -1); // the network namespace of the packet
     p.asm.mov(Reg::R5, 0);
     p.asm.call(helper::SKC_LOOKUP_TCP);
 }

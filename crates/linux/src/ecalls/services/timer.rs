@@ -1,4 +1,4 @@
-//! `timer`: at regular times, on one CPU.
+//! `timer`: an event at regular times, on one CPU.
 
 use qfabric_ecode::bpf::{Alu, Reg, Size};
 use qfabric_types::format::Scalar;
@@ -11,16 +11,16 @@ use super::{At, Field, Hook, OptionSpec, Spec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "timer",
-    about: "at regular times",
+    about: "a period has passed",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("count", Scalar::U64, "events so far, from 1"),
+        Field::one("count", Scalar::U64, "number of this event, from 1"),
         Field::one("cpu", Scalar::I32, "the CPU"),
         Field::one("pid", Scalar::I32, "the process that was interrupted; 0: idle"),
     ],
     options: &[
-        OptionSpec::required("period", "from one event to the next, such as 10ms; at least 100us"),
-        OptionSpec::optional("cpu", "number of the CPU; 0 if not given"),
+        OptionSpec::required("period", "time between two events, such as 10ms; at least 100us"),
+        OptionSpec::optional("cpu", "number of the CPU; default 0"),
     ],
     hooks: &[Hook { at: At::Timer, sources: &[Now, Made, Cpu, Tgid], make: Some(count), ..Hook::NEW }],
     exclusive: true,

@@ -29,13 +29,13 @@ pub struct FilterInfo {
 }
 
 /// Where in an event's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// When an event is dispatched to this host's sinks.
     In,
-    /// When a source of this host submits an event.
+    /// When a source of this host submits an event: sees the sinks of all hosts.
     Out,
 }
 
@@ -46,6 +46,11 @@ impl Direction {
             Direction::In => "in",
             Direction::Out => "out",
         }
+    }
+
+    /// The direction that is written so.
+    pub fn named(name: &str) -> Option<Direction> {
+        [Direction::In, Direction::Out].into_iter().find(|direction| direction.name() == name)
     }
 }
 

@@ -1,6 +1,9 @@
-//! A thread that is still marked as throttled from an earlier stay shows no budget on entering, and never runs.
-//! Leaving again after its 0-lag time clears the mark. One that ran out of its budget between two of our calls shows
-//! none either; it is refilled within a period. So a suspicious thread is watched for two.
+//! Reserves a thread, and detects a thread that still has the throttled mark of an earlier reservation.
+//!
+//! A thread with a stale mark has no budget when it enters the class, and never runs. Leaving again after its 0-lag
+//! time clears the mark. A thread that used its budget between two of our calls has no budget either, but is refilled
+//! within one period. So this file watches a suspicious thread for two periods. docs/design/0007 calls the clearing
+//! *washing*.
 
 use std::io;
 
@@ -10,9 +13,9 @@ use super::{Account, Reading};
 use crate::sched_attr::SchedAttr;
 use crate::{clock, threads};
 
-/// Reserves `wanted` for `thread`, which was under `was`: EBUSY where its deadline of an earlier stay is far away,
-/// since it would stand still until then. The account tells a later departure whether it ever ran; the watch says that the
-/// thread may be marked.
+/// Reserves `wanted` for `thread`, whose former attributes are `was`. Fails with EBUSY if the deadline of an earlier
+/// reservation is far away, because the thread would not run until then. The returned account lets a later departure
+/// find out if the thread ever ran. A returned watch means that the thread may have a stale mark.
 pub(crate) fn enter(
     thread: ThreadId,
     wanted: SchedAttr,
@@ -20,7 +23,7 @@ pub(crate) fn enter(
 ) -> io::Result<(Option<Account>, Option<Watch>)> {
     wanted.give(thread)?;
     let account = Reading::of(thread).known();
-    if account.is_some_and(|a| a.is_far()) {
+    if account.is_some_and(|a| a.is_far(Nanos::new(wanted.period_ns))) {
         let _ = SchedAttr::weightless().give(thread);
         was.give(thread)?;
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -42,7 +45,7 @@ impl Watch {
         Watch { since: clock::now(), switches: account.switches, cpu_ns: threads::cpu_time(thread) }
     }
 
-    /// Whether `thread` has stood still, runnable and without budget, for more than two periods: nothing will wake it.
+    /// True if `thread` was runnable without budget and did not run for more than two periods: it will never run again.
     pub fn is_stuck(watch: &mut Option<Watch>, thread: ThreadId, period: Nanos) -> bool {
         let seen = (!threads::is_asleep(thread)).then(|| Reading::of(thread).known()).flatten();
         let Some(account) = seen.filter(|a| a.runtime_ns < 0) else {
@@ -58,7 +61,7 @@ impl Watch {
         now.since.since(first.since) > period + period
     }
 
-    /// When the next look is worth while.
+    /// Time of the next useful look.
     pub fn due(&self, period: Nanos) -> Instant {
         self.since + period + period + Nanos::from_micros(500)
     }

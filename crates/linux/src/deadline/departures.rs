@@ -1,4 +1,4 @@
-//! Putting threads back: at once where their state allows it, else step by step, and the monitor that washes.
+//! Puts threads back, at once or step by step, and clears stale throttled marks.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use crate::mechanism::{ApplyError, Mechanism};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{clock, journal, threads};
 
-/// A departure, and when its next step is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     departure: Departure,
@@ -18,7 +17,7 @@ pub(super) struct Leaving {
 }
 
 impl Deadline {
-    /// Puts back, or begins to: then [`Mechanism::advance`] goes on with it.
+    /// Puts `thread` back at once, or begins its departure; [`Mechanism::advance`] then continues the departure.
     pub(super) fn release(&mut self, thread: ThreadId) -> Result<(), ApplyError> {
         let Some(held) = self.threads.get(&thread) else { return Ok(()) };
         if held.leaving.is_some() {
@@ -35,7 +34,7 @@ impl Deadline {
         self.step(thread, departure)
     }
 
-    /// `None`: there is nothing to take it out of.
+    /// `None`: the thread is not under a reservation of this mechanism.
     fn departure_of(&mut self, thread: ThreadId) -> Result<Option<Departure>, ApplyError> {
         let held = &self.threads[&thread];
         if threads::start_time(thread) != Some(held.before.start) {
@@ -74,8 +73,8 @@ impl Deadline {
         self.forget(thread);
     }
 
-    /// The thread is asked for again before it has left: it goes on with what it has.
-    pub(super) fn stay(&mut self, thread: ThreadId, now: SchedAttr) {
+    /// A new setting arrives before the thread has left: ends the departure, and the thread keeps its reservation.
+    pub(super) fn cancel_departure(&mut self, thread: ThreadId, now: SchedAttr) {
         if let Some(held) = self.threads.get_mut(&thread)
             && held.leaving.take().is_some()
             && now.policy == Policy::DEADLINE
@@ -84,7 +83,7 @@ impl Deadline {
         }
     }
 
-    /// Takes the due steps of departures, and the due looks at suspicious threads.
+    /// Takes all due steps of departures, and makes all due checks of suspicious threads.
     pub(super) fn advance_all(&mut self, now: Instant) -> Vec<ApplyError> {
         if self.next_step.is_none_or(|at| at > now) {
             return Vec::new();
@@ -93,15 +92,15 @@ impl Deadline {
         let mut failed = Vec::new();
         for thread in self.threads.keys().copied().collect::<Vec<_>>() {
             match self.threads.get_mut(&thread).and_then(|held| held.leaving.take()) {
-                Some(leaving) if leaving.at > now => self.put_off(thread, leaving),
+                Some(leaving) if leaving.at > now => self.postpone(thread, leaving),
                 Some(leaving) => failed.extend(self.step(thread, leaving.departure).err()),
-                None => self.look_at_suspicious(thread, now),
+                None => self.check_suspicious(thread, now),
             }
         }
         failed
     }
 
-    fn put_off(&mut self, thread: ThreadId, leaving: Leaving) {
+    fn postpone(&mut self, thread: ThreadId, leaving: Leaving) {
         self.next_step_at(leaving.at);
         if let Some(held) = self.threads.get_mut(&thread) {
             held.leaving = Some(leaving);
@@ -112,26 +111,26 @@ impl Deadline {
         self.next_step = Some(self.next_step.map_or(at, |next| next.min(at)));
     }
 
-    fn look_at_suspicious(&mut self, thread: ThreadId, now: Instant) {
+    fn check_suspicious(&mut self, thread: ThreadId, now: Instant) {
         let due = self.threads.get(&thread).and_then(|h| h.watch.map(|w| w.due(period_of(h.given))));
         match due {
             Some(at) if at > now => self.next_step_at(at),
             Some(_) => {
-                self.wash_if_stuck(thread);
-                self.look_again(thread);
+                self.clear_mark_if_stuck(thread);
+                self.schedule_check(thread);
             }
             None => {}
         }
     }
 
-    /// A suspicious thread is looked at again two periods later.
-    pub(super) fn look_again(&mut self, thread: ThreadId) {
+    /// Schedules the next check of a suspicious thread, two periods after the last one.
+    pub(super) fn schedule_check(&mut self, thread: ThreadId) {
         let due = self.threads.get(&thread).and_then(|h| h.watch.map(|w| w.due(period_of(h.given))));
         due.into_iter().for_each(|at| self.next_step_at(at));
     }
 
-    /// Waits until every thread that is to be put back is back, at most about 2 s or two of its periods, and until no
-    /// thread is suspicious. Answers those that could not be put back.
+    /// Waits until every leaving thread is put back (for at most about 2 s, or two of its periods) and no thread is
+    /// suspicious. Returns the errors of the threads that could not be put back.
     pub fn settle(&mut self) -> Vec<ApplyError> {
         let mut failed = Vec::new();
         while let Some(at) = self.next_step {
@@ -141,7 +140,7 @@ impl Deadline {
         failed
     }
 
-    /// It is not reserved again until then.
+    /// Refuses new reservations of the thread for `time`.
     fn rest(&mut self, thread: ThreadId, start: u64, time: Nanos) {
         let now = clock::now();
         self.resting.retain(|_, (_, until)| now < *until);
@@ -153,10 +152,10 @@ impl Deadline {
         }
     }
 
-    /// A thread that stands still, runnable and without budget, is marked as throttled with nothing to wake it,
-    /// whoever left it so. Its 0-lag time is long past, so leaving and coming back washes it. Where that is far away, it leaves
-    /// for good.
-    pub(super) fn wash_if_stuck(&mut self, thread: ThreadId) -> bool {
+    /// A thread that is runnable without budget and does not run has a stale throttled mark, and no timer will wake it.
+    /// Its 0-lag time has long passed, so leaving and entering again clears the mark. If its deadline is far away, the
+    /// thread leaves for good. Returns `true` if the thread left.
+    pub(super) fn clear_mark_if_stuck(&mut self, thread: ThreadId) -> bool {
         let Some(held) = self.threads.get_mut(&thread).filter(|h| h.leaving.is_none()) else { return false };
         let Some(given) = held.given else { return false };
         if !Watch::is_stuck(&mut held.watch, thread, Nanos::new(given.period_ns))
@@ -164,21 +163,21 @@ impl Deadline {
         {
             return false;
         }
-        if Reading::of(thread).known().is_some_and(|account| account.is_far()) {
-            let _ = SchedAttr::weightless().give(thread); // with any weight it would hold that until then
+        if Reading::of(thread).known().is_some_and(|account| account.is_far(Nanos::new(given.period_ns))) {
+            let _ = SchedAttr::weightless().give(thread); // a larger bandwidth would stay booked until the far deadline
         }
         if held.before.was.give(thread).is_err() {
             return false;
         }
         (held.given, held.entered, held.watch) = (None, None, None);
-        // Refused: it runs as it did before, and the next setting reserves it again.
+        // If refused, the thread runs as before its reservation, and the next setting reserves it again.
         if let Ok((account, watch)) = leaving::enter(thread, given, held.before.was) {
             (held.given, held.entered, held.watch) = (Some(given), account, watch);
         }
         true
     }
 
-    /// For how long the end of a service waits for threads that rest.
+    /// Time that the end of a service waits for resting threads.
     pub(super) fn rest_at_the_end(&self) -> Nanos {
         let alive = |(thread, (start, _)): &(&ThreadId, &(u64, Instant))| threads::start_time(**thread) == Some(*start);
         let until = self.resting.iter().filter(alive).map(|(_, (_, until))| *until).max();
