@@ -1,26 +1,30 @@
 //! Events as JSON objects: fields by name, structures as objects, arrays as lists.
 //!
-//! A byte array (`char` or `unsigned char`) may also be given as a string; it is shown as a list of numbers. A
-//! field left out is zero; one that is not known, does not fit its type, or has too many elements is refused.
+//! A byte array (`char` or `unsigned char`) may also be given as a string; it is always written as a list of
+//! numbers. A missing field is zero. A field that is unknown, does not fit its type, or has too many elements is
+//! refused.
 //!
-//! What lies behind an event's structure is its *tail*: hexadecimal digits under that name, for formats that have no member
-//! of it.
+//! The bytes behind an event's structure are its *tail*. It is a member of that name with hexadecimal digits, unless the
+//! format has such a member itself.
 
 use serde_json::{Map, Value};
 
 use crate::format::{Field, Format, Kind, Scalar};
 
-/// The member that is an event's tail.
+/// The member that holds an event's tail.
 const TAIL: &str = "tail";
 
-/// The bytes of an event with these fields.
+/// Encodes fields as an event.
+///
+/// # Errors
+/// A message that names the field, its value and the accepted values.
 pub fn encode(format: &Format, fields: &Map<String, Value>) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; format.size as usize];
     put_struct(format, fields, &mut bytes, "")?;
     Ok(bytes)
 }
 
-/// The fields of an event; bytes beyond the format are left out, missing ones are zero.
+/// Decodes an event. Bytes beyond the format are ignored; missing bytes are zero.
 pub fn decode(format: &Format, bytes: &[u8]) -> Map<String, Value> {
     let shown = |field: &Field| {
         let at = bytes.get(field.offset as usize..).unwrap_or(&[]);
@@ -29,7 +33,7 @@ pub fn decode(format: &Format, bytes: &[u8]) -> Map<String, Value> {
     format.fields.iter().map(shown).collect()
 }
 
-/// As [`encode`], with the tail behind it.
+/// Encodes fields as [`encode`] does, and the member `tail` as the bytes behind the structure.
 pub fn encode_whole(format: &Format, mut fields: Map<String, Value>) -> Result<Vec<u8>, String> {
     let tail = if format.field(TAIL).is_none() { fields.remove(TAIL) } else { None };
     let mut bytes = encode(format, &fields)?;
@@ -41,7 +45,7 @@ pub fn encode_whole(format: &Format, mut fields: Map<String, Value>) -> Result<V
     Ok(bytes)
 }
 
-/// As [`decode`], with the tail, where there is one.
+/// Decodes an event as [`decode`] does, and its tail if it has one.
 pub fn decode_whole(format: &Format, bytes: &[u8]) -> Map<String, Value> {
     let mut fields = decode(format, bytes);
     let tail = bytes.get(format.size as usize..).filter(|tail| !tail.is_empty());
@@ -51,13 +55,12 @@ pub fn decode_whole(format: &Format, bytes: &[u8]) -> Map<String, Value> {
     fields
 }
 
-/// Bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of hexadecimal digits.
+/// Decodes hexadecimal digits.
 pub fn from_hex(text: &str) -> Result<Vec<u8>, String> {
     let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
     match digits {
@@ -66,7 +69,7 @@ pub fn from_hex(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Bytes of one element.
+/// Size of one element, in bytes.
 pub fn size_of(kind: &Kind) -> usize {
     match kind {
         Kind::Scalar(scalar) => scalar.bytes() as usize,
@@ -74,7 +77,7 @@ pub fn size_of(kind: &Kind) -> usize {
     }
 }
 
-/// The value of a scalar at the beginning of `bytes`; zero where they end before it does.
+/// The scalar at the beginning of `bytes`; zero if `bytes` is too short.
 pub fn scalar(ty: Scalar, bytes: &[u8]) -> i64 {
     let mut word = [0; 8];
     let size = ty.bytes() as usize;
@@ -104,9 +107,9 @@ fn put(kind: &Kind, dims: &[u32], value: &Value, bytes: &mut [u8], path: &str) -
             let mut each = values.iter().enumerate();
             each.try_for_each(|(i, value)| put(kind, inner, value, &mut bytes[i * stride..], &format!("{path}[{i}]")))
         }
-        ([count, ..], ..) => Err(format!("{path} is a list of up to {count}, not {value}")),
+        ([count, ..], ..) => Err(format!("{path} is {value}; use a list of at most {count} elements")),
         ([], Kind::Struct(format), Value::Object(fields)) => put_struct(format, fields, bytes, &format!("{path}.")),
-        ([], Kind::Struct(_), _) => Err(format!("{path} is an object, not {value}")),
+        ([], Kind::Struct(_), _) => Err(format!("{path} is {value}; use an object")),
         ([], Kind::Scalar(scalar), _) => put_scalar(*scalar, value, bytes, path),
     }
 }
@@ -114,7 +117,7 @@ fn put(kind: &Kind, dims: &[u32], value: &Value, bytes: &mut [u8], path: &str) -
 fn fits(length: usize, count: u32, path: &str) -> Result<(), String> {
     match length <= count as usize {
         true => Ok(()),
-        false => Err(format!("{path} holds {count} elements, {length} are given")),
+        false => Err(format!("{path} holds {count} elements, but {length} are given")),
     }
 }
 
@@ -130,7 +133,7 @@ fn put_scalar(ty: Scalar, value: &Value, bytes: &mut [u8], path: &str) -> Result
         Value::Bool(yes) => Some(i64::from(*yes)),
         _ => None,
     };
-    // A 64-bit number above i64::MAX is the same bits; only an unsigned field may hold it.
+    // An unsigned 64-bit field may hold a number above i64::MAX, which has the bits of a negative i64.
     let too_large = value.as_u64().is_some_and(|n| n > i64::MAX as u64) && (ty.signed || ty.bits < 64);
     let negative = value.as_i64().is_some_and(|n| n < 0) && !ty.signed;
     match number.filter(|n| ty.wrap(*n) == *n && !too_large && !negative) {
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn an_encoded_event_decodes_to_itself() {
         let event = json!({"x": -7, "in": [{"a": -2, "b": [1, 255]}, {"a": 3, "b": [0, 4]}], "u": u64::MAX});
         let bytes = encoded(event.clone()).unwrap();
         assert_eq!(Value::Object(decode(&format(), &bytes)), event);
@@ -202,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_zero_and_text_fills_bytes() {
+    fn missing_fields_are_zero_and_text_fills_byte_arrays() {
         let bytes = encoded(json!({"in": [{"b": "ok"}]})).unwrap();
         assert_eq!(bytes[8..12], [0, 0, b'o', b'k']);
         assert!(bytes[..8].iter().all(|byte| *byte == 0));
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_its_name() {
+    fn a_value_that_does_not_fit_is_refused_with_its_field() {
         for (event, parts) in [
             (json!({"y": 1}), ["no field y", "x, in, u"]),
             (json!({"in": [{"a": 32768}]}), ["in[0].a is 32768", "-32768 to 32767"]),
@@ -219,7 +222,7 @@ mod tests {
             (json!({"u": -1}), ["u is -1", "18446744073709551615"]),
             (json!({"x": u64::MAX}), ["x is 18446744073709551615", "9223372036854775807"]),
             (json!({"x": 1.5}), ["x is 1.5", "whole number"]),
-            (json!({"in": 3}), ["in is a list", "not 3"]),
+            (json!({"in": 3}), ["in is 3", "use a list"]),
         ] {
             let refusal = encoded(event).unwrap_err();
             assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn short_events_are_shown_with_zeros() {
+    fn missing_bytes_of_a_short_event_are_zero() {
         let shown = decode(&format(), &[9, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!((&shown["x"], &shown["u"]), (&json!(9), &json!(0)));
     }

@@ -79,7 +79,7 @@ fn hosts_that_do_not_belong_are_not_seen_and_read_in_their_log_why() {
         (3, "one of two access lists does not name the other"),
         (4, "this host's certificate has expired: make a new one with `qfabric channel issue`"),
         (0, "compare `realm`, and `hosts` in access.toml, on both"),
-        (0, "a connection from another host was refused; its own log says more"),
+        (0, "refused the TLS handshake of another host; compare certificates, see its log"),
     ] {
         eventually(said, || site[host].log().contains(said));
         assert_eq!(site[host].sees().len(), 1);

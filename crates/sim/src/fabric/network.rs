@@ -1,4 +1,4 @@
-//! The ways between hosts.
+//! The paths between hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,31 @@ use rand_chacha::ChaCha8Rng;
 
 use super::world::HostId;
 
-/// Headers of a frame on the wire, in bytes: Ethernet, IP, TCP and the engine's own.
+/// Headers of a frame on the wire, in bytes: Ethernet, IP, TCP and the engine's own header.
 const OVERHEAD: usize = 78;
 
-/// What the network is like.
+/// The properties of the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Everything that is drawn is drawn from this.
+    /// Seed of all random values.
     pub seed: u64,
-    /// From host to host.
+    /// Delay from host to host.
     pub delay: Nanos,
-    /// Up to so much more, drawn for each frame.
+    /// Largest additional delay, drawn for each frame.
     pub jitter: Nanos,
-    /// Part of the data frames that get lost.
+    /// Fraction of the data frames that are lost.
     pub loss: f64,
-    /// Of each host's uplink, in bits per second.
+    /// Bandwidth of each host's uplink, in bits per second.
     pub bandwidth: f64,
-    /// Data that waits at an uplink, in bytes; more is dropped.
+    /// Most bytes of data that wait at an uplink; more data is dropped.
     pub queue: usize,
-    /// Clocks drift by up to so many millionths.
+    /// Largest drift of a clock, in millionths.
     pub drift_ppm: i64,
-    /// Clocks are off by up to so much.
+    /// Largest offset of a clock.
     pub offset: Nanos,
-    /// After this time without a sign a host is taken for gone.
+    /// A silent host counts as gone after this time.
     pub lease: Nanos,
-    /// After this time a killed host is known to be gone: its system closes its connections.
+    /// A killed host counts as gone after this time, because its kernel closes its connections.
     pub closed: Nanos,
 }
 
@@ -63,24 +63,23 @@ struct Uplink {
     data_free: Instant,
 }
 
-/// Why a frame does not arrive.
+/// The reason for which a frame does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The uplink's queue is full.
+    /// The queue of the uplink is full.
     Full,
-    /// On the way.
+    /// The frame was lost on the path.
     Way,
-    /// There is no way.
+    /// The path is cut.
     Cut,
 }
 
-/// All uplinks and ways.
 #[derive(Debug)]
 pub struct Network {
     settings: Settings,
     uplinks: Vec<Uplink>,
     cuts: BTreeSet<(HostId, HostId)>,
-    /// When the last frame of a connection arrives: the next arrives later.
+    /// Arrival time of the last frame of each connection. The next frame arrives later.
     last: BTreeMap<(HostId, HostId, Lane), Instant>,
 }
 
@@ -94,7 +93,7 @@ impl Network {
         self.uplinks.push(Uplink { bandwidth, control_free: zero, data_free: zero });
     }
 
-    /// What is left of a host's uplink for us, in bits per second.
+    /// Sets the bandwidth of a host's uplink that remains for the simulated frames, in bits per second.
     pub fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
         self.uplinks[host].bandwidth = bandwidth.max(1.0);
     }
@@ -112,7 +111,7 @@ impl Network {
         self.cuts.contains(&(a.min(b), a.max(b)))
     }
 
-    /// When a frame that is sent now arrives.
+    /// Returns the arrival time of a frame that is sent now.
     pub fn send(
         &mut self,
         (from, to): (HostId, HostId),
@@ -136,7 +135,7 @@ impl Network {
 }
 
 impl Uplink {
-    /// When the last bit has left. Control goes before data that waits.
+    /// Returns the time at which the last bit has left. Control frames precede waiting data.
     fn send(&mut self, lane: Lane, bytes: usize, queue: usize, now: Instant) -> Result<Instant, Lost> {
         let needs = |bytes: usize| Nanos::from_f64(bytes as f64 * 8e9 / self.bandwidth);
         let takes = needs(bytes + OVERHEAD);
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_cut_nothing_goes_until_it_is_healed() {
+    fn a_cut_path_carries_no_frames_until_it_is_healed() {
         let (mut network, mut rng) = network(Settings::default());
         network.set_cut(1, 0, true);
         let mut send = |network: &mut Network, to| network.send((0, to), Lane::Control, 10, Instant::ZERO, &mut rng);

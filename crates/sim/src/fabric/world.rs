@@ -1,4 +1,4 @@
-//! Hosts, what happens to them, and in which order.
+//! The hosts, and the queue of planned events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,31 +12,31 @@ use qfabric_types::{Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::app::{Happened, Outgoing, Todo};
+use super::app::{Notification, Outgoing, PendingOutputs};
 use super::clock::Clock;
 use super::network::{Lost, Network};
-use super::{App, Here, Settings};
+use super::{App, HostContext, Settings};
 
-/// Which host: its place in the order of their coming.
+/// Index of a host, in the order of their creation.
 pub type HostId = usize;
 
-/// How long after a way is whole again hosts find each other.
+/// Time after the healing of a path until the hosts find each other again.
 const RECONNECT: Nanos = Nanos::from_millis(200);
 
-/// What was counted.
+/// The counters of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Frames sent, one for each receiver.
+    /// Frames sent, counted once per receiver.
     pub frames: u64,
-    /// Of them of the data lane.
+    /// Frames of the data lane among them.
     pub data_frames: u64,
-    /// Dropped at a full uplink.
+    /// Frames dropped at a full uplink.
     pub full: u64,
-    /// Lost on the way.
+    /// Frames lost on the path.
     pub lost: u64,
-    /// Sent where there was no way.
+    /// Frames sent over a cut path.
     pub cut: u64,
-    /// Bytes of frames.
+    /// Bytes of all frames.
     pub bytes: u64,
     /// Steps of the simulation.
     pub steps: u64,
@@ -54,8 +54,8 @@ enum ChangeKind {
         tag: u64,
         incarnation: Incarnation,
     },
-    /// Look whether the other is there.
-    Look {
+    /// Check whether the other host is present.
+    CheckPresence {
         other: HostId,
     },
 }
@@ -99,22 +99,22 @@ struct Host {
     clock: Clock,
     alive: bool,
     member: Member,
-    todo: Todo,
+    todo: PendingOutputs,
     app: Box<dyn App>,
-    /// Whom it has been told of, and which start of it.
+    /// The hosts that this host sees, with their incarnations.
     sees: BTreeMap<HostId, Incarnation>,
-    /// The earliest wake-up that is planned.
+    /// The earliest planned wake-up.
     woken_at: Instant,
-    /// When it was woken last, and how often at that moment.
+    /// Time of the last wake-up, and number of wake-ups at that time.
     wakes: (Instant, u32),
-    /// Real time that its node took for each frame that arrived, where it is measured.
+    /// Real time that the node used for each received frame, if it is measured.
     spent: Option<Vec<Duration>>,
 }
 
-/// Who wants to be woken again at once for the thousandth time will never be content.
+/// Most wake-ups of a host at the same time; more means an endless loop.
 const MOST_WAKES: u32 = 1_000;
 
-/// The made-up network with its hosts.
+/// The simulated network with its hosts.
 pub struct Fabric {
     now: Instant,
     order: u64,
@@ -128,7 +128,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Without hosts.
+    /// Creates a network without hosts.
     pub fn new(settings: Settings) -> Fabric {
         Fabric {
             now: Instant::ZERO,
@@ -143,20 +143,21 @@ impl Fabric {
         }
     }
 
-    /// Starts a host. Its name must not be taken.
+    /// Starts a host. No other host may have its name.
     pub fn add(&mut self, name: &str, app: Box<dyn App>) -> HostId {
         self.add_with(name, app, |_| {})
     }
 
-    /// Starts a host whose configuration differs.
+    /// Starts a host with a changed configuration.
     pub fn add_with(&mut self, name: &str, app: Box<dyn App>, configure: impl FnOnce(&mut Config)) -> HostId {
         let name: Name = name.parse().expect("a host's name");
         let id = self.hosts.len();
-        assert!(self.names.insert(name.clone(), id).is_none(), "two hosts of the name {name}");
+        assert!(self.names.insert(name.clone(), id).is_none(), "two hosts have the name {name}");
         let drift = self.rng.random_range(-self.settings.drift_ppm..=self.settings.drift_ppm);
         let clock = Clock::new(self.rng.random_range(0..=self.settings.offset.get()), drift);
         let (incarnation, member) = self.member(&name, &clock, configure);
-        let (todo, sees, woken_at, wakes) = (Todo::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
+        let (todo, sees, woken_at, wakes) =
+            (PendingOutputs::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
         let (alive, spent) = (true, None);
         self.hosts.push(Host { name, incarnation, clock, alive, member, todo, app, sees, woken_at, wakes, spent });
         self.network.add_host();
@@ -168,7 +169,7 @@ impl Fabric {
         let seconds = (self.now.get() / 1_000_000_000) as u32;
         let incarnation = Incarnation::new(seconds, self.rng.random());
         let mut config = Config::new(name.clone(), incarnation);
-        // Wall clocks agree but for their drift; what a host's own clock counts from is its own affair.
+        // Wall clocks agree except for their drift, although each host's own clock starts at a different value.
         let shown = clock.shows(self.now);
         config.unix_offset_ns = (1_700_000_000_000_000_000 + self.now.get()).wrapping_sub(shown.get());
         configure(&mut config);
@@ -177,7 +178,7 @@ impl Fabric {
 
     fn begin(&mut self, id: HostId) {
         for other in (0..self.hosts.len()).filter(|other| *other != id) {
-            self.look_after(id, other, self.settings.delay);
+            self.plan_presence_check(id, other, self.settings.delay);
         }
         self.act(id, |app, here| app.start(here));
     }
@@ -186,99 +187,96 @@ impl Fabric {
     pub fn kill(&mut self, id: HostId) {
         self.hosts[id].alive = false;
         for other in (0..self.hosts.len()).filter(|other| *other != id) {
-            self.look_after(id, other, self.settings.closed);
+            self.plan_presence_check(id, other, self.settings.closed);
         }
     }
 
-    /// Starts a killed host anew: nothing of what it was is left but its name and its clock.
+    /// Restarts a killed host. Only its name and its clock stay the same.
     pub fn restart(&mut self, id: HostId, app: Box<dyn App>) {
-        assert!(!self.hosts[id].alive, "{} runs", self.hosts[id].name);
+        assert!(!self.hosts[id].alive, "{} still runs", self.hosts[id].name);
         let (name, clock) = (self.hosts[id].name.clone(), self.hosts[id].clock);
         let (incarnation, member) = self.member(&name, &clock, |_| {});
         let host = &mut self.hosts[id];
         (host.incarnation, host.member, host.app, host.alive) = (incarnation, member, app, true);
-        (host.todo, host.woken_at) = (Todo::default(), Instant::NEVER);
+        (host.todo, host.woken_at) = (PendingOutputs::default(), Instant::NEVER);
         host.sees.clear();
         self.begin(id);
     }
 
-    /// Cuts the way between two hosts, or heals it.
+    /// Cuts or heals the path between two hosts.
     pub fn set_cut(&mut self, a: HostId, b: HostId, cut: bool) {
         if self.network.is_cut(a, b) == cut {
             return;
         }
         self.network.set_cut(a, b, cut);
-        self.look_after(a, b, if cut { self.settings.lease } else { RECONNECT });
+        self.plan_presence_check(a, b, if cut { self.settings.lease } else { RECONNECT });
     }
 
-    /// Both look whether the other is there.
-    fn look_after(&mut self, a: HostId, b: HostId, time: Nanos) {
+    /// Plans a presence check in both hosts.
+    fn plan_presence_check(&mut self, a: HostId, b: HostId, time: Nanos) {
         let at = self.now + time;
-        self.plan(at, a, ChangeKind::Look { other: b });
-        self.plan(at, b, ChangeKind::Look { other: a });
+        self.plan(at, a, ChangeKind::CheckPresence { other: b });
+        self.plan(at, b, ChangeKind::CheckPresence { other: a });
     }
 
-    /// What is left of a host's uplink for its frames, in bits per second.
+    /// Sets the bandwidth of a host's uplink that remains for its frames, in bits per second.
     pub fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
         self.network.set_bandwidth(host, bandwidth);
     }
 
-    /// Virtual time.
+    /// Current virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// How many hosts there are, dead ones included.
+    /// Number of hosts, including killed ones.
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Whether a host runs.
+    /// Whether the host runs.
     pub fn is_alive(&self, id: HostId) -> bool {
         self.hosts[id].alive
     }
 
-    /// A host's name.
     pub fn name(&self, id: HostId) -> &Name {
         &self.hosts[id].name
     }
 
-    /// A host's member, to look at.
+    /// The member of a host, for inspection.
     pub fn member_of(&self, id: HostId) -> &Member {
         &self.hosts[id].member
     }
 
-    /// From now on the real time is measured that a host takes for what arrives: the one thing that no seed repeats.
+    /// Starts to measure the real time that a host uses for received frames. No seed repeats these values.
     pub fn measure(&mut self, id: HostId) {
         self.hosts[id].spent = Some(Vec::new());
     }
 
-    /// The real time that a host took for each frame that arrived since [`Fabric::measure`].
+    /// The real time that a host used for each frame received since [`Fabric::measure`].
     pub fn spent(&self, id: HostId) -> &[Duration] {
         self.hosts[id].spent.as_deref().unwrap_or_default()
     }
 
-    /// What was counted.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Does something on a host as its application would. A dead host does nothing.
-    pub fn on<R>(&mut self, id: HostId, act: impl FnOnce(&mut Here<'_>) -> R) -> R {
+    /// Runs `act` on a host as its application would.
+    pub fn on<R>(&mut self, id: HostId, act: impl FnOnce(&mut HostContext<'_>) -> R) -> R {
         self.act(id, |_, here| act(here))
     }
 
-    /// Lets time pass.
+    /// Advances the virtual time by `time`.
     pub fn run_for(&mut self, time: Nanos) {
         self.run_until(self.now + time);
     }
 
-    /// Lets time pass until then.
+    /// Advances the virtual time to `until`.
     pub fn run_until(&mut self, until: Instant) {
         while self.planned.peek().is_some_and(|Reverse(next)| next.at <= until) {
             let Some(Reverse(planned)) = self.planned.pop() else { break };
@@ -320,7 +318,7 @@ impl Fabric {
             ChangeKind::Timer { tag, incarnation } if incarnation == self.hosts[id].incarnation => {
                 self.act(id, |app, here| app.timer(tag, here));
             }
-            ChangeKind::Look { other } => self.look(id, other),
+            ChangeKind::CheckPresence { other } => self.check_presence(id, other),
             ChangeKind::Wake | ChangeKind::Timer { .. } => {}
         }
     }
@@ -330,14 +328,14 @@ impl Fabric {
         host.woken_at = Instant::NEVER;
         let before = if host.wakes.0 == self.now { host.wakes.1 } else { 0 };
         host.wakes = (self.now, before + 1);
-        assert!(before < MOST_WAKES, "{} wants to be woken at {:?} again and again", host.name, self.now);
+        assert!(before < MOST_WAKES, "{} requests a wake-up at {:?} without end", host.name, self.now);
     }
 
     fn node(&mut self, id: HostId, act: impl FnOnce(&mut Node, Instant)) {
         self.act(id, |_, here| here.with(act));
     }
 
-    fn look(&mut self, id: HostId, other: HostId) {
+    fn check_presence(&mut self, id: HostId, other: HostId) {
         let there = self.hosts[other].alive && !self.network.is_cut(id, other);
         let (name, incarnation) = (self.hosts[other].name.clone(), self.hosts[other].incarnation);
         let seen = self.hosts[id].sees.get(&other).copied();
@@ -351,18 +349,18 @@ impl Fabric {
         }
     }
 
-    /// Does something on a host, tells the application what came of it, sends what is to be sent.
-    fn act<R>(&mut self, id: HostId, act: impl FnOnce(&mut dyn App, &mut Here<'_>) -> R) -> R {
+    /// Runs `act` on a host, passes notifications to its application, and sends its frames.
+    fn act<R>(&mut self, id: HostId, act: impl FnOnce(&mut dyn App, &mut HostContext<'_>) -> R) -> R {
         let host = &mut self.hosts[id];
         let now = host.clock.shows(self.now);
-        let mut here = Here { now, truth: self.now, member: &mut host.member, todo: &mut host.todo };
+        let mut here = HostContext { now, virtual_now: self.now, member: &mut host.member, todo: &mut host.todo };
         let result = act(host.app.as_mut(), &mut here);
-        while let Some(happened) = here.todo.happened.pop_front() {
-            match happened {
-                Happened::Ready(sink) => host.app.ready(sink, &mut here),
-                Happened::Applied(app, attribute, amount) => host.app.applied(app, attribute, amount, &mut here),
-                Happened::Answered(request, outcome) => host.app.answered(request, &outcome, &mut here),
-                Happened::Notice(notice) => host.app.noticed(&notice, &mut here),
+        while let Some(notification) = here.todo.notification.pop_front() {
+            match notification {
+                Notification::Ready(sink) => host.app.ready(sink, &mut here),
+                Notification::Applied(app, attribute, amount) => host.app.applied(app, attribute, amount, &mut here),
+                Notification::Answered(request, outcome) => host.app.answered(request, &outcome, &mut here),
+                Notification::Notice(notice) => host.app.noticed(&notice, &mut here),
             }
         }
         self.flush(id);
@@ -411,7 +409,7 @@ impl Fabric {
         }
     }
 
-    /// Only to who is taken for there: a connection is what presence is about.
+    /// Sends a frame to a host that counts as present: presence stands for a connection.
     fn send_one(&mut self, from: HostId, to: HostId, lane: Lane, frame: &Rc<[u8]>) {
         let there = self.hosts[to].incarnation;
         if from == to || self.hosts[from].sees.get(&to) != Some(&there) {
