@@ -1,38 +1,41 @@
-//! What was promised of the results, each a check that can fail.
+//! The claims about the results. Each claim is a check that can fail.
 
 use crate::regime::Competitor;
 use crate::row::Row;
 
-/// From the end of a stream's bound to what the viewer may see: the way through the interface and one wake-up, µs.
+/// Accepted delay from the end of a stream's bound to the viewer: the path through the interface and one wake-up,
+/// in µs.
 const GRACE_US: f64 = 1_000.0;
-/// Θ + T of the stream with both, µs.
+/// Θ + T of the stream with both reservations, in µs.
 const BOUND_US: f64 = 55_000.0;
-/// What players must reach of their frame rate.
+/// The fraction of their frame rate that players must reach.
 const FRAMES: f64 = 0.98;
-/// Fewer players than this leave the fair scheduler enough for all.
+/// With fewer players, fair scheduling suffices for all of them.
 const CROWD: f64 = 15.0;
 
-/// What does not hold, in words; empty: everything holds. Rows of experiments that were not run claim nothing.
-pub fn broken(rows: &[Row]) -> Vec<String> {
+/// Describes each claim that does not hold. Empty if all hold. Experiments that were not run have no claims.
+pub fn failed(rows: &[Row]) -> Vec<String> {
     rows.iter()
-        .filter_map(|row| Some(format!("{} of {}: {}", row.competitor.name(), row.setting, fault(row)?)))
+        .filter_map(|row| Some(format!("{} of {}: {}", row.competitor.name(), row.setting, failure(row)?)))
         .collect()
 }
 
-fn fault(row: &Row) -> Option<String> {
+fn failure(row: &Row) -> Option<String> {
     use Competitor::*;
     match (row.experiment.as_str(), row.competitor) {
         ("windows", Ext | ExtEvents | Deadline) => refusal(row).or_else(|| misses(row)),
-        ("overload", Deadline) => row.refused.is_none().then(|| "took a set of more than one CPU".to_owned()),
+        ("overload", Deadline) => {
+            row.refused.is_none().then(|| "admitted a set that needs more than one CPU".to_owned())
+        }
         ("overload", Ext | ExtEvents) => refusal(row).or_else(|| violated(row)),
         ("rate" | "storm", Ext | ExtEvents) => refusal(row).or_else(|| slow(row)),
         ("rate", Default) if row.x >= CROWD => {
-            (row.achieved() >= FRAMES).then(|| "reaches it too: the test separates nothing".to_owned())
+            (row.achieved() >= FRAMES).then(|| "reaches the rate, too: the test does not distinguish them".to_owned())
         }
         ("packets", Dwcs) => violated(row),
         ("both", Together) => violated(row).or_else(|| misses(row)).or_else(|| old(row)),
         ("both", Neither) => (row.mean(|t| t.rate_in_time) > 0.5 * row.mean(|t| t.wanted))
-            .then(|| "is in time as well: the test separates nothing".to_owned()),
+            .then(|| "is in time, too: the test does not distinguish them".to_owned()),
         _ => None,
     }
 }
@@ -46,7 +49,7 @@ fn misses(row: &Row) -> Option<String> {
     (missed > 0).then(|| format!("{missed} of {} periods missed", row.sum(|task| task.periods)))
 }
 
-/// As the tasks saw it, and as the scheduler counted.
+/// Violations in the traces of the tasks and in the counters of the scheduler.
 fn violated(row: &Row) -> Option<String> {
     let (seen, counted) = (row.sum(|task| task.violations), row.counted.iter().map(|c| c.violations).sum::<u64>());
     (seen + counted > 0).then(|| format!("{seen} windows violated, the scheduler counted {counted}"))
@@ -54,12 +57,12 @@ fn violated(row: &Row) -> Option<String> {
 
 fn slow(row: &Row) -> Option<String> {
     let achieved = row.achieved();
-    (achieved < FRAMES).then(|| format!("{:.2} % of the frame rate, {} % wanted", 100.0 * achieved, 100.0 * FRAMES))
+    (achieved < FRAMES).then(|| format!("{:.2} % of the frame rate, {} % required", 100.0 * achieved, 100.0 * FRAMES))
 }
 
 fn old(row: &Row) -> Option<String> {
     let oldest = row.max(|task| task.delay.max);
-    (oldest > BOUND_US + GRACE_US).then(|| format!("a frame came after {oldest} µs, Θ + T is {BOUND_US} µs"))
+    (oldest > BOUND_US + GRACE_US).then(|| format!("a frame arrived after {oldest} µs, but Θ + T is {BOUND_US} µs"))
 }
 
 #[cfg(test)]
@@ -89,29 +92,29 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_not_told() {
+    fn claims_that_hold_are_not_reported() {
         let fine =
             [row("windows", Competitor::Ext, 0), row("overload", Competitor::Ext, 1), row("rate", Competitor::Ext, 0)];
-        assert_eq!(broken(&fine), Vec::<String>::new());
+        assert_eq!(failed(&fine), Vec::<String>::new());
     }
 
     #[test]
-    fn misses_violations_and_lost_frames_are_told() {
-        assert_eq!(broken(&[row("windows", Competitor::Ext, 1)]), ["ext of a test: 1 of 10 periods missed"]);
-        assert!(broken(&[row("overload", Competitor::Ext, 2)])[0].contains("1 windows violated"));
-        assert!(broken(&[row("rate", Competitor::ExtEvents, 1)])[0].contains("90.00 %"));
+    fn misses_violations_and_lost_frames_are_reported() {
+        assert_eq!(failed(&[row("windows", Competitor::Ext, 1)]), ["ext of a test: 1 of 10 periods missed"]);
+        assert!(failed(&[row("overload", Competitor::Ext, 2)])[0].contains("1 windows violated"));
+        assert!(failed(&[row("rate", Competitor::ExtEvents, 1)])[0].contains("90.00 %"));
     }
 
     #[test]
-    fn what_only_the_scheduler_counted_is_told_too() {
+    fn violations_that_only_the_scheduler_counted_are_reported() {
         let mut row = row("packets", Competitor::Dwcs, 0);
         row.counted = vec![ServerCounts { violations: 3, ..ServerCounts::default() }];
-        assert!(broken(&[row])[0].contains("counted 3"));
+        assert!(failed(&[row])[0].contains("counted 3"));
     }
 
     #[test]
-    fn a_contest_that_everybody_wins_proves_nothing() {
-        assert!(broken(&[row("rate", Competitor::Default, 0)])[0].contains("separates nothing"));
-        assert_eq!(broken(&[row("rate", Competitor::Default, 5)]).len(), 0);
+    fn a_contest_without_a_loser_fails() {
+        assert!(failed(&[row("rate", Competitor::Default, 0)])[0].contains("does not distinguish"));
+        assert_eq!(failed(&[row("rate", Competitor::Default, 5)]).len(), 0);
     }
 }

@@ -1,18 +1,19 @@
-//! Schedulers side by side: the same workload under the default scheduler, SCHED_DEADLINE and Q-Fabric's own.
+//! Compares schedulers: the same workload under the default scheduler, SCHED_DEADLINE and Q-Fabric's own
+//! schedulers.
 //!
 //! | question | module |
 //! |---|---|
-//! | how is a job of known length computed | [`work`] |
-//! | which programs take part, and what do they report | [`actor`], [`role`], [`trace`] |
-//! | how is each put under its scheduler | [`regime`], [`link`] |
+//! | how does a job compute for a known CPU time | [`work`] |
+//! | which processes take part, and what do they report | [`actor`], [`role`], [`trace`] |
+//! | how is a task put under each scheduler | [`regime`], [`link`] |
 //! | which experiments are there | [`experiment`] |
-//! | what came out, and is it what was promised | [`row`], [`claims`] |
-//! | how is it shown | [`report`] |
+//! | what are the results, and do they meet the claims | [`row`], [`claims`] |
+//! | how are results shown | [`report`] |
 //!
-//! Approach: every experiment is a grid of settings; for each setting the competitors run one after another
-//! (interleaved, so that a host that changes changes for all), with the same programs, the same jobs and, where a
-//! competitor takes budgets, the same budgets. Every task is a process of its own that waits for a common start;
-//! what it saw of its jobs comes back when it is over. Results are rows, one JSON object a line.
+//! Approach: every experiment is a grid of settings. For each setting the competitors run one after another, so
+//! that a change of the host affects all of them. They use the same programs, the same jobs and, if a competitor
+//! accepts budgets, the same budgets. Every task is a separate process that waits for a common start and reports
+//! its jobs at the end. Results are rows, one JSON object per line.
 #![forbid(unsafe_code)]
 
 pub mod actor;

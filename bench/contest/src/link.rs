@@ -1,4 +1,4 @@
-//! A link to «another host»: two ends of a veth pair, one of them in a network namespace, paced to a rate, under each
+//! A link to a simulated other host: a veth pair with one end in a network namespace, paced to a rate, under each
 //! packet scheduler in turn.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,63 +11,62 @@ use qfabric_types::api::net::{AttachRequest, NetMechanism, StreamId, StreamSpec}
 
 use crate::regime::Competitor;
 
-/// The other host.
+/// Network namespace of the other host.
 const NAMESPACE: &str = "qfcontest";
-/// The end here.
+/// The local end of the link.
 pub const INTERFACE: &str = "qfc0";
 const PEER: &str = "qfc1";
 const PEER_ADDRESS: &str = "02:00:00:00:00:02";
-/// Of this end, and of the other.
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
-const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
-/// Packets that may wait where they are not told apart: 100 ms of the link.
+/// Addresses of the local and of the remote end.
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+/// Limit of the queue without flows: 100 ms of the link, in packets.
 const FIFO_PACKETS: u64 = 70;
 
-/// The link. Dropping it removes both ends and the namespace.
+/// The link. Dropping the value removes both ends and the namespace.
 #[derive(Debug)]
 pub struct Link {
     rate_bps: u64,
 }
 
 impl Link {
-    /// Makes it; `rate_bps` is what it will be paced to.
+    /// Creates the link. `rate_bps` is the rate to which [`Link::set_scheduler`] paces it.
     pub fn new(rate_bps: u64) -> Result<Link> {
         let link = Link { rate_bps };
         run(&format!("ip netns add {NAMESPACE}"))?;
         run(&format!("ip link add {INTERFACE} type veth peer name {PEER} netns {NAMESPACE}"))?;
-        run(&format!("ip addr add {HERE}/24 dev {INTERFACE}"))?;
+        run(&format!("ip addr add {LOCAL}/24 dev {INTERFACE}"))?;
         run(&format!("ip link set {INTERFACE} up"))?;
-        run(&format!("ip -n {NAMESPACE} addr add {THERE}/24 dev {PEER}"))?;
+        run(&format!("ip -n {NAMESPACE} addr add {REMOTE}/24 dev {PEER}"))?;
         run(&format!("ip -n {NAMESPACE} link set {PEER} up"))?;
-        // Known before the first packet: a flood must not delay the question for the address.
-        run(&format!("ip -n {NAMESPACE} neigh replace {HERE} lladdr {} dev {PEER}", address(INTERFACE)?))?;
+        // The address is set before the first packet, because a flood would delay its resolution.
+        run(&format!("ip -n {NAMESPACE} neigh replace {LOCAL} lladdr {} dev {PEER}", address(INTERFACE)?))?;
         run(&format!("ip -n {NAMESPACE} link set {PEER} address {PEER_ADDRESS}"))?;
-        run(&format!("ip neigh replace {THERE} lladdr {PEER_ADDRESS} dev {INTERFACE}"))?;
+        run(&format!("ip neigh replace {REMOTE} lladdr {PEER_ADDRESS} dev {INTERFACE}"))?;
         Ok(link)
     }
 
-    /// What a program must be started with to be on the other host.
-    pub fn there(&self) -> [&'static str; 4] {
+    /// The command through which a program starts on the other host.
+    pub fn netns_command(&self) -> [&'static str; 4] {
         ["ip", "netns", "exec", NAMESPACE]
     }
 
-    /// The addresses of the n-th stream, from here to there.
+    /// The local and the remote address of the n-th stream.
     pub fn stream(&self, n: u16) -> (SocketAddr, SocketAddr) {
-        (SocketAddr::new(HERE, 6_000 + n), SocketAddr::new(THERE, 7_000 + n))
+        (SocketAddr::new(LOCAL, 6_000 + n), SocketAddr::new(REMOTE, 7_000 + n))
     }
 
-    /// Where nobody listens.
+    /// A remote address at which no program listens.
     pub fn discard(&self) -> SocketAddr {
-        SocketAddr::new(THERE, 9)
+        SocketAddr::new(REMOTE, 9)
     }
 
-    /// Its rate in bits per second.
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
     }
 
-    /// Puts it under a packet scheduler.
-    pub fn under(&self, competitor: Competitor) -> Result<Queue> {
+    /// Puts the link under a packet scheduler.
+    pub fn set_scheduler(&self, competitor: Competitor) -> Result<Queue> {
         let attachment = match competitor {
             Competitor::Htb => Some(self.attach(NetMechanism::Htb)?),
             Competitor::Dwcs => Some(self.attach(NetMechanism::Dwcs)?),
@@ -83,7 +82,7 @@ impl Link {
         Ok(Attachment::attach(INTERFACE, &request, &mut Book::open(&std::env::temp_dir()))?)
     }
 
-    /// One token bucket for all, and a discipline inside.
+    /// One token bucket for all packets, with a queueing discipline inside.
     fn shaped(&self, inside: &str) -> Result<()> {
         run(&format!("tc qdisc replace dev {INTERFACE} root handle 1: htb default 1"))?;
         let rate = self.rate_bps;
@@ -99,7 +98,7 @@ impl Drop for Link {
     }
 }
 
-/// A packet scheduler at work.
+/// A packet scheduler in use.
 #[derive(Debug)]
 pub struct Queue {
     attachment: Option<Attachment>,
@@ -107,7 +106,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Tells it of streams, if it knows streams.
+    /// Registers the streams if the scheduler distinguishes streams.
     pub fn begin(&mut self, streams: &[StreamSpec]) -> Result<()> {
         if let Some(attachment) = &mut self.attachment {
             self.streams = streams.iter().map(|stream| Ok(attachment.begin(stream)?)).collect::<Result<_>>()?;
@@ -115,7 +114,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What it counted of each stream; empty where it counts no periods.
+    /// The scheduler's counters for each stream; empty if it counts no periods.
     pub fn counts(&self) -> Vec<ServerCounts> {
         let Some(attachment) = &self.attachment else { return Vec::new() };
         let count = |&stream: &StreamId| {
@@ -134,9 +133,9 @@ fn address(interface: &str) -> Result<String> {
 
 fn run(line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
-    let program = words.next().expect("a command");
-    let told = || format!("cannot run {line:?}; it needs root and {program} of iproute2");
-    let output = Command::new(program).args(words).output().with_context(told)?;
+    let program = words.next().expect("the command line is not empty");
+    let failure = || format!("cannot run {line:?}; install {program} of iproute2 and run as root");
+    let output = Command::new(program).args(words).output().with_context(failure)?;
     if !output.status.success() {
         bail!("{line:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }

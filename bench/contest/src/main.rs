@@ -1,4 +1,4 @@
-//! `qfabric-contest`: the contest at a terminal, in a VM or on any host.
+//! `qfabric-contest`: runs the contest on a terminal, in a VM or on any host.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use qfabric_contest::work::Work;
 use qfabric_contest::{actor, claims, report};
 use qfabric_types::Nanos;
 
-/// Schedulers side by side, on the same workload.
+/// Compare schedulers on the same workload.
 #[derive(Parser)]
 #[command(name = "qfabric-contest", version)]
 struct Cli {
@@ -24,18 +24,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run experiments; rows to standard output.
+    /// Run experiments and print one row per result.
     Run(RunOptions),
-    /// Show results of earlier runs: a table and figures, and whether what was promised holds.
+    /// Show results of earlier runs as tables and figures, and check the claims.
     Report(ReportOptions),
-    /// A program that takes part (started by `run`).
+    /// Run one process of a contest (started by `run`).
     #[command(hide = true)]
     Child,
 }
 
 #[derive(Clone, clap::Args)]
 struct RunOptions {
-    /// Which experiments.
+    /// Experiments to run.
     #[arg(required = true)]
     experiments: Vec<Experiment>,
     /// Numbers of tasks or players [default: the experiment's own].
@@ -47,29 +47,29 @@ struct RunOptions {
     /// Repetitions of the whole grid.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Who takes part [default: all that this host has].
+    /// Competitors [default: all that this host supports].
     #[arg(long, value_delimiter = ',')]
     competitors: Vec<Competitor>,
-    /// Where the periods of players' servers begin [default: as the experiment says].
+    /// Start of the periods of the players' servers [default: the experiment's own].
     #[arg(long)]
     alignment: Option<Alignment>,
-    /// Fail where a promise does not hold.
+    /// Fail if a claim does not hold.
     #[arg(long)]
     check: bool,
-    /// One JSON object per line instead of a table.
+    /// Print one JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
 struct ReportOptions {
-    /// Rows as `run --json` printed them; a VM's console will do.
+    /// Files with the rows that `run --json` printed; the log of a VM's console is accepted, too.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Where figures are written (SVG).
+    /// Folder for the figures (SVG).
     #[arg(long)]
     figures: Option<PathBuf>,
-    /// Fail where a promise does not hold.
+    /// Fail if a claim does not hold.
     #[arg(long)]
     check: bool,
 }
@@ -84,14 +84,14 @@ fn main() -> Result<()> {
 
 fn run(options: RunOptions) -> Result<()> {
     let work = Work::calibrate();
-    let competitors = if options.competitors.is_empty() { present() } else { options.competitors.clone() };
+    let competitors = if options.competitors.is_empty() { supported() } else { options.competitors.clone() };
     let span = Nanos::from_millis(1_000 * options.seconds);
     let RunOptions { experiments, sizes, rounds, alignment, json, .. } = options.clone();
     let plan = Plan { sizes, span, rounds, competitors, alignment };
     let mut all = Vec::new();
     for experiment in experiments {
         let mut rows = Vec::new();
-        experiment.run(&plan, work, |row| tell(&mut rows, row, json))?;
+        experiment.run(&plan, work, |row| report_row(&mut rows, row, json))?;
         if !json {
             println!("{}\n{}", experiment.title(), report::table(&rows));
         }
@@ -122,15 +122,15 @@ fn show(options: &ReportOptions) -> Result<()> {
 }
 
 fn check(rows: &[Row], must: bool) -> Result<()> {
-    let broken = claims::broken(rows);
-    broken.iter().for_each(|claim| eprintln!("not as promised: {claim}"));
-    if must && !broken.is_empty() {
-        bail!("{} of the promises do not hold", broken.len());
+    let failed = claims::failed(rows);
+    failed.iter().for_each(|claim| eprintln!("claim failed: {claim}"));
+    if must && !failed.is_empty() {
+        bail!("{} claims failed; the lines above name them", failed.len());
     }
     Ok(())
 }
 
-fn tell(rows: &mut Vec<Row>, row: &Row, json: bool) -> Result<()> {
+fn report_row(rows: &mut Vec<Row>, row: &Row, json: bool) -> Result<()> {
     eprintln!("{}: {}, {}", row.experiment, row.setting, row.competitor.name());
     if json {
         println!("{}", serde_json::to_string(row)?);
@@ -140,11 +140,11 @@ fn tell(rows: &mut Vec<Row>, row: &Row, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// All that this host can run; what it cannot is told with the reason.
-fn present() -> Vec<Competitor> {
-    let able = |competitor: &Competitor| match competitor.lacks() {
+/// All competitors that this host supports. Prints the reason for each unsupported one.
+fn supported() -> Vec<Competitor> {
+    let able = |competitor: &Competitor| match competitor.missing_support() {
         Some(why) => {
-            eprintln!("without {}: {why}", competitor.name());
+            eprintln!("skipping {}: {why}", competitor.name());
             false
         }
         None => true,

@@ -1,4 +1,4 @@
-//! The competitors: how a task is put under each scheduler, with the same budget where it takes one.
+//! The competitors: puts a task under each scheduler, with the same budget if the scheduler accepts one.
 
 use anyhow::{Context, Result, bail};
 use qfabric_linux::ext::{Ext, ExtConfig, ServerId, ServerSpec, ServerStatistics};
@@ -7,43 +7,42 @@ use qfabric_linux::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
 use qfabric_types::{Instant, Nanos, Reservation, ServerCounts, ThreadId, Window};
 use serde::{Deserialize, Serialize};
 
-/// The contest is about one CPU.
+/// The contest uses one CPU.
 const CPU: u32 = 0;
 
-/// A competitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Competitor {
-    /// The kernel's fair scheduler, as programs get it.
+    /// The kernel's fair scheduler with default settings.
     Default,
-    /// SCHED_RR at priority 1: what the papers ran their players under.
+    /// SCHED_RR with priority 1, which the papers used for their players.
     Rr,
     /// SCHED_DEADLINE with static budgets.
     Deadline,
-    /// Q-Fabric's scheduler in the kernel, which knows budgets and windows.
+    /// Q-Fabric's scheduler in the kernel, with budgets and windows.
     Ext,
-    /// The same, and a wake-up is an event that favours its sink.
+    /// Like `ext`, and a wake-up is an event that favours its sink.
     ExtEvents,
-    /// Packets in the order in which they come.
+    /// Packets in order of arrival.
     Fifo,
-    /// Packets under `fq`, flow by flow.
+    /// Packets under `fq`, with a queue per flow.
     Fq,
     /// Packets in classes of a hierarchical token bucket.
     Htb,
-    /// Packets under Q-Fabric's queueing discipline, which knows deadlines and windows.
+    /// Packets under Q-Fabric's queueing discipline, with deadlines and windows.
     Dwcs,
-    /// A stream under the default scheduler whose packets are queued as they come.
+    /// A stream without reservations.
     Neither,
-    /// A stream with CPU time reserved.
+    /// A stream with reserved CPU time.
     CpuOnly,
-    /// A stream with its packets reserved for.
+    /// A stream with reserved packets.
     PacketsOnly,
-    /// A stream with both, on one clock.
+    /// A stream with reserved CPU time and packets, on one clock.
     Together,
 }
 
 impl Competitor {
-    /// As tables and plots say it.
+    /// Name in tables and plots.
     pub fn name(self) -> &'static str {
         match self {
             Competitor::Default => "default",
@@ -62,41 +61,39 @@ impl Competitor {
         }
     }
 
-    /// Whether it needs Q-Fabric's CPU scheduler.
     pub fn needs_ext(self) -> bool {
         use Competitor::{CpuOnly, Ext, ExtEvents, Together};
         matches!(self, Ext | ExtEvents | CpuOnly | Together)
     }
 
-    /// Whether it needs Q-Fabric's packet scheduler.
     pub fn needs_dwcs(self) -> bool {
         matches!(self, Competitor::Dwcs | Competitor::PacketsOnly | Competitor::Together)
     }
 
-    /// Why this host cannot run it, and what to do; `None`: it can.
-    pub fn lacks(self) -> Option<String> {
+    /// The reason for which this host cannot run the competitor, with the next step; `None` if it can.
+    pub fn missing_support(self) -> Option<String> {
         let cpu = self.needs_ext().then(|| Ext::supported().err().map(|e| e.to_string())).flatten();
         let net = || self.needs_dwcs().then(|| net::supported().err().map(|e| e.to_string())).flatten();
         cpu.or_else(net)
     }
 }
 
-/// What a task needs of its scheduler.
+/// The requirements of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct Requirement {
     /// T.
     pub period: Nanos,
     /// C.
     pub budget: Nanos,
     /// x/y.
     pub window: Window,
-    /// When its first period begins; `None`: with its first demand.
+    /// Start of the first period; `None`: at the first demand.
     pub first: Option<Instant>,
-    /// Gets time beyond its service.
+    /// The task also gets time beyond its service.
     pub work_conserving: bool,
 }
 
-/// A competitor in charge. Dropping it puts the host back.
+/// The competitor in use. Dropping the value undoes all changes to the host.
 pub struct Regime {
     competitor: Competitor,
     ext: Option<Ext>,
@@ -104,46 +101,46 @@ pub struct Regime {
 }
 
 impl Regime {
-    /// Puts it in charge.
+    /// Activates the competitor.
     pub fn begin(competitor: Competitor) -> Result<Regime> {
         let ext = competitor.needs_ext().then(|| Ext::load(&ExtConfig::default())).transpose()?;
         Ok(Regime { competitor, ext, servers: Vec::new() })
     }
 
-    /// Puts a task under it. A refusal of its admission is an error that says so.
-    pub fn place(&mut self, thread: ThreadId, claim: Claim) -> Result<()> {
+    /// Puts a task under the competitor. A refused admission is an error that gives the reason.
+    pub fn place(&mut self, thread: ThreadId, requirement: Requirement) -> Result<()> {
         match self.competitor {
-            Competitor::Rr => round_robin().give(thread).context("SCHED_RR"),
+            Competitor::Rr => round_robin().give(thread).context("cannot set SCHED_RR"),
             Competitor::Deadline => {
-                let reservation = Reservation::new(claim.budget, claim.period)?;
-                SchedAttr::deadline(reservation, false).give(thread).context("SCHED_DEADLINE refuses the task")
+                let reservation = Reservation::new(requirement.budget, requirement.period)?;
+                SchedAttr::deadline(reservation, false).give(thread).context("SCHED_DEADLINE refused the task")
             }
-            Competitor::Ext | Competitor::ExtEvents => self.serve(thread, claim),
+            Competitor::Ext | Competitor::ExtEvents => self.serve(thread, requirement),
             _ => Ok(()),
         }
     }
 
-    fn serve(&mut self, thread: ThreadId, claim: Claim) -> Result<()> {
+    fn serve(&mut self, thread: ThreadId, requirement: Requirement) -> Result<()> {
         let ext = self.ext.as_mut().context("the scheduler is not loaded")?;
         let spec = ServerSpec {
             cpu: Some(CPU),
-            window: claim.window,
-            work_conserving: claim.work_conserving,
-            phase: claim.first,
+            window: requirement.window,
+            work_conserving: requirement.work_conserving,
+            phase: requirement.first,
             wake_events: self.competitor == Competitor::ExtEvents,
-            ..ServerSpec::new(claim.period, claim.budget)
+            ..ServerSpec::new(requirement.period, requirement.budget)
         };
         let server = ext.create(&spec)?;
         self.servers.push(server);
         Ok(ext.join(server, thread, false)?)
     }
 
-    /// What the scheduler itself counted of each task, in the order in which they were placed; empty where it counts
-    /// nothing. An error where it was thrown out meanwhile.
+    /// The scheduler's own counters of each task, in the order of [`Regime::place`]; empty if it counts nothing.
+    /// Fails if the kernel has ejected the scheduler.
     pub fn counts(&self) -> Result<Vec<ServerCounts>> {
         let Some(ext) = &self.ext else { return Ok(Vec::new()) };
         if let Some(reason) = ext.exit_reason() {
-            bail!("the kernel threw the scheduler out: {reason}");
+            bail!("the kernel ejected the scheduler: {reason}");
         }
         self.servers.iter().map(|&server| Ok(counts(&ext.statistics(server)?))).collect()
     }
@@ -165,10 +162,10 @@ fn round_robin() -> SchedAttr {
     SchedAttr { policy: Policy::RR, priority: 1, flags: RESET_ON_FORK, ..SchedAttr::fair(0) }
 }
 
-/// Puts a thread above all competitors: what stands for other machines, and the conductor itself. Its children
-/// start as ordinary tasks.
+/// Gives a thread a priority above all competitors. Used for the conductor and for processes that stand for other
+/// machines. Children of the thread start as ordinary tasks.
 pub fn elevate(thread: ThreadId, priority: u32) -> Result<()> {
     SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(priority) }
         .give(thread)
-        .context("cannot run above the contest: SCHED_FIFO needs CAP_SYS_NICE; run it as root")
+        .context("cannot set SCHED_FIFO, which needs CAP_SYS_NICE; run the contest as root")
 }

@@ -1,8 +1,8 @@
-//! The programs of the contest, as roles that a child process takes: what it is told, and what it does.
+//! The roles of the child processes: their parameters and their actions.
 //!
-//! A *player* is released by the clock («timed waits»: it sleeps until the next frame's display time), takes the
-//! frame out of its socket, computes, and is done by the end of its period or is late. Late work is finished (or
-//! given up where `abandon` says so) and periods that passed meanwhile are skipped, as a player drops frames.
+//! The clock releases a *player* («timed waits»: it sleeps until the display time of the next frame). It takes the
+//! frame from its socket, computes, and is finished by the end of its period, or is late. Late work is completed,
+//! or abandoned if `abandon` is set. Periods that have passed meanwhile are skipped, as a player drops frames.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::trace::{Job, Trace};
 use crate::work::Work;
 
-/// The largest frame that is sent; one datagram.
+/// Largest frame in bytes; one datagram.
 const FRAME_BYTES: usize = 2_048;
 
-/// What a child does between the common start and its end.
+/// The action of a child between the common start and its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -30,132 +30,129 @@ pub enum Role {
     Server(Server),
     /// Computes frames and sends them.
     Sender(Sender),
-    /// Receives them; its jobs are frames, from the beginning of their period to their arrival.
+    /// Receives frames. Its jobs are frames, from the start of their period to their arrival.
     Viewer(Viewer),
-    /// Fills a link with many flows; ended by whoever started it.
+    /// Fills a link with many flows until its starter ends it.
     Flood(SocketAddr),
-    /// Computes for ever; ended by whoever started it.
+    /// Computes until its starter ends it.
     Hog,
-    /// Makes children as fast as it can, each of which is over at once; ended by whoever started it.
+    /// Starts short-lived children as fast as it can until its starter ends it.
     Forks,
 }
 
 /// A periodic task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Player {
-    /// T, ns.
+    /// T, in ns.
     pub period: u64,
-    /// First release after the start, ns.
+    /// First release after the start, in ns.
     pub phase: u64,
-    /// Computation of a job, ns.
+    /// Computation of a job, in ns.
     pub cost: u64,
-    /// How long it plays, ns.
+    /// Duration, in ns.
     pub span: u64,
-    /// Whether work past its deadline is given up.
+    /// Abandons work at its deadline.
     pub abandon: bool,
-    /// Whether it receives frames.
+    /// Receives frames.
     pub frames: bool,
 }
 
-/// A video server: stands for other machines.
+/// A video server, which stands for other machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Its viewers.
     pub streams: Vec<Stream>,
-    /// How long it sends, ns.
+    /// Duration, in ns.
     pub span: u64,
 }
 
-/// One viewer.
+/// One viewer of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Where it listens.
+    /// The viewer's address.
     pub to: SocketAddr,
-    /// T, ns.
+    /// T, in ns.
     pub period: u64,
-    /// Its first display time, ns.
+    /// First display time after the start, in ns.
     pub phase: u64,
 }
 
 /// The sending end of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sender {
-    /// Its own address, which its packets are known by.
+    /// The sender's own address, which identifies its packets.
     pub from: SocketAddr,
-    /// The viewer's.
+    /// The viewer's address.
     pub to: SocketAddr,
-    /// T, ns.
+    /// T, in ns.
     pub period: u64,
-    /// First release after the start, ns.
+    /// First release after the start, in ns.
     pub phase: u64,
-    /// Computation of a frame, ns.
+    /// Computation of a frame, in ns.
     pub cost: u64,
     /// Bytes of a frame.
     pub bytes: u32,
-    /// How many.
+    /// Number of frames.
     pub frames: u32,
 }
 
-/// The receiving end.
+/// The receiving end of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Viewer {
-    /// Where it listens.
+    /// The viewer's own address.
     pub at: SocketAddr,
-    /// T, ns.
+    /// T, in ns.
     pub period: u64,
-    /// From the start to the moment at which the first frame is due less T, ns.
+    /// Due time of the first frame minus T, from the start, in ns.
     pub due: u64,
-    /// How many frames.
+    /// Number of frames.
     pub frames: u32,
 }
 
-/// A role that is ready to begin.
-pub enum Ready {
-    /// With its socket bound.
+/// A role with its resources, ready to run.
+pub enum PreparedRole {
     Player(Player, Option<UdpSocket>),
-    /// With its socket bound and connected.
     Sender(Sender, UdpSocket),
-    /// With its socket bound.
     Viewer(Viewer, UdpSocket),
-    /// Nothing to prepare.
+    /// A role without resources.
     Other(Role),
 }
 
 impl Role {
-    /// Prepares everything that may fail. Answers where it listens, if it does.
-    pub fn prepare(self) -> Result<(Ready, Option<SocketAddr>)> {
+    /// Does everything that may fail. Returns the role and the address at which it listens, if any.
+    pub fn prepare(self) -> Result<(PreparedRole, Option<SocketAddr>)> {
         match self {
             Role::Player(player) if player.frames => {
                 let socket = UdpSocket::bind("127.0.0.1:0").context("cannot listen for frames")?;
                 let address = socket.local_addr()?;
-                Ok((Ready::Player(player, Some(socket)), Some(address)))
+                Ok((PreparedRole::Player(player, Some(socket)), Some(address)))
             }
-            Role::Player(player) => Ok((Ready::Player(player, None), None)),
+            Role::Player(player) => Ok((PreparedRole::Player(player, None), None)),
             Role::Sender(sender) => {
-                let socket = UdpSocket::bind(sender.from).context("cannot send from there")?;
+                let socket = UdpSocket::bind(sender.from).context("cannot bind the address of the sender")?;
                 socket.connect(sender.to)?;
-                Ok((Ready::Sender(sender, socket), None))
+                Ok((PreparedRole::Sender(sender, socket), None))
             }
             Role::Viewer(viewer) => {
-                let socket = UdpSocket::bind(viewer.at).context("cannot listen there")?;
-                Ok((Ready::Viewer(viewer, socket), None))
+                let socket = UdpSocket::bind(viewer.at).context("cannot bind the address of the viewer")?;
+                Ok((PreparedRole::Viewer(viewer, socket), None))
             }
-            other => Ok((Ready::Other(other), None)),
+            other => Ok((PreparedRole::Other(other), None)),
         }
     }
 }
 
-impl Ready {
-    /// Does it, from `start` on.
+impl PreparedRole {
+    /// Runs the role from `start` on.
     pub fn run(self, work: Work, start: Instant) -> Result<Trace> {
         match self {
-            Ready::Player(player, socket) => play(&player, socket, work, start),
-            Ready::Other(Role::Server(server)) => serve(&server, start).map(|()| Trace::default()),
-            Ready::Sender(sender, socket) => produce(&sender, &socket, work, start).map(|()| Trace::default()),
-            Ready::Viewer(viewer, socket) => view(&viewer, socket, start),
-            Ready::Other(Role::Flood(to)) => flood(to, start),
-            Ready::Other(Role::Forks) => fork_for_ever(start),
-            Ready::Other(_) => {
+            PreparedRole::Player(player, socket) => play(&player, socket, work, start),
+            PreparedRole::Other(Role::Server(server)) => serve(&server, start).map(|()| Trace::default()),
+            PreparedRole::Sender(sender, socket) => produce(&sender, &socket, work, start).map(|()| Trace::default()),
+            PreparedRole::Viewer(viewer, socket) => view(&viewer, socket, start),
+            PreparedRole::Other(Role::Flood(to)) => flood(to, start),
+            PreparedRole::Other(Role::Forks) => fork_endlessly(start),
+            PreparedRole::Other(_) => {
                 sleep_until(start);
                 work.endless()
             }
@@ -163,7 +160,7 @@ impl Ready {
     }
 }
 
-/// Plays until no whole period fits any more.
+/// Plays until no further whole period fits.
 fn play(player: &Player, socket: Option<UdpSocket>, work: Work, start: Instant) -> Result<Trace> {
     let periods = player.span.saturating_sub(player.phase) / player.period;
     let mut trace = Trace {
@@ -179,7 +176,7 @@ fn play(player: &Player, socket: Option<UdpSocket>, work: Work, start: Instant) 
     let mut period = 0;
     while period < periods {
         let release = first + Nanos::new(period * player.period);
-        // A job that begins late, because the one before was late, was not waiting for a CPU until now.
+        // A job that begins late because the previous job was late has not waited for a CPU before this moment.
         let due = release.max(clock::now());
         sleep_until(release);
         let woke = clock::now();
@@ -200,10 +197,10 @@ fn complete(work: Work, cost: Nanos) -> bool {
     true
 }
 
-/// What a player has received.
+/// The socket of a player and the frames that it has received.
 struct Inbox {
     socket: UdpSocket,
-    /// Frames before this one have come.
+    /// All frames with smaller numbers have arrived.
     newest: u64,
 }
 
@@ -213,7 +210,7 @@ impl Inbox {
         Ok(Inbox { socket, newest: 0 })
     }
 
-    /// Takes frames up to this one. Waits a period for it; whether it has come.
+    /// Takes frames up to this one, waiting at most a period. Returns whether the frame has arrived.
     fn take(&mut self, frame: u64) -> bool {
         let mut bytes = [0; FRAME_BYTES];
         while self.newest <= frame {
@@ -232,13 +229,13 @@ fn serve(server: &Server, start: Instant) -> Result<()> {
     for (at, to, frame) in timetable(server) {
         sleep_until(start + Nanos::new(at));
         bytes[..8].copy_from_slice(&frame.to_le_bytes());
-        // A viewer that is over no longer listens; nobody misses that frame.
+        // A viewer that has ended no longer listens, so the send may fail.
         let _ = socket.send_to(&bytes, to);
     }
     Ok(())
 }
 
-/// When which viewer is sent which frame: half a period before its display time.
+/// Times at which frames are sent: half a period before their display times.
 fn timetable(server: &Server) -> Vec<(u64, SocketAddr, u64)> {
     let mut times: Vec<_> = server.streams.iter().flat_map(|stream| of_stream(stream, server.span)).collect();
     times.sort();
@@ -261,7 +258,7 @@ fn produce(sender: &Sender, socket: &UdpSocket, work: Work, start: Instant) -> R
 
 fn view(viewer: &Viewer, socket: UdpSocket, start: Instant) -> Result<Trace> {
     let (period, phase, frames) = (viewer.period, viewer.due, u64::from(viewer.frames));
-    // Two periods more: what comes late still counts as come.
+    // Waits two more periods, so that late frames still count as arrived.
     let arrivals = Receiver::new(socket).until(start + Nanos::new(phase + (frames + 2) * period))?;
     let since = |moment: Instant| moment.since(start).get();
     let job = |arrival: &qfabric_stream::Arrival| {
@@ -271,7 +268,7 @@ fn view(viewer: &Viewer, socket: UdpSocket, start: Instant) -> Result<Trace> {
     Ok(Trace { period, phase, periods: frames, jobs: arrivals.iter().map(job).collect(), cpu: 0 })
 }
 
-/// As many flows as a few downloads have, each as fast as its socket takes it.
+/// As many flows as some downloads have, each as fast as its socket accepts data.
 fn flood(to: SocketAddr, start: Instant) -> ! {
     const FLOWS: usize = 8;
     let bound = (0..FLOWS).filter_map(|_| UdpSocket::bind("0.0.0.0:0").ok());
@@ -279,17 +276,17 @@ fn flood(to: SocketAddr, start: Instant) -> ! {
     sleep_until(start);
     loop {
         for socket in &sockets {
-            // Full: the next round fills it again.
+            // The socket is full; the next round fills it again.
             while socket.send_to(&[0; 1_400], to).is_ok() {}
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn fork_for_ever(start: Instant) -> ! {
+fn fork_endlessly(start: Instant) -> ! {
     sleep_until(start);
     loop {
-        // Refused (no more processes): try again. Every child is waited for: no heap of zombies.
+        // If the kernel refuses a process, try again. Waiting for each child leaves no zombies.
         let mut program = Command::new("/proc/self/exe");
         let _ = program.arg("--version").stdout(Stdio::null()).status();
     }
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_leaves_out_only_frames_whose_period_passed_meanwhile() {
+    fn a_player_skips_only_frames_whose_period_has_passed() {
         let trace = play(&player(2, false), None, Work::calibrate(), clock::now()).unwrap();
         assert_eq!(trace.jobs[0].period, 0);
         for pair in trace.jobs.windows(2) {
@@ -315,19 +312,20 @@ mod tests {
 
     #[test]
     fn a_player_that_computes_longer_than_its_period_skips_frames() {
-        // Five periods by calibration: however much faster the machine becomes meanwhile, it is more than one.
+        // Five periods by the calibration: even if the machine becomes much faster meanwhile, it is more than one
+        // period.
         let trace = play(&player(100, false), None, Work::calibrate(), clock::now()).unwrap();
         assert!(trace.jobs.len() < 8 && trace.jobs.windows(2).all(|pair| pair[0].period < pair[1].period));
     }
 
     #[test]
-    fn given_up_frames_are_not_complete() {
+    fn abandoned_frames_are_not_complete() {
         let trace = play(&player(10_000, true), None, Work::calibrate(), clock::now()).unwrap();
         assert!(trace.jobs.iter().all(|job| !job.complete));
     }
 
     #[test]
-    fn frames_leave_half_a_period_before_they_are_shown_in_order_of_time() {
+    fn frames_are_sent_half_a_period_before_their_display_in_order_of_time() {
         let to = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let streams = vec![Stream { to: to(1), period: 10, phase: 10 }, Stream { to: to(2), period: 20, phase: 11 }];
         let times = timetable(&Server { streams, span: 35 });
@@ -340,7 +338,7 @@ mod tests {
         let server =
             Server { streams: vec![Stream { to: address.unwrap(), period: 20_000_000, phase: 0 }], span: 200_000_000 };
         let now = clock::now();
-        // By a server that began its span earlier: all frames are in the socket when the player begins.
+        // The server began its span earlier, so all frames are in the socket when the player begins.
         serve(&server, Instant::new(now.get() - server.span)).unwrap();
         let trace = ready.run(Work::calibrate(), now).unwrap();
         assert!(!trace.jobs.is_empty() && trace.jobs.iter().all(|job| job.complete), "{trace:?}");

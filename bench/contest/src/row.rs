@@ -1,4 +1,4 @@
-//! What came out: one row per setting, round and competitor, one JSON object a line.
+//! The results: one row per setting, round and competitor, one JSON object per line.
 
 use std::io::BufRead;
 
@@ -12,56 +12,52 @@ use crate::trace::{Summary, Trace, violations};
 /// One run of a competitor at one setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Which experiment.
     pub experiment: String,
-    /// Who.
     pub competitor: Competitor,
-    /// What varies: tasks, players, hogs.
+    /// The varied quantity: tasks, players, hogs.
     pub setting: String,
-    /// The same as a number, for the x axis.
+    /// The varied quantity as a number, for the x axis.
     pub x: f64,
-    /// From 0; rounds repeat the whole grid.
+    /// Number of the round, from 0. Each round repeats the whole grid.
     pub round: u32,
-    /// What was refused, if the competitor did not take the set.
+    /// The reason, if the competitor refused the tasks.
     pub refused: Option<String>,
-    /// Each task.
     pub tasks: Vec<Task>,
-    /// What the scheduler itself counted of them, if it counts.
+    /// The scheduler's own counters of each task, if it has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<ServerCounts>,
-    /// What ordinary tasks got in all, in CPUs.
+    /// CPU time that ordinary tasks got in total, in CPUs.
     pub others: f64,
-    /// Where it ran.
     pub host: Host,
 }
 
-/// What one task got.
+/// The result of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Complete jobs per second that it wants.
+    /// Complete jobs per second that the task should reach.
     pub wanted: f64,
     /// Complete jobs per second.
     pub rate: f64,
-    /// Complete by their deadlines, per second.
+    /// Jobs per second that were complete by their deadlines.
     pub rate_in_time: f64,
-    /// Periods in the run.
+    /// Number of periods in the run.
     pub periods: u64,
-    /// Periods whose job was late or left out.
+    /// Periods whose job was late or skipped.
     pub missed: u64,
     /// Windows with more misses than allowed.
     pub violations: u64,
-    /// Windows in the run.
+    /// Number of windows in the run.
     pub windows: u64,
-    /// From release to running, µs.
+    /// Time from release to running, in µs.
     pub delay: Summary,
-    /// Distance of the interval between two jobs from the period, µs.
+    /// Difference between the interval of two jobs and the period, in µs.
     pub jitter: Summary,
-    /// CPUs used.
+    /// CPU time divided by wall time.
     pub load: f64,
 }
 
 impl Task {
-    /// Of its trace, for a window.
+    /// Computes the result of a trace, for a window.
     pub fn of(trace: &Trace, window: Window) -> Task {
         let met = trace.met();
         Task {
@@ -95,25 +91,25 @@ impl Row {
         self.tasks.iter().map(of).fold(0.0, f64::max)
     }
 
-    /// Achieved rate in parts of the wanted one, over all tasks.
+    /// Achieved rate divided by the required rate, over all tasks.
     pub fn achieved(&self) -> f64 {
         self.mean(|task| task.rate) / self.mean(|task| task.wanted).max(f64::MIN_POSITIVE)
     }
 }
 
-/// Where a row comes from: part of every result.
+/// The host of a row; part of every result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// Release of the kernel.
     pub kernel: String,
-    /// The processor as the kernel names it; an emulated one says so.
+    /// Name of the processor as the kernel reports it; it shows whether the processor is emulated.
     pub cpu: String,
     /// CPUs online.
     pub cpus: usize,
 }
 
 impl Host {
-    /// This one.
+    /// Reads the properties of this host.
     pub fn this() -> Host {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -125,7 +121,7 @@ impl Host {
     }
 }
 
-/// The rows in a text, which may be a console with other lines between them.
+/// Parses the rows in a text, which may be the log of a console with other lines between the rows.
 pub fn read(text: impl BufRead) -> Result<Vec<Row>> {
     let lines = text.split(b'\n').map(|line| Ok(String::from_utf8_lossy(&line?).trim().to_owned()));
     let objects =
@@ -159,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_cut_is_an_error_and_not_left_out() {
+    fn an_incomplete_row_is_an_error() {
         let text = serde_json::to_string(&row()).unwrap();
         assert!(read(&text.as_bytes()[..text.len() / 2]).is_err());
     }

@@ -1,4 +1,4 @@
-//! What a task saw of its jobs, and the figures that are made of it. Times in nanoseconds since the common start.
+//! The trace of a task's jobs, and statistics of it. Times are in nanoseconds since the common start.
 
 use qfabric_types::{Nanos, Window};
 use serde::{Deserialize, Serialize};
@@ -6,48 +6,45 @@ use serde::{Deserialize, Serialize};
 /// One job that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Which period it belongs to, from 0.
+    /// Number of the job's period, from 0.
     pub period: u64,
-    /// When it was to begin: its release, or the moment it was begun late.
+    /// Release of the job, or the time at which it could begin if it was late.
     pub release: u64,
-    /// When its task ran again.
+    /// Time at which the task ran again.
     pub woke: u64,
-    /// When it was done.
+    /// Time at which the job ended.
     pub end: u64,
-    /// Whether it came to its end; work past the deadline may have been given up.
+    /// False if the job was abandoned at its deadline.
     pub complete: bool,
 }
 
-/// All jobs of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// T.
     pub period: u64,
-    /// First release, after the start.
+    /// First release after the start.
     pub phase: u64,
     /// Periods that began and ended within the run.
     pub periods: u64,
-    /// Jobs that were begun, in order. Periods without one were skipped.
+    /// Jobs that were begun, in order. Periods without a job were skipped.
     pub jobs: Vec<Job>,
-    /// CPU time of the task during the run, of its system calls too.
+    /// CPU time of the task during the run, including its system calls.
     pub cpu: u64,
 }
 
-/// Least, middle and worst of a quantity.
+/// Mean, percentiles and maximum of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Arithmetic mean.
     pub mean: f64,
     /// Median.
     pub p50: f64,
-    /// 99 in 100 are not above.
+    /// 99th percentile.
     pub p99: f64,
-    /// The largest.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of any number of values; all zero where there are none.
+    /// The summary of any number of values; all zero without values.
     pub fn of(mut values: Vec<f64>) -> Summary {
         values.sort_by(f64::total_cmp);
         let Some(&max) = values.last() else { return Summary::default() };
@@ -57,7 +54,7 @@ impl Summary {
 }
 
 impl Trace {
-    /// End of a period: the deadline of its job.
+    /// The end of a period, which is the deadline of its job.
     fn deadline(&self, period: u64) -> u64 {
         self.phase + (period + 1) * self.period
     }
@@ -66,7 +63,7 @@ impl Trace {
         job.complete && job.end <= self.deadline(job.period)
     }
 
-    /// Per period of the run: whether its job was done by its deadline.
+    /// For each period of the run: whether its job was complete by its deadline.
     pub fn met(&self) -> Vec<bool> {
         let mut met = vec![false; self.periods as usize];
         for job in self.jobs.iter().filter(|job| self.in_time(job)) {
@@ -77,14 +74,14 @@ impl Trace {
         met
     }
 
-    /// Complete jobs, in time or not, per second of the run.
+    /// Complete jobs per second of the run, in time or late.
     pub fn rate(&self) -> f64 {
         let last = self.deadline(self.periods.saturating_sub(1));
         let shown = self.jobs.iter().filter(|job| job.complete && job.end <= last).count();
         shown as f64 * 1e9 / self.span()
     }
 
-    /// Jobs done by their deadlines per second of the run.
+    /// Jobs per second of the run that were complete by their deadlines.
     pub fn rate_in_time(&self) -> f64 {
         self.met().iter().filter(|met| **met).count() as f64 * 1e9 / self.span()
     }
@@ -93,12 +90,12 @@ impl Trace {
         (self.periods * self.period).max(1) as f64
     }
 
-    /// From release to running, in microseconds.
+    /// Times from release to running, in microseconds.
     pub fn delays(&self) -> Vec<f64> {
         self.jobs.iter().map(|job| job.woke.saturating_sub(job.release) as f64 / 1e3).collect()
     }
 
-    /// Distance of the interval between two complete jobs from T, in microseconds.
+    /// Differences between the interval of two complete jobs and T, in microseconds.
     pub fn jitter(&self) -> Vec<f64> {
         let ends: Vec<_> = self.jobs.iter().filter(|job| job.complete).map(|job| job.end).collect();
         ends.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(self.period) as f64 / 1e3).collect()
@@ -109,13 +106,13 @@ impl Trace {
         self.cpu as f64 / self.span()
     }
 
-    /// The most CPU time that one job took on average over the run.
+    /// Mean CPU time of a job.
     pub fn cost(&self) -> Nanos {
         Nanos::new(self.cpu / self.jobs.len().max(1) as u64)
     }
 }
 
-/// Windows of y periods, one after another, in which more than x were missed (the thesis, §2.4.1).
+/// Number of windows of y successive periods in which more than x were missed (the thesis, §2.4.1).
 pub fn violations(met: &[bool], window: Window) -> u64 {
     let missed = |periods: &&[bool]| periods.iter().filter(|met| !**met).count() > usize::from(window.x());
     met.chunks(usize::from(window.y())).filter(missed).count() as u64
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_of_nothing_is_zero() {
+    fn a_summary_without_values_is_zero() {
         assert_eq!(Summary::of(vec![]), Summary::default());
         let summary = Summary::of((0..=100).map(f64::from).collect());
         assert_eq!((summary.mean, summary.p50, summary.p99, summary.max), (50.0, 50.0, 99.0, 100.0));

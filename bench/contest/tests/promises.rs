@@ -1,5 +1,5 @@
-//! The promises, held in the test machine by a small contest: one CPU whose time is counted in instructions, so that
-//! nothing here is a matter of luck. It has its own `main`, since the tasks are processes of this very program.
+//! Checks the claims with a small contest in the test machine. Its only CPU counts instructions as time, so the
+//! results do not depend on chance. This test has its own `main`, because the tasks are processes of this program.
 
 use qfabric_contest::claims;
 use qfabric_contest::experiment::{Experiment, Plan};
@@ -9,7 +9,7 @@ use qfabric_contest::work::Work;
 use qfabric_linux::testing::skip;
 use qfabric_types::Nanos;
 
-/// Experiment, number of tasks, who competes.
+/// Experiment, number of tasks, competitors.
 const CONTESTS: [(Experiment, usize, &[Competitor]); 5] = [
     (Experiment::Windows, 5, &[Deadline, Ext]),
     (Experiment::Overload, 5, &[Deadline, Ext]),
@@ -21,33 +21,33 @@ const CONTESTS: [(Experiment, usize, &[Competitor]); 5] = [
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_default();
     match argument.as_str() {
-        "child" => qfabric_contest::actor::child().expect("the child's own words are above"),
-        "--list" => println!("what_is_promised_holds_side_by_side: test"),
+        "child" => qfabric_contest::actor::child().expect("the child's output above gives the reason"),
+        "--list" => println!("the_claims_hold_in_a_small_contest: test"),
         _ if std::env::var_os("QFABRIC_VM").is_none() => {
-            skip("a contest needs a machine of its own; `cargo run -p xtask -- vm test --only contest` gives it one");
+            skip("a contest needs a separate machine; run `cargo run -p xtask -- vm test --only contest`");
         }
-        _ => what_is_promised_holds_side_by_side(),
+        _ => the_claims_hold_in_a_small_contest(),
     }
 }
 
-fn what_is_promised_holds_side_by_side() {
+fn the_claims_hold_in_a_small_contest() {
     let work = Work::calibrate();
-    let rows: Vec<_> = CONTESTS.iter().flat_map(|contest| held(contest, work)).collect();
+    let rows: Vec<_> = CONTESTS.iter().flat_map(|contest| run_contest(contest, work)).collect();
     println!("{}", qfabric_contest::report::table(&rows));
-    assert_eq!(rows.len(), 10, "everybody took part");
-    let broken = claims::broken(&rows);
-    assert!(broken.is_empty(), "{broken:#?}");
+    assert_eq!(rows.len(), 10, "one row per competitor");
+    let failed = claims::failed(&rows);
+    assert!(failed.is_empty(), "{failed:#?}");
     println!("test result: ok. 1 passed; 0 failed");
 }
 
-fn held(&(experiment, n, competitors): &(Experiment, usize, &[Competitor]), work: Work) -> Vec<Row> {
+fn run_contest(&(experiment, n, competitors): &(Experiment, usize, &[Competitor]), work: Work) -> Vec<Row> {
     let (sizes, competitors) = (vec![n], competitors.to_vec());
     let plan = Plan { sizes, span: Nanos::from_millis(2_000), rounds: 1, competitors, alignment: None };
     let mut rows = Vec::new();
-    let tell = |row: &Row| {
+    let report = |row: &Row| {
         rows.push(row.clone());
         Ok(())
     };
-    experiment.run(&plan, work, tell).unwrap_or_else(|e| panic!("{}: {e:#}", experiment.name()));
+    experiment.run(&plan, work, report).unwrap_or_else(|e| panic!("{}: {e:#}", experiment.name()));
     rows
 }

@@ -1,4 +1,5 @@
-//! Q-channels: a connection, channels, sources, sinks. Usable from any thread; while one waits, others run.
+//! Q-channels: connection, channels, sources, sinks. Any thread may use them; while one thread waits, other Python
+//! threads run.
 
 use std::os::fd::AsRawFd;
 
@@ -16,7 +17,7 @@ use crate::ecalls::{seconds, value_error};
 use crate::errors::{Refused, python};
 use crate::held::Held;
 
-/// A connection for channels; everything made with it ends with it.
+/// A connection for channels; everything made with it ends when it ends.
 #[pyclass(module = "qfabric._qfabric")]
 pub(crate) struct NativeChannels(Channels);
 
@@ -29,30 +30,30 @@ impl NativeChannels {
         Ok(NativeChannels(connected))
     }
 
-    /// This host's name on the network.
+    /// Name of this host on the network.
     #[getter]
     fn host(&self) -> &str {
         self.0.host()
     }
 
-    /// Readable when there is something to read.
+    /// File descriptor that is readable while a message waits.
     fn fileno(&self) -> i32 {
         self.0.fd().as_raw_fd()
     }
 
-    /// The next thing that the daemon has told without being asked, as JSON; None: nothing.
+    /// The next notice of the daemon as JSON; None if no notice waits.
     fn next_notice_json(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let notice = py.detach(|| self.0.next_notice()).map_err(python)?;
         Ok(notice.map(|notice| noticed(&notice).to_string()))
     }
 
-    /// Policies of this host, as JSON.
+    /// The policies of this host, as JSON.
     fn policies_json(&self, py: Python<'_>) -> PyResult<String> {
         let list = py.detach(|| self.0.policies()).map_err(python)?;
         Ok(serde_json::to_string(&list).expect("policies are plain values"))
     }
 
-    /// Starts a policy; what is asked for and the answer are JSON.
+    /// Starts a policy. Request and answer are JSON.
     fn start_policy_json(&self, py: Python<'_>, policy: &str) -> PyResult<String> {
         let policy: Policy = serde_json::from_str(policy).map_err(value_error)?;
         let info = py.detach(|| self.0.start_policy(&policy)).map_err(python)?;
@@ -77,7 +78,7 @@ impl NativeChannels {
         Ok(NativeRegistration(Held::new(made)))
     }
 
-    /// Creates a channel; order and pressure as the API names them.
+    /// Creates a channel; `order` and `pressure` have the API's values.
     fn create(
         &self,
         py: Python<'_>,
@@ -123,12 +124,13 @@ pub(crate) struct NativeRegistration(Held<Registration>);
 
 #[pymethods]
 impl NativeRegistration {
-    /// Tells policies how the application is doing: `app.show_need`, `app.position` and so on.
+    /// Reports a number to the policies: `app.show_need`, `app.position`, or another attribute that begins with
+    /// `app.`.
     fn report(&self, py: Python<'_>, attribute: &str, value: i64) -> PyResult<()> {
         self.0.with(py, "the registration has ended", |held| held.report(attribute, value).map_err(python))
     }
 
-    /// Leaves it. Leaving twice is fine.
+    /// Leaves the group. A second call has no effect.
     fn leave(&self, py: Python<'_>) {
         self.0.end(py, drop);
     }
@@ -146,7 +148,7 @@ impl NativeChannel {
 
 #[pymethods]
 impl NativeChannel {
-    /// What it is now, as JSON.
+    /// The channel's types, members and filters, as JSON.
     fn info_json(&self, py: Python<'_>) -> PyResult<String> {
         let info = self.with(py, |channel| channel.look().map_err(python))?;
         Ok(serde_json::to_string(&info).expect("a channel is plain values"))
@@ -170,7 +172,7 @@ impl NativeChannel {
         })
     }
 
-    /// Installs a filter; parameters and place are JSON.
+    /// Installs a filter; `parameters` and `to` are JSON.
     fn install(
         &self,
         py: Python<'_>,
@@ -203,7 +205,7 @@ impl NativeChannel {
         self.with(py, |channel| set(channel).and_then(all_agree))
     }
 
-    /// Closes it. Closing twice is fine.
+    /// Closes the channel. A second call has no effect.
     fn leave(&self, py: Python<'_>) {
         self.0.end(py, drop);
     }
@@ -229,7 +231,7 @@ pub(crate) struct NativeSource {
 
 #[pymethods]
 impl NativeSource {
-    /// Submits an event with fields and attributes as JSON objects; (number, remote, local, filtered, dropped).
+    /// Submits an event; fields and attributes are JSON objects. Returns (number, remote, local, filtered, dropped).
     fn submit_json(
         &self,
         py: Python<'_>,
@@ -256,7 +258,7 @@ impl NativeSource {
         })
     }
 
-    /// Leaves. Leaving twice is fine.
+    /// Leaves the channel. A second call has no effect.
     fn leave(&self, py: Python<'_>) {
         self.source.end(py, drop);
     }
@@ -287,7 +289,7 @@ pub(crate) struct NativeSink {
 
 #[pymethods]
 impl NativeSink {
-    /// The next event as a JSON object; None within the timeout.
+    /// The next event as a JSON object; None if none arrives within `timeout` seconds.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
         let patience = seconds(timeout)?;
         self.sink.with(py, "the sink has left", |sink| {
@@ -296,12 +298,12 @@ impl NativeSink {
         })
     }
 
-    /// Sets a Q-attribute; None takes it away.
+    /// Sets a Q-attribute; None removes it.
     fn set_attribute(&self, py: Python<'_>, name: &str, value: Option<i64>) -> PyResult<()> {
         self.sink.with(py, "the sink has left", |sink| sink.set_attribute(name, value).map_err(python))
     }
 
-    /// Leaves. Leaving twice is fine.
+    /// Leaves the channel. A second call has no effect.
     fn leave(&self, py: Python<'_>) {
         self.sink.end(py, drop);
     }

@@ -9,7 +9,7 @@ use crate::args::Cli;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Generates man pages and shell completions from the same definition as the help.
+/// Generates man pages and shell completions.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric generate completions bash > /etc/bash_completion.d/qfabric")]
 pub struct Args {
@@ -19,7 +19,9 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Writes one man page for each command into an existing folder. Ends with 1 if the folder is missing.
+    /// Writes one man page for each command into an existing folder.
+    ///
+    /// Ends with 1 if the folder is missing or cannot be written.
     #[command(after_help = "Example: qfabric generate man /usr/local/share/man/man1")]
     Man {
         /// Existing folder that receives the man pages

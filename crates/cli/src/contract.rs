@@ -35,7 +35,7 @@ impl Rate {
 #[derive(clap::Args, Debug, Clone)]
 #[group(id = "rhythm", multiple = false)]
 pub struct Rhythm {
-    /// Number of jobs per second, such as the frame rate of a film; the period T is 1/N, rounded to 16 ns
+    /// Number of jobs per second, such as 25 for a film, from 0.24 to 10000; the period T is 1/N, rounded to 16 ns
     #[arg(long, value_name = "N", conflicts_with = "period")]
     pub fps: Option<Rate>,
     /// T: time from the release of a job to the next, such as 40ms; from 100us to 4.19s

@@ -7,9 +7,9 @@ use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
 
-/// Runs the daemon of this host in the foreground, until Ctrl-C or SIGTERM.
+/// Runs the daemon of this host in the foreground.
 ///
-/// At its end the daemon restores all threads and host settings that it has changed. SIGHUP makes it read its configuration
+/// Runs until Ctrl-C or SIGTERM. At its end the daemon restores all threads and host settings that it has changed. SIGHUP makes it read its configuration
 /// again; the access list and the capacity change at once. Ends with 2 if the configuration is invalid, and with 4 if the
 /// required mechanism does not work on this kernel: run `qfabric doctor` then.
 #[derive(clap::Args, Debug)]

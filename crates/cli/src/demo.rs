@@ -18,7 +18,7 @@ ffmpeg makes the clips at the first run, which takes some minutes; they are kept
 all settings and prints a report of the measurements so far; the exit code is 130 then. Otherwise the exit code is 0 if a \
 report was made, whatever its verdicts are.";
 
-/// Decodes video at 25 frames per second under load, without and with Q-Fabric, and compares the results.
+/// Decodes video under load, without and with Q-Fabric, and compares the results.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -7,7 +7,7 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Lists groups of applications that are managed together, and the hosts of the realm.
+/// Lists groups of applications, and the hosts of the realm.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

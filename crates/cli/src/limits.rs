@@ -23,7 +23,9 @@ const CHANGES: [&str; 8] = [
     "max_threads",
 ];
 
-/// Shows and changes the limits of promised bandwidth: in total, for each user, group and priority level.
+/// Shows and changes the limits of promised bandwidth.
+///
+/// There are limits in total and for each user, group and priority level. Without a command, shows all limits.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits\n          qfabric limits set --user 1000=0.5")]
 pub struct Args {

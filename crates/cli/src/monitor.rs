@@ -14,7 +14,7 @@ use crate::exit::{Done, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// Lists, changes and shows the attributes that the resource monitor of this host reads and reports.
+/// Lists, changes and shows the monitored attributes of this host.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -89,7 +89,9 @@ struct SetArgs {
     daemon: Daemon,
 }
 
-/// Prints the values of the monitored attributes until Ctrl-C. Ends at once if no attribute is monitored.
+/// Prints the values of the monitored attributes until Ctrl-C.
+///
+/// Ends if no attribute is monitored; start with `qfabric monitor set`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric monitor watch --interval 500ms")]
 struct WatchArgs {

@@ -17,7 +17,9 @@ use crate::ecode::source::Source;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Lists, starts and stops policies: rules by which the resource manager of this host controls channels and groups.
+/// Lists, starts and stops the policies of this host's resource manager.
+///
+/// A policy is the rule by which the resource manager controls a channel or a group.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -88,7 +90,9 @@ struct LsArgs {
     call: CallOptions,
 }
 
-/// Stops a policy and removes the rates that it has decided. Ends with 3 if no policy has this name.
+/// Stops a policy and removes the rates that it has decided.
+///
+/// Ends with 3 if no policy has this name.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric policy stop roles.video")]
 struct StopArgs {

@@ -1,4 +1,4 @@
-//! `qfabric probe`: a trial execution. What would the program need?
+//! `qfabric probe`: runs a program once without a reservation and suggests a contract for it (trial execution).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,35 +15,36 @@ use crate::contract::Rhythm;
 use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::run::name_of;
-use crate::trial::{Found, Trial};
+use crate::trial::{Findings, Trial};
 use crate::{output, profiles};
 
-/// How often observations are fetched; the kernel keeps some thousand of them in between.
+/// Time between two fetches of observations; the kernel stores some thousand of them in between.
 const FETCH_MS: u32 = 20;
-/// What is suggested lies so far above the most that was seen.
+/// The suggested bandwidth is this factor above the largest bandwidth that was observed.
 const MARGIN: f64 = 1.1;
 
-/// Runs a program without a reservation and says what it would need.
+/// Measures a program without a reservation and suggests the options for `qfabric run`.
 ///
-/// Do this on an otherwise quiet machine. The profile is stored, and `run --profile` starts from it; not of a program
-/// that failed. Ctrl-C ends the program and the trial. Ends with the program's exit code.
+/// Use an otherwise quiet machine. Stores the costs of the jobs as a profile, from which `qfabric run --profile` starts. Stores
+/// no profile if the program fails or has no period. Ctrl-C ends the program and the trial; the profile is stored then. Ends
+/// with the exit code of the program.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric probe --period 40ms -- ./prog")]
 pub struct Args {
     #[command(flatten)]
     rhythm: Rhythm,
-    /// Store the profile under this name, or in this file [default: the program's name]
+    /// Store the profile under this name; a name that contains / or ends in .json is a file [default: the name of the
+    /// program's file]
     #[arg(long)]
     name: Option<String>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// The program and its arguments
+    /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.command));
     let file = profiles::file(&name)?;
@@ -71,8 +72,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(done)
 }
 
-/// What one program can be promised here: all that the daemon may promise, or without one what the kernel admits now, or
-/// where it may not be asked what it leaves to real-time threads.
+/// Bandwidth that one program can be promised on this host: the capacity of the daemon; without a daemon, the bandwidth that
+/// the kernel admits now; if the kernel cannot be probed, 95 % of all CPUs, its default limit for real-time threads.
 fn room() -> Share {
     let promised = || Some(qfabric_client::Client::connect().ok()?.status().ok()?.capacity);
     let admitted = || capacity::probe().ok().filter(|room| *room > Share::ZERO);
@@ -100,41 +101,39 @@ fn watch(program: &Running, observer: &mut dyn Observer) -> Result<Trial, Failur
     }
 }
 
-/// What is told at the end.
 struct Report<'a> {
-    found: &'a Found,
-    /// None where the trial was too short for one.
+    found: &'a Findings,
+    /// None: the trial was too short.
     suggestion: Option<Suggestion>,
     name: &'a str,
     file: &'a Path,
     command: &'a [OsString],
     /// The exit code of a program that failed; its profile is not stored.
     failed: Option<u8>,
-    /// What can be promised here.
+    /// Bandwidth that can be promised on this host; see [`room`].
     room: Share,
 }
 
 impl Report<'_> {
-    /// What the jobs of the busiest thread need, or where other threads run beside it, the most that all of
-    /// them used in a period, with a margin; in hundredths of a CPU.
+    /// Bandwidth that the program needs, rounded up to hundredths of a CPU. For one thread, the suggestion for its jobs. For
+    /// several threads, the largest bandwidth of all threads together in one period, times [`MARGIN`].
     fn needs(&self) -> Share {
         let program = self.found.peak.as_f64() * MARGIN;
         let busiest = self.suggestion.as_ref().filter(|_| self.found.threads == 1).map(|s| s.max_bandwidth.as_f64());
         Share::from_f64((busiest.unwrap_or(program) * 100.0).ceil().max(1.0) / 100.0)
     }
 
-    /// The same as far as it can be promised, rounded down.
+    /// The needed bandwidth, limited to the bandwidth that can be promised, which is rounded down to hundredths.
     fn max_bandwidth(&self) -> Share {
         let room = Share::from_ppm(self.room.ppm() / 10_000 * 10_000);
         self.needs().min(room.max(Share::from_ppm(10_000)))
     }
 
-    /// Whether the profile is stored.
     fn stored(&self) -> bool {
         self.found.period.is_some() && self.failed.is_none()
     }
 
-    /// The command line that follows from the trial, ready for a shell.
+    /// The suggested command line, quoted for a shell.
     fn command_line(&self) -> String {
         let mut line = String::from("qfabric run");
         if let Some(period) = self.found.period {
@@ -151,7 +150,7 @@ impl Report<'_> {
     }
 
     fn json(&self) -> serde_json::Value {
-        let Found { period, profile, threads, lasted, mean, peak } = self.found;
+        let Findings { period, profile, threads, lasted, mean, peak } = self.found;
         json!({
             "jobs": profile.costs.len(), "period_ns": period, "mean_cost_ns": profile.mean(),
             "peak_cost_ns": profile.costs.iter().max(), "threads": threads, "lasted_ns": lasted, "mean": mean,
@@ -165,12 +164,12 @@ impl Report<'_> {
     }
 
     fn text(&self) -> String {
-        let Found { period, threads, lasted, mean, peak, .. } = self.found;
+        let Findings { period, threads, lasted, mean, peak, .. } = self.found;
         let threads = if *threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
         let mut text = format!("{threads} used {mean} on average in {lasted}, {peak} at most within a period\n");
         text += &match period {
             Some(period) => self.of_jobs(*period),
-            None => "no rhythm was found; name one with --period or --fps if there is one\n".to_owned(),
+            None => "no period was found; if the program has one, set it with --period or --fps\n".to_owned(),
         };
         if let Some(code) = self.failed {
             text += &format!(
@@ -178,7 +177,8 @@ impl Report<'_> {
             );
         }
         if self.needs() > self.max_bandwidth() {
-            text += &format!("that is more than can be promised here ({}): it will run late at times\n", self.room);
+            text +=
+                &format!("the program needs more than can be promised here ({}): some jobs will be late\n", self.room);
         }
         text += &self.prospect();
         text + &format!("try: {}\n", self.command_line())
@@ -195,7 +195,7 @@ impl Report<'_> {
         text
     }
 
-    /// What the closed loop, replayed on these jobs, promises.
+    /// The result of a replay of the closed loop on the jobs of the trial.
     fn prospect(&self) -> String {
         let Some(suggestion) = &self.suggestion else { return String::new() };
         let Suggestion { predictor, score, .. } = suggestion;
@@ -211,7 +211,7 @@ impl Report<'_> {
     }
 }
 
-/// What classes A and B would guarantee, and what class A asks for beside it.
+/// The guaranteed parts that classes A and B would need, and the further condition of class A.
 fn guarantees(suggestion: &Suggestion) -> String {
     let Suggestion { class_a, class_b, invariance, early, .. } = suggestion;
     let part =
@@ -225,7 +225,7 @@ fn guarantees(suggestion: &Suggestion) -> String {
     format!("class A would guarantee {}{needs}, class B {}", part(class_a), part(class_b))
 }
 
-/// As a shell reads it back.
+/// Quotes a word for a shell if it contains other characters than letters, digits and harmless punctuation.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -243,13 +243,13 @@ mod tests {
 
     const ROOM: Share = Share::from_ppm(1_805_000);
 
-    fn found(period: Option<Nanos>, jobs: usize) -> Found {
+    fn found(period: Option<Nanos>, jobs: usize) -> Findings {
         let profile = Profile { costs: vec![Nanos::from_millis(8); jobs], hints: vec![] };
         let (mean, peak, lasted) = (Share::from_f64(0.2), Share::from_f64(0.3), Nanos::from_millis(2_000));
-        Found { period, profile, threads: 2, lasted, mean, peak }
+        Findings { period, profile, threads: 2, lasted, mean, peak }
     }
 
-    fn of<T>(found: &Found, failed: Option<u8>, ask: impl Fn(&Report) -> T) -> T {
+    fn of<T>(found: &Findings, failed: Option<u8>, ask: impl Fn(&Report) -> T) -> T {
         let suggestion = trial::suggest(&found.profile, &Contract::default()).ok();
         let command = ["./my prog", "it's"].map(OsString::from);
         let file = Path::new("/p/x.json");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_jobs_give_a_predictor_and_what_it_promises() {
+    fn enough_jobs_give_a_predictor_and_its_expected_result() {
         let text = report(Some(Nanos::from_millis(40)), 100);
         for part in ["--predictor ", "of the jobs late", "in the target interval", "class A would guarantee"] {
             assert!(text.contains(part), "{text}\nlacks {part}");
@@ -277,21 +277,24 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rhythm_no_period_is_suggested() {
+    fn without_a_found_period_no_period_is_suggested() {
         let text = report(None, 0);
-        assert!(text.contains("no rhythm") && text.contains("try: qfabric run --max-bandwidth 0.33 -- "), "{text}");
+        assert!(
+            text.contains("no period was found") && text.contains("try: qfabric run --max-bandwidth 0.33 -- "),
+            "{text}"
+        );
     }
 
     #[test]
-    fn no_more_is_suggested_than_can_be_promised() {
-        let greedy = Found { threads: 4, peak: Share::from_f64(1.999), ..found(None, 0) };
+    fn the_suggested_bandwidth_is_limited_to_the_promisable_bandwidth() {
+        let greedy = Findings { threads: 4, peak: Share::from_f64(1.999), ..found(None, 0) };
         let text = of(&greedy, None, |report| report.text());
         assert!(text.contains("--max-bandwidth 1.8 --") && text.contains("more than can be promised here (1.805 CPU)"));
         assert!(!report(None, 0).contains("more than can be promised"));
     }
 
     #[test]
-    fn of_a_program_that_failed_no_profile_is_named() {
+    fn a_failed_program_stores_no_profile_and_the_report_names_none() {
         let (text, json) = of(&found(Some(Nanos::from_millis(40)), 50), Some(3), |r| (r.text(), r.json()));
         assert!(text.contains("no profile is stored") && text.contains("exit code 3"), "{text}");
         assert!(!text.contains("--profile") && !text.contains("/p/x.json"), "{text}");

@@ -9,8 +9,9 @@ use qfabric_linux::journal::{self, JournalError, Restored, own};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{doctor, output};
 
-/// Restores threads and host settings that a killed daemon, or a killed `run` without a daemon, left changed.
+/// Restores threads and host settings that a killed daemon left changed.
 ///
+/// Also restores those of a killed `run` without a daemon.
 /// Prints the numbers of restored threads and settings for each journal. Can be repeated. Ends with 1 if a thread or setting
 /// could not be restored, or if the daemon of --directory still runs. A running daemon restores its own changes when it ends.
 #[derive(clap::Args, Debug)]

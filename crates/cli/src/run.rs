@@ -30,14 +30,14 @@ const FIRST_LOOKS: u32 = 50;
 
 const EXAMPLES: &str = "\
 Examples: qfabric run --fps 25 -- mpv film.mkv
-                    qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 -- ./prog
+          qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 -- ./prog
           qfabric run --auto -- mpv film.mkv
-                    qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
-                    qfabric run --fps 25 --report r.json -- ./prog";
+          qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
+          qfabric run --fps 25 --report r.json -- ./prog";
 
-/// Runs a program under a contract: reserves CPU time for all its threads, and adapts the budget while it runs.
+/// Runs a program under a contract that reserves CPU time for it.
 ///
-/// Uses the daemon of this host. Without a daemon, `run` does the daemon's work itself while the program runs; this needs
+/// Reserves CPU time for all threads of the program and adapts the budget while it runs. Uses the daemon of this host. Without a daemon, `run` does the daemon's work itself while the program runs; this needs
 /// CAP_SYS_NICE, and root for the mechanism ext. Ends with the exit code of the program, or with 128+n if signal n ended it.
 /// If the contract is refused, ends with 3 and the program never runs. If no mechanism works here, ends with 4: run
 /// `qfabric doctor`. To find good values for the options, run `qfabric probe`.

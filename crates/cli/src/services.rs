@@ -8,8 +8,9 @@ use crate::connect::{self, Service};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Lists the services of the kernel, the daemon and programs: the sources of events for E-code and subscriptions.
+/// Lists the services whose events handlers and programs can receive.
 ///
+/// A service is raised by the kernel, by the daemon, or by a program.
 /// With a name, shows the event format and the options of this service, and why it is not available here. Ends with 2 if no
 /// service has this name. Without a daemon, does the daemon's work itself, which needs root.
 #[derive(clap::Args, Debug)]

@@ -22,7 +22,9 @@ use crate::output;
 /// Largest input file. It holds a million jobs or tasks of 64 characters each.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Simulates controllers, schedulers and networks of hosts, with the code that runs in production but without a kernel.
+/// Simulates controllers, schedulers and networks of hosts without a kernel.
+///
+/// The simulations run the same code as production.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

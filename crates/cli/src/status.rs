@@ -9,7 +9,7 @@ use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
 
-/// Shows for each application its reservation, the CPU time that it uses, and the quality that it achieves.
+/// Shows the reservation, the used CPU time and the achieved quality of each application.
 ///
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]

@@ -22,8 +22,9 @@ use crate::{connect, output};
 
 const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13];
 
-/// Shows the table of `status` live; q quits, s sorts by the next column, r reverses the order.
+/// Shows the table of `status` live.
 ///
+/// Keys: q quits, s sorts by the next column, r reverses the order.
 /// Ends with 4 if no daemon answers, and with 2 if the output is no terminal: use --json or `qfabric status` then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric top --every 250ms

@@ -1,9 +1,9 @@
-//! What a trial execution shows: the stretches every thread ran, folded into jobs. Times in nanoseconds.
+//! Computes the jobs of a trial execution from the stretches of time in which each thread ran. Times in nanoseconds.
 //!
-//! Approach: note every stretch that a thread ran; at the end fold the stretches between two sleeps into an activation,
-//! take the busiest thread, find its period where none was given, and take all activations of one period as one job.
-//! What the whole program used in a period is counted where it was used, stretch by stretch: a job longer than a period
-//! would otherwise count as more CPU time than the machine has.
+//! Approach: record every stretch in which a thread ran. At the end join the stretches between two sleeps to an activation,
+//! take the busiest thread, find its period if none is given, and join all activations of one period to one job. The CPU
+//! time of the whole program is counted in the period in which it was used, stretch by stretch. Otherwise a job longer than
+//! a period would count as more CPU time than the machine has.
 //! Source: AQuoSA §5.5 (trial execution); QualMan §6.4 (probing). Pure: tested without a program.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,16 @@ use std::collections::BTreeMap;
 use qfabric_control::trial::period_of;
 use qfabric_types::{Instant, Nanos, Profile, Sample, Share, ThreadId};
 
-/// Stretches kept per thread: a day of 10 Hz, or the first seven minutes of a thread that sleeps every 2 ms.
+/// Stretches stored for each thread; later ones are not stored. Enough for five hours at 10 Hz, or for seven minutes of a thread
+/// that sleeps every 2 ms.
 const MAX_STRETCHES: usize = 200_000;
-/// The first jobs load and warm up: they say little of the rest. At most this many, and a tenth, are left out.
+/// The first jobs load and warm up, so they differ from the later ones. At most this number, and at most a tenth of the jobs, is
+/// left out.
 const START_UP_JOBS: usize = 10;
-/// The window of the peak where no period is known.
+/// Length of the window for the peak if no period is known.
 const WINDOW: Nanos = Nanos::from_millis(100);
 
-/// What all threads did so far.
+/// The recorded stretches of all threads.
 #[derive(Debug, Default)]
 pub struct Trial {
     threads: BTreeMap<ThreadId, Thread>,
@@ -37,7 +39,7 @@ impl Thread {
         self.used += stretch.used;
         let has_room = self.stretches.len() < MAX_STRETCHES;
         match self.stretches.last_mut() {
-            // A cut, not a switch: the thread went on.
+            // The kernel cut the stretch without switching threads: the thread continued to run.
             Some(open) if !open.slept && open.to == stretch.from => {
                 (open.to, open.slept) = (stretch.to, stretch.slept);
                 open.used += stretch.used;
@@ -67,33 +69,32 @@ struct Activation {
     used: Nanos,
 }
 
-/// What the trial came to.
+/// The result of the trial.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
-    /// T, given or found; none where the program has no rhythm.
+pub struct Findings {
+    /// T, given or found; none: the program has no period.
     pub period: Option<Nanos>,
     /// Costs of the jobs of the busiest thread; empty without a period.
     pub profile: Profile,
-    /// Threads seen.
     pub threads: usize,
     /// Time from the first stretch to the last.
     pub lasted: Nanos,
-    /// Mean of the whole program, over the time it ran.
+    /// Mean bandwidth of the whole program over the time from the first stretch to the last.
     pub mean: Share,
-    /// Most of the whole program within one period.
+    /// Largest bandwidth of the whole program within one period.
     pub peak: Share,
 }
 
 impl Trial {
-    /// A stretch that a thread ran.
+    /// Records a stretch in which a thread ran.
     pub fn ran(&mut self, stretch: Sample) {
         self.begin = Some(self.begin.map_or(stretch.from, |begin| begin.min(stretch.from)));
         self.end = self.end.max(stretch.to);
         self.threads.entry(stretch.thread).or_default().ran(stretch);
     }
 
-    /// What it came to, with the period where it is known.
-    pub fn found(&self, known: Option<Nanos>) -> Found {
+    /// Computes the result. Looks for the period if `known` is none.
+    pub fn found(&self, known: Option<Nanos>) -> Findings {
         let busiest = self.threads.values().max_by_key(|thread| thread.used);
         let activations = busiest.map_or(Vec::new(), Thread::activations);
         let period = known.or_else(|| period_of(&starts(&activations)));
@@ -101,7 +102,7 @@ impl Trial {
         jobs.drain(..START_UP_JOBS.min(jobs.len() / 10));
         let settled = jobs.first().map(|job| job.start).or(self.begin).unwrap_or_default();
         let costs = jobs.iter().map(|job| job.used).collect();
-        Found {
+        Findings {
             period,
             profile: Profile { costs: latest(costs), hints: Vec::new() },
             threads: self.threads.len(),
@@ -120,7 +121,7 @@ impl Trial {
         if self.lasted() == Nanos::ZERO { Share::ZERO } else { Share::of_budget(used, self.lasted()) }
     }
 
-    /// The most that was used in a window; a shorter trial is one window.
+    /// The largest bandwidth in a window. A trial shorter than `window` counts as one window.
     fn peak(&self, settled: Instant, window: Nanos) -> Share {
         let window = window.min(self.end.since(settled)).max(Nanos::new(1));
         let mut windows: BTreeMap<u64, f64> = BTreeMap::new();
@@ -132,7 +133,7 @@ impl Trial {
     }
 }
 
-/// Adds what a stretch used to the windows in which it was used, evenly over its length.
+/// Adds the CPU time of a stretch to the windows that it overlaps, evenly over its length.
 fn spread(stretch: &Sample, settled: Instant, window: Nanos, windows: &mut BTreeMap<u64, f64>) {
     let whole = stretch.to.since(stretch.from).get().max(1);
     let (mut at, end) = (stretch.from.max(settled), stretch.to);
@@ -149,13 +150,13 @@ fn starts(activations: &[Activation]) -> Vec<Instant> {
     activations.iter().map(|activation| activation.start).collect()
 }
 
-/// Jobs before these are forgotten: the start of a program says less of its steady state.
+/// Keeps the last [`Profile::MAX_JOBS`] costs, because the first ones differ from the steady state.
 fn latest(mut costs: Vec<Nanos>) -> Vec<Nanos> {
     costs.split_off(costs.len().saturating_sub(Profile::MAX_JOBS))
 }
 
-/// One job per period in which the thread was active. A new job begins no earlier than a quarter before its
-/// expected release; the grid follows the activations by an eighth of the distance, since clocks drift.
+/// One job for each period in which the thread was active. A new job begins at the earliest a quarter of a period before its
+/// expected release. The expected releases follow the activations by an eighth of the difference, because clocks drift.
 fn jobs(activations: &[Activation], period: Nanos) -> Vec<Activation> {
     let Some(first) = activations.first() else { return Vec::new() };
     let (mut release, mut job) = (first.start, Activation { used: Nanos::ZERO, ..*first });
@@ -188,7 +189,7 @@ mod tests {
         Sample { thread: ThreadId(thread), from, to: from + used, used, slept }
     }
 
-    /// A decoder: every 40 ms some work in two parts around a short sleep, and a helper thread.
+    /// A decoder: every 40 ms a job in two parts with a short sleep between them, and a helper thread.
     fn decoder(drift_ns: u64) -> Trial {
         let mut trial = Trial::default();
         for k in 0..100 {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rhythm_is_found_where_there_is_one() {
+    fn the_period_of_a_periodic_thread_is_found() {
         let mut trial = Trial::default();
         for k in 0..50 {
             let start = Instant::new(k * 20 * MS + (k % 3) * 100_000);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rhythm_is_claimed_where_there_is_none() {
+    fn no_period_is_found_for_an_irregular_thread() {
         let mut trial = Trial::default();
         for k in 0_u64..50 {
             let start = Instant::new(k * k * MS);
@@ -242,9 +243,9 @@ mod tests {
         assert_eq!(Trial::default().found(None).mean, Share::ZERO);
     }
 
-    /// Four threads on two CPUs that never sleep: what the kernel shows are stretches of their turns.
+    /// Four threads that never sleep share two CPUs: the stretches are their turns.
     #[test]
-    fn threads_that_never_sleep_use_no_more_than_the_machine_has() {
+    fn the_peak_of_threads_that_never_sleep_is_limited_by_the_cpus() {
         let mut trial = Trial::default();
         for k in 0..500 {
             for thread in 0..4_u64 {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trial_never_used_more_on_average_than_at_most() {
+    fn the_mean_of_a_short_trial_is_not_above_its_peak() {
         let mut trial = Trial::default();
         trial.ran(sample(1, Instant::new(5 * MS), Nanos::from_millis(2), true));
         let found = trial.found(None);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_profile_keeps_its_end() {
+    fn a_long_profile_keeps_its_last_jobs() {
         let costs: Vec<_> = (0..5_000).map(Nanos::new).collect();
         assert_eq!(latest(costs).last(), Some(&Nanos::new(4_999)));
         assert_eq!(latest((0..5_000).map(Nanos::new).collect()).len(), Profile::MAX_JOBS);

@@ -1,9 +1,10 @@
-//! The overload controller's text, run by the interpreter before a modelled server: what it keeps, at which loads.
+//! The overload controller, run by the interpreter in front of a modelled server, keeps the server productive at loads above
+//! its capacity.
 //!
-//! Model: one server with a fixed cost per request, requests at random moments (Poisson, seeded), each given up by
-//! its client after a second, wherever it is then. The server does not notice that, as real ones do not: what it
-//! spends on it is lost. Two kinds of servers: one that accepts all that wait at each turn of its loop (as most
-//! do), and one that accepts one per turn (nginx).
+//! Model: one server with a fixed cost for each request, and requests at random times (Poisson, seeded). A client gives up
+//! after one second. The server does not notice this, as real servers do not, and wastes the cost of the request. Two kinds
+//! of servers: one accepts all waiting connections at each turn of its loop (as most servers do), the other accepts one per
+//! turn (nginx).
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ const BACKLOG: usize = 511;
 const REQUEST: &str = "struct tcp_accept { unsigned long time; unsigned int accept_queue; };";
 const STATE: &str = "struct tcp_state { int old_state; int state; };";
 
-/// A handler and its words by name.
+/// A handler with its attributes by name.
 struct Handler {
     engine: Interpreter,
     names: Vec<String>,
@@ -30,7 +31,7 @@ impl Handler {
         Handler { engine: Interpreter::new(&program, Limits::default()), names: program.attributes }
     }
 
-    fn word(&mut self, name: &str) -> &mut i64 {
+    fn attribute(&mut self, name: &str) -> &mut i64 {
         let at = self.names.iter().position(|known| known == name).unwrap_or_else(|| panic!("no attribute {name}"));
         &mut self.engine.attributes()[at]
     }
@@ -42,8 +43,8 @@ impl Handler {
 
 fn controller() -> Handler {
     let mut handler = Handler::new(include_str!("../handlers/overload.ec"), REQUEST);
-    *handler.word("patience_ns") = 100_000_000;
-    *handler.word("with_waiting") = 1;
+    *handler.attribute("patience_ns") = 100_000_000;
+    *handler.attribute("with_waiting") = 1;
     handler
 }
 
@@ -53,7 +54,7 @@ enum Accepts {
     OnePerTurn,
 }
 
-/// A server under load, and what came of it.
+/// A server under load, and its results.
 struct Model {
     controller: Option<Handler>,
     arrivals: Arrivals,
@@ -64,7 +65,7 @@ struct Model {
     waited: Vec<u64>,
 }
 
-/// Moments of requests: exponential gaps from a multiplicative generator.
+/// Times of requests: exponential gaps from a linear congruential generator.
 struct Arrivals {
     state: u64,
     mean_gap: f64,
@@ -116,24 +117,24 @@ impl Model {
     fn arrive_until(&mut self, now: u64) {
         while self.arrivals.next <= now {
             let at = self.arrivals.step();
-            if self.queue.len() < BACKLOG && self.lets_in(at) {
+            if self.queue.len() < BACKLOG && self.admits(at) {
                 self.queue.push_back(at);
             }
         }
     }
 
-    fn lets_in(&mut self, at: u64) -> bool {
+    fn admits(&mut self, at: u64) -> bool {
         let Some(controller) = &mut self.controller else { return true };
-        let waiting = if *controller.word("with_waiting") == 1 { self.queue.len() } else { 0 };
-        *controller.word("numconnects") = (waiting + self.accepted.len()) as i64;
-        *controller.word("completed") = self.completed as i64;
+        let waiting = if *controller.attribute("with_waiting") == 1 { self.queue.len() } else { 0 };
+        *controller.attribute("numconnects") = (waiting + self.accepted.len()) as i64;
+        *controller.attribute("completed") = self.completed as i64;
         let mut event = at.to_le_bytes().to_vec();
         event.extend_from_slice(&(self.queue.len() as u32).to_le_bytes());
         event.resize(16, 0);
         controller.call(&event) != 0
     }
 
-    /// Replies in time, as a share of what the server can do.
+    /// Replies in time, as a share of the capacity of the server.
     fn goodput(&self, cost: u64) -> f64 {
         (self.good * cost) as f64 / RUN as f64
     }
@@ -144,7 +145,7 @@ impl Model {
 }
 
 #[test]
-fn under_overload_the_server_completes_what_it_can_whatever_a_request_costs() {
+fn under_overload_the_goodput_stays_near_capacity_at_every_cost_of_a_request() {
     for accepts in [Accepts::All, Accepts::OnePerTurn] {
         for cost in [SECOND / 2_000, SECOND / 200, SECOND / 50, SECOND / 20] {
             for load in [1.5, 2.0, 3.0] {
@@ -158,9 +159,9 @@ fn under_overload_the_server_completes_what_it_can_whatever_a_request_costs() {
 }
 
 #[test]
-fn a_servers_own_count_without_those_that_wait_does_as_well() {
+fn a_count_without_waiting_connections_works_as_well() {
     let mut own = controller();
-    *own.word("with_waiting") = 0;
+    *own.attribute("with_waiting") = 0;
     let cost = SECOND / 200;
     let model = Model::run(Accepts::All, cost, 3.0, Some(own));
     assert!(model.goodput(cost) > 0.9 && model.median_wait() < SECOND / 4, "{:.2}", model.goodput(cost));
@@ -175,16 +176,16 @@ fn without_the_controller_the_same_server_collapses() {
 }
 
 #[test]
-fn below_capacity_next_to_nothing_is_dropped() {
+fn below_capacity_almost_no_request_is_dropped() {
     for accepts in [Accepts::All, Accepts::OnePerTurn] {
         let mut model = Model::run(accepts, SECOND / 1_000, 0.9, Some(controller()));
         let controller = model.controller.as_mut().unwrap();
-        let (seen, dropped) = (*controller.word("syns"), *controller.word("dropped"));
+        let (seen, dropped) = (*controller.attribute("syns"), *controller.attribute("dropped"));
         assert!(seen > 8_000 && dropped * 200 < seen, "{accepts:?}: {dropped} of {seen}");
     }
 }
 
-/// One request at that moment, with so many waiting.
+/// One request at `time`, with `queue` waiting connections. Returns the verdict.
 fn request(controller: &mut Handler, time: u64, queue: u32) -> i64 {
     let mut event = time.to_le_bytes().to_vec();
     event.extend_from_slice(&queue.to_le_bytes());
@@ -193,21 +194,21 @@ fn request(controller: &mut Handler, time: u64, queue: u32) -> i64 {
 }
 
 #[test]
-fn only_both_criteria_together_drop() {
+fn a_request_is_dropped_only_if_both_criteria_hold() {
     let mut controller = controller();
-    (*controller.word("fixed_connections"), *controller.word("fixed_queue")) = (100, 10);
+    (*controller.attribute("fixed_connections"), *controller.attribute("fixed_queue")) = (100, 10);
     for (numconnects, queue, verdict) in [(101, 11, 0), (100, 11, 1), (101, 10, 1), (0, 511, 1), (5_000, 0, 1)] {
-        *controller.word("numconnects") = numconnects;
+        *controller.attribute("numconnects") = numconnects;
         assert_eq!(request(&mut controller, 1, queue), verdict, "{numconnects} open, {queue} waiting");
     }
-    assert_eq!((*controller.word("syns"), *controller.word("dropped")), (5, 1));
+    assert_eq!((*controller.attribute("syns"), *controller.attribute("dropped")), (5, 1));
 }
 
 #[test]
-fn a_burst_at_an_idle_server_is_let_in() {
+fn a_burst_at_an_idle_server_is_admitted() {
     let mut controller = controller();
     for queue in 0..16 {
-        *controller.word("numconnects") = 500;
+        *controller.attribute("numconnects") = 500;
         assert_eq!(request(&mut controller, SECOND + u64::from(queue), queue), 1, "at {queue} waiting");
     }
 }
@@ -228,26 +229,26 @@ fn connections_are_counted_from_the_handshake_to_the_servers_close() {
         (vec![3, ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE], 0),
         (vec![3, ESTABLISHED, CLOSE], 0),
         (vec![3, CLOSE], 0),
-        (vec![7, 2, ESTABLISHED], 0), // the server as a client of somebody else
+        (vec![7, 2, ESTABLISHED], 0), // the server as the client of another server
     ] {
-        (*counting.word("numconnects"), *counting.word("completed")) = (0, 0);
+        (*counting.attribute("numconnects"), *counting.attribute("completed")) = (0, 0);
         for step in path.windows(2) {
             let event = [step[0].to_le_bytes(), step[1].to_le_bytes()].concat();
             assert_eq!(counting.call(&event), 1);
         }
         let handled = path[0] == 3 && path.contains(&ESTABLISHED);
         let ended = i64::from(handled) - open;
-        assert_eq!((*counting.word("numconnects"), *counting.word("completed")), (open, ended), "{path:?}");
+        assert_eq!((*counting.attribute("numconnects"), *counting.attribute("completed")), (open, ended), "{path:?}");
     }
 }
 
 proptest! {
-    /// Whatever the words hold, the handler decides: no fault, no other verdict.
+    /// With arbitrary attribute values the handler neither faults nor returns another verdict than 0 or 1.
     #[test]
-    fn nonsense_in_the_words_never_faults(words in proptest::collection::vec(any::<i64>(), 16), time: u64, queue: u32) {
+    fn arbitrary_attribute_values_never_fault(values in proptest::collection::vec(any::<i64>(), 16), time: u64, queue: u32) {
         let mut controller = controller();
-        for (word, value) in controller.engine.attributes().iter_mut().zip(words) {
-            *word = value;
+        for (attribute, value) in controller.engine.attributes().iter_mut().zip(values) {
+            *attribute = value;
         }
         for turn in 0..3 {
             let verdict = request(&mut controller, time.wrapping_add(turn * SECOND), queue);

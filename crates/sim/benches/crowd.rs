@@ -1,11 +1,12 @@
-//! How long 200 hosts and 10 virtual minutes take: `cargo bench -p qfabric-sim --bench crowd -- [hosts] [seconds]`.
-//! Promised: at most 60 s of real time for 600 virtual seconds, that is 10 times as fast as time itself.
+//! Measures the real time for 200 hosts and 10 virtual minutes: `cargo bench -p qfabric-sim --bench crowd --
+//! [hosts] [seconds]`. Goal: at most 60 s of real time for 600 virtual seconds, which is 10 times as fast as real
+//! time.
 
 use std::time::Instant;
 
 use qfabric_sim::fabric::experiments::crowd::{Options, run};
 
-/// Virtual seconds per real one.
+/// The goal: virtual seconds per real second.
 const PROMISED: f64 = 10.0;
 
 fn main() {
@@ -16,9 +17,9 @@ fn main() {
     let begun = Instant::now();
     let outcome = run(&options);
     let took = begun.elapsed().as_secs_f64();
-    println!("{:?}, {} sinks known, {} killed", outcome.network, outcome.known_sinks, outcome.killed);
+    println!("{:?}, {} sinks known, {} hosts killed", outcome.network, outcome.known_sinks, outcome.killed);
     let ratio = options.seconds as f64 / took;
     let promise = ratio / PROMISED;
     println!("{hosts} hosts, {} virtual seconds: {took:.1} s real", options.seconds);
-    println!("{ratio:.1} times as fast as time itself, {promise:.2} times what is promised for 200 hosts and 600 s");
+    println!("{ratio:.1} times as fast as real time, {promise:.2} times the goal for 200 hosts and 600 s");
 }

@@ -1,6 +1,6 @@
-//! The whole grid: `cargo bench -p qfabric-sim --bench grid` prints the verdicts and the tables. Words of its own:
-//! `few` (a dozen cells), a number (runs of each row in each cell), a second one (the first seed), `ours` (only the rows
-//! that claims are about). `--max-time`, with which all benches run shortly, makes it a dozen cells, one run each.
+//! Runs the whole grid: `cargo bench -p qfabric-sim --bench grid` prints the verdicts and the tables. Arguments:
+//! `few` (a dozen cells), a number (runs of each row in each cell), a second number (the first seed), `ours` (only
+//! the rows that the claims are about). `--max-time`, which makes all benches short, runs a dozen cells once each.
 
 use qfabric_sim::grid::{Extent, Policy, RIVAL, Report, Row, all, few};
 use qfabric_sim::world::Skip;

@@ -1,10 +1,12 @@
-//! Simulations with a virtual clock and one seed, no kernel.
+//! Simulations with a virtual clock and a seed, without a kernel.
 //!
-//! [`control_loop`] replays a trace through one controller, as the papers' formulas say; [`streams`] makes
-//! traces with the statistics of the paper's; [`world`] runs many programs ([`video`]) over modelled CPUs and
-//! reservations under a real host: controllers, supervisor and the order of settings are the daemon's own.
-//! [`dwcs`] runs tasks with windows and events over one processor, tick by tick. [`fabric`] runs hundreds of hosts on a
-//! made-up network, with the channels and managers that the daemon has.
+//! - [`control_loop`] replays a trace through one controller, with the formulas of the paper.
+//! - [`streams`] generates traces with the statistics of the paper's traces.
+//! - [`world`] runs many programs ([`video`]) over modelled CPUs and reservations under a real host. Controllers,
+//!   supervisor and the order of settings are those of the daemon.
+//! - [`grid`] compares policies over many sets of conditions.
+//! - [`dwcs`] runs tasks with windows and events on one processor, tick by tick.
+//! - [`fabric`] runs hundreds of hosts on a simulated network, with the channels and managers of the daemon.
 #![forbid(unsafe_code)]
 
 pub mod control_loop;

@@ -1,18 +1,21 @@
-//! Two made-up video streams with the statistics the paper reports of its own, repeatable from a seed.
-//! Times in nanoseconds, for jobs every 40 ms. Source: AQuoSA 2009, §6.1, Figure 7.
+//! Generates two video streams with the statistics that the paper reports for its streams. A seed repeats a
+//! stream. Times are in nanoseconds, for jobs every 40 ms. Source: AQuoSA 2009, §6.1, Figure 7.
 //!
-//! What the paper says: stream 1 takes 18.33 % of a CPU on average and 62.31 % at its peak, has closed groups
-//! IBBPBBPBBPBB (period 12, sub-period 3) and rare spurious spikes; stream 2 takes 12.65 % and 20.33 %, and
-//! its groups differ from scene to scene (15 in some), so that only lag 3 stands out.
+//! The paper says: stream 1 takes 18.33 % of a CPU on average and 62.31 % at its peak. It has closed groups
+//! IBBPBBPBBPBB (period 12, sub-period 3) and rare spurious spikes. Stream 2 takes 12.65 % and 20.33 %. Its groups
+//! differ from scene to scene (15 in some), so that only lag 3 stands out.
 //!
-//! What is chosen here, since the paper does not say it: how cost varies beside the pattern. Its Table II
-//! gives two clues. OL beats MMA by 10 to 14 points on stream 1, so costs must vary in a way that the last
-//! few dozen jobs tell and the same picture of the last three groups does not: an activity that swells and
-//! ebbs every few groups (40 jobs), added to all pictures alike. Frames of one kind differ by 3 %. And `MA[3]`
-//! does nearly as well as OL on stream 2, so there activity changes slowly against three jobs. Its rows of fixed
-//! bandwidths give two more: σ(ε) of the larger one is σ(c)/B, which sets how much costs vary in all; and a fixed
-//! bandwidth little above the mean backs up by many periods, so films have busy and calm minutes. Stream 2 has such a
-//! level, which wanders over some thousand jobs. Stream 1 has none: with one, `OL[36,60]` loses ten points of p.
+//! The paper does not say how the costs vary apart from the pattern, so this file chooses. The paper's Table II
+//! gives two clues. First, OL beats MMA by 10 to 14 points on stream 1. So the costs must vary in a way that the
+//! last few dozen jobs reveal and the same picture of the last three groups does not: an activity that rises and
+//! falls every few groups (40 jobs) and is added to all pictures. Frames of one kind differ by 3 %. Second,
+//! `MA[3]` does nearly as well as OL on stream 2, so there the activity changes slowly in comparison with three
+//! jobs.
+//!
+//! The table's rows of fixed bandwidths give two more clues. σ(ε) of the larger bandwidth is σ(c)/B, which
+//! determines the total variation of the costs. A fixed bandwidth slightly above the mean falls behind by many
+//! periods, so films have busy and calm minutes. Stream 2 has such a level, which varies over some thousand jobs.
+//! Stream 1 has none: with a level, `OL[36,60]` loses ten points of p.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,12 +24,13 @@ use crate::control_loop::Job;
 
 /// T of both streams, in ns.
 const PERIOD_NS: f64 = 40e6;
-/// How long the level of a film is remembered, in jobs: it turns in four times that.
+/// Memory of the level of a film, in jobs. The level has a period of four times this number.
 const LEVEL_JOBS: f64 = 500.0;
-/// Spikes come after the trial execution: the paper's predictors were trained on a clean stretch.
+/// Spikes start after this number of jobs, the trial execution: the paper's predictors were trained on jobs
+/// without spikes.
 const QUIET_JOBS: usize = 200;
 
-/// The seed of the streams that are shown: its rows of Table II lie near those of the paper.
+/// The seed of the streams that `qfabric sim control` shows: its rows of Table II are close to those of the paper.
 pub const SHOWN_SEED: u64 = 13;
 
 /// Stream 1: closed groups of 12 with rare spikes.
@@ -74,7 +78,7 @@ pub fn stream_2(jobs: usize, seed: u64) -> Vec<Job> {
     in_ns(&costs)
 }
 
-/// A cost of its own for each job, at least a fiftieth of a CPU.
+/// Converts costs to jobs, with at least a fiftieth of a CPU each.
 fn in_ns(costs: &[f64]) -> Vec<Job> {
     costs.iter().map(|cost| Job { c_ns: (cost.max(0.02) * PERIOD_NS).round(), hint: None }).collect()
 }
@@ -85,7 +89,7 @@ fn scale(costs: &mut [f64], mean: f64) {
     costs.iter_mut().for_each(|cost| *cost *= factor);
 }
 
-/// The same, with the largest cost at `peak` exactly: a few rounds of scaling and cutting settle both.
+/// Like [`scale`], but the largest cost is exactly `peak`: several rounds of scaling and cutting approach both.
 fn scale_below(costs: &mut [f64], mean: f64, peak: f64) {
     for _ in 0..20 {
         scale(costs, mean);
@@ -96,7 +100,7 @@ fn scale_below(costs: &mut [f64], mean: f64, peak: f64) {
     }
 }
 
-/// Interrupt work charged to the job it hits: a few percent of a CPU mostly, up to `peak` once.
+/// Adds interrupt work to the jobs that it hits: usually a few percent of a CPU, and once up to `peak`.
 fn spike(costs: &mut [f64], chance: &mut Chance, rate: f64, peak: f64) {
     let mut hit = Vec::new();
     for (k, cost) in costs.iter_mut().enumerate().skip(QUIET_JOBS) {
@@ -110,7 +114,6 @@ fn spike(costs: &mut [f64], chance: &mut Chance, rate: f64, peak: f64) {
     }
 }
 
-/// Random numbers from one seed.
 struct Chance(ChaCha8Rng);
 
 impl Chance {
@@ -125,14 +128,15 @@ impl Chance {
     fn below(&mut self, n: usize) -> usize {
         (self.uniform() * n as f64) as usize
     }
-    /// Normally distributed, mean 0, deviation 1 (Box and Muller).
+    /// Normally distributed with mean 0 and standard deviation 1 (Box and Muller).
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 }
 
-/// A cycle whose amplitude and phase wander: deviation 1, a period in jobs, remembered for so many jobs.
+/// A cycle whose amplitude and phase vary randomly. It has standard deviation 1, a period in jobs, and a memory in
+/// jobs.
 struct Cycle {
     state: (f64, f64),
     turn: (f64, f64),
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_stream_every_time() {
+    fn a_seed_always_gives_the_same_stream() {
         assert_eq!(stream_1(100, 7), stream_1(100, 7));
         assert_ne!(stream_1(100, 7), stream_1(100, 8));
     }

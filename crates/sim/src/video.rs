@@ -1,15 +1,15 @@
-//! Streams of decoding jobs from one seed: groups of twelve frames IBBPBBPBBPBB, scenes that drift, frame
-//! sizes that go with the cost. Costs in nanoseconds. The ratios of I to P to B and the correlation of bytes
-//! and cost (0.9 and more) are those of real clips; scenes wander by an AR(1) process of some seconds.
+//! Generates streams of decoding jobs from a seed: groups of twelve frames IBBPBBPBBPBB, scenes that change
+//! slowly, and frame sizes that are correlated with the cost. Costs are in nanoseconds. The ratios of I to P to B
+//! frames and the correlation of bytes and cost (0.9 and more) are those of real clips. Scenes follow an AR(1)
+//! process of some seconds.
 
 use qfabric_types::{Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Cost of a frame over the mean of its group.
+/// Cost of a frame divided by the mean of its group.
 const GROUP: [f64; 12] = [2.1, 0.75, 0.75, 1.3, 0.75, 0.75, 1.3, 0.75, 0.75, 1.3, 0.75, 0.75];
 
-/// One job of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamJob {
     /// c_k.
@@ -18,30 +18,30 @@ pub struct StreamJob {
     pub hint: f64,
 }
 
-/// What a stream is like.
+/// The properties of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Video {
     /// T.
     pub period: Nanos,
     /// Mean demand before the shift, in CPUs.
     pub mean: f64,
-    /// Mean demand after it.
+    /// Mean demand after the shift, in CPUs.
     pub mean_after: f64,
-    /// When the load shifts.
+    /// Time of the load shift.
     pub shift: Instant,
-    /// Standard deviation of a frame's cost over its expectation.
+    /// Standard deviation of a frame's cost divided by its expected cost.
     pub noise: f64,
 }
 
 impl Video {
-    /// `jobs` jobs of the stream number `stream` of `seed`, the first one released at `start`.
+    /// `jobs` jobs of the stream with the number `stream` of `seed`. The first job is released at `start`.
     pub fn jobs(&self, jobs: usize, start: Instant, seed: u64, stream: u64) -> Vec<StreamJob> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(stream);
         let phase = random.random_range(0..GROUP.len());
         let mut scene = 0.0;
         let job = |k: usize| {
-            // Scenes last some 50 frames and vary by a tenth.
+            // Scenes last about 50 frames and vary by a tenth.
             scene = 0.98 * scene + 0.02 * bell(&mut random);
             let release = start + self.period.saturating_mul(k as u64);
             let mean = if release < self.shift { self.mean } else { self.mean_after };
@@ -54,7 +54,7 @@ impl Video {
     }
 }
 
-/// About normal: the sum of twelve uniform numbers, less six.
+/// Approximately normal: the sum of twelve uniform numbers minus six.
 fn bell(random: &mut ChaCha8Rng) -> f64 {
     (0..12).map(|_| random.random_range(0.0..1.0)).sum::<f64>() - 6.0
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_has_the_mean_it_was_asked_for_before_and_after_its_shift() {
+    fn a_stream_has_the_requested_means_before_and_after_its_shift() {
         let shift = Instant::new(40_000_000_000);
         let video = Video { period: Nanos::from_millis(40), mean: 0.2, mean_after: 0.3, shift, noise: 0.1 };
         let jobs = video.jobs(2_000, Instant::ZERO, 1, 0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_stream_and_another_one_another() {
+    fn a_stream_depends_only_on_its_seed_and_number() {
         let video =
             Video { period: Nanos::from_millis(40), mean: 0.2, mean_after: 0.2, shift: Instant::NEVER, noise: 0.1 };
         let first = |seed, stream| video.jobs(3, Instant::ZERO, seed, stream);

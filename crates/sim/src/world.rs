@@ -1,11 +1,11 @@
-//! A made-up computer under a real [`Host`]: modelled CPUs and reservations, players, best-effort hogs, and a
+//! Simulates a computer under a real [`Host`]: modelled CPUs and reservations, players, best-effort hogs, and a
 //! virtual clock that jumps from event to event. The only sensor is the end of jobs, as with a ring.
 //!
-//! Every player releases a job per period, whether the last one has ended or not; jobs wait for each other, or are
-//! skipped ([`Skip`]), which counts as a miss.
-//! A player under Q-Fabric joins with its first job and leaves after its last. Ends go into the player's ring. The daemon wakes when the host wants to, or when a player's job ends after
-//! the moment the host promised to look at its ring; it then reads all rings. Settings are refused as Linux
-//! refuses them. A daemon that dies leaves the reservations as they are, until its successor puts all back.
+//! Every player releases one job per period, even if the previous job has not ended. Jobs wait for each other or
+//! are skipped ([`Skip`]), which counts as a miss. A player under Q-Fabric joins with its first job and leaves
+//! after its last one. The ends of its jobs go into its ring. The daemon wakes when the host requests it, or when
+//! a job ends after the time at which the host promised to read the ring; it then reads all rings. Settings are
+//! refused as Linux refuses them. If the daemon dies, the reservations stay until its successor undoes them.
 
 use qfabric_control::{Predictor, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
@@ -21,96 +21,92 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::video::StreamJob;
 
-/// How a player is scheduled.
+/// The scheduling of a player.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Policy {
-    /// Like the hogs.
+    /// Scheduled like the hogs.
     BestEffort,
-    /// Like the hogs, with this weight in place of theirs, [`qfabric_sched::WEIGHT`].
+    /// Scheduled like the hogs, but with this weight instead of [`qfabric_sched::WEIGHT`].
     Weighted(f64),
-    /// One reservation for ever.
+    /// A fixed reservation.
     Static(Reservation, Reclaiming),
-    /// Q-Fabric, under this contract.
+    /// Q-Fabric with this contract.
     Fabric(Contract),
 }
 
-/// What a player does with jobs that come too late.
+/// The jobs that a player skips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Skip {
-    /// It does them all, one after the other.
+    /// None: it runs all jobs, one after the other.
     #[default]
     None,
-    /// It leaves out those whose deadline has passed.
+    /// Jobs whose deadline has passed.
     Late,
-    /// Also those that it expects to end after their deadline.
+    /// Also jobs that it expects to end after their deadline.
     Predicted,
 }
 
-/// One periodic program.
+/// A periodic program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Player {
     /// T.
     pub period: Nanos,
-    /// P, in which the errors of all policies are measured alike.
+    /// P, the unit in which the errors of all policies are measured.
     pub server_period: Nanos,
     /// Release of the first job.
     pub start: Instant,
-    /// Its jobs; it ends after the last one.
+    /// The player ends after the last job.
     pub jobs: Vec<StreamJob>,
-    /// How it is scheduled.
     pub policy: Policy,
-    /// What it does with jobs that come too late.
     pub skip: Skip,
-    /// It knows each job's cost beforehand, and tells it.
+    /// The player knows the cost of each job beforehand and reports it.
     pub oracle: bool,
 }
 
-/// Conditions of a run.
+/// The conditions of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The CPUs.
     pub machine: MachineConfig,
-    /// What the host may hand out, and to whom.
+    /// Limits of the host's grants.
     pub limits: Limits,
-    /// Who runs.
     pub players: Vec<Player>,
-    /// When the run ends.
+    /// End of the run.
     pub until: Instant,
-    /// Makes the kernel refuse some settings it had room for, from this seed: one in so many increases.
+    /// The kernel refuses one in this number of increases although it has capacity: seed and number.
     pub faults: Option<(u64, u32)>,
-    /// When the daemon is killed, if it is, and when its successor has put everything back.
+    /// Time at which the daemon is killed, and time at which its successor has undone the reservations.
     pub death: Option<(Instant, Instant)>,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
     /// One row per player.
     pub rows: Vec<Quality>,
-    /// Mean over time of all that was reserved, in CPUs.
+    /// Mean over time of the reserved bandwidth, in CPUs.
     pub reserved: f64,
-    /// The most that was ever reserved.
+    /// Largest reserved bandwidth.
     pub most_reserved: Share,
-    /// Settings carried out, and refused for want of room.
+    /// Number of applied settings.
     pub settings: u64,
-    /// See `settings`.
+    /// Number of settings refused for lack of capacity.
     pub refused: u64,
-    /// What was still reserved in the end.
+    /// Bandwidth that is still reserved at the end.
     pub still_reserved: Share,
-    /// Times the daemon woke.
+    /// Number of times that the daemon woke.
     pub wakeups: u64,
-    /// What the host told.
+    /// Events that the host reported.
     pub events: Vec<HostEvent>,
 }
 
 impl Outcomes {
-    /// Misses over jobs, all players together.
+    /// Misses divided by jobs, over all players.
     pub fn misses(&self) -> f64 {
         let (misses, jobs) = self.rows.iter().fold((0, 0), |(m, j), row| (m + row.misses, j + row.jobs));
         misses as f64 / (jobs as f64).max(1.0)
     }
-    /// Fraction of jobs in their target interval, all players together.
+    /// Fraction of the jobs in their target interval, over all players.
     pub fn in_target(&self) -> f64 {
         let jobs: u64 = self.rows.iter().map(|row| row.jobs).sum();
         self.rows.iter().map(|row| row.in_target * row.jobs as f64).sum::<f64>() / (jobs as f64).max(1.0)
@@ -126,14 +122,14 @@ struct Running {
     begun: usize,
     /// Jobs ended or skipped.
     ended: u64,
-    /// Its own prediction, by which it skips.
+    /// The player's own prediction, which decides about skipping.
     expects: Box<dyn Predictor>,
-    /// Records the daemon has not read.
+    /// Records that the daemon has not read.
     ring: Vec<JobRecord>,
     meter: QualityMeter,
 }
 
-/// The run itself.
+/// A run in progress.
 pub struct World {
     machine: Machine,
     host: Option<Host>,
@@ -146,12 +142,12 @@ pub struct World {
     measured: Instant,
 }
 
-/// More events at one moment than anything meant can cause.
+/// Most events at one time. More events mean an endless loop.
 const MOST_STEPS: usize = 100_000;
 const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 
 impl World {
-    /// Everybody is there, nobody has begun.
+    /// Creates all players. No job has been released.
     pub fn new(scenario: Scenario) -> Self {
         let abilities = Abilities { all_reclaiming: true, gives_back: true, ..Abilities::default() };
         let limits = scenario.limits;
@@ -180,7 +176,7 @@ impl World {
         while self.machine.now() < self.until {
             steps_here = if self.machine.now() == before { steps_here + 1 } else { 0 };
             before = self.machine.now();
-            assert!(steps_here < MOST_STEPS, "time stands still at {} ns", before.get());
+            assert!(steps_here < MOST_STEPS, "the virtual time does not advance beyond {} ns", before.get());
             let next = self.next_event();
             match self.machine.run_until(next) {
                 Some(finished) => self.ended(finished),
@@ -248,7 +244,7 @@ impl World {
         running.released += 1;
         if let (0, Policy::Fabric(contract)) = (k, &running.player.policy) {
             let join = join(task, contract);
-            self.tell(join);
+            self.handle_input(join);
         }
         let running = &mut self.running[index];
         if running.player.skip == Skip::None {
@@ -258,8 +254,7 @@ impl World {
         self.begin(index);
     }
 
-    /// A player that skips does one job after the other: its next one that is not skipped begins, if it is released
-    /// and no other runs.
+    /// Begins the next job of a player that skips, if it is released and no other job of the player runs.
     fn begin(&mut self, index: usize) {
         let now = self.machine.now();
         let running = &mut self.running[index];
@@ -281,16 +276,16 @@ impl World {
         if running.ended == running.player.jobs.len() as u64
             && let Some(app) = running.app.take()
         {
-            self.tell(Input::Leave { app });
+            self.handle_input(Input::Leave { app });
         }
     }
 
-    /// The next daemon finds the journal and puts everybody back.
+    /// The successor of the daemon finds the journal and undoes all reservations.
     fn restore(&mut self) {
         self.death = None;
         for running in &self.running {
             let restored = self.machine.reserve(running.task, None);
-            debug_assert!(restored.is_ok(), "giving up needs no room");
+            debug_assert!(restored.is_ok(), "removing a reservation cannot be refused");
         }
     }
 
@@ -316,19 +311,19 @@ impl World {
         }
     }
 
-    /// The daemon reads every ring, and does what the host says.
+    /// The daemon reads every ring and carries out the host's outputs.
     fn wake(&mut self) {
         self.outcomes.wakeups += 1;
-        self.tell(Input::Tick);
+        self.handle_input(Input::Tick);
         for index in 0..self.running.len() {
             let Some(app) = self.running[index].app else { continue };
             for record in std::mem::take(&mut self.running[index].ring) {
-                self.tell(Input::Job { app, event: JobEvent::End(record) });
+                self.handle_input(Input::Job { app, event: JobEvent::End(record) });
             }
         }
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         let now = self.machine.now();
         let Some(mut host) = self.host.take() else { return };
         host.handle(input, now);
@@ -383,7 +378,7 @@ impl World {
         setting.reservation.is_some_and(|new| new.share() > before) && random.random_range(0..*one_in) == 0
     }
 
-    /// Adds what was reserved since last measured.
+    /// Adds the reserved bandwidth since the last call.
     fn measure(&mut self) {
         let (now, reserved) = (self.machine.now(), self.machine.reserved());
         self.reserved_ns += reserved.as_f64() * now.since(self.measured).as_f64();
@@ -404,7 +399,7 @@ impl Running {
         self.player.start + self.player.period.saturating_mul(k as u64)
     }
 
-    /// Counts the released jobs that are not worth beginning at `now`.
+    /// Counts the released jobs that the player skips at `now`.
     fn skip(&mut self, now: Instant) {
         while self.player.skip != Skip::None && self.begun < self.released && self.is_lost(self.begun, now) {
             self.meter.count(self.player.period.as_f64(), 0.0, true, None);
@@ -427,7 +422,7 @@ impl Running {
         now + Nanos::from_f64(expected) >= deadline
     }
 
-    /// What its record says of the job that comes next.
+    /// The foresight that a record contains for the next job.
     fn foresees(&self, k: usize) -> Foresight {
         match self.player.jobs.get(k) {
             Some(job) if self.player.oracle => Foresight::Interval { low: job.cost, high: job.cost },
@@ -436,7 +431,7 @@ impl Running {
         }
     }
 
-    /// Counts a job that ended and writes its record.
+    /// Counts a job that ended, and returns its record.
     fn end(&mut self, finished: Finished, share: f64) -> JobRecord {
         let k = finished.release.since(self.player.start).get() / self.player.period.get();
         self.ended += 1;

@@ -1,5 +1,5 @@
-//! Random players come and go over a real host and a kernel that refuses some settings: whatever the seed, no
-//! more than the capacity is ever reserved, everybody's jobs end, and nothing stays reserved.
+//! Random players come and go on a real host with a kernel that refuses some settings. For every seed, the
+//! reserved bandwidth never exceeds the capacity, all jobs end, and no bandwidth stays reserved.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn run(seed: u64) -> (Vec<usize>, Outcomes) {
     let players: Vec<Player> = (0..random.random_range(1..14)).map(|i| any_player(&mut random, seed, i)).collect();
     let jobs = players.iter().map(|player| player.jobs.len()).collect();
     let scenario = Scenario {
-        // Without hogs: who is refused a reservation still ends its jobs.
+        // Without hogs, so that a player without a reservation still ends its jobs.
         machine: MachineConfig { cpus: 2, hogs: 0, bound: Share::from_ppm(900_000), ..MachineConfig::default() },
         limits: Limits::of_capacity(CAPACITY),
         players,
@@ -62,18 +62,18 @@ fn run(seed: u64) -> (Vec<usize>, Outcomes) {
 }
 
 #[test]
-fn whatever_the_seed_the_capacity_holds_and_everybody_is_put_back() {
+fn for_every_seed_the_capacity_is_kept_and_all_reservations_are_undone() {
     for seed in 0..60 {
         let (jobs, outcomes) = run(seed);
         assert!(outcomes.most_reserved <= CAPACITY, "seed {seed}: {} reserved", outcomes.most_reserved);
         let ended: Vec<usize> = outcomes.rows.iter().map(|row| row.jobs as usize).collect();
-        assert_eq!(ended, jobs, "seed {seed}: jobs that never ended");
+        assert_eq!(ended, jobs, "seed {seed}: some jobs never ended");
         assert_eq!(outcomes.still_reserved, Share::ZERO, "seed {seed}");
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_life() {
+fn the_same_seed_gives_the_same_run() {
     let ((_, first), (_, again)) = (run(11), run(11));
     assert_eq!((first.rows, first.settings, first.wakeups), (again.rows, again.settings, again.wakeups));
 }

@@ -1,4 +1,4 @@
-//! A daemon that dies leaves every player running, before and after its successor has put things back.
+//! If the daemon dies, all players continue to run, before and after its successor has undone their reservations.
 
 mod common;
 
@@ -9,7 +9,7 @@ use qfabric_types::{Instant, Nanos, Reclaiming};
 const P: Nanos = Nanos::from_millis(10);
 
 #[test]
-fn players_of_a_dead_daemon_keep_their_last_reservation_and_then_the_normal_scheduler() {
+fn players_of_a_dead_daemon_keep_running_with_and_without_their_last_reservation() {
     let policy = |p| Policy::Fabric(contract(p, "ma:12", 1.0, Reclaiming::Grub));
     let mut scenario = load_shift(&policy, P, Nanos::ZERO, 10, 5);
     scenario.machine.hogs = 0;
@@ -21,7 +21,7 @@ fn players_of_a_dead_daemon_keep_their_last_reservation_and_then_the_normal_sche
 }
 
 #[test]
-fn a_death_without_a_successor_stops_nobody() {
+fn without_a_successor_all_players_keep_running() {
     let policy = |p| Policy::Fabric(contract(p, "hint:24", 0.0, Reclaiming::Grub));
     let mut scenario = load_shift(&policy, P, Nanos::ZERO, 10, 6);
     scenario.death = Some((Instant::new(3_000_000_000), Instant::NEVER));

@@ -1,5 +1,5 @@
-//! The modelled processor and the dynamic model are the same thing: on one CPU, with a hard reservation, the
-//! virtual finishing times are those of equations (2) and (3), whatever else runs.
+//! The modelled processor agrees with the dynamic model: on one CPU with a hard reservation, the virtual finishing
+//! times follow equations (2) and (3), whatever else runs.
 
 use proptest::prelude::*;
 use qfabric_control::model::Dynamics;
@@ -22,8 +22,8 @@ fn machine(others: usize) -> Machine {
     machine
 }
 
-/// Errors ε_{k+1} in ns as the processor shows them: s_k − d_k. The budget of a job is set just before its
-/// release, or when the job before it ends, whichever is later, as a controller would.
+/// The errors ε_{k+1} = s_k − d_k of the modelled processor, in ns. The budget of a job is set shortly before its
+/// release, or when the previous job ends, whichever is later, as a controller does.
 fn errors(machine: &mut Machine, periods: u64, jobs: &[(u64, u64)]) -> Vec<i64> {
     let (task, t) = (TaskId(0), P.saturating_mul(periods));
     let release = |k: usize| Instant::new(START) + t.saturating_mul(k as u64);

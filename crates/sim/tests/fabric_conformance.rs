@@ -1,11 +1,11 @@
-//! Every network under the nodes passes the same suite: here the made-up one of hundreds of hosts.
+//! Runs the conformance suite of all networks on the simulated network of [`Fabric`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use qfabric_channel::testing::{Delivered, World};
 use qfabric_channel::{Node, Notice, SinkId};
-use qfabric_sim::fabric::{App, Fabric, Here, HostId, Settings};
+use qfabric_sim::fabric::{App, Fabric, HostContext, HostId, Settings};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
@@ -18,12 +18,12 @@ struct Log {
 struct Writer(Rc<RefCell<Log>>);
 
 impl App for Writer {
-    fn ready(&mut self, sink: SinkId, here: &mut Here<'_>) {
+    fn ready(&mut self, sink: SinkId, here: &mut HostContext<'_>) {
         let delivered = here.with(|node, now| Delivered::take_all(node, sink, now));
         self.0.borrow_mut().delivered.extend(delivered);
     }
 
-    fn noticed(&mut self, notice: &Notice, _here: &mut Here<'_>) {
+    fn noticed(&mut self, notice: &Notice, _here: &mut HostContext<'_>) {
         self.0.borrow_mut().notices.push(notice.clone());
     }
 }
@@ -44,7 +44,7 @@ impl Hosts {
     }
 
     fn id(&self, host: &Name) -> HostId {
-        (0..self.fabric.len()).find(|id| self.fabric.name(*id) == host).expect("a host of this world")
+        (0..self.fabric.len()).find(|id| self.fabric.name(*id) == host).expect("a host of this network")
     }
 }
 

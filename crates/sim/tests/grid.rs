@@ -1,5 +1,5 @@
-//! The goal on a small part of the grid: `cargo bench -p qfabric-sim --bench grid` is the whole of it. Fixed seeds: the
-//! same numbers on every machine.
+//! Checks the claims on a small part of the grid, with fixed seeds, so that the numbers are the same on every
+//! machine. `cargo bench -p qfabric-sim --bench grid` runs the whole grid.
 
 use std::sync::OnceLock;
 
@@ -38,21 +38,21 @@ fn of(row: Row) -> impl Iterator<Item = &'static Outcome> {
 }
 
 #[test]
-fn no_cell_has_more_misses_than_static_grub_of_the_same_room() {
+fn no_cell_has_more_misses_than_static_grub_with_the_same_room() {
     for (ours, rival) in pairs(OURS) {
         assert!(ours.misses <= rival.misses, "{:?}: {} against {}", ours.cell, ours.misses, rival.misses);
     }
 }
 
 #[test]
-fn no_cell_has_more_misses_than_the_law_without_giving_back() {
+fn no_cell_has_more_misses_than_without_giving_back() {
     for (ours, before) in of(OURS).zip(of(FEEDBACK)) {
         assert!(ours.misses <= before.misses, "{:?}: {} against {}", ours.cell, ours.misses, before.misses);
     }
 }
 
 #[test]
-fn the_loaded_calm_cells_have_at_most_half_the_misses_in_the_mean() {
+fn in_the_mean_the_loaded_calm_cells_have_at_most_half_the_misses() {
     let calm: Vec<_> = pairs(OURS).filter(|(ours, _)| ours.cell.is_calm()).collect();
     let logs = calm.iter().map(|(ours, rival)| (ours.misses.max(1e-3) / rival.misses).ln());
     let mean = (logs.sum::<f64>() / calm.len() as f64).exp();
@@ -60,7 +60,7 @@ fn the_loaded_calm_cells_have_at_most_half_the_misses_in_the_mean() {
 }
 
 #[test]
-fn skipping_what_is_predicted_late_halves_the_misses_of_every_cell() {
+fn skipping_jobs_predicted_late_halves_the_misses_of_every_cell() {
     for (ours, rival) in pairs(OURS_SKIPPING) {
         assert!(ours.misses <= 0.5 * rival.misses, "{:?}: {} against {}", ours.cell, ours.misses, rival.misses);
     }

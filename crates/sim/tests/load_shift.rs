@@ -1,4 +1,4 @@
-//! Six players near capacity, load shift half-way: static reservations against Q-Fabric.
+//! Six players near capacity whose load shifts half-way: static reservations compared with Q-Fabric.
 
 mod common;
 
@@ -8,7 +8,7 @@ use qfabric_types::{Nanos, Reclaiming};
 
 const SECONDS: u64 = 20;
 const P: Nanos = Nanos::from_millis(10);
-/// How a kernel without HRTICK_DL enforces budgets.
+/// The tick at which a kernel without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
 
 fn line(name: &str, row: Row) -> String {
@@ -36,19 +36,20 @@ fn table(tick: Nanos, p: Nanos) -> String {
 }
 
 #[test]
-fn the_table_of_exact_enforcement_is_as_stored() {
+fn the_table_with_exact_enforcement_equals_the_stored_table() {
     compare_with_stored("load_shift_exact", &table(Nanos::ZERO, P));
 }
 
 #[test]
-fn the_table_of_enforcement_at_the_tick_is_as_stored() {
+fn the_table_with_enforcement_at_the_tick_equals_the_stored_table() {
     compare_with_stored("load_shift_tick", &table(TICK, P));
 }
 
-/// Expected: the same work with less reserved, since budgets follow the load; fewer misses, since heavy frames
-/// find their budget instead of hoping for leftovers. Accepted: half the misses, 15 % less reserved.
+/// Expected: the same work with less reserved bandwidth, because budgets follow the load, and fewer misses,
+/// because heavy frames get their budget instead of depending on unused time. Accepted: half the misses, 15 % less
+/// reserved.
 #[test]
-fn on_grub_it_misses_half_as_often_as_static_grub_with_less_reserved() {
+fn under_grub_qfabric_misses_half_as_often_as_static_grub_with_less_reserved() {
     for tick in [Nanos::ZERO, TICK] {
         let rival = measure(&|p| equal_shares(p, Reclaiming::Grub), P, tick, 2 * SECONDS);
         let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, Reclaiming::Grub)), P, tick, 2 * SECONDS);

@@ -1,4 +1,4 @@
-//! Readings go to the hosts whose controllers asked for them, and to no other.
+//! Readings are sent only to hosts whose controllers request them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use qfabric_channel::{EventType, SinkSpec, Spec};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, Recipient, Topic, View};
-use qfabric_sim::fabric::{App, Arrived, Fabric, Here, HostId, Settings};
+use qfabric_sim::fabric::{App, Fabric, HostContext, HostId, ReceivedEvent, Settings};
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, Reading, Unit};
@@ -20,12 +20,12 @@ const QUEUE: &str = "cpu.run_queue";
 struct Counts(Rc<RefCell<u32>>);
 
 impl App for Counts {
-    fn event(&mut self, _: &Arrived, _: &mut Here<'_>) {
+    fn event(&mut self, _: &ReceivedEvent, _: &mut HostContext<'_>) {
         *self.0.borrow_mut() += 1;
     }
 }
 
-/// Wants readings, and counts them.
+/// Requests readings and counts them.
 struct Wants(Arc<AtomicU32>);
 
 impl Controller for Wants {
@@ -81,7 +81,7 @@ impl Hosts {
         self.fabric.run_until(self.now);
     }
 
-    /// The first host's monitor tells something; it arrives where it is to.
+    /// Reports a reading of the first host's monitor and lets it arrive.
     fn reads(&mut self) {
         self.fabric.on(0, |here| {
             let (attribute, over, at) = (AttributeId::of(QUEUE), Nanos::ZERO, here.now);
@@ -92,27 +92,27 @@ impl Hosts {
         self.pass();
     }
 
-    /// What managers heard.
+    /// Number of inputs of the host's manager.
     fn inputs(&self, host: HostId) -> u64 {
         self.fabric.member_of(host).managed().counts().inputs
     }
 }
 
 #[test]
-fn a_reading_goes_where_a_controller_wants_it_and_nowhere_else() {
+fn a_reading_goes_only_to_hosts_whose_controllers_request_it() {
     let mut hosts = Hosts::new((0..3).map(|_| Counts::default()).collect());
-    let heard = Arc::new(AtomicU32::new(0));
-    let wants = Wants(heard.clone());
+    let received = Arc::new(AtomicU32::new(0));
+    let wants = Wants(received.clone());
     let number = hosts.fabric.on(1, |here| here.manager(|manager, _| manager.add(Box::new(wants))));
     hosts.pass();
     let before = hosts.inputs(2);
     hosts.reads();
-    assert_eq!((heard.load(Ordering::Relaxed), hosts.inputs(2) - before), (1, 0));
+    assert_eq!((received.load(Ordering::Relaxed), hosts.inputs(2) - before), (1, 0));
     hosts.fabric.on(1, |here| here.manager(|manager, _| drop(manager.remove(number))));
     hosts.pass();
     let before = hosts.inputs(1);
     hosts.reads();
-    assert_eq!(hosts.inputs(1) - before, 0, "nobody wants it any more");
+    assert_eq!(hosts.inputs(1) - before, 0, "no controller requests the reading any more");
 }
 
 #[test]

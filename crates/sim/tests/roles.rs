@@ -1,5 +1,5 @@
-//! `roles` over the emulated link: the source's uplink falls to 60 kbit/s and comes back, and so do all viewers. Virtual
-//! time, and everything that differs between runs is drawn from a seed, which a failure names.
+//! Roles over a simulated link: the source's uplink falls to 60 kbit/s and recovers, and all viewers must recover
+//! too. Runs in virtual time. All differences between runs come from a seed, which a failure names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use rand_chacha::ChaCha8Rng;
 
 /// Bits per second of the source's uplink: 60 frames per second of [`FRAME`] bytes need 9/10 of it.
 const LINK: f64 = 600e3;
-/// What is left of it at worst.
+/// Lowest bandwidth of the uplink, in bits per second.
 const LEAST: f64 = 60e3;
-/// Bytes of a frame, and bits that it takes on the way with all headers.
+/// Bytes of a frame, and its bits on the wire with all headers.
 const FRAME: usize = 1_000;
 const FRAME_BITS: f64 = 8.0 * 1_130.0;
-/// All viewers have their minimum again within this time from when the whole link is free, in seconds: the longest time
-/// between two tries is 16 s, then each try brings one stream back.
+/// Longest accepted time in seconds from the full recovery of the link until all viewers have their minimum again.
+/// The longest time between two tries is 16 s, and then each try brings one stream back.
 const BOUND: f64 = 30.0;
-/// Seeds that are run; `QFABRIC_SEEDS` says another number.
+/// Number of seeds; `QFABRIC_SEEDS` sets another number.
 const SEEDS: u64 = 60;
-/// The least important first.
+/// The least important role first.
 const ROLES: [Role; 3] = [
     Role { min: 10, max: 15, importance: 0 },
     Role { min: 15, max: 20, importance: 1 },
@@ -37,11 +37,12 @@ const ROLES: [Role; 3] = [
 #[derive(Debug)]
 struct Plan {
     seed: u64,
-    /// The link begins to fall, is at its least, begins to rise, is free: in seconds.
+    /// Times in seconds at which the link begins to fall, is at its lowest, begins to rise, and has fully
+    /// recovered.
     times: [f64; 4],
     jitter: Nanos,
     loss: f64,
-    /// Bytes that wait at the uplink.
+    /// Most bytes that wait at the uplink.
     queue: usize,
     period: Nanos,
     phases: [Nanos; 3],
@@ -50,7 +51,7 @@ struct Plan {
 impl Plan {
     fn of(seed: u64) -> Plan {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        // Either at once or in a slope of up to a minute.
+        // Either a sudden change, or a slope of up to a minute.
         let mut slope = || if random.random::<bool>() { 0.0 } else { random.random_range(0.0..60.0) };
         let (fall, rise) = (slope(), slope());
         let (begin, narrow) = (random.random_range(10.0..20.0), random.random_range(1.0..60.0));
@@ -74,7 +75,7 @@ impl Plan {
     }
 }
 
-/// The rate that the controller asked for each viewer, at each tenth of a second of the run.
+/// The rate that the controller decided for each viewer, at each tenth of a second.
 fn run(plan: &Plan) -> Vec<(f64, [f64; 3])> {
     let (jitter, loss, queue, seed) = (plan.jitter, plan.loss, plan.queue, plan.seed);
     let mut fabric = Fabric::new(Settings { seed, bandwidth: LINK, jitter, loss, queue, ..Settings::default() });
@@ -109,7 +110,7 @@ fn has_minimum(rates: &[f64; 3]) -> bool {
 }
 
 #[test]
-fn all_viewers_are_back_at_their_minimum_soon_after_the_link_is_free() {
+fn all_viewers_have_their_minimum_again_soon_after_the_link_recovers() {
     let seeds = std::env::var("QFABRIC_SEEDS").map_or(SEEDS, |text| text.parse().expect("a number of seeds"));
     let mut latest = (0.0, 0);
     for seed in 1..=seeds {
@@ -117,8 +118,13 @@ fn all_viewers_are_back_at_their_minimum_soon_after_the_link_is_free() {
         let course = run(&plan);
         let free = plan.times[3];
         let back = course.iter().find(|(at, rates)| *at >= free && has_minimum(rates)).map(|(at, _)| at - free);
-        let back = back.unwrap_or_else(|| panic!("not within {BOUND} s: {plan:?}\nat the end {:?}", course.last()));
+        let back = back.unwrap_or_else(|| {
+            panic!("some viewers are not back within {BOUND} s: {plan:?}\nat the end {:?}", course.last())
+        });
         latest = if back > latest.0 { (back, seed) } else { latest };
     }
-    println!("{seeds} seeds: all are back within {:.1} s of virtual time, the latest with seed {}", latest.0, latest.1);
+    println!(
+        "{seeds} seeds: all viewers are back within {:.1} s of virtual time; seed {} took longest",
+        latest.0, latest.1
+    );
 }

@@ -1,7 +1,9 @@
-//! AQuoSA's Table II on the two synthetic streams, beside the paper's numbers. Run with `--nocapture`.
+//! Computes AQuoSA's Table II for the two synthetic streams and compares it with the paper's numbers. Run with
+//! `--nocapture`.
 //!
-//! Setting (§6.1): P = 1 ms, T = 40 ms, Q̄ = 25 %, e = 0.2 T, E = 0 (stream 1) and 0.05 T (stream 2). The paper
-//! leaves ρ and the choice open; its bandwidths (1.13 and 1.15 times the mean) are those of the middle.
+//! Settings (§6.1): P = 1 ms, T = 40 ms, Q̄ = 25 %, e = 0.2 T, E = 0 (stream 1) and 0.05 T (stream 2). The paper
+//! does not state ρ and the choice; its bandwidths (1.13 and 1.15 times the mean) are those of the middle of the
+//! interval.
 
 use qfabric_sim::control_loop::{Job, Options, Summary, run};
 use qfabric_sim::streams::{SHOWN_SEED, stream_1, stream_2};
@@ -12,7 +14,7 @@ type Stream = fn(usize, u64) -> Vec<Job>;
 const JOBS: usize = 8_000;
 const SEEDS: std::ops::Range<u64> = 0..16;
 
-/// A row as printed, all in %: controller, p, mean and σ of ε/T, mean and σ of Q/P.
+/// A row of the paper, all in %: controller, p, mean and σ of ε/T, mean and σ of Q/P.
 type Row = (&'static str, [f64; 5]);
 const STREAM_1: [Row; 3] = [
     ("mma:3,12", [76.0, -6.87, 8.5, 20.41, 6.4]),
@@ -24,18 +26,19 @@ const STREAM_2: [Row; 3] = [
     ("mma:3,3", [93.18, -10.04, 6.8, 14.49, 4.8]),
     ("ol:15,180", [96.36, -11.15, 6.3, 14.67, 5.03]),
 ];
-/// How far a row may be from the printed one, in points: p, mean and σ of ε/T, mean of Q/P. σ of Q/P must not be above
-/// the printed one: the budget follows the cost, and the 25 % row says that the paper's costs vary by 3 points of a CPU,
-/// so that what lies above that in its σ is not the streams'.
+/// Largest accepted difference from the paper's row, in points: p, mean and σ of ε/T, mean of Q/P. σ of Q/P must
+/// not exceed the paper's value: the budget follows the cost, and the 25 % row shows that the paper's costs vary
+/// by 3 points of a CPU, so the rest of its σ does not come from the streams.
 const TOLERANCE: [f64; 4] = [5.0, 5.0, 5.0, 1.0];
-/// Rows whose mean and σ of ε, averaged over many streams, are not the printed ones: taps that were trained on a clean stretch answer a spike of interrupt work
-/// with wrong predictions for as many jobs as there are taps. How many spikes the paper's film had, it does not print.
+/// Rows whose mean and σ of ε, averaged over many streams, differ from the paper. Taps that were trained on jobs
+/// without spikes answer a spike of interrupt work with wrong predictions for as many jobs as there are taps. The
+/// paper does not print the number of spikes in its film.
 const SPIKED: [&str; 2] = ["ol:36,60", "ol:45,120"];
-/// Mean jobs to be back in the target as printed, and how many more there may be: the activity of stream 1 swells for
-/// several jobs, so that its excursions last about two.
+/// Mean number of jobs to return to the target in the paper, and the accepted excess. The activity of stream 1
+/// rises for several jobs, so its excursions last about two jobs.
 const RECOVERY: [(&str, f64, f64); 2] = [("mma:3,12", 1.034, 1.5), ("ma:3", 1.142, 0.15)];
 
-/// A static reservation as printed: Q/P, p, mean and σ of ε/T, all in %.
+/// A static reservation of the paper: Q/P, p, mean and σ of ε/T, all in %.
 struct Fixed {
     bandwidth: f64,
     printed: [f64; 3],
@@ -71,8 +74,9 @@ fn mean<const N: usize>(rows: &[[f64; N]]) -> [f64; N] {
     std::array::from_fn(|column| rows.iter().map(|row| row[column]).sum::<f64>() / rows.len() as f64)
 }
 
-/// The rows averaged over streams of [`SEEDS`]: a fit to 60 or 120 jobs depends on which jobs those were (`OL[36,60]`
-/// has fewer equations than taps), and the paper had one stream only. With the jobs to be back in the target.
+/// The rows averaged over the streams of [`SEEDS`], with the mean number of jobs to return to the target. A fit to
+/// 60 or 120 jobs depends on these jobs (`OL[36,60]` has fewer equations than taps), and the paper had only one
+/// stream.
 fn average(stream: Stream, controller: &str, late: f64, fixed: Option<f64>) -> ([f64; 5], f64) {
     let rows: Vec<Summary> = SEEDS.map(|seed| play(&stream(JOBS, seed), controller, late, fixed)).collect();
     let recovery: Vec<[f64; 1]> = rows.iter().map(|row| [row.recovery_jobs_mean]).collect();
@@ -122,8 +126,9 @@ fn fixed_row(stream: Stream, late: f64, row: &Fixed) -> [f64; 3] {
     [found[0], found[1], found[2]]
 }
 
-/// Little above the mean: a busy stretch backs up by many periods. How many depends on how long busy stretches last,
-/// which the paper does not print; that the error is enormous, and its σ over its mean, do not.
+/// Slightly above the mean: a busy phase falls behind by many periods. The number of periods depends on the length
+/// of busy phases, which the paper does not print. But the error must be very large, and its σ divided by its mean
+/// must match.
 #[test]
 fn a_fixed_bandwidth_near_the_mean_is_unstable() {
     let [p, mean, sd] = fixed_row(stream_2, 0.05, &FIXED_2[0]);
@@ -133,18 +138,18 @@ fn a_fixed_bandwidth_near_the_mean_is_unstable() {
     assert!((sd / mean - printed_sd / printed_mean).abs() <= 0.5, "σ over mean: {}", sd / mean);
 }
 
-/// Stream 1 has no busy minutes (see `streams`): the same instability, in stretches of seconds.
+/// Stream 1 has no busy minutes (see `streams`): it shows the same instability in phases of seconds.
 #[test]
-fn a_fifth_less_bandwidth_makes_the_first_stream_late_and_the_error_vary_twice_as_much() {
+fn with_a_fifth_less_bandwidth_the_first_stream_is_late_and_its_error_varies_twice_as_much() {
     let [_, near, near_sd] = fixed_row(stream_1, 0.0, &FIXED_1[0]);
     let [_, far, far_sd] = fixed_row(stream_1, 0.0, &FIXED_1[1]);
-    assert!(near > 0.0 && far < -20.0, "late on average, not early: {near}, {far}");
+    assert!(near > 0.0 && far < -20.0, "must be late on average, not early: {near}, {far}");
     assert!(near_sd > 2.0 * far_sd, "{near_sd}, {far_sd}");
 }
 
-/// Well above the mean: stable and wasteful. The mean of ε is near μ(c)/B − 1, which the paper's own means allow for
-/// the first stream (18.33/25) only: for the second, 12.65/17.8 − 1 is −28.9 %, and rounding up to the server period
-/// adds at most 2.5 points, so that −21.6 % and its p are out of reach of any stream with that mean.
+/// Well above the mean: stable and wasteful. The mean of ε is near μ(c)/B − 1. The paper's own means allow its
+/// value only for the first stream (18.33/25). For the second, 12.65/17.8 − 1 is −28.9 %, and rounding up to the
+/// server period adds at most 2.5 points, so no stream with that mean can reach −21.6 % and its p.
 #[test]
 fn a_fixed_bandwidth_far_above_the_mean_is_early() {
     let [p, mean, sd] = fixed_row(stream_1, 0.0, &FIXED_1[1]);
@@ -157,7 +162,7 @@ fn a_fixed_bandwidth_far_above_the_mean_is_early() {
 }
 
 #[test]
-fn the_streams_to_show_are_typical() {
+fn the_shown_streams_are_typical() {
     for (stream, late, rows) in [(stream_1 as Stream, 0.0, STREAM_1), (stream_2, 0.05, STREAM_2)] {
         for (controller, printed) in rows {
             let row = play(&stream(JOBS, SHOWN_SEED), controller, late, None);

@@ -1,4 +1,4 @@
-//! The experiments: what each varies, and one run of a competitor at one setting.
+//! The experiments, with their settings, and one run of a competitor at one setting.
 
 mod packets;
 mod run;
@@ -13,19 +13,19 @@ use crate::work::Work;
 
 pub use run::{Alignment, Scene, Subject, run};
 
-/// Which.
+/// The experiments of the contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
-    /// Window violations and misses of periodic tasks among hogs.
+    /// Misses and window violations of periodic tasks beside hogs.
     Windows,
-    /// More than fits, admitted for its windows: 5 tasks of a quarter each that may miss one period in three.
+    /// More than fits, admitted for its windows: 5 tasks of a quarter CPU each that may miss one period in three.
     Overload,
     /// Run-queue delay of video players beside a real-time endless loop (Figure 14 of the thesis).
     Delay,
     /// Achieved frame rates of 1 to 20 players, up to 95 % load (Figure 19).
     Rate,
-    /// Players while processes are started as fast as possible.
+    /// Frame rates of players while processes are started as fast as possible.
     Storm,
     /// Streams of packets over a flooded link.
     Packets,
@@ -33,23 +33,23 @@ pub enum Experiment {
     Both,
 }
 
-/// How long, how often, how many.
+/// The settings of a contest.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of tasks to go through; empty: the experiment's own.
+    /// Numbers of tasks to run; empty: the experiment's own numbers.
     pub sizes: Vec<usize>,
-    /// Of each run.
+    /// Duration of each run.
     pub span: Nanos,
     /// Repetitions of the whole grid.
     pub rounds: u32,
-    /// Who takes part.
+    /// The competitors that take part.
     pub competitors: Vec<Competitor>,
-    /// Where the players' servers begin their periods, if not as the experiment says.
+    /// Alignment of the players' servers, if it differs from the experiment's own.
     pub alignment: Option<Alignment>,
 }
 
 impl Experiment {
-    /// As results name it.
+    /// Name in results.
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Windows => "windows",
@@ -62,20 +62,22 @@ impl Experiment {
         }
     }
 
-    /// What is measured, in a line.
+    /// Describes the measurement in one line.
     pub fn title(self) -> &'static str {
         match self {
-            Experiment::Windows => "periodic tasks among hogs: misses and window violations",
-            Experiment::Overload => "more than fits, admitted for its windows, among hogs",
+            Experiment::Windows => "periodic tasks beside hogs: misses and window violations",
+            Experiment::Overload => "more than fits, admitted for its windows, beside hogs",
             Experiment::Delay => "run-queue delay of players beside an endless real-time loop",
-            Experiment::Rate => "achieved frame rate of players among hogs",
+            Experiment::Rate => "achieved frame rate of players beside hogs",
             Experiment::Storm => "achieved frame rate of players in a fork storm",
             Experiment::Packets => "streams of packets against a flood (delay: from the frame's period to its arrival)",
-            Experiment::Both => "a stream's computation among hogs and its packets against a flood (delay: end to end)",
+            Experiment::Both => {
+                "a stream's computation beside hogs and its packets against a flood (delay: end to end)"
+            }
         }
     }
 
-    /// The numbers of tasks it goes through.
+    /// The experiment's own numbers of tasks.
     pub fn sizes(self) -> Vec<usize> {
         match self {
             Experiment::Windows => vec![2, 5, 10],
@@ -88,7 +90,6 @@ impl Experiment {
         }
     }
 
-    /// Who competes in it.
     pub fn competitors(self) -> &'static [Competitor] {
         use Competitor::*;
         match self {
@@ -116,14 +117,14 @@ impl Experiment {
         }
     }
 
-    /// Every competitor at every setting, side by side; each row is told as soon as it is there.
-    pub fn run(self, plan: &Plan, work: Work, mut tell: impl FnMut(&Row) -> Result<()>) -> Result<()> {
+    /// Runs every competitor at every setting, interleaved. Calls `report` with each row as soon as it exists.
+    pub fn run(self, plan: &Plan, work: Work, mut report: impl FnMut(&Row) -> Result<()>) -> Result<()> {
         let sizes = if plan.sizes.is_empty() { self.sizes() } else { plan.sizes.clone() };
         for round in 0..plan.rounds {
             for &n in &sizes {
                 for &competitor in self.competitors().iter().filter(|c| plan.competitors.contains(c)) {
                     let row = self.one(n, competitor, plan, work)?;
-                    tell(&Row { x: n as f64, round, ..row })?;
+                    report(&Row { x: n as f64, round, ..row })?;
                 }
             }
         }
@@ -140,18 +141,19 @@ fn aligned(mut scene: Scene, alignment: Option<Alignment>) -> Scene {
 
 const MS: u64 = 1_000_000;
 
-/// n equal tasks of T = 20 ms that need 90 % of the CPU together, and may miss one period in five.
+/// n equal tasks with T = 20 ms that together need 90 % of the CPU and may miss one period in five.
 fn windows(n: usize) -> Scene {
     let budget = Nanos::new(18 * MS / n as u64);
     let subjects = vec![periodic(budget, fifth()); n];
     Scene { setting: format!("{n} tasks, 4 hogs"), subjects, hogs: 4, forks: 0, endless_loop: None }
 }
 
-/// n tasks of which four fit into a period: 112 % of the CPU for five, 75 % with their windows of 1/3. All services
-/// and periods are equal, so that the windows are guaranteed (West's condition); late work is given up.
+/// n tasks of which four fit into a period: five tasks need 112 % of the CPU, and 75 % with their windows of 1/3.
+/// All services and periods are equal, so that the windows are guaranteed (West's condition). Late work is
+/// abandoned.
 fn overload(n: usize) -> Scene {
     let task =
-        Subject { abandon: true, ..periodic(Nanos::new(4_500_000), Window::new(1, 3).expect("1/3 is a window")) };
+        Subject { abandon: true, ..periodic(Nanos::new(4_500_000), Window::new(1, 3).expect("1/3 is a valid window")) };
     Scene { setting: format!("{n} tasks of 22.5 %"), subjects: vec![task; n], hogs: 2, forks: 0, endless_loop: None }
 }
 
@@ -160,7 +162,7 @@ fn periodic(budget: Nanos, window: Window) -> Subject {
     Subject { period, budget, phase: Nanos::ZERO, window, frames: false, abandon: false, alignment: Alignment::Own }
 }
 
-/// n players of 10 frames a second, 6 ms each, spread over the period; a loop that never ends beside them.
+/// n players of 10 frames per second with 6 ms each, spread over the period, beside an endless loop.
 fn delay(n: usize) -> Scene {
     let endless_loop = Some((Nanos::from_millis(20), Nanos::from_millis(100)));
     Scene {
@@ -172,20 +174,20 @@ fn delay(n: usize) -> Scene {
     }
 }
 
-/// n players of 10 frames a second: 20 of them need 95 % of the CPU.
+/// n players of 10 frames per second: 20 of them need 95 % of the CPU.
 fn rate(n: usize) -> Scene {
     let subjects = players(n, Nanos::new(4_750_000));
     Scene { setting: format!("{n} players, 8 hogs"), subjects, hogs: 8, forks: 0, endless_loop: None }
 }
 
-/// n of the same players; 16 tasks that start processes without end.
+/// n of the same players beside 16 tasks that start processes without end.
 fn storm(n: usize) -> Scene {
     Scene { setting: format!("{n} players, 16 forking tasks"), hogs: 0, forks: 16, ..rate(n) }
 }
 
 fn players(n: usize, budget: Nanos) -> Vec<Subject> {
     let period = Nanos::from_millis(100);
-    // Viewers begin whenever they like: display times are spread over the period.
+    // Viewers start at different times, so the display times are spread over the period.
     let phase = |i: usize| Nanos::new((i as u64 * 37 % 100) * MS);
     let player = |i| Subject {
         phase: phase(i),
@@ -197,7 +199,7 @@ fn players(n: usize, budget: Nanos) -> Vec<Subject> {
     (0..n).map(player).collect()
 }
 
-/// x/y of both: the thesis' players.
+/// The window x/y of the thesis' players.
 fn fifth() -> Window {
-    Window::new(1, 5).expect("1/5 is a window")
+    Window::new(1, 5).expect("1/5 is a valid window")
 }

@@ -1,4 +1,5 @@
-//! Streams over a paced link that is flooded: packets alone, and a stream whose computation has rivals too.
+//! Streams over a flooded link that is paced to a rate: packets alone, and a stream whose computation also has
+//! rivals.
 
 use anyhow::Result;
 use qfabric_linux::clock;
@@ -15,33 +16,33 @@ use crate::row::{Host, Row, Task};
 use crate::work::Work;
 
 const RATE_BPS: u64 = 8_000_000;
-/// A frame in each.
+/// One frame per period.
 const PERIOD: Nanos = Nanos::from_millis(40);
-/// Four packets a frame: 1.15 Mbit/s a stream.
+/// Four packets per frame: 1.15 Mbit/s per stream.
 const BYTES: u32 = 5_400;
-/// From the interface to the viewer's look at its clock.
+/// Accepted time from the interface to the viewer's time stamp.
 const GRACE: Nanos = Nanos::from_millis(1);
-/// From the reservations to the common start.
+/// Time from the reservations to the common start.
 const RUN_UP: Nanos = Nanos::from_millis(200);
-/// Of the stream that has both: computation, what is reserved for it, and Θ.
+/// For the stream with both reservations: computation, reserved service, and Θ.
 const COST: Nanos = Nanos::from_millis(8);
 const SERVICE: Nanos = Nanos::from_millis(9);
 const PHASE: Nanos = Nanos::from_millis(15);
 const HOGS: usize = 6;
 
-/// n streams against a flood of many flows, under a packet scheduler.
+/// Runs n streams against a flood of many flows under a packet scheduler.
 pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     elevate(ThreadId(0), 60)?;
     let link = Link::new(RATE_BPS)?;
     let shape = shape(Nanos::ZERO, span);
-    let mut cast = Cast::default();
+    let mut cast = Participants::default();
     for i in 0..n as u16 {
         cast.stream(&link, i, &shape, (offset(i, n), Nanos::ZERO), work)?;
     }
-    // What sends stands for an application that has its CPU time: packets alone are measured.
+    // The senders stand for applications with reserved CPU time, because only packets are measured here.
     cast.senders.iter().try_for_each(|sender| elevate(sender.thread(), 40))?;
     cast.others.push(Actor::spawn(&Role::Flood(link.discard()), work)?);
-    let mut queue = link.under(competitor)?;
+    let mut queue = link.set_scheduler(competitor)?;
     let start = clock::now() + RUN_UP;
     let streams: Vec<_> = (0..n as u16).map(|i| spec(&link, i, &shape, start + offset(i, n))).collect();
     queue.begin(&streams)?;
@@ -49,20 +50,20 @@ pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Res
     Ok(row("packets", competitor, format!("{n} streams, a flood"), tasks, queue.counts()))
 }
 
-/// One stream that computes for its frames, among hogs, over a flooded link: either, both or neither reserved.
+/// Runs one stream with computation beside hogs over a flooded link, with reservations for neither, one or both.
 pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     elevate(ThreadId(0), 60)?;
     let link = Link::new(RATE_BPS)?;
     let shape = shape(PHASE, span);
-    let mut cast = Cast::default();
+    let mut cast = Participants::default();
     cast.stream(&link, 0, &shape, (Nanos::ZERO, COST), work)?;
     cast.others.push(Actor::spawn(&Role::Flood(link.discard()), work)?);
     for _ in 0..HOGS {
         cast.others.push(Actor::spawn(&Role::Hog, work)?);
     }
     let unreserved = matches!(competitor, Competitor::Neither | Competitor::CpuOnly);
-    let _queue: Option<Queue> = unreserved.then(|| link.under(Competitor::Fifo)).transpose()?;
-    let mut together = Together::load(&wish(competitor))?;
+    let _queue: Option<Queue> = unreserved.then(|| link.set_scheduler(Competitor::Fifo)).transpose()?;
+    let mut together = Together::load(&reservations(competitor))?;
     let start = clock::now() + RUN_UP;
     together.reserve(&shape, start, cast.senders[0].thread(), link.stream(0))?;
     let tasks = cast.perform(start)?;
@@ -70,7 +71,7 @@ pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), tasks, counted))
 }
 
-fn wish(competitor: Competitor) -> Wish {
+fn reservations(competitor: Competitor) -> Wish {
     let cpu = matches!(competitor, Competitor::CpuOnly | Competitor::Together);
     let packets = matches!(competitor, Competitor::PacketsOnly | Competitor::Together);
     Wish {
@@ -92,7 +93,7 @@ fn shape(phase: Nanos, span: Nanos) -> Shape {
     Shape { period: PERIOD, phase, bytes: BYTES, frames: (span.get() / PERIOD.get()) as u32 }
 }
 
-/// Streams begin spread over a period.
+/// Streams start at times spread over a period.
 fn offset(i: u16, n: usize) -> Nanos {
     Nanos::new(PERIOD.get() * u64::from(i) / n as u64)
 }
@@ -111,19 +112,20 @@ fn spec(link: &Link, i: u16, shape: &Shape, start: Instant) -> StreamSpec {
 }
 
 #[derive(Default)]
-struct Cast {
+struct Participants {
     senders: Vec<Actor>,
     viewers: Vec<Actor>,
     others: Vec<Actor>,
 }
 
-impl Cast {
+impl Participants {
     fn stream(&mut self, link: &Link, i: u16, shape: &Shape, (offset, cost): (Nanos, Nanos), work: Work) -> Result<()> {
         let (from, to) = link.stream(i);
         let (period, frames, cost) = (shape.period.get(), shape.frames, cost.get());
         let due = (offset + shape.phase + GRACE).get();
-        let viewer = Actor::spawn_in(&link.there(), &Role::Viewer(Viewer { at: to, period, due, frames }), work)?;
-        // Another host's CPU: nothing here delays it.
+        let viewer =
+            Actor::spawn_in(&link.netns_command(), &Role::Viewer(Viewer { at: to, period, due, frames }), work)?;
+        // The viewer stands for another host, so tasks of this host must not delay it.
         elevate(viewer.thread(), 50)?;
         self.viewers.push(viewer);
         let sender = Sender { from, to, period, phase: offset.get(), cost, bytes: shape.bytes, frames };
@@ -159,11 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_wishes_what_its_competitor_says() {
+    fn the_competitor_decides_the_reservations_of_a_stream() {
         assert_eq!(
-            wish(Competitor::Neither),
+            reservations(Competitor::Neither),
             Wish { service: None, interface: None, window: Window::new(1, 5).unwrap() }
         );
-        assert!(wish(Competitor::Together).service.is_some() && wish(Competitor::PacketsOnly).interface.is_some());
+        assert!(
+            reservations(Competitor::Together).service.is_some()
+                && reservations(Competitor::PacketsOnly).interface.is_some()
+        );
     }
 }

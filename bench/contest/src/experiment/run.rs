@@ -1,63 +1,63 @@
-//! One run: everybody is started, scheduled, begun together, and asked afterwards.
+//! One run: starts all processes, schedules them, gives them a common start, and collects their traces.
 
 use anyhow::Result;
 use qfabric_linux::clock;
 use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId, Window};
 
 use crate::actor::Actor;
-use crate::regime::{Claim, Competitor, Regime, elevate};
+use crate::regime::{Competitor, Regime, Requirement, elevate};
 use crate::role::{Player, Role, Server, Stream};
 use crate::row::{Host, Row, Task};
 use crate::work::Work;
 use qfabric_stream::sleep_until;
 
-/// What a job's own system calls, and the interrupts that hit it, take of its budget. The computation is the rest.
+/// The part of a job's budget for its own system calls and for interrupts. The rest is computation.
 const OVERHEAD: Nanos = Nanos::new(250_000);
-/// From the moment everybody is scheduled to the common start.
+/// Time from the scheduling of all processes to the common start.
 const RUN_UP: Nanos = Nanos::from_millis(100);
 
-/// A task that is measured.
+/// A measured task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// T.
     pub period: Nanos,
-    /// C: the job's computation and what surrounds it.
+    /// C: the job's computation and its overhead.
     pub budget: Nanos,
     /// First release after the start.
     pub phase: Nanos,
     /// x/y.
     pub window: Window,
-    /// Whether it takes frames from a server.
+    /// Whether the task receives frames from a server.
     pub frames: bool,
-    /// Whether it gives late work up.
+    /// Whether the task abandons late work.
     pub abandon: bool,
-    /// Where its server's periods begin.
+    /// The start of its server's periods.
     pub alignment: Alignment,
 }
 
-/// Where the periods of a server begin.
+/// The start of a server's periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Alignment {
-    /// With the common start: those of all tasks lie on one grid, wherever their jobs begin.
+    /// At the common start: the periods of all tasks lie on one grid, whenever their jobs begin.
     Grid,
-    /// With the task's own first job.
+    /// At the task's own first job.
     Own,
-    /// With each demand that comes after a deadline (CBS): nobody is told when jobs begin.
+    /// At each demand that comes after a deadline (CBS): the scheduler does not know when jobs begin.
     Demand,
 }
 
-/// Who is on the stage.
+/// The tasks of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scene {
-    /// In words.
+    /// Description in results.
     pub setting: String,
-    /// Those who are measured.
+    /// The measured tasks.
     pub subjects: Vec<Subject>,
-    /// Ordinary tasks that never sleep.
+    /// Number of ordinary tasks that never sleep.
     pub hogs: usize,
-    /// Ordinary tasks that start processes as fast as they can.
+    /// Number of ordinary tasks that start processes as fast as they can.
     pub forks: usize,
-    /// A task under the competitor's scheduler that never ends a job: its (budget, period).
+    /// Budget and period of a task under the competitor's scheduler that never ends a job.
     pub endless_loop: Option<(Nanos, Nanos)>,
 }
 
@@ -73,42 +73,42 @@ impl Subject {
         })
     }
 
-    fn claim(&self, start: Instant) -> Claim {
+    fn requirement(&self, start: Instant) -> Requirement {
         let Subject { period, budget, window, .. } = *self;
         let first = match self.alignment {
             Alignment::Grid => Some(start),
             Alignment::Own => Some(start + self.phase),
             Alignment::Demand => None,
         };
-        Claim { period, budget, window, first, work_conserving: false }
+        Requirement { period, budget, window, first, work_conserving: false }
     }
 }
 
-/// One competitor at one setting. A set that it refuses is a row that says so.
+/// Runs one competitor at one setting. If it refuses the tasks, the row contains the refusal.
 pub fn run(experiment: &str, scene: &Scene, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     elevate(ThreadId(0), 60)?;
-    let mut cast = Cast::assemble(scene, span, work)?;
+    let mut participants = Participants::assemble(scene, span, work)?;
     let mut regime = Regime::begin(competitor)?;
     let start = clock::now() + RUN_UP;
-    let refused = cast.schedule(scene, &mut regime, start).err().map(|e| format!("{e:#}"));
+    let refused = participants.schedule(scene, &mut regime, start).err().map(|e| format!("{e:#}"));
     let (mut tasks, mut counted, mut others) = Default::default();
     if refused.is_none() {
-        (tasks, counted, others) = cast.perform(scene, &regime, start, span)?;
+        (tasks, counted, others) = participants.perform(scene, &regime, start, span)?;
     }
     let (setting, experiment) = (scene.setting.clone(), experiment.to_owned());
     Ok(Row { experiment, competitor, setting, x: 0.0, round: 0, refused, tasks, counted, others, host: Host::this() })
 }
 
-/// Everybody, ready.
-struct Cast {
+/// All processes of a run, ready to start.
+struct Participants {
     subjects: Vec<Actor>,
     hogs: Vec<Actor>,
     endless: Option<Actor>,
     server: Option<Actor>,
 }
 
-impl Cast {
-    fn assemble(scene: &Scene, span: Nanos, work: Work) -> Result<Cast> {
+impl Participants {
+    fn assemble(scene: &Scene, span: Nanos, work: Work) -> Result<Participants> {
         let spawn = |role: Role| Actor::spawn(&role, work);
         let subjects = scene.subjects.iter().map(|s| spawn(s.role(span))).collect::<Result<Vec<_>>>()?;
         let storm = std::iter::repeat_n(Role::Forks, scene.forks);
@@ -117,7 +117,7 @@ impl Cast {
         let streams = streams(scene, &subjects);
         let server =
             (!streams.is_empty()).then(|| spawn(Role::Server(Server { streams, span: span.get() }))).transpose()?;
-        Ok(Cast { subjects, hogs, endless, server })
+        Ok(Participants { subjects, hogs, endless, server })
     }
 
     fn schedule(&mut self, scene: &Scene, regime: &mut Regime, start: Instant) -> Result<()> {
@@ -125,32 +125,34 @@ impl Cast {
             elevate(server.thread(), 50)?;
         }
         for (actor, subject) in self.subjects.iter().zip(&scene.subjects) {
-            regime.place(actor.thread(), subject.claim(start))?;
+            regime.place(actor.thread(), subject.requirement(start))?;
         }
         if let (Some(actor), Some((budget, period))) = (&self.endless, scene.endless_loop) {
-            let claim = Claim { period, budget, window: Window::NONE, first: Some(start), work_conserving: true };
-            regime.place(actor.thread(), claim)?;
+            let requirement =
+                Requirement { period, budget, window: Window::NONE, first: Some(start), work_conserving: true };
+            regime.place(actor.thread(), requirement)?;
         }
         Ok(())
     }
 
-    /// Runs it; what the tasks saw, what the scheduler counted, and what ordinary tasks got, in CPUs.
-    fn perform(mut self, scene: &Scene, regime: &Regime, start: Instant, span: Nanos) -> Result<Seen> {
-        let everybody = self.subjects.iter_mut().chain(&mut self.hogs).chain(&mut self.endless).chain(&mut self.server);
-        for actor in everybody {
+    /// Runs the tasks. Returns the results of the tasks, the counters of the scheduler, and the CPUs that ordinary
+    /// tasks got.
+    fn perform(mut self, scene: &Scene, regime: &Regime, start: Instant, span: Nanos) -> Result<Observations> {
+        let all = self.subjects.iter_mut().chain(&mut self.hogs).chain(&mut self.endless).chain(&mut self.server);
+        for actor in all {
             actor.begin(start)?;
         }
         sleep_until(start + span);
         let counted = regime.counts()?.into_iter().take(scene.subjects.len()).collect();
         let others = self.hogs.iter().fold(0.0, |sum, hog| sum + hog.cpu().as_secs_f64()) / span.as_secs_f64();
-        drop((self.hogs, self.endless)); // who is late still ends its last job, undisturbed
+        drop((self.hogs, self.endless)); // late tasks end their last job undisturbed
         let traces = self.subjects.into_iter().map(Actor::finish).collect::<Result<Vec<_>>>()?;
         let tasks = traces.iter().zip(&scene.subjects).map(|(trace, subject)| Task::of(trace, subject.window));
         Ok((tasks.collect(), counted, others))
     }
 }
 
-type Seen = (Vec<Task>, Vec<ServerCounts>, f64);
+type Observations = (Vec<Task>, Vec<ServerCounts>, f64);
 
 fn streams(scene: &Scene, subjects: &[Actor]) -> Vec<Stream> {
     let listening = subjects.iter().zip(&scene.subjects).filter_map(|(actor, subject)| Some((actor.address?, subject)));

@@ -1,4 +1,4 @@
-//! Tables and figures of rows, for people.
+//! Tables and figures of the results.
 
 pub mod plots;
 
@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::row::Row;
 
-/// One line per row.
+/// Prints one line per row.
 pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

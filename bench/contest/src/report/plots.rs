@@ -1,4 +1,5 @@
-//! The figures: a quantity over the number of tasks, a line per competitor; bars where there is one number only.
+//! Draws the figures: a quantity over the number of tasks with one line per competitor, or bars if there is only
+//! one number of tasks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const SIZE: (u32, u32) = (640, 360);
 const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 
-/// What a figure shows.
+/// The contents of a figure.
 struct Figure {
     name: &'static str,
     experiment: &'static str,
@@ -31,7 +32,7 @@ const FIGURES: [Figure; 7] = [
     Figure {
         name: "rate",
         experiment: "rate",
-        caption: "Frames shown, of those wanted (Figure 19)",
+        caption: "Frames shown, in % of the frames due (Figure 19)",
         x: "players",
         y: "%",
         of: |row| 100.0 * row.achieved(),
@@ -39,7 +40,7 @@ const FIGURES: [Figure; 7] = [
     Figure {
         name: "in-time",
         experiment: "rate",
-        caption: "Frames shown before the next was due",
+        caption: "Frames shown before the next frame was due",
         x: "players",
         y: "%",
         of: in_time,
@@ -94,7 +95,7 @@ fn violated(row: &Row) -> f64 {
     100.0 * row.sum(|t| t.violations) as f64 / row.sum(|t| t.windows).max(1) as f64
 }
 
-/// Writes every figure for which there are rows; answers the files.
+/// Draws every figure for which rows exist, and returns the files.
 pub fn write(rows: &[Row], folder: &Path) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
     let drawn = FIGURES.iter().filter(|figure| rows.iter().any(|row| row.experiment == figure.experiment));
@@ -113,7 +114,7 @@ fn one(figure: &Figure, rows: &[Row], folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Per competitor its points; the mean where rounds repeat one.
+/// The points of each competitor. A point that several rounds repeat is their mean.
 type Lines = Vec<(Competitor, Vec<(f64, f64)>)>;
 
 fn lines(figure: &Figure, rows: &[Row]) -> Lines {
@@ -135,7 +136,7 @@ type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorTy
 
 fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, figure: &Figure, lines: &Lines) -> Drawn<DB> {
     static LETTERS: Once = Once::new();
-    // A second registration would change nothing; a font that cannot be read would leave plots without text.
+    // A failed registration leaves the plots without text. Registering the font again would not help.
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
     area.fill(&WHITE)?;
     let is_line = lines.iter().any(|(_, points)| points.len() > 1);
@@ -161,7 +162,7 @@ fn curves<DB: DrawingBackend>(
     mesh.light_line_style(TRANSPARENT).bold_line_style(GRID).axis_style(INK).x_desc(figure.x).y_desc(figure.y);
     mesh.x_label_formatter(&|x| format!("{x:.0}")).label_style(("sans-serif", 13).into_font().color(&INK)).draw()?;
     for (i, (competitor, points)) in lines.iter().enumerate() {
-        // Lines that lie on each other are all seen: what is drawn first is broader.
+        // Lines drawn first are wider, so that lines on top of each other are all visible.
         let (ink, width) = (colour(*competitor), 2 * (lines.len() - i) as u32);
         let series =
             chart.draw_series(LineSeries::new(points.iter().copied(), ink.stroke_width(width)).point_size(3))?;
@@ -202,7 +203,7 @@ fn bars<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Q-Fabric's own are blue, rivals are not.
+/// Q-Fabric's competitors are blue, rivals have other colours.
 fn colour(competitor: Competitor) -> RGBColor {
     use Competitor::*;
     match competitor {

@@ -9,7 +9,7 @@ from . import _qfabric
 
 
 class Channels:
-    """A connection; what was opened with it ends with it.
+    """A connection for channels; everything opened with it ends when it ends.
 
     with qfabric.Channels() as channels:
         video = channels.create("video", "struct frame { int number; };")
@@ -22,31 +22,31 @@ class Channels:
         self._native = _qfabric.NativeChannels(socket)
         self._open = []
         self._sinks = []
-        #: Called with what resource managers decide, by poll: {"channel", "attribute", "subject", "amount"}.
-        #: "app.rate_milli" is thousandths of an event per second for the sinks of one host; an encoder that sends
-        #: less loses nothing, where pacing would hold events back. An amount of None: nobody decides any more.
+        #: Callback for decisions of resource managers, called by poll: {"channel", "attribute", "subject", "amount"}.
+        #: "app.rate_milli" is thousandths of an event per second for the sinks of one host. An encoder that sends less
+        #: loses no events, whereas pacing would hold events back. An amount of None: no longer decided.
         self.on_decided = None
-        #: What else the daemon told, the last 256: refused events, members that ended.
+        #: The last 256 other notices of the daemon: refused events, members that ended.
         self.notices = collections.deque(maxlen=256)
 
     @property
     def host(self):
-        """This host's name on the network."""
+        """Name of this host on the network."""
         return self._native.host
 
     def fileno(self):
-        """Readable when there is something to poll, for select and event loops."""
+        """Descriptor that is readable while events wait, for select and event loops."""
         return self._native.fileno()
 
     def channels(self):
-        """The channels of all hosts."""
+        """The channels of all hosts: a list of dicts."""
         return json.loads(self._native.list_json())
 
     def register(self, application_id, group_id, qos=None, parent=None, level=1):
-        """Registers the application with a group; qos: {"frame_rate": (10, 25)}.
+        """Registers the application with a group; qos has ranges of metrics: {"frame_rate": (10, 25)}.
 
-        What it gives has report("app.position", 40_000_000): how the application is doing, for policies here and at
-        the hosts that feed the channel of the group's name; and leave().
+        The registration has report("app.position", 40_000_000), which reports a number to the policies of this host
+        and of the hosts that feed the channel with the group's name, and leave().
         """
         ranges = [{"metric": metric, "min": low, "max": high} for metric, (low, high) in (qos or {}).items()]
         request = {
@@ -60,24 +60,24 @@ class Channels:
         return self._keep(self._native.register_json(json.dumps(request)))
 
     def create(self, name, formats="", order="time", pressure="drop-oldest"):
-        """Creates a channel; formats: C structure declarations of its events."""
+        """Creates a channel; formats has C structure declarations of its events."""
         return Channel(self, self._keep(self._native.create(name, formats, order, pressure)))
 
     def open(self, name):
-        """Opens a channel that some host holds: NAME, or quality:NAME."""
+        """Opens a channel that a host holds: NAME, or quality:NAME for its Q-channel."""
         return Channel(self, self._keep(self._native.open(name)))
 
     def poll(self, timeout=0.0):
-        """Calls the handlers of events that are there, or come within `timeout` seconds; their number."""
+        """Waits at most `timeout` seconds for events, and calls the handlers; returns the number of events."""
         until = time.monotonic() + timeout
         while True:
-            handled = sum(sink._handle_all() for sink in self._sinks) + self._heed()
+            handled = sum(sink._handle_all() for sink in self._sinks) + self._handle_notices()
             left = until - time.monotonic()
             if handled or left <= 0:
                 return handled
             select.select([self], [], [], left)
 
-    def _heed(self):
+    def _handle_notices(self):
         handled = 0
         while (text := self._native.next_notice_json()) is not None:
             notice = json.loads(text)
@@ -89,15 +89,15 @@ class Channels:
         return handled
 
     def policies(self):
-        """Policies that run on this host, and what they decided."""
+        """Policies of this host, with their decisions."""
         return json.loads(self._native.policies_json())
 
     def start_policy(self, kind, **terms):
-        """Starts one until it is stopped: start_policy("roles", channel="video")."""
+        """Starts a policy, which runs until it is stopped: start_policy("roles", channel="video")."""
         return json.loads(self._native.start_policy_json(json.dumps({"kind": kind, **terms})))
 
     def stop_policy(self, name):
-        """Stops it: what it decided about rates holds no longer."""
+        """Stops a policy; its decisions about rates end."""
         self._native.stop_policy(name)
 
     def _keep(self, native):
@@ -105,7 +105,7 @@ class Channels:
         return native
 
     def close(self):
-        """Leaves everything that was opened."""
+        """Closes everything that was opened with the connection."""
         self._sinks.clear()
         while self._open:
             self._open.pop().leave()
@@ -118,7 +118,7 @@ class Channels:
 
 
 class Channel:
-    """A channel that is open."""
+    """An open channel."""
 
     def __init__(self, channels, native):
         self._channels = channels
@@ -126,15 +126,15 @@ class Channel:
 
     @property
     def info(self):
-        """What it is now: types, members, filters."""
+        """The channel's types, members and filters: a dict."""
         return json.loads(self._native.info_json())
 
     def source_subscribe(self):
-        """Joins as a source."""
+        """Joins the channel as a source."""
         return Source(self._channels._keep(self._native.source()))
 
     def sink_subscribe(self, handler=None, types=(), attributes=None, capacity=256):
-        """Joins as a sink; poll() calls the handler with each event, without one use next()."""
+        """Joins the channel as a sink; poll() calls the handler with each event. Without a handler, call next()."""
         native = self._native.sink(list(types), json.dumps(attributes or {}), capacity)
         sink = Sink(self._channels._keep(native), handler)
         if handler is not None:
@@ -150,7 +150,7 @@ class Channel:
         self._native.set_parameter(direction, name, parameter, value, json.dumps(to))
 
     def leave(self):
-        """Closes it."""
+        """Closes the channel."""
         self._native.leave()
 
 
@@ -161,8 +161,9 @@ class Source:
         self._native = native
 
     def submit(self, fields, type=None, attributes=None, deadline=None, tail=b""):
-        """Submits an event; deadline: seconds from now; tail: bytes behind its structure, 1 MiB with it at most, which sinks get
-        as hexadecimal digits in fields["tail"]. A dict with number, remote, local, filtered, dropped."""
+        """Submits an event; deadline is in seconds from now; tail is the bytes behind the event's structure (1 MiB at most,
+        structure included), which sinks receive as hexadecimal digits in fields["tail"]. Returns a dict with number,
+        remote, local, filtered, dropped."""
         if tail:
             fields = {**fields, "tail": bytes(tail).hex()}
         sent = self._native.submit_json(type, json.dumps(fields), json.dumps(attributes or {}), deadline)
@@ -181,7 +182,7 @@ class Sink:
         self._handler = handler
 
     def next(self, timeout=0.0):
-        """The next event as a dict; None within `timeout` seconds."""
+        """The next event as a dict; None if none arrives within `timeout` seconds."""
         event = self._native.next_json(timeout)
         return None if event is None else json.loads(event)
 

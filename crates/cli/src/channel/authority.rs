@@ -1,4 +1,4 @@
-//! `qfabric channel init-ca` and `issue`: hosts that believe each other, in two commands.
+//! `qfabric channel init-ca` and `issue`: create the certificates by which the hosts of a realm trust each other.
 
 use std::path::{Path, PathBuf};
 
@@ -8,49 +8,50 @@ use qfabric_link::security::{self, MAX_DAYS};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Makes the authority that all hosts of a realm share: certificate and key, in a folder.
+/// Creates the certificate authority of a realm: a certificate and a key in a folder.
 ///
-/// Its key stays where it is; every host needs what `qfabric channel issue` makes with it.
+/// Keep the key in this folder; no host needs it. Ends with 1 if the folder cannot be written. Next step: `qfabric channel
+/// issue` creates the certificates of the hosts.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel init-ca ./authority --realm studio")]
 pub struct InitArgs {
-    /// The folder; made where it is missing
+    /// Folder for the certificate and the key; it is created if it is missing
     folder: PathBuf,
-    /// The realm, for people
+    /// Name of the realm, 1 to 64 characters; only for people
     #[arg(long, default_value = "default")]
     realm: Name,
 }
 
-/// Makes hosts' certificates and keys, each in a folder to be copied to that host: its channels.tls.
+/// Creates certificates and keys for hosts. Copy each folder to its host, and name it as channels.tls in daemon.toml.
 ///
-/// The authority's folder keeps a list of all hosts, access.toml; each gets a copy. With one host, the files are in
-/// --out itself; with several, each has a folder of its name there.
+/// Also adds the hosts to the access list, access.toml, in the folder of the authority, and writes a copy for each host. With
+/// one host, the files are in the folder of --out; with several hosts, each has a subfolder with its name. Hosts with an older
+/// access.toml need the new one: copy it and run `qfabric channel reload` there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel issue cam-1 cam-2 wall --ca ./authority --out ./hosts
           qfabric channel issue cam-3 --ca ./authority --address 192.0.2.9 --out ./cam-3")]
 pub struct IssueArgs {
-    /// The hosts' names: channels.host in their configurations
+    /// Names of the hosts: channels.host in their daemon.toml
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<Name>,
-    /// The authority's folder
+    /// Folder of the authority that `qfabric channel init-ca` created
     #[arg(long, value_name = "FOLDER")]
     ca: PathBuf,
-    /// Where the host is reached, once for each address, for other programs; with one host only
+    /// Address to put into the certificate for other programs; may be repeated; with one host only
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<String>,
-    /// Where to write ca.pem, HOST.pem, HOST.key and access.toml
+    /// Folder for ca.pem, HOST.pem, HOST.key and access.toml
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Days for which they are good
+    /// Number of days for which the certificates are valid, from 1
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     days: u32,
 }
 
-/// Carries `init-ca` out.
 pub fn init(args: InitArgs) -> Outcome {
     let made = security::init_ca(&args.folder, &args.realm).map_err(Failure::fault)?;
     output::print(&format!(
-        "{}: certificate, for every host\n{}: key, for nobody else\nnext: qfabric channel issue HOST … --ca {} --out FOLDER\n",
+        "{}: certificate, for every host\n{}: key, keep it secret\nnext: qfabric channel issue HOST … --ca {} --out FOLDER\n",
         made.certificate.display(),
         made.key.display(),
         args.folder.display()
@@ -58,11 +59,10 @@ pub fn init(args: InitArgs) -> Outcome {
     Ok(Done(0))
 }
 
-/// Carries `issue` out.
 pub fn issue(args: IssueArgs) -> Outcome {
     let several = args.hosts.len() > 1;
     if several && !args.addresses.is_empty() {
-        return Err(Failure::usage("--address is of one host; give them certificates one by one, or leave it out"));
+        return Err(Failure::usage("--address is for one host; issue the certificates one by one, or leave it out"));
     }
     let folders: Vec<_> = args.hosts.iter().map(|host| folder(&args.out, host, several)).collect();
     for (host, folder) in args.hosts.iter().zip(&folders) {
@@ -74,14 +74,14 @@ pub fn issue(args: IssueArgs) -> Outcome {
             made.key.display()
         ))?;
     }
-    // After the certificates: who got none does not take part.
+    // After the certificates: a host without a certificate must not be in the access list.
     let list = security::enlist(&args.ca, &args.hosts).map_err(Failure::fault)?;
     for folder in &folders {
         security::hand_out(&list, folder).map_err(Failure::fault)?;
     }
     let (list, each) = (list.display(), folder(&args.out, &args.hosts[0], several));
     output::print(&format!(
-        "{list}: who may do what; hosts that had theirs before need it anew, as access.toml\nnext: copy {} to {}; in its \
+        "{list}: access list; copy it to the hosts that have an older access.toml\nnext: copy {} to {}; in its \
          daemon.toml, section [channels]: enabled = true, host = \"{}\", tls = \"THAT FOLDER\", listen, connect\n",
         each.display(),
         args.hosts[0],

@@ -1,4 +1,4 @@
-//! `qfabric channel filter`: filters of a channel, installed, replaced and steered while events flow.
+//! `qfabric channel filter`: lists, installs, changes and removes the filters of a channel.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// How long a Ctrl-C may take.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest time without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Filters of a channel: what there is, and E-code installed, replaced and steered while events flow.
+/// Lists, installs, changes and removes the filters of a channel while events flow.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -34,23 +34,24 @@ enum Command {
     Rm(RmArgs),
 }
 
-/// Lists the filters of a channel on this host, and what they did.
+/// Lists the filters of a channel on this host, with the numbers of calls, blocked events and faults.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel filter ls video")]
 struct LsArgs {
-    /// The channel, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "CHANNEL", value_parser = channel)]
     channel: ChannelId,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Installs a filter, or replaces the one of that name between two events; parameters of the same name keep their values.
+/// Installs a filter until Ctrl-C, or replaces the filter of this name between two events.
 ///
-/// It is there until Ctrl-C; with --stay until it is removed, or the service of this host ends.
+/// Parameters with the same names keep their values. With --stay the command ends at once, and the filter stays until it is
+/// removed or the daemon of this host ends. Ends with 3 if the text does not compile or a host refuses the filter.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel filter install video small small.ec --param most=1400
           qfabric channel filter install video small small.ec --on all --sink wall/3
@@ -58,38 +59,40 @@ struct LsArgs {
 struct InstallArgs {
     #[command(flatten)]
     place: Place,
-    /// E-code; - is the standard input
+    /// File with E-code; - is the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The only sink that it decides on: NUMBER of this host, or HOST/NUMBER [default: all]
+    /// Apply the filter only to this sink: NUMBER on this host, or HOST/NUMBER [default: all sinks]
     #[arg(long)]
     sink: Option<String>,
-    /// Only for events of this type; may be said more than once
+    /// Apply the filter only to events of this type; may be repeated [default: all types]
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// First value of what it gets by get_attribute(NAME); may be said more than once
+    /// Initial value of a parameter, a whole number of 64 bits, which the filter reads with get_attribute(NAME); may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = attribute)]
     parameters: Vec<(String, i64)>,
-    /// Leave it there, and end at once; for root
+    /// Leave the filter installed and end at once; needs root
     #[arg(long)]
     stay: bool,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Changes parameters of a filter: the next event sees them.
+/// Changes parameters of a filter; they apply from the next event.
+///
+/// Ends with 3 if the filter or a parameter does not exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel filter set video small most=700")]
 struct SetArgs {
     #[command(flatten)]
     place: Place,
-    /// Parameters, such as most=700
+    /// New values of parameters, such as most=700
     #[arg(value_name = "NAME=VALUE", required = true, value_parser = attribute)]
     parameters: Vec<(String, i64)>,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -97,36 +100,36 @@ struct SetArgs {
 }
 
 /// Removes a filter.
+///
+/// Ends with 3 if the filter does not exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel filter rm video small")]
 struct RmArgs {
     #[command(flatten)]
     place: Place,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Which filter.
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The channel, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "CHANNEL", value_parser = channel)]
     channel: ChannelId,
-    /// The filter's name
+    /// Name of the filter
     #[arg(value_name = "FILTER")]
     name: Name,
-    /// Where in an event's way: out, where it is submitted; in, where it arrives
+    /// out: filter events where they are submitted; in: where they arrive
     #[arg(long, default_value = "out", value_name = "in|out", value_parser = direction)]
     direction: Direction,
-    /// On which hosts: here, all that hold the channel, group:NAME, or their names by commas
+    /// Hosts of the filter: here, all (that have the channel open), group:NAME, or names separated by commas
     #[arg(long, default_value = "here", value_name = "WHERE", value_parser = hosts)]
     on: FilterScope,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(&args),
@@ -135,7 +138,7 @@ pub fn run(args: Args) -> Outcome {
         Command::Rm(args) => {
             let Place { channel, name, direction, on } = &args.place;
             let removed = args.daemon.client()?.remove_filter(channel, *direction, name, on.clone());
-            said(&removed.map_err(connect::failure)?, "removed", args.json)
+            report(&removed.map_err(connect::failure)?, "removed", args.json)
         }
     }
 }
@@ -151,9 +154,9 @@ fn ls(args: &LsArgs) -> Outcome {
 
 fn table(filters: &[FilterInfo]) -> String {
     if filters.is_empty() {
-        return "this host has no filters of the channel; install one with qfabric channel filter install\n".to_owned();
+        return "the channel has no filters on this host; install one with qfabric channel filter install\n".to_owned();
     }
-    let mut table = output::new_table(["filter", "direction", "of", "calls", "blocked", "faults"]);
+    let mut table = output::new_table(["filter", "direction", "installed by", "calls", "blocked", "faults"]);
     for filter in filters {
         table.add_row([
             filter.name.to_string(),
@@ -173,17 +176,17 @@ fn install(args: InstallArgs) -> Outcome {
     if args.stay {
         let request = FilterRequest { lease: None, code, sink, types, parameters, to: on };
         let installed = args.daemon.client()?.install_filter(&channel, direction, &name, &request);
-        return said(&installed.map_err(connect::failure)?, "installed", args.json);
+        return report(&installed.map_err(connect::failure)?, "installed", args.json);
     }
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let opened = channels.open(&channel.to_string()).map_err(connect::failure)?;
     let filter = Filter { code, sink, types, parameters, to: on };
     let installed = opened.install(direction, name.as_str(), &filter).map_err(connect::failure)?;
-    let done = said(&installed, "installed, until Ctrl-C", args.json)?;
+    let done = report(&installed, "installed, until Ctrl-C", args.json)?;
     while done.0 == 0 && !stop.load(Ordering::Relaxed) {
-        // That the service has ended is an error here.
+        // Fails if the daemon has ended.
         channels.next_notice().map_err(connect::failure)?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SIGNAL_CHECK);
     }
     Ok(done)
 }
@@ -192,11 +195,11 @@ fn set(args: &SetArgs) -> Outcome {
     let Place { channel, name, direction, on } = &args.place;
     let request = ParameterRequest { parameters: args.parameters.iter().cloned().collect(), to: on.clone() };
     let changed = args.daemon.client()?.set_filter_parameters(channel, *direction, name, &request);
-    said(&changed.map_err(connect::failure)?, "changed", args.json)
+    report(&changed.map_err(connect::failure)?, "changed", args.json)
 }
 
-/// What each host says. Where one refuses, that is a failure.
-fn said(installed: &Installed, done: &str, json: bool) -> Outcome {
+/// Prints the answer of each host. A refusal is a failure.
+fn report(installed: &Installed, done: &str, json: bool) -> Outcome {
     if json {
         output::print_json(installed)?;
     } else {
@@ -211,7 +214,7 @@ fn said(installed: &Installed, done: &str, json: bool) -> Outcome {
         (_, None) => Ok(Done(0)),
         (true, Some(_)) => Ok(Done(1)),
         (false, Some(first)) => Err(Failure::refused(format!(
-            "{} of {} hosts refused, {} first",
+            "{} of {} hosts refused; the first was {}",
             refused.len(),
             installed.hosts.len(),
             first.host
@@ -227,7 +230,7 @@ fn direction(text: &str) -> Result<Direction, String> {
     }
 }
 
-/// `here`, `all`, `group:NAME`, or hosts by commas.
+/// Parses `here`, `all`, `group:NAME`, or the names of hosts separated by commas.
 fn hosts(text: &str) -> Result<FilterScope, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|error| format!("{text:?}: {error}"));
     match text {
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_this_host_all_a_group_or_hosts() {
+    fn the_scope_is_this_host_all_hosts_a_group_or_named_hosts() {
         let name = |text: &str| text.parse::<Name>().unwrap();
         assert_eq!(hosts("here"), Ok(FilterScope::Here));
         assert_eq!(hosts("group:wall"), Ok(FilterScope::Group(name("wall"))));

@@ -1,4 +1,4 @@
-//! `qfabric channel ls` and `show`.
+//! `qfabric channel ls` and `show`: list all channels, and show one.
 
 use comfy_table::Table;
 use qfabric_client::channel::{ChannelId, ChannelInfo, Holding, Order, Plane, Pressure, SinkInfo, SourceInfo};
@@ -8,35 +8,36 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Lists the channels of all hosts.
+/// Lists the channels of all hosts, with their types of events and their numbers of members.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ls")]
 pub struct LsArgs {
-    /// The hidden Q-channels of the resource managers, too
+    /// Also list the hidden Q-channels of the resource managers
     #[arg(long)]
     all: bool,
-    /// As JSON
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Shows one channel: its events, its members on all hosts, its filters on this one.
+/// Shows one channel: its types of events, its members on all hosts, and its filters on this host.
+///
+/// The counts of a member are known only on its own host. Ends with 3 if the channel does not exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel show video\n          qfabric channel show quality:video --json")]
 pub struct ShowArgs {
-    /// Its name, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries `ls` out.
 pub fn ls(args: LsArgs) -> Outcome {
     let mut list = args.daemon.client()?.channels().map_err(connect::failure)?;
     list.retain(|info| args.all || info.plane == Plane::Data);
@@ -48,7 +49,6 @@ pub fn ls(args: LsArgs) -> Outcome {
     Ok(Done(0))
 }
 
-/// Carries `show` out.
 pub fn show(args: ShowArgs) -> Outcome {
     let info = args.daemon.client()?.channel(&args.channel).map_err(connect::failure)?;
     if args.json {
@@ -61,7 +61,7 @@ pub fn show(args: ShowArgs) -> Outcome {
 
 fn table(list: &[ChannelInfo]) -> String {
     if list.is_empty() {
-        return "no host holds a channel; create one with qfabric channel pub NAME --format FILE\n".to_owned();
+        return "there are no channels; create one with qfabric channel pub NAME --format FILE\n".to_owned();
     }
     let mut table = output::new_table(["channel", "types", "hosts", "sources", "sinks", "here", "created by"]);
     for info in list {
@@ -76,7 +76,7 @@ fn table(list: &[ChannelInfo]) -> String {
             info.creator.to_string(),
         ]);
     }
-    format!("{table}\n\nMore of one: qfabric channel show NAME\n")
+    format!("{table}\n\nDetails of one channel: qfabric channel show NAME\n")
 }
 
 fn id(info: &ChannelInfo) -> ChannelId {
@@ -85,13 +85,15 @@ fn id(info: &ChannelInfo) -> ChannelId {
 
 fn one(info: &ChannelInfo) -> String {
     let order = match info.order {
-        Order::Time => "in the order of time",
-        Order::Deadline => "earliest deadline first",
+        Order::Time => "events in the order of submission",
+        Order::Deadline => "events with the earliest deadline first",
     };
     let pressure = match info.pressure {
-        Pressure::DropOldest => "a full queue drops its oldest".to_owned(),
-        Pressure::DropNewest => "a full queue drops the newest".to_owned(),
-        Pressure::Block => format!("a full queue makes sources wait, for {}", info.patience_ns.unwrap_or_default()),
+        Pressure::DropOldest => "a full queue drops its oldest event".to_owned(),
+        Pressure::DropNewest => "a full queue drops the new event".to_owned(),
+        Pressure::Block => {
+            format!("a full queue makes sources wait, for at most {}", info.patience_ns.unwrap_or_default())
+        }
     };
     let mut text = format!("{}, created by {}; {order}; {pressure}\n", id(info), info.creator);
     info.types.iter().for_each(|known| text += &format!("\n{}\n", known.declaration.trim_end()));
@@ -114,14 +116,14 @@ fn members(info: &ChannelInfo) -> Table {
     let columns =
         ["host", "member", "application", "attributes", "sent", "delivered", "filtered", "dropped", "late", "lost"];
     let mut table = output::new_table(columns);
-    let said = |attributes: &std::collections::BTreeMap<String, i64>| {
+    let attributes_text = |attributes: &std::collections::BTreeMap<String, i64>| {
         attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
     };
     let name = |name: &Option<qfabric_client::channel::Name>| name.as_ref().map_or("–".to_owned(), ToString::to_string);
     let number = |count: Option<u64>| count.map_or("–".to_owned(), |count| count.to_string());
     let row = |host: &Holding, member: String, application, attributes, counts: Option<[u64; 6]>| {
         let counts: [String; 6] = std::array::from_fn(|at| number(counts.map(|counts| counts[at])));
-        [host.host.to_string(), member, name(application), said(attributes)].into_iter().chain(counts)
+        [host.host.to_string(), member, name(application), attributes_text(attributes)].into_iter().chain(counts)
     };
     for host in &info.hosts {
         for SourceInfo { number, application, attributes, counts } in &host.sources {
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_says_how_to_begin() {
+    fn an_empty_list_names_the_command_that_creates_a_channel() {
         assert!(table(&[]).contains("qfabric channel pub"));
     }
 }

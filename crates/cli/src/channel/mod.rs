@@ -1,4 +1,4 @@
-//! `qfabric channel`: events between hosts.
+//! `qfabric channel`: channels between hosts.
 
 mod authority;
 mod bench;
@@ -18,7 +18,7 @@ use qfabric_client::channel::{ChannelId, Channels};
 use crate::connect::{self, Daemon};
 use crate::exit::{Failure, Outcome};
 
-/// Channels between hosts: what there is, events in and out, certificates.
+/// Manages channels between hosts: events, filters, certificates.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -41,7 +41,6 @@ enum Command {
     Issue(authority::IssueArgs),
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => list::ls(args),
@@ -58,12 +57,11 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// A connection for events.
 fn connected(daemon: &Daemon) -> Result<Channels, Failure> {
     Channels::connect(&daemon.client()?).map_err(connect::failure)
 }
 
-/// `NAME`, or `quality:NAME`.
+/// Parses `NAME` or `quality:NAME`.
 fn channel(text: &str) -> Result<ChannelId, String> {
     text.parse().map_err(|error| format!("{error}"))
 }

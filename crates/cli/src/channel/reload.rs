@@ -1,4 +1,4 @@
-//! `qfabric channel reload`.
+//! `qfabric channel reload`: makes the daemon read its access list and certificate again.
 
 use qfabric_client::channel::Reloaded;
 
@@ -6,38 +6,38 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Has the daemon read its access list and its certificate again; for root.
+/// Makes the daemon read its access list and its certificate again; needs root.
 ///
-/// What they say holds from now on, for those who are in, too. Files that cannot be used change nothing. Where other hosts'
-/// connections have to be made anew, it is for all members as if the cable had been cut and joined.
+/// The new rules apply at once, also to existing members: members that are no longer allowed are removed. If a file is invalid,
+/// nothing changes and the command ends with 3. If the connections to other hosts must be reopened, members experience it as a
+/// short cut of the network.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel reload")]
 pub struct Args {
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let reloaded = args.daemon.client()?.reload_access().map_err(connect::failure)?;
     match args.json {
         true => output::print_json(&reloaded)?,
-        false => output::print(&said(reloaded))?,
+        false => output::print(&text(reloaded))?,
     }
     Ok(Done(0))
 }
 
-fn said(Reloaded { hosts, rules, changed, rejoined }: Reloaded) -> String {
+fn text(Reloaded { hosts, rules, changed, rejoined }: Reloaded) -> String {
     let list = format!("access list: {hosts} hosts, {rules} rules");
-    let what = match (changed, rejoined) {
+    let effect = match (changed, rejoined) {
         (false, _) => "nothing has changed",
-        (true, false) => "they hold from now on",
-        (true, true) => "they hold from now on; connections to other hosts were made anew",
+        (true, false) => "the changes apply from now on",
+        (true, true) => "the changes apply from now on; the connections to other hosts were reopened",
     };
-    format!("{list}; {what}\n")
+    format!("{list}; {effect}\n")
 }
 
 #[cfg(test)]
@@ -45,9 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_became_of_it_is_said_in_a_line() {
+    fn the_effect_of_a_reload_is_printed_in_one_line() {
         let reloaded = Reloaded { hosts: 3, rules: 2, changed: false, rejoined: false };
-        assert_eq!(said(reloaded), "access list: 3 hosts, 2 rules; nothing has changed\n");
-        assert!(said(Reloaded { changed: true, rejoined: true, ..reloaded }).contains("made anew"));
+        assert_eq!(text(reloaded), "access list: 3 hosts, 2 rules; nothing has changed\n");
+        assert!(text(Reloaded { changed: true, rejoined: true, ..reloaded }).contains("reopened"));
     }
 }

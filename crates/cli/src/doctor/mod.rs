@@ -18,8 +18,9 @@ use crate::output;
 /// Width of the table in characters if the output is no terminal.
 const WIDTH: u16 = 120;
 
-/// Examines mechanisms, admission room, timers and rights of this host, and prints the reason and the fix of each finding.
+/// Examines what this host needs for reservations, and prints the reason and the fix of each finding.
 ///
+/// Examines mechanisms, admission room, timers, rights, and the methods to observe programs and to run handlers.
 /// If a daemon answers, a right that the daemon uses for you counts as present. Ends with 4 if no mechanism works here and no
 /// daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
 #[derive(clap::Args, Debug)]

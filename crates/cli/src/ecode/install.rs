@@ -56,8 +56,9 @@ impl Place {
     }
 }
 
-/// Installs a handler at a service; the handler runs in the kernel at once and stays until it is removed.
+/// Installs a handler at a service.
 ///
+/// The handler runs in the kernel at once and stays until it is removed.
 /// With --pid the handler is removed when that process ends. Needs a running daemon; ends with 4 without one. Ends with 2 if
 /// the text does not compile, and with 3 if the daemon refuses the handler.
 #[derive(clap::Args, Debug)]

@@ -7,7 +7,7 @@ use qfabric_client::ecalls::{State, SubscriptionCounters, SubscriptionInfo};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{connect, output};
 
-/// Lists the installed handlers, with the numbers of events that passed, were blocked, faulted and were dropped.
+/// Lists the installed handlers, with their counts of passed, blocked, faulted and dropped events.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode ls --json")]
 pub struct Args {
@@ -20,7 +20,9 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// Removes installed handlers. Ends with 3 if one of them does not exist; the others are removed.
+/// Removes installed handlers.
+///
+/// Ends with 3 if one of them does not exist or belongs to another user; the others are removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode rm 7")]
 pub struct RmArgs {

@@ -12,7 +12,7 @@ use clap::Subcommand;
 
 use crate::exit::Outcome;
 
-/// Checks, runs and installs E-code: handlers for events of the kernel and of programs.
+/// Checks, runs and installs E-code: handlers for events.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

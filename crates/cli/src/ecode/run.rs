@@ -18,8 +18,9 @@ use crate::output;
 /// Bytes of input that are read at most.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
 
-/// Runs E-code on events that you give as JSON, and prints the verdict, the output and the emissions for each of them.
+/// Runs E-code on events that you give as JSON.
 ///
+/// Prints the verdict, the output and the emissions for each event, and the attributes at the end.
 /// Ends with 1 if a call faults, with 2 if the text does not compile or an event does not fit its format, and with 4 if the
 /// engine is not available here.
 #[derive(clap::Args, Debug)]

@@ -30,8 +30,9 @@ const CONNECTIONS: &str = include_str!("../../handlers/connections.ec");
 /// Longest time without a check whether a signal came.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Drops requests for new connections while a server is overloaded, so that the server completes the accepted ones.
+/// Drops requests for new connections while a server is overloaded.
 ///
+/// The server then completes the connections that it has accepted.
 /// Works with any TCP server, without changes to it. A request is dropped only while more connections are open than one
 /// threshold and more connections wait to be accepted than another. Both thresholds follow from the rate at which the server
 /// completes connections. Ctrl-C ends the guard; then no request is dropped any more. Needs a running daemon, or root.

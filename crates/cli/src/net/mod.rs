@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 use crate::exit::Outcome;
 
-/// Sends packets by deadline: puts interfaces under packet scheduling, and manages the streams on them.
+/// Manages packet scheduling by deadline: interfaces and streams.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]

@@ -44,7 +44,7 @@ struct Attributes {
     /// later
     #[arg(long, value_name = "TIME")]
     phase: Option<Nanos>,
-    /// At most X of every Y periods may be lost, Y at most 255 [default: no period]
+    /// At most X of every Y periods may be lost, Y at most 255 [default: none may be lost]
     #[arg(long, value_name = "X/Y")]
     window: Option<Window>,
     /// C: bytes in one period, with their headers [default: 1514, one packet]
@@ -92,7 +92,9 @@ struct AddArgs {
     daemon: Daemon,
 }
 
-/// Changes a stream while packets pass; values that are not given stay. Ends with 3 if the link cannot carry the change.
+/// Changes a stream while packets pass; values that are not given stay.
+///
+/// Ends with 3 if the stream does not exist or the link cannot carry the change.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net stream change eth0 0 --period 20ms --window 1/5")]
 struct ChangeArgs {

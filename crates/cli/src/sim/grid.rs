@@ -17,7 +17,7 @@ The model has two CPUs, of which 1.8 CPUs can be reserved. Each player has 25 jo
 videos. A miss is a job that ended late, was skipped, or never ended. The result depends only on the seed: two runs print the \
 same. The exit code is 0 if the grid was simulated, whatever the verdicts are.";
 
-/// Counts the missed jobs of players near capacity on a modelled kernel, under Q-Fabric and under its rivals.
+/// Counts the missed jobs of players near capacity, under Q-Fabric and its rivals, on a modelled kernel.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {

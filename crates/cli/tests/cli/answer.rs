@@ -1,32 +1,28 @@
-//! What a command answered.
+//! The result of a command: exit code and output.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Exit code and texts.
 #[derive(Debug)]
 pub struct Answer {
-    /// Exit code; -1 where a signal ended it.
+    /// Exit code; -1 if a signal ended the command.
     pub code: i32,
-    /// Standard output.
     pub out: String,
-    /// Standard error.
     pub err: String,
 }
 
 impl Answer {
-    /// Of a command, run to its end.
+    /// Runs a command to its end.
     pub fn of(command: &mut Command) -> Answer {
         Answer::from(command.output().unwrap())
     }
 
-    /// Its output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Fails unless it ended with `code` and said all of `parts` on either stream.
+    /// Panics unless the exit code is `code` and each of `parts` is on stdout or stderr.
     #[track_caller]
     pub fn expect(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");

@@ -1,4 +1,4 @@
-//! Two hosts in one machine: two daemons, joined by Unix sockets, and what people do with them.
+//! `channel`, `monitor` and `group` on two hosts: two daemons on one machine, connected by Unix sockets.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use crate::harness::{Answer, qfabric};
 
 pub const FORMAT: &str = "struct frame { int number; int size; };";
-/// Long enough for anything here, on a loaded machine.
+/// Longest wait for a condition, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A daemon of its own folder, killed with its owner.
+/// A daemon with its own folder. It is killed when this value is dropped.
 pub struct Host {
     name: &'static str,
     pub folder: PathBuf,
@@ -28,12 +28,12 @@ impl Host {
         Host::among(all, name, &[other])
     }
 
-    /// One that calls all of these.
+    /// A daemon that connects to `others`.
     pub fn among(all: &Path, name: &'static str, others: &[&str]) -> Host {
         Host::configured(all, name, others, "")
     }
 
-    /// One whose configuration says more: first of channels, then sections.
+    /// A daemon with additional configuration: first keys of the section [channels], then further sections.
     pub fn configured(all: &Path, name: &'static str, others: &[&str], more: &str) -> Host {
         let folder = all.join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -68,7 +68,7 @@ impl Host {
         Answer::of(&mut self.command(words))
     }
 
-    /// Publishes with `words`; the events are `lines`.
+    /// Runs `channel pub video` with the options `words`; the events are `lines`.
     fn publish(&self, words: &[&str], lines: &str) -> Answer {
         let file = self.folder.join("frame.h");
         std::fs::write(&file, FORMAT).unwrap();
@@ -79,7 +79,7 @@ impl Host {
         Answer::from(child.wait_with_output().unwrap())
     }
 
-    /// A publisher that waits for more sinks than there will be.
+    /// Starts a publisher that keeps the channel open, because it waits for more sinks than there are.
     fn hold(&self) -> Running {
         std::fs::write(self.folder.join("held.h"), FORMAT).unwrap();
         let mut command = self.command(&["channel", "pub", "video", "--sinks", "50"]);
@@ -104,13 +104,12 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Ended already: that was the aim.
+        // Ignored: the daemon may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A command that prints lines.
 pub struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -139,19 +138,19 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The scheduler to ourselves and a folder, or nothing where this host offers no mechanism.
+/// Locks the scheduler for this test and creates a folder. None if this host offers no mechanism.
 pub fn live() -> Option<(File, TempDir)> {
     may_reserve().then(|| (live_lock(), tempfile::tempdir().unwrap()))
 }
 
 pub fn two_hosts(all: &Path) -> [Host; 2] {
     let hosts = [Host::start(all, "alpha", "beta"), Host::start(all, "beta", "alpha")];
-    eventually("both know both", || hosts.iter().all(|host| host.hosts() == ["alpha", "beta"]));
+    eventually("each daemon lists both hosts", || hosts.iter().all(|host| host.hosts() == ["alpha", "beta"]));
     hosts
 }
 
 #[test]
-fn events_published_on_one_host_are_read_on_the_other_and_a_crash_is_noticed_by_all() {
+fn events_reach_the_other_host_and_a_crash_of_a_host_is_noticed() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let mut reading = beta.subscribe(&["--count", "2"]);
@@ -169,15 +168,15 @@ fn events_published_on_one_host_are_read_on_the_other_and_a_crash_is_noticed_by_
     assert!(first["latency_us"].as_f64().unwrap() >= 0.0);
     assert_eq!((&first["event"]["size"], &first["attributes"]["rate"]), (&7.into(), &25.into()));
     assert_eq!(reading.line()["event"]["number"], 2);
-    assert!(reading.child.wait().unwrap().success(), "it ends after --count events");
+    assert!(reading.child.wait().unwrap().success(), "the subscriber ends after --count events");
     let killed = beta.name;
     drop(beta);
-    eventually("the crash is known", || !alpha.hosts().contains(&killed.to_owned()));
+    eventually("the crashed host is no longer listed", || !alpha.hosts().contains(&killed.to_owned()));
 }
 
-/// The block of the README, line by line, on two hosts: viewers' lines on one, the others on the source's.
+/// Runs the block of the README line by line: the lines for viewers on one host, the others on the host of the source.
 #[test]
-fn the_readmes_channel_commands_work_in_their_order() {
+fn the_channel_commands_of_the_readme_work_in_their_order() {
     let Some((_lock, all)) = live() else { return };
     let [cam, wall] = two_hosts(all.path());
     let work = all.path().join("work");
@@ -210,21 +209,21 @@ fn the_readmes_channel_commands_work_in_their_order() {
     assert_eq!((seen.code, seen.out.lines().count()), (0, 3), "{seen:?}");
 }
 
-/// Whoever subscribes before the source is there is told how to wait.
+/// The refusal of a subscription to a missing channel names the option --wait.
 #[test]
-fn a_channel_that_nobody_holds_yet_can_be_waited_for() {
+fn the_refusal_for_a_missing_channel_names_the_option_to_wait() {
     let Some((_lock, all)) = live() else { return };
     let [alpha, _beta] = two_hosts(all.path());
     alpha.run(&["channel", "sub", "none"]).expect(3, &["there is no channel `none`", "--wait"]);
 }
 
 #[test]
-fn whoever_comes_late_finds_the_channel_and_gets_what_is_sent_from_then_on() {
+fn a_late_host_finds_the_channel_and_receives_later_events() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
     let mut own = alpha.subscribe(&["--count", "3"]);
     let publishing = std::thread::scope(|scope| {
-        // Its channel lives as long as it has something to publish, and waits for two sinks.
+        // The channel lives as long as the publisher, which waits for two sinks.
         let publishing =
             scope.spawn(|| alpha.publish(&["--sinks", "2"], "{\"number\": 3}\n{\"number\": 4}\n{\"number\": 5}"));
         let beta = Host::start(all.path(), "beta", "alpha");
@@ -237,7 +236,7 @@ fn whoever_comes_late_finds_the_channel_and_gets_what_is_sent_from_then_on() {
 }
 
 #[test]
-fn filters_run_where_they_are_wanted_and_refusals_say_what_to_do() {
+fn filters_run_at_source_and_sink_and_refusals_name_the_next_step() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
     let filter = all.path().join("large.ec");
@@ -265,7 +264,7 @@ fn filters_run_where_they_are_wanted_and_refusals_say_what_to_do() {
 }
 
 #[test]
-fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
+fn a_filter_is_installed_changed_replaced_and_removed_while_events_flow() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
     let file = |name: &str, code: &str| {
@@ -301,7 +300,7 @@ fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
     filter(&["set", "video", "small", "most=1000"]).expect(0, &["alpha: changed"]);
     assert_eq!([passed(500), passed(5_000)], [true, false]);
     filter(&["set", "video", "small", "least=1"]).expect(3, &["least"]);
-    // Another text under the same name; what it calls the same keeps its value.
+    // Another text under the same name: a parameter with the same name keeps its value.
     let large = file("large.ec", "return input.size > get_attribute(most);");
     filter(&["install", "video", "small", &large, "--stay"]).expect(0, &["alpha: installed"]);
     assert_eq!([passed(500), passed(5_000)], [false, true]);
@@ -314,7 +313,7 @@ fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
     assert!(passed(500));
     filter(&["rm", "video", "small"]).expect(3, &["small"]);
     first.child.kill().unwrap();
-    // One that ends takes its filter along.
+    // A command that ends removes its filter.
     let second = install("again", &small);
     assert!(!passed(500));
     rustix::process::kill_process(rustix::process::Pid::from_child(&second.child), rustix::process::Signal::INT)
@@ -325,7 +324,7 @@ fn a_filter_is_installed_steered_replaced_and_removed_while_events_flow() {
 }
 
 #[test]
-fn what_is_monitored_is_said_and_seen() {
+fn a_monitored_attribute_is_listed_with_its_options_and_value() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
     alpha.run(&["monitor", "ls"]).expect(0, &["cpu.run_queue", "memory"]);
@@ -370,7 +369,7 @@ fn what_is_monitored_is_said_and_seen() {
 }
 
 #[test]
-fn an_authority_and_all_hosts_are_made_in_two_commands() {
+fn two_commands_create_an_authority_and_the_certificates_of_all_hosts() {
     let all = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| Answer::of(qfabric(all.path()).args(words).current_dir(all.path()));
     run(&["channel", "init-ca", "authority", "--realm", "studio"]).expect(0, &["ca.pem", "channel issue"]);
@@ -382,12 +381,12 @@ fn an_authority_and_all_hosts_are_made_in_two_commands() {
     let list = std::fs::read_to_string(all.path().join("hosts/wall/access.toml")).unwrap();
     assert!(["cam-1", "cam-2", "wall"].iter().all(|host| list.contains(host)), "{list}");
     let both = ["channel", "issue", "a", "b", "--ca", "authority", "--address", "127.0.0.1", "--out", "x"];
-    run(&both).expect(2, &["--address is of one host"]);
+    run(&both).expect(2, &["--address is for one host"]);
     run(&["channel", "issue", "cam-2", "--ca", "nowhere", "--out", "x"]).expect(1, &["nowhere"]);
 }
 
 #[test]
-fn a_daemon_that_would_believe_everybody_does_not_start() {
+fn a_daemon_without_certificates_starts_only_with_insecure() {
     let all = tempfile::tempdir().unwrap();
     let file = all.path().join("daemon.toml");
     let check = |text: &str| {

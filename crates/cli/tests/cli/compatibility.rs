@@ -1,4 +1,4 @@
-//! Real programs under a reservation, as docs/guide/src/compatibility.md lists them; each where it is installed.
+//! Real programs under a reservation: those of docs/guide/src/compatibility.md that are installed.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use qfabric_linux::testing::skip;
 use crate::harness::{Answer, qfabric};
 use crate::live::live;
 
-/// Runs `line`, options of `run` and the program behind `--`, where the program is installed and may be reserved.
+/// Runs `qfabric run LINE`. None if the program behind `--` is not installed, or no reservation is possible here.
 fn run(line: &str) -> Option<Answer> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let program = words[1 + words.iter().position(|word| *word == "--").expect("a program behind --")];
@@ -22,16 +22,16 @@ fn run(line: &str) -> Option<Answer> {
 }
 
 #[test]
-fn cyclictest_runs_with_after_and_is_told_so_without() {
+fn cyclictest_runs_with_after_and_its_failure_without_names_the_option() {
     let Some(refused) = run("-- cyclictest -q -l 100") else { return };
     refused.expect(1, &["cyclictest failed (exit code 1)", "SCHED_FIFO", "--after 500ms"]);
     let measured = run("--after 500ms -- cyclictest -q -i 1000 -l 2000").unwrap();
     measured.expect(0, &["C:   2000"]);
-    // Its measuring thread is SCHED_FIFO by its own option: it is left alone, and the program is none the worse.
+    // With -p the measuring thread sets itself to SCHED_FIFO. Q-Fabric does not change it, and the program works.
     run("--after 500ms -- cyclictest -q -p 80 -i 1000 -l 2000").unwrap().expect(0, &["C:   2000"]);
 }
 
-/// GLib copies the scheduling of the thread that made its first pool to all threads of pools.
+/// GLib gives all threads of its pools the scheduling of the thread that created the first pool.
 #[test]
 fn gstreamer_runs_with_after_without_a_critical_error() {
     let pipeline = "gst-launch-1.0 -q videotestsrc num-buffers=75 ! video/x-raw,framerate=25/1 ! \
@@ -42,7 +42,7 @@ fn gstreamer_runs_with_after_without_a_critical_error() {
 }
 
 #[test]
-fn players_converters_and_stressors_run_as_they_are() {
+fn players_converters_and_stressors_run_without_further_options() {
     for line in [
         "--fps 25 -- mpv --no-config --really-quiet --vo=null --no-audio --length=2 av://lavfi:testsrc=rate=25",
         "--fps 25 -- ffmpeg -v error -nostdin -re -f lavfi -i testsrc=rate=25 -t 2 -f null -",

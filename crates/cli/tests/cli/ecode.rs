@@ -1,4 +1,4 @@
-//! `services` and `ecode …`: what needs no kernel, and what does, on the real one.
+//! `services` and `ecode`: in user space, and on the real kernel.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,6 @@ use tempfile::TempDir;
 use crate::harness::{Answer, qfabric};
 use crate::live::Daemon;
 
-/// A folder with the files `(name, content)`.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -21,12 +20,12 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Runs the binary in `folder`.
+/// Runs the binary with `folder` as its working directory.
 fn run(folder: &TempDir, words: &[&str]) -> Answer {
     Answer::of(qfabric(folder.path()).args(words).current_dir(folder.path()))
 }
 
-/// The kernel to ourselves; none where it has nothing for us.
+/// Locks the kernel for this test. None if handlers or reservations are not possible here.
 fn live() -> Option<File> {
     let lock = qfabric_linux::testing::live_lock();
     (qfabric_linux::testing::may_reserve() && qfabric_linux::ecalls::Kernel::open().is_ok()).then_some(lock)
@@ -34,9 +33,9 @@ fn live() -> Option<File> {
 
 const SUM: &str = "struct input { int a; };\nstatic long sum;\nsum += input.a;\nattr.calls += 1;\nreturn sum;\n";
 
-/// Whoever reads the guide tries its first program first.
+/// The first program in the guide is the first one that a reader tries.
 #[test]
-fn the_guides_first_program_is_one_for_packets_and_stands_alone() {
+fn the_first_program_of_the_guide_compiles_alone_and_for_packets() {
     let guide = include_str!("../../../../docs/guide/src/ecode.md");
     let first = guide.split("```ecode\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let folder = folder(&[("f.ec", first)]);
@@ -45,7 +44,7 @@ fn the_guides_first_program_is_one_for_packets_and_stands_alone() {
 }
 
 #[test]
-fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
+fn a_valid_program_is_measured_and_an_error_is_shown_with_its_line() {
     let folder = folder(&[("sum.ec", SUM), ("bad.ec", "struct input { int a; };\nreturn input.b;\n")]);
     run(&folder, &["ecode", "check", "sum.ec"]).expect(0, &["sum.ec: good", "8 bytes that persist", "calls"]);
     run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "r0 = *(u64 *)(r8"]);
@@ -65,13 +64,13 @@ fn a_good_program_is_measured_and_a_wrong_one_shown_with_its_line() {
 }
 
 #[test]
-fn ten_megabytes_of_source_are_refused_by_their_length() {
+fn ten_megabytes_of_text_are_refused_because_of_their_length() {
     let folder = folder(&[("long.ec", &"x += 1;\n".repeat(1_300_000))]);
     run(&folder, &["ecode", "check", "long.ec"]).expect(2, &["long.ec", "bytes"]);
 }
 
 #[test]
-fn a_program_runs_the_same_in_user_space_whatever_runs_it() {
+fn the_engines_in_user_space_give_the_same_results() {
     let folder =
         folder(&[("sum.ec", SUM), ("in.json", r#"[{"a": 3}, {"a": 4}]"#), ("far.json", r#"{"a": 99999999999}"#)]);
     for engine in ["interp", "jit"] {
@@ -88,7 +87,7 @@ fn a_program_runs_the_same_in_user_space_whatever_runs_it() {
 }
 
 #[test]
-fn texts_are_laid_out_and_checked_for_it() {
+fn fmt_formats_texts_and_checks_the_format() {
     let folder = folder(&[("f.ec", "if(input.a>1)return 1;  // large\nreturn 0;")]);
     run(&folder, &["ecode", "fmt", "f.ec", "--check"]).expect(1, &["f.ec", "--write"]);
     run(&folder, &["ecode", "fmt", "f.ec", "--write"]).expect(0, &[]);
@@ -97,7 +96,7 @@ fn texts_are_laid_out_and_checked_for_it() {
 }
 
 #[test]
-fn without_a_daemon_installing_says_so() {
+fn install_without_a_daemon_ends_with_4() {
     let folder = folder(&[]);
     let line = ["ecode", "install", "--code", "return 1;", "--service", "timer"];
     run(&folder, &line).expect(4, &["no daemon", "qfabric daemon"]);
@@ -105,7 +104,7 @@ fn without_a_daemon_installing_says_so() {
 }
 
 #[test]
-fn a_trace_needs_no_daemon_and_ends_at_ctrl_c() {
+fn trace_works_without_a_daemon_and_ends_at_ctrl_c() {
     let Some(_lock) = live() else { return };
     let folder = folder(&[]);
     let trace = ["ecode", "trace", "--service", "timer", "--option", "period=5ms", "--json"];
@@ -124,7 +123,7 @@ fn a_trace_needs_no_daemon_and_ends_at_ctrl_c() {
 }
 
 #[test]
-fn what_is_installed_is_listed_until_it_is_removed_or_its_process_ends() {
+fn a_handler_is_listed_until_it_is_removed_or_its_process_ends() {
     let Some(_lock) = live() else { return };
     let folder = folder(&[("w.ec", "attr.wakes += 1; return 0;")]);
     let _daemon = Daemon::start(folder.path(), "");
@@ -146,7 +145,7 @@ fn what_is_installed_is_listed_until_it_is_removed_or_its_process_ends() {
     assert_eq!(list()[0]["id"], second["id"]);
     sleeper.kill().and_then(|()| sleeper.wait()).unwrap();
     while list() != json!([]) {
-        assert!(Instant::now() < until, "it outlived its process: {}", list());
+        assert!(Instant::now() < until, "the handler outlived its process: {}", list());
     }
     let refused = ["ecode", "install", "--code", "return input.nope;", "--service", "sched.wakeup"];
     run(&folder, &refused).expect(2, &["no member `nope`", "--code:1:14"]);

@@ -1,4 +1,4 @@
-//! `guard` before a real listener, in the real kernel.
+//! `guard` in front of a real listener, in the real kernel.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::harness::{answer, qfabric};
 
-/// A dropped SYN is sent again after a second: who is not connected by then was dropped.
+/// A dropped SYN is sent again after a second, so a client without a connection after this time was dropped.
 const PROMPT: Duration = Duration::from_millis(500);
 
-/// A guard with fixed thresholds, in front of a listener that accepts only when told to.
+/// A guard with fixed thresholds, in front of a listener that accepts only when the test calls `accept`.
 struct Guard {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -28,22 +28,21 @@ impl Guard {
         let mut child = command.args(options.split_whitespace()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let mut guard = Guard { child, lines };
-        guard.says();
+        guard.next_line();
         guard
     }
 
-    /// Its next line.
-    fn says(&mut self) -> Value {
+    fn next_line(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Waits for a line of which it holds.
-    fn says_soon(&mut self, what: impl Fn(&Value) -> bool) {
+    /// Waits for a line that satisfies `what`.
+    fn wait_for_line(&mut self, what: impl Fn(&Value) -> bool) {
         let until = Instant::now() + Duration::from_secs(120);
         loop {
-            let line = self.says();
+            let line = self.next_line();
             if what(&line) {
                 return;
             }
@@ -81,27 +80,27 @@ fn requests_are_dropped_while_both_criteria_hold_and_only_then() {
     }
     let (_alone, folder) = (live_lock(), tempfile::tempdir().unwrap());
     let (listener, listen) = listener();
-    let before = connect(listen).unwrap(); // counted, though it was there before the guard
+    let before = connect(listen).unwrap(); // counted, although it is older than the guard
     let mut guard = Guard::start(folder.path(), listen, "--connections 4 --queue 2");
     let mut clients: Vec<_> = (0..4).map(|_| connect(listen).expect("below a threshold")).collect();
     assert!(connect(listen).is_none(), "five are open and five wait: above both thresholds");
-    guard.says_soon(|line| line["connections"] == 5 && line["dropped"].as_i64() >= Some(1));
+    guard.wait_for_line(|line| line["connections"] == 5 && line["dropped"].as_i64() >= Some(1));
 
-    // The queue below its threshold: many open connections alone drop nothing.
+    // The queue is below its threshold: many open connections alone cause no drops.
     let accepted: Vec<_> = (0..4).map(|_| listener.accept().unwrap()).collect();
     clients.push(connect(listen).expect("the queue is short"));
     clients.push(connect(listen).expect("the queue is short"));
     assert!(connect(listen).is_none(), "three wait again");
 
-    // Connections below their threshold: a full queue alone drops nothing.
+    // The connections are below their threshold: a full queue alone causes no drops.
     drop((before, accepted, clients));
-    guard.says_soon(|line| line["connections"].as_i64() <= Some(4));
+    guard.wait_for_line(|line| line["connections"].as_i64() <= Some(4));
     assert!(connect(listen).is_some(), "most connections have ended");
     assert_eq!(guard.end(Signal::TERM), Some(0));
 }
 
 #[test]
-fn nothing_is_dropped_after_the_guard_has_ended_however_it_ended() {
+fn no_request_is_dropped_after_the_guard_has_ended_or_was_killed() {
     if !may_reserve() {
         return;
     }
@@ -121,7 +120,7 @@ fn nothing_is_dropped_after_the_guard_has_ended_however_it_ended() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_changed() {
+fn invalid_options_are_refused_before_the_guard_starts() {
     answer("guard --listen nonsense").expect(2, &["[ADDRESS]:PORT", ":8080"]);
     answer("guard --listen :80 --queue 0").expect(2, &["--queue"]);
     answer("guard --listen :80 --interface no-such0").expect(2, &["no-such0", "lo"]);

@@ -1,4 +1,4 @@
-//! The guide's page on DWCS shows what the program says, and the picture that it draws.
+//! The outputs and the picture on the guide's page about DWCS are those of the program.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::harness::{Answer, qfabric};
 const PAGE: &str = include_str!("../../../../docs/guide/src/dwcs.md");
 const PICTURE: &str = include_str!("../../../../docs/guide/src/img/dwcs-events.svg");
 
-/// Text of the code blocks of one kind, each with what stands before it.
+/// The code blocks of one kind, each with the text before it.
 fn blocks(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let opening = format!("```{kind}\n");
     let starts: Vec<usize> = PAGE.match_indices(&opening).map(|(at, _)| at).collect();
@@ -17,7 +17,7 @@ fn blocks(kind: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Files are shown below their names.
+/// Writes the JSON blocks into files. The line before a block names its file.
 fn write_files(folder: &Path) {
     for (before, text) in blocks("json") {
         let name = before.lines().last().unwrap().trim_matches(['`', ':']);
@@ -30,7 +30,7 @@ fn trimmed(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_example_answers_what_the_page_says() {
+fn every_example_prints_the_output_of_the_page() {
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path());
     let mut examples = 0;

@@ -1,4 +1,4 @@
-//! What one daemon has to refuse, another keeps for a while: two real daemons, programs under real reservations.
+//! Loans between two real daemons: an application that one daemon refuses gets capacity of the other.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
 use crate::channels::{Host, eventually, live};
 use crate::player::{self, Player, SHARE, applications, claim, keeps, status};
 
-/// Two hosts that lend; each has 0.4 CPU, so that one program fits.
+/// Two hosts that lend capacity. Each has 0.4 CPU, enough for one program.
 fn lenders(all: &Path, hold: &str) -> [Host; 2] {
     let more = format!("lend = 'first'\nlend_hold = '{hold}'\n[limits]\ncapacity = 0.4\n");
     let hosts =
@@ -25,7 +25,7 @@ fn lenders(all: &Path, hold: &str) -> [Host; 2] {
 }
 
 #[test]
-fn a_program_refused_on_one_host_runs_on_the_one_that_the_refusal_names() {
+fn a_refused_program_runs_on_the_host_that_the_refusal_names() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = lenders(all.path(), "20s");
     let run = |host: &Host, options: &[&str]| player::run(&host.folder, options);
@@ -42,14 +42,14 @@ fn a_program_refused_on_one_host_runs_on_the_one_that_the_refusal_names() {
     let claim = claim(&refused);
     {
         let _player = Player::start(&beta.folder, &["--claim", &claim]);
-        assert_eq!(keeps(&beta.folder), 0, "it has it");
+        assert_eq!(keeps(&beta.folder), 0, "the loan is claimed");
         run(&beta, &["--claim", &claim]).expect(3, &["nothing is kept here"]);
-        // What it has is its own, whatever becomes of the host that asked.
+        // A claimed loan does not depend on the host that asked for it.
         drop((full, alpha));
         eventually("the crash is known", || beta.hosts() == ["beta"]);
         assert_eq!(applications(&beta.folder), 1);
     }
-    eventually("it has left", || applications(&beta.folder) == 0);
+    eventually("the program has ended", || applications(&beta.folder) == 0);
     run(&beta, &[]).expect(0, &[]);
 }
 
@@ -59,27 +59,27 @@ fn contract(guaranteed: Share) -> Contract {
     Contract { class: Class::A, guaranteed: Some(guaranteed), max_bandwidth: guaranteed, ..contract }
 }
 
-/// For this thread.
+/// A request for this thread.
 fn request(guaranteed: Share) -> ApplicationRequest {
     let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
     ApplicationRequest { pid: std::process::id() as i32, covers, contract: contract(guaranteed) }
 }
 
-/// What another host keeps for what was refused here.
-fn offered<T>(answer: Result<T, ClientError>) -> Offer {
+/// The offer in a refusal.
+fn offer_in<T>(answer: Result<T, ClientError>) -> Offer {
     let Err(ClientError::Refused(problem)) = answer else { panic!("not refused") };
     assert_eq!(problem.code, "over_committed");
     let said = problem.to_string();
     *problem.offer.unwrap_or_else(|| panic!("{said}"))
 }
 
-/// What another host keeps for a thread of this process, which this one refuses.
-fn offer(client: &Client) -> Offer {
-    offered(client.admit(&request(SHARE)))
+/// Requests a reservation that this host refuses, and returns the offer of the other host.
+fn request_offer(client: &Client) -> Offer {
+    offer_in(client.admit(&request(SHARE)))
 }
 
 #[test]
-fn an_application_that_cannot_grow_keeps_what_it_has_and_is_offered_room_for_all_of_it_elsewhere() {
+fn an_application_that_cannot_grow_keeps_its_contract_and_is_offered_all_of_the_larger_one_elsewhere() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = lenders(all.path(), "20s");
     let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
@@ -87,14 +87,17 @@ fn an_application_that_cannot_grow_keeps_what_it_has_and_is_offered_room_for_all
     let app = client.admit(&request(small)).unwrap();
     let full = Player::start(&alpha.folder, &[]);
     let grown = || client.change(app.id, &contract(SHARE));
-    let offer = offered(grown());
+    let offer = offer_in(grown());
     assert_eq!((offer.host.as_str(), offer.share), ("beta", SHARE));
     assert_eq!((keeps(&beta.folder), status(&beta.folder)["loans"][0]["share"].as_f64()), (1, Some(0.3)));
     assert_eq!(client.application(app.id).unwrap().contract.guaranteed, Some(small), "the old contract holds");
     let there = Client::connect_to(beta.folder.join("qfabric.sock")).unwrap();
     client.release(app.id).unwrap();
-    // Both hosts are this machine: to beta, a thread that has not left alpha's reservation yet reserved itself.
-    eventually("it has left alpha's reservation", || SchedAttr::of(ThreadId(0)).unwrap().policy != Policy::DEADLINE);
+    // Both daemons run on this machine. To beta, a thread that is still under alpha's
+    // reservation looks like a thread that has set its own scheduling.
+    eventually("the thread has left alpha's reservation", || {
+        SchedAttr::of(ThreadId(0)).unwrap().policy != Policy::DEADLINE
+    });
     let moved = there.claim(&offer.claim, &request(SHARE)).unwrap();
     assert_eq!(keeps(&beta.folder), 0);
     there.release(moved.id).unwrap();
@@ -102,25 +105,25 @@ fn an_application_that_cannot_grow_keeps_what_it_has_and_is_offered_room_for_all
 }
 
 #[test]
-fn what_is_kept_ends_when_it_is_given_back_when_its_time_is_over_and_when_the_host_that_asked_is_gone() {
+fn a_loan_ends_when_it_is_given_back_when_its_time_is_over_and_when_the_host_that_asked_is_gone() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = lenders(all.path(), "3s");
     let full = Player::start(&alpha.folder, &[]);
     let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
-    let first = offer(&client);
+    let first = request_offer(&client);
     assert_eq!((first.host.as_str(), first.share, first.held_ns), ("beta", SHARE, Nanos::from_millis(3_000)));
     assert_eq!(keeps(&beta.folder), 1);
     client.give_back(&first.claim).unwrap();
-    eventually("it is given back", || keeps(&beta.folder) == 0);
+    eventually("the loan is given back", || keeps(&beta.folder) == 0);
     let again = client.give_back(&first.claim).unwrap_err().to_string();
     assert!(again.contains("has no offer"), "{again}");
-    let second = offer(&client).claim;
-    assert_eq!(offer(&client).claim, second, "who asks again is told the same");
+    let second = request_offer(&client).claim;
+    assert_eq!(request_offer(&client).claim, second, "a repeated request has the same claim");
     let foreign = Claim { host: "beta".parse().unwrap(), ..second };
     assert!(client.give_back(&foreign).is_err());
     assert_eq!(keeps(&beta.folder), 1);
-    eventually("its time is over", || keeps(&beta.folder) == 0);
-    offer(&client);
+    eventually("the time of the loan is over", || keeps(&beta.folder) == 0);
+    request_offer(&client);
     assert_eq!(keeps(&beta.folder), 1);
     drop((full, alpha));
     eventually("the host that asked is gone", || keeps(&beta.folder) == 0);

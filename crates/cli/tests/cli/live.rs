@@ -1,6 +1,6 @@
-//! `run`, `probe`, `daemon` and `restore` on real programs, over the real scheduler.
+//! `run`, `probe`, `daemon` and `restore` with real programs and the real scheduler.
 //!
-//! Where this host offers no mechanism, `run` must say so and nothing else is claimed.
+//! If this host offers no mechanism, only the refusal of `run` is tested.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::harness::{Answer, answer, qfabric};
 
-/// SCHED_DEADLINE's number.
+/// Number of the policy SCHED_DEADLINE.
 const DEADLINE: u32 = 6;
 
-/// The scheduler to ourselves, or nothing where this host has none for us.
+/// Locks the scheduler for this test. None if no mechanism works here; then `run` must say so.
 pub fn live() -> Option<File> {
     let lock = qfabric_linux::testing::live_lock();
     if answer("doctor").code == 0 {
@@ -25,7 +25,7 @@ pub fn live() -> Option<File> {
     None
 }
 
-/// The words of a shell script as one argument.
+/// Runs the binary with `options` and a shell script as the program.
 fn sh(folder: &Path, options: &str, script: &str) -> Command {
     let mut command = qfabric(folder);
     command.args(options.split_whitespace()).args(["--", "sh", "-c", script]);
@@ -37,12 +37,12 @@ fn policy(pid: i32) -> Option<u32> {
     stat[stat.rfind(')')? + 2..].split(' ').nth(38)?.parse().ok()
 }
 
-/// Waits until `what` holds; an honest machine needs milliseconds, a loaded one seconds.
+/// Waits until `what` holds: usually milliseconds, on a loaded machine some seconds.
 #[track_caller]
 pub fn wait_until(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !what() {
-        assert!(Instant::now() < end, "not within 10 s");
+        assert!(Instant::now() < end, "not within 120 s");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -51,11 +51,11 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A daemon of our own.
+/// A daemon that ends when this value is dropped.
 pub struct Daemon(Child);
 
 impl Daemon {
-    /// Starts it in `folder`, with the configuration `config`.
+    /// Starts a daemon in `folder`, with the configuration `config`.
     pub fn start(folder: &Path, config: &str) -> Daemon {
         Daemon::start_logging(folder, config, Stdio::null())
     }
@@ -74,7 +74,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // A test may have ended it already.
+        // Ignored: a test may have ended the daemon already.
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
@@ -108,7 +108,7 @@ fn a_fixed_share_is_reserved_for_every_thread_whatever_it_uses() {
 }
 
 #[test]
-fn a_program_that_needs_more_than_it_is_granted_is_shown_in_overload_until_it_gets_it() {
+fn a_program_is_shown_in_overload_until_it_is_granted_its_demand() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
@@ -149,7 +149,7 @@ fn a_program_that_cannot_be_started_ends_as_in_a_shell() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_the_program_runs() {
+fn a_report_that_cannot_be_written_is_refused_before_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();
     let proof = folder.path().join("it-ran");
     let touch = format!("touch {}", proof.display());
@@ -158,7 +158,7 @@ fn a_report_that_cannot_be_written_is_told_before_the_program_runs() {
 }
 
 #[test]
-fn the_report_has_one_row_with_the_promised_keys() {
+fn the_report_has_one_row_with_the_documented_keys() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let options = "run --period 20ms --name sleeper --quiet --report -";
@@ -171,9 +171,9 @@ fn the_report_has_one_row_with_the_promised_keys() {
     assert!(rows[0]["jobs"].as_u64().unwrap() > 3, "{rows}");
 }
 
-/// One shell works in the background: what it holds counts, and what is not known of jobs is not claimed.
+/// A shell works in the background: its reservation counts, and all values about jobs are null.
 #[test]
-fn a_report_without_a_period_says_what_the_whole_program_held_and_nothing_of_jobs() {
+fn a_report_without_a_period_has_the_bandwidth_of_the_whole_program_and_no_jobs() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let script = "(n=0; while [ $n -lt 700000 ]; do n=$((n+1)); done) & wait";
@@ -188,20 +188,20 @@ fn a_report_without_a_period_says_what_the_whole_program_held_and_nothing_of_job
 }
 
 #[test]
-fn the_program_is_under_its_reservation_from_its_first_instruction_on() {
+fn the_program_is_under_its_reservation_from_its_first_instruction() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Field 41 of its own stat, counted behind the name's bracket.
+    // Field 41 of /proc/self/stat, counted from the bracket behind the name.
     let script = "read -r stat < /proc/self/stat; set -- ${stat##*) }; shift 38; echo policy $1";
     Answer::of(&mut sh(folder.path(), "run --period 20ms", script)).expect(0, &["policy 6"]);
 }
 
 #[test]
-fn an_interrupt_reaches_the_program_and_everything_is_put_back() {
+fn an_interrupt_reaches_the_program_and_all_reservations_end() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("pid");
-    // The grandchild outlives both: it must not keep a reservation nobody cares for.
+    // The grandchild outlives both processes. It must not keep its reservation.
     let script = format!("sleep 60 >&- 2>&- & echo $! > {}; wait", told.display());
     let mut command = sh(folder.path(), "run --period 20ms --quiet", &script);
     let mut run = command.stdin(Stdio::null()).spawn().unwrap();
@@ -214,7 +214,7 @@ fn an_interrupt_reaches_the_program_and_everything_is_put_back() {
     kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
 }
 
-/// What cyclictest does when it starts: to SCHED_FIFO and back to what it had, with the old interface.
+/// Does the same as cyclictest at its start: switches to SCHED_FIFO and back with the old interface.
 const TO_FIFO_AND_BACK: &str = "import os,sys\n\
     old, par = os.sched_getscheduler(0), os.sched_getparam(0)\n\
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\n\
@@ -222,7 +222,7 @@ const TO_FIFO_AND_BACK: &str = "import os,sys\n\
     except OSError: sys.exit(1)\n";
 
 #[test]
-fn a_program_that_cannot_go_back_to_its_reservation_is_explained_and_runs_with_after() {
+fn the_failure_of_a_program_that_sets_its_scheduling_names_after_and_after_helps() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let python = |options: &str, script: &str| {
@@ -241,7 +241,7 @@ fn a_program_that_is_refused_after_its_start_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
     let proof = folder.path().join("it-went-on");
-    // An orphan that held our pipe would keep us waiting.
+    // The streams are closed because an orphan that held the pipe would make the test wait.
     let script = format!("sleep 60 >&- 2>&-; touch {}", proof.display());
     let options = "run --fps 25 --class A --guaranteed 0.5 --after 100ms";
     Answer::of(&mut sh(folder.path(), options, &script)).expect(3, &["0.5 CPU"]);
@@ -249,7 +249,7 @@ fn a_program_that_is_refused_after_its_start_is_ended() {
 }
 
 #[test]
-fn a_daemon_is_found_and_says_who_holds_what() {
+fn a_daemon_is_found_and_its_status_has_the_documented_keys() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "");
@@ -277,7 +277,7 @@ fn a_daemon_is_found_and_says_who_holds_what() {
 }
 
 #[test]
-fn over_admission_names_what_is_asked_what_is_free_and_who_holds_the_rest() {
+fn a_refusal_names_the_requested_and_the_free_share_and_the_holder_of_the_rest() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "[limits]\ncapacity = 0.3\n");
@@ -294,7 +294,7 @@ fn over_admission_names_what_is_asked_what_is_free_and_who_holds_the_rest() {
 }
 
 #[test]
-fn what_a_killed_daemon_left_is_put_back_by_restore() {
+fn restore_ends_the_reservations_of_a_killed_daemon() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = Daemon::start(folder.path(), "");
@@ -305,7 +305,7 @@ fn what_a_killed_daemon_left_is_put_back_by_restore() {
     wait_until(|| pid().and_then(policy) == Some(DEADLINE));
     signal(&daemon.0, Signal::KILL);
     daemon.0.wait().unwrap();
-    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "the program keeps its reservation while nobody cares");
+    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "the program keeps its reservation after the daemon was killed");
     let restore = || {
         let mut command = qfabric(folder.path());
         Answer::of(command.args(["restore", "--json", "--directory"]).arg(folder.path().join("qfabric"))).json()
@@ -318,7 +318,7 @@ fn what_a_killed_daemon_left_is_put_back_by_restore() {
 }
 
 #[test]
-fn what_a_killed_run_without_a_daemon_left_is_put_back_by_restore() {
+fn restore_ends_the_reservations_of_a_killed_run_without_a_daemon() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("pid");
@@ -328,7 +328,7 @@ fn what_a_killed_run_without_a_daemon_left_is_put_back_by_restore() {
     wait_until(|| pid().and_then(policy) == Some(DEADLINE));
     signal(&run, Signal::KILL);
     run.wait().unwrap();
-    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "nobody has put it back yet");
+    assert_eq!(policy(pid().unwrap()), Some(DEADLINE), "the reservation is left behind");
     let report = Answer::of(qfabric(folder.path()).args(["restore", "--json"])).json();
     assert_eq!(policy(pid().unwrap()), Some(0), "{report}");
     assert_eq!(report["threads"], 1, "{report}");
@@ -338,11 +338,11 @@ fn what_a_killed_run_without_a_daemon_left_is_put_back_by_restore() {
 }
 
 #[test]
-fn a_run_whose_terminal_closes_puts_everything_back_and_has_nobody_to_tell() {
+fn a_run_whose_terminal_closes_ends_all_reservations() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("pid");
-    // The grandchild outlives both: it must not keep a reservation nobody cares for.
+    // The grandchild outlives both processes. It must not keep its reservation.
     let script = format!("(trap '' HUP; exec sleep 60 >&- 2>&-) & echo $! > {}; wait", told.display());
     let mut command = sh(folder.path(), "run --period 20ms", &script);
     let mut run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -350,7 +350,11 @@ fn a_run_whose_terminal_closes_puts_everything_back_and_has_nobody_to_tell() {
     wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
     drop(run.stderr.take());
     signal(&run, Signal::HUP);
-    assert_eq!(run.wait().unwrap().code(), Some(129), "the program's end, and no failure to say so");
+    assert_eq!(
+        run.wait().unwrap().code(),
+        Some(129),
+        "the exit code is the program's, although the summary cannot be printed"
+    );
     let orphan = orphan().unwrap();
     assert_eq!(policy(orphan), Some(0), "the orphan is still under a reservation");
     kill_process(Pid::from_raw(orphan).unwrap(), Signal::KILL).unwrap();
@@ -370,7 +374,7 @@ fn probe_stores_a_profile_that_run_starts_from() {
 }
 
 #[test]
-fn probe_stores_nothing_of_a_program_that_failed_and_says_so() {
+fn probe_stores_no_profile_of_a_failed_program_and_says_so() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; done; exit 3";
@@ -380,9 +384,9 @@ fn probe_stores_nothing_of_a_program_that_failed_and_says_so() {
     assert!(!folder.path().join("qfabric").exists(), "{probed:?}");
 }
 
-/// Ctrl-C is how a trial of a server ends, whatever that makes of it.
+/// A trial of a server ends by Ctrl-C, whatever the exit code of the server is then.
 #[test]
-fn a_trial_that_was_interrupted_is_stored() {
+fn the_profile_of_an_interrupted_trial_is_stored() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let ready = folder.path().join("ready");
@@ -398,9 +402,9 @@ fn a_trial_that_was_interrupted_is_stored() {
     assert!(folder.path().join("qfabric/profiles/p.json").exists());
 }
 
-/// A sum over threads is bounded by the machine, and so is what is suggested.
+/// The sum over all threads is limited by the number of CPUs, and so is the suggestion.
 #[test]
-fn probe_finds_no_more_than_the_machine_has() {
+fn probe_finds_no_more_bandwidth_than_the_machine_has() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let script = "for i in 1 2 3 4; do (n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done) & done; wait";
@@ -412,7 +416,7 @@ fn probe_finds_no_more_than_the_machine_has() {
 }
 
 #[test]
-fn doctor_says_what_there_is_why_and_what_to_do() {
+fn doctor_reports_findings_with_state_and_reason() {
     let _lock = qfabric_linux::testing::live_lock();
     let doctor = answer("doctor --json");
     let json = doctor.json();
@@ -425,7 +429,10 @@ fn doctor_says_what_there_is_why_and_what_to_do() {
         );
     }
     for name in ["hrtick_dl", "cap_sys_nice"] {
-        assert!(json["findings"].as_array().unwrap().iter().any(|f| f["name"] == name), "{name} is not looked at");
+        assert!(
+            json["findings"].as_array().unwrap().iter().any(|f| f["name"] == name),
+            "doctor does not examine {name}"
+        );
     }
 }
 
@@ -440,9 +447,9 @@ fn a_wrong_configuration_is_refused_with_its_key() {
     check().expect(0, &[]);
 }
 
-/// Nothing is started, nothing is half done: the program never ran.
+/// The program must never have run.
 #[test]
-fn windows_and_services_that_cannot_be_are_refused_before_anything_runs() {
+fn impossible_windows_and_services_are_refused_before_the_program_runs() {
     let folder = tempfile::tempdir().unwrap();
     for (options, named) in [
         ("--period 40ms --service 10ms --window 5/5", "5/5 lets every period be missed"),
@@ -460,7 +467,7 @@ fn windows_and_services_that_cannot_be_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_kernel_without_sched_ext_is_named_with_what_to_use_instead() {
+fn without_sched_ext_the_refusal_of_ext_gives_the_reason() {
     let Err(why) = qfabric_linux::ext::Ext::supported() else { return };
     let _lock = qfabric_linux::testing::live_lock();
     let folder = tempfile::tempdir().unwrap();
@@ -477,7 +484,7 @@ fn a_kernel_without_sched_ext_is_named_with_what_to_use_instead() {
 }
 
 #[test]
-fn a_daemon_that_uses_deadline_refuses_a_window_by_name_and_top_tells_in_json() {
+fn a_daemon_with_deadline_refuses_a_window_and_top_prints_json() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "[mechanism]\nname = \"deadline\"\n");
@@ -494,9 +501,9 @@ fn a_daemon_that_uses_deadline_refuses_a_window_by_name_and_top_tells_in_json() 
     assert!(looks.len() == 2 && looks.iter().all(|look| look["mechanism"] == "deadline"), "{answer:?}");
 }
 
-/// Whom a daemon serves needs no right of his own.
+/// A user of the daemon needs no rights.
 #[test]
-fn doctor_tells_an_ordinary_user_what_the_daemon_gives() {
+fn doctor_shows_an_ordinary_user_the_rights_of_the_daemon() {
     let Some(_lock) = live() else { return };
     if !rustix::process::geteuid().is_root() {
         return qfabric_linux::testing::skip("only root may become another user");

@@ -1,4 +1,4 @@
-//! What a user meets at the terminal, asserted on the real binary: exit codes, JSON shapes, error texts.
+//! Tests of the real binary at a terminal: exit codes, JSON, error texts.
 
 mod answer;
 mod booked;

@@ -1,4 +1,4 @@
-//! `qfabric monitor` about applications.
+//! `qfabric monitor`: attributes of applications, and thresholds that the kernel watches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::channels::{Host, eventually, live};
 
-/// What `qfabric monitor ls` says of an attribute of an application.
+/// The entry of `qfabric monitor ls` for an attribute of an application.
 fn watched(host: &Host, application: u64, attribute: &str) -> Option<Value> {
     let list = host.run(&["monitor", "ls", "--json"]).json();
     let is_it = |info: &&Value| info["attribute"] == attribute && info["application"] == application;
@@ -30,7 +30,7 @@ fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
         alpha.run(&set).expect(0, &[attribute]);
     }
     let value = |attribute: &str| watched(&alpha, id, attribute).and_then(|info| info["value"].as_i64());
-    eventually("jobs that ended are told", || {
+    eventually("ended jobs are reported", || {
         for _ in 0..5 {
             session.wait_for_next_job();
             session.end_cycle(Foresight::Nothing);
@@ -38,15 +38,15 @@ fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
         value("app.jobs").is_some_and(|jobs| jobs > 0)
     });
     let grant = || i64::try_from(session.grant().budget.get()).unwrap();
-    eventually("the budget in force is told", || value("app.budget") == Some(grant()));
+    eventually("the budget in force is reported", || value("app.budget") == Some(grant()));
     assert!(grant() > 0 && value("app.misses").is_some());
     session.end().unwrap();
-    eventually("its watches end with it", || watched(&alpha, id, "app.jobs").is_none());
+    eventually("its watches end with the application", || watched(&alpha, id, "app.jobs").is_none());
     let set = ["monitor", "set", "app.jobs", "--application", &application];
     alpha.run(&set).expect(3, &[&application]);
 }
 
-/// Two threads on each CPU: one of them waits all the time. No look is due within the test.
+/// Two threads for each CPU, so that one of them always waits. The time between two looks is longer than the test.
 #[test]
 fn the_kernel_reports_a_crossed_pressure_between_looks() {
     let Some((_alone, all)) = live() else { return };
@@ -67,11 +67,11 @@ fn the_kernel_reports_a_crossed_pressure_between_looks() {
     std::thread::scope(|scope| {
         let threads = 2 * std::thread::available_parallelism().unwrap().get();
         (0..threads).for_each(|_| drop(scope.spawn(hog)));
-        let told = catch_unwind(AssertUnwindSafe(|| {
-            eventually("a crossing is told", || watched(&alpha, 0, "cpu.pressure").unwrap()["value"].is_i64());
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            eventually("a crossing is reported", || watched(&alpha, 0, "cpu.pressure").unwrap()["value"].is_i64());
         }));
         is_over.store(true, Relaxed);
-        told.unwrap_or_else(|panic| resume_unwind(panic));
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     });
     let info = alpha.run(&["monitor", "set", "cpu.pressure", "--threshold", "", "--json"]).json();
     assert!(info["by_kernel"].is_null(), "{info}");

@@ -1,4 +1,4 @@
-//! Help, man pages, completions, and what a wrong line is answered.
+//! Help, man pages and completions, and the answers to wrong command lines.
 
 use qfabric_types::api::channel::Policy;
 
@@ -40,7 +40,7 @@ const COMMANDS: [&str; 32] = [
 ];
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
+fn the_help_of_every_command_shows_usage_and_an_example() {
     for command in COMMANDS {
         answer(&format!("{command} --help")).expect(0, &["Usage:", "Example", &format!("qfabric {command}")]);
     }
@@ -51,7 +51,7 @@ fn every_command_explains_itself_with_an_example() {
 }
 
 #[test]
-fn the_help_says_what_the_exit_codes_mean() {
+fn the_help_lists_the_exit_codes() {
     answer("--help").expect(0, &["Exit codes: 0 done", "3 refused", "128+n", "Applications keep their deadlines"]);
 }
 
@@ -64,7 +64,7 @@ fn a_wrong_command_line_ends_with_2_and_a_hint() {
 }
 
 #[test]
-fn the_version_is_that_of_the_package() {
+fn the_version_is_the_version_of_the_package() {
     answer("--version").expect(0, &[env!("CARGO_PKG_VERSION")]);
 }
 
@@ -90,13 +90,13 @@ fn there_are_completions_for_every_common_shell() {
 }
 
 #[test]
-fn without_a_daemon_status_and_top_end_with_4_and_say_how_to_start_one() {
+fn without_a_daemon_status_and_top_end_with_4_and_name_qfabric_daemon() {
     answer("status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
     answer("top --socket /nowhere.sock").expect(4, &["qfabric daemon"]);
 }
 
 #[test]
-fn nonsense_contracts_end_with_2_and_name_the_value() {
+fn an_invalid_contract_ends_with_2_and_names_the_value() {
     for (options, named) in [
         ("--period 0ms", "period 0 ms"),
         ("--period 40", "with its unit"),

@@ -1,4 +1,4 @@
-//! A program that wants a guarantee of 0.3 CPU from the daemon of a folder, and what that daemon says.
+//! A program that requests a guarantee of 0.3 CPU from the daemon of a folder, and the status of that daemon.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 
-/// What it wants.
+/// The guarantee that the program requests.
 pub const SHARE: Share = Share::from_ppm(300_000);
 
-/// `qfabric run` of a program that wants [`SHARE`] guaranteed.
+/// `qfabric run` of a program that requests a guarantee of [`SHARE`].
 pub fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let contract = "--class A --guaranteed 0.3 --max-bandwidth 0.3 --period 40ms".split(' ');
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
@@ -21,16 +21,16 @@ pub fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     command
 }
 
-/// The same, run to its end.
+/// Runs `true` under such a contract.
 pub fn run(folder: &Path, options: &[&str]) -> Answer {
     Answer::of(&mut program(folder, options, &["true"]))
 }
 
-/// It, under contract until it is dropped.
+/// A program under such a contract; it ends when this value is dropped.
 pub struct Player(Child);
 
 impl Player {
-    /// Waits until it runs, which it does when it is admitted.
+    /// Starts the program and waits until it runs, that is, until it is admitted.
     pub fn start(folder: &Path, options: &[&str]) -> Player {
         let mut command = program(folder, options, &["cat"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -44,7 +44,7 @@ impl Player {
 
 impl Drop for Player {
     fn drop(&mut self) {
-        // Its input ends, and it with that.
+        // `cat` ends when its input ends.
         let _ = self.0.wait();
     }
 }
@@ -55,12 +55,12 @@ pub fn status(folder: &Path) -> Value {
     Answer::of(command.args(["status", "--json", "--socket"]).arg(folder.join("qfabric.sock"))).json()
 }
 
-/// How many are under contract.
+/// Number of applications under contract.
 pub fn applications(folder: &Path) -> usize {
     status(folder)["applications"].as_array().unwrap().len()
 }
 
-/// How many loans it keeps for other hosts.
+/// Number of loans that the daemon keeps for other hosts.
 pub fn keeps(folder: &Path) -> usize {
     status(folder)["loans"].as_array().map_or(0, Vec::len)
 }

@@ -1,4 +1,4 @@
-//! Policies on real daemons: four hosts, one link that is too narrow, and nobody who was programmed for it.
+//! Policies on real daemons: several hosts, a link that is too narrow, and applications without code for it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use qfabric_types::{Contract, Nanos, Share, ThreadId};
 use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::harness::{Answer, qfabric};
 
-/// Long enough for every change here, on a loaded machine; a change for the better is tried every 2 to 16 s.
+/// Longest wait for a change, long enough for a loaded machine. A policy tries a higher rate every 2 to 16 s.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The source sends so many frames per second; what its sinks want is less.
+/// Frames per second that the source sends, more than its sinks request.
 const FRAMES: u64 = 40;
 
-/// A link that carries `rate` events per second, whoever they are for.
+/// An OUT-filter that models a link: it lets `rate` events per second through to all hosts together.
 const LINK: &str = "
 struct input { int sinks; struct { long role; } sink[8]; };
 struct output { unsigned char chosen[8]; };
@@ -44,8 +44,8 @@ pub fn connect(host: &Host) -> Channels {
     Channels::connect(&Client::connect_to(host.folder.join("qfabric.sock")).unwrap()).unwrap()
 }
 
-/// Frames, until it is told to stop.
-fn film(source: &qfabric_client::channel::Source, stop: &AtomicBool) {
+/// Submits frames until `stop` is set.
+fn send_frames(source: &qfabric_client::channel::Source, stop: &AtomicBool) {
     let begun = Instant::now();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -58,8 +58,8 @@ fn film(source: &qfabric_client::channel::Source, stop: &AtomicBool) {
     }
 }
 
-/// What the policy has decided, by host, in frames per second.
-fn decided(camera: &Host) -> BTreeMap<String, f64> {
+/// The decided rates by host, in frames per second.
+fn decided_rates(camera: &Host) -> BTreeMap<String, f64> {
     let list = camera.run(&["policy", "ls", "--json"]).json();
     let decided = list[0]["decided"].as_array().cloned().unwrap_or_default();
     let each = |one: &serde_json::Value| {
@@ -68,11 +68,11 @@ fn decided(camera: &Host) -> BTreeMap<String, f64> {
     decided.iter().map(each).collect()
 }
 
-/// Waits until rates of (high, medium, low) are as wanted.
-fn until(camera: &Host, what: &str, wanted: impl Fn(f64, f64, f64) -> bool) {
+/// Waits until the rates of (high, medium, low) satisfy `wanted`.
+fn wait_for_rates(camera: &Host, what: &str, wanted: impl Fn(f64, f64, f64) -> bool) {
     let end = Instant::now() + PATIENCE;
     loop {
-        let rates = decided(camera);
+        let rates = decided_rates(camera);
         let of = |host: &str| rates.get(host).copied().unwrap_or(f64::NAN);
         if wanted(of("high"), of("medium"), of("low")) {
             return;
@@ -82,12 +82,12 @@ fn until(camera: &Host, what: &str, wanted: impl Fn(f64, f64, f64) -> bool) {
     }
 }
 
-fn carries(video: &Channel, events_per_second: i64) {
+fn set_link_rate(video: &Channel, events_per_second: i64) {
     video.set_parameter(Direction::Out, "zzz.link", "rate", events_per_second, FilterScope::Here).unwrap();
 }
 
 #[test]
-fn the_least_important_sink_is_degraded_first_and_applications_are_told() {
+fn the_least_important_sink_is_degraded_first_and_applications_receive_the_rates() {
     let Some((_alone, all)) = live() else { return };
     let names = ["camera", "high", "medium", "low"];
     let hosts = names.map(|name| Host::among(all.path(), name, &names));
@@ -112,38 +112,38 @@ fn the_least_important_sink_is_degraded_first_and_applications_are_told() {
     camera.run(&["policy", "start", "hold", "--channel", "video", "--rate", "9"]).expect(3, &["roles.video", "stop"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| film(&source, &stop));
+        scope.spawn(|| send_frames(&source, &stop));
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 viewer.poll(Duration::from_millis(50)).unwrap();
             }
         });
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until(camera, "at first all have what they want", |high, medium, low| {
+            wait_for_rates(camera, "at first all have what they want", |high, medium, low| {
                 (high, medium, low) == (25.0, 20.0, 15.0)
             });
-            carries(&video, 54);
-            until(camera, "low is degraded first", |high, _, low| high > 24.0 && low < 13.0);
-            carries(&video, 44);
-            until(camera, "low stops before high suffers", |high, medium, low| {
+            set_link_rate(&video, 54);
+            wait_for_rates(camera, "low is degraded first", |high, _, low| high > 24.0 && low < 13.0);
+            set_link_rate(&video, 44);
+            wait_for_rates(camera, "low stops before high suffers", |high, medium, low| {
                 high >= 20.0 && medium >= 15.0 && low == 0.0
             });
-            carries(&video, 1_000);
-            until(camera, "all come back", |high, medium, low| high >= 20.0 && medium >= 15.0 && low >= 10.0);
+            set_link_rate(&video, 1_000);
+            wait_for_rates(camera, "all come back", |high, medium, low| high >= 20.0 && medium >= 15.0 && low >= 10.0);
         }));
         stop.store(true, Ordering::Relaxed);
         ended.unwrap_or_else(|why| std::panic::resume_unwind(why));
     });
-    until_told(&channels, "low", Some(0)); // the source is told that it stops, and so is its sink
-    until_told(&viewer, "low", Some(0));
+    wait_for_rate_notice(&channels, "low", Some(0)); // the source and its sink receive a notice that the stream stops
+    wait_for_rate_notice(&viewer, "low", Some(0));
     camera.run(&["channel", "show", "video"]).expect(0, &["to high:", "held back"]);
     camera.run(&["policy", "stop", "roles.video"]).expect(0, &[]);
-    until_told(&channels, "high", None); // nobody decides any more
+    wait_for_rate_notice(&channels, "high", None); // no policy decides the rate any more
     camera.run(&["policy", "stop", "roles.video"]).expect(3, &["no policy `roles.video`", "policy ls"]);
 }
 
-/// Waits until a process is told this of a host's rate on `video`.
-fn until_told(channels: &Channels, host: &str, rate: Option<i64>) {
+/// Waits until a process receives this rate of a host on `video`; none: the rate is no longer decided.
+fn wait_for_rate_notice(channels: &Channels, host: &str, rate: Option<i64>) {
     let wanted = Notice::Decided {
         channel: "video".to_owned(),
         attribute: "app.rate_milli".to_owned(),
@@ -152,13 +152,13 @@ fn until_told(channels: &Channels, host: &str, rate: Option<i64>) {
     };
     let end = Instant::now() + PATIENCE;
     while !std::iter::from_fn(|| channels.next_notice().unwrap()).any(|notice| notice == wanted) {
-        assert!(Instant::now() < end, "not told: {wanted:?}");
+        assert!(Instant::now() < end, "no notice: {wanted:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// What a process is told of its part, as soon as that is `wanted`.
-fn told_at_last(channels: &Channels, wanted: (&str, &str, &str, i64)) {
+/// Waits until a process receives the decision `wanted`: channel, attribute, subject, amount.
+fn wait_for_decision(channels: &Channels, wanted: (&str, &str, &str, i64)) {
     let (channel, attribute, subject, amount) = wanted;
     let wanted = Notice::Decided {
         channel: channel.to_owned(),
@@ -175,7 +175,7 @@ fn told_at_last(channels: &Channels, wanted: (&str, &str, &str, i64)) {
 }
 
 #[test]
-fn a_group_divides_what_it_has_among_its_hosts_and_reservations_follow() {
+fn a_group_divides_its_capacity_among_its_hosts_and_reservations_follow() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let (ours, theirs) = (connect(&alpha), connect(&beta));
@@ -185,7 +185,7 @@ fn a_group_divides_what_it_has_among_its_hosts_and_reservations_follow() {
     let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
     let reserved = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        // A thread of this process under reservation, which needs nothing.
+        // A thread of this process under a reservation. It uses no CPU time.
         let thread = scope.spawn(|| {
             let contract =
                 Contract { max_bandwidth: Share::from_ppm(700_000), ..Contract::new("player", Nanos::from_millis(40)) };
@@ -201,10 +201,10 @@ fn a_group_divides_what_it_has_among_its_hosts_and_reservations_follow() {
             ["policy", "start", "group", "--group", "crew", "--attribute", "app.cpu_most", "--capacity", "1000000"];
         alpha.run(&start).expect(0, &["group.crew runs", "1000000 of app.cpu_most"]);
         beta.run(&start).expect(0, &[]);
-        told_at_last(&theirs, ("quality:group.crew", "app.cpu_most", "mixer", 500_000));
-        told_at_last(&ours, ("quality:group.crew", "app.cpu_most", "player", 500_000));
+        wait_for_decision(&theirs, ("quality:group.crew", "app.cpu_most", "mixer", 500_000));
+        wait_for_decision(&ours, ("quality:group.crew", "app.cpu_most", "player", 500_000));
         drop(mixer);
-        told_at_last(&ours, ("quality:group.crew", "app.cpu_most", "player", 900_000));
+        wait_for_decision(&ours, ("quality:group.crew", "app.cpu_most", "player", 900_000));
         let end = Instant::now() + PATIENCE;
         while client.applications().unwrap()[0].contract.max_bandwidth != Share::from_ppm(900_000) {
             assert!(Instant::now() < end, "{:?}", client.applications());
@@ -217,7 +217,7 @@ fn a_group_divides_what_it_has_among_its_hosts_and_reservations_follow() {
 }
 
 #[test]
-fn ten_lines_of_e_code_are_a_policy() {
+fn a_few_lines_of_e_code_are_a_policy() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::among(all.path(), "alpha", &[]);
     let channels = connect(&alpha);
@@ -257,13 +257,13 @@ fn ten_lines_of_e_code_are_a_policy() {
     start("calm", text).expect(0, &["calm runs: 5 lines of E-code for filter out/small"]);
     start("calm", text).expect(3, &["there is a policy `calm`"]);
     start("broken", "struct output { long level; };\noutput.level = 1 / (input.value - input.value);").expect(0, &[]);
-    told_at_last(&channels, ("video", "app.rate_milli", "alpha", 7_000));
+    wait_for_decision(&channels, ("video", "app.rate_milli", "alpha", 7_000));
     assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "the filter's parameter has changed");
     alpha.run(&["channel", "show", "video"]).expect(0, &["to alpha: 7.0/s"]);
     let list = alpha.run(&["policy", "ls"]);
     list.expect(0, &["broken: the last fault: ", "zero", "calm: app.rate_milli for alpha: 7.0/s"]);
     alpha.run(&["policy", "stop", "calm"]).expect(0, &[]);
-    assert!(!alpha.run(&["channel", "show", "video"]).out.contains("7.0/s"), "nobody paces any more");
+    assert!(!alpha.run(&["channel", "show", "video"]).out.contains("7.0/s"), "no policy paces the channel any more");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     alpha.run(&["policy", "start", "spread", "--channel", "video"]).expect(0, &["spread.video runs"]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| film(&source, &stop));
+        scope.spawn(|| send_frames(&source, &stop));
         let end = Instant::now() + Duration::from_secs(4);
         while Instant::now() < end {
             theirs.poll(Duration::from_millis(20)).unwrap();
@@ -293,16 +293,19 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     });
     let shown = alpha.run(&["channel", "show", "video", "--json"]).json();
     let (passed, held) = (shown["paced"][0]["passed"].as_u64().unwrap(), shown["paced"][0]["held"].as_u64().unwrap());
-    // 40 per second come, 20 are wanted; what was sent before the first report was not paced.
+    // The source sends 40 events per second, 20 are wanted. Events before the first report are not paced.
     assert!(held > 10 && passed > 10, "{passed} let through, {held} held back");
     let list = alpha.run(&["policy", "ls", "--json"]).json();
     let called = |name: &str| list.as_array().unwrap().iter().any(|one| one["name"] == name && one["calls"] != 0);
-    assert!(called("hold.video") && called("spread.video"), "the other host's reports come: {list}");
+    assert!(
+        called("hold.video") && called("spread.video"),
+        "both policies receive the reports of the other host: {list}"
+    );
     assert_eq!(told.lock().unwrap().first(), Some(&("beta".to_owned(), Some(20_000))));
 }
 
 #[test]
-fn policies_of_the_configuration_run_from_the_start_or_the_daemon_says_why_not() {
+fn policies_in_the_configuration_are_checked_at_the_start() {
     let all = tempfile::tempdir().unwrap();
     let file = all.path().join("daemon.toml");
     let check = |text: &str| {

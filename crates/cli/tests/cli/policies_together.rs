@@ -1,4 +1,4 @@
-//! Policies by which several do one thing, on real daemons: what applications report, and what they are told.
+//! Policies that coordinate several applications, on real daemons: sync, media, balance and tree.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,8 +8,13 @@ use qfabric_client::channel::{Channels, Notice, SinkOptions, SourceOptions, Spec
 use crate::channels::{FORMAT, live, two_hosts};
 use crate::policies::{PATIENCE, connect};
 
-/// What was told last about an attribute to whom it is for, `again` being said until then.
-fn told(channels: &Channels, (about, attribute, subject): (&str, &str, &str), mut again: impl FnMut()) -> i64 {
+/// Waits for a decision about a channel, an attribute and a subject, and returns the last amount. Calls `again` before each
+/// check, to repeat the reports.
+fn decided_amount(
+    channels: &Channels,
+    (about, attribute, subject): (&str, &str, &str),
+    mut again: impl FnMut(),
+) -> i64 {
     let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
     let wanted = |notice: &Notice| match notice {
         Notice::Decided { channel, attribute: of, subject: whom, amount } => {
@@ -33,7 +38,7 @@ fn sink(load: i64) -> SinkOptions {
 }
 
 #[test]
-fn sinks_are_told_when_to_show_and_players_how_to_keep_in_step() {
+fn sinks_receive_the_time_to_show_and_players_the_speed_to_keep_in_step() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let (ours, theirs) = (connect(&alpha), connect(&beta));
@@ -54,11 +59,11 @@ fn sinks_are_told_when_to_show_and_players_how_to_keep_in_step() {
         near.report("app.show_need", 5_000_000).unwrap();
         far.report("app.show_need", 40_000_000).unwrap();
     };
-    // Who is there alone is told something earlier.
+    // While only one sink has reported, its delay is shorter.
     let late = |channels: &Channels, host: &str| {
         let end = Instant::now() + PATIENCE;
-        while told(channels, ("video", "app.show_delay", host), both) != 50_000_000 {
-            assert!(Instant::now() < end, "{host} waits for nobody");
+        while decided_amount(channels, ("video", "app.show_delay", host), both) != 50_000_000 {
+            assert!(Instant::now() < end, "{host} does not wait for the other host");
         }
     };
     late(&theirs, "beta");
@@ -77,15 +82,15 @@ fn sinks_are_told_when_to_show_and_players_how_to_keep_in_step() {
         sound.report("app.position", 10_000_000_000).unwrap();
         picture.report("app.position", picture_ms * 1_000_000).unwrap();
     };
-    let skip = told(&theirs, (lips, "app.skip", "picture"), || at(9_000));
-    // The sound has played on until the picture's position came.
+    let skip = decided_amount(&theirs, (lips, "app.skip", "picture"), || at(9_000));
+    // The sound has continued to play until the position of the picture arrived.
     assert!((1_000_000_000..1_500_000_000).contains(&skip), "{skip}");
-    let speed = told(&theirs, (lips, "app.speed_ppm", "picture"), || at(9_800));
+    let speed = decided_amount(&theirs, (lips, "app.speed_ppm", "picture"), || at(9_800));
     assert!((1..=50_000).contains(&speed), "{speed}");
 }
 
 #[test]
-fn a_request_that_waits_too_long_goes_to_whoever_has_least_to_do() {
+fn a_request_that_waits_too_long_goes_to_the_least_loaded_sink() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let (ours, theirs) = (connect(&alpha), connect(&beta));
@@ -110,23 +115,31 @@ fn a_request_that_waits_too_long_goes_to_whoever_has_least_to_do() {
     here.report("app.request", 6).unwrap();
     here.report("app.begun", 6).unwrap();
     here.report("app.request", 7).unwrap();
-    assert_eq!(told(&ours, (group, "app.forward", "server"), || {}), 7, "what is served is not forwarded");
+    assert_eq!(
+        decided_amount(&ours, (group, "app.forward", "server"), || {}),
+        7,
+        "a request that is served is not forwarded"
+    );
     let event = Submission { payload: &7i64.to_le_bytes(), ..Submission::default() };
     let sent = source.submit_and_wait(&event).unwrap();
-    assert_eq!((sent.remote, sent.local, sent.filtered), (1, 0, 2), "not to the one that forwards it, either");
+    assert_eq!(
+        (sent.remote, sent.local, sent.filtered),
+        (1, 0, 2),
+        "the sink that forwards the request does not receive it"
+    );
     assert!(calm.next(PATIENCE).unwrap().is_some() && busy.next(Duration::from_millis(200)).unwrap().is_none());
     here.report("app.copy", 5).unwrap();
     let begin = || {
         there.report("app.copy", 5).unwrap();
         there.report("app.begun", 5).unwrap();
     };
-    assert_eq!(told(&ours, (group, "app.drop", "server"), begin), 5, "somebody else has begun it");
+    assert_eq!(decided_amount(&ours, (group, "app.drop", "server"), begin), 5, "another server has begun the request");
     alpha.run(&["policy", "stop", "balance.requests"]).expect(0, &[]);
     assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "to all again");
 }
 
 #[test]
-fn picture_and_sound_of_a_sink_are_degraded_alike() {
+fn picture_and_sound_of_a_sink_are_degraded_equally() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let (ours, theirs) = (connect(&alpha), connect(&beta));
@@ -141,7 +154,7 @@ fn picture_and_sound_of_a_sink_are_degraded_alike() {
     let whole = [&start[..], &["--stream", "sound:2000", "--link-sinks", "film,sound"][..]].concat();
     alpha.run(&whole).expect(0, &["class runs: 200000 bit/s for film, sound; linked at each sink: film, sound"]);
     alpha.run(&["policy", "start", "roles", "--channel", "sound"]).expect(3, &["class", "at what rates `sound`"]);
-    // 150000 bit/s are the minima; half of the rest lifts the film by a quarter of its range, and the sound no higher.
+    // The minima need 150000 bit/s. Half of the rest raises the film by a quarter of its range; the sound rises as far.
     let quarters = [("film".to_owned(), 12_500), ("sound".to_owned(), 31_250)];
     for (client, who) in [(&ours, "the source"), (&theirs, "the sink")] {
         let (end, mut rates) = (Instant::now() + PATIENCE, BTreeMap::new());
@@ -161,11 +174,11 @@ fn picture_and_sound_of_a_sink_are_degraded_alike() {
     alpha.run(&["channel", "show", "sound"]).expect(0, &["to beta: 31."]);
     alpha.run(&["policy", "ls"]).expect(0, &["class: app.rate_milli for film/beta: 12.5/s"]);
     alpha.run(&["policy", "stop", "class"]).expect(0, &[]);
-    assert!(!alpha.run(&["channel", "show", "film"]).out.contains("12.5/s"), "nobody paces any more");
+    assert!(!alpha.run(&["channel", "show", "film"]).out.contains("12.5/s"), "no policy paces the channel any more");
 }
 
 #[test]
-fn a_subscriber_shows_together_without_a_line_of_code() {
+fn channel_sub_together_shows_events_at_the_decided_time() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let ours = connect(&alpha);
@@ -184,7 +197,7 @@ fn a_subscriber_shows_together_without_a_line_of_code() {
         }
         assert!(Instant::now() < end, "{decided}");
     };
-    // What it took to get there, and the margin.
+    // The time that the event needed to arrive, and the margin.
     assert!((30_000_001..=1_000_000_000).contains(&decided), "{decided}");
     assert_eq!(reading.line()["type"], "frame");
 }

@@ -1,13 +1,13 @@
-//! Figures 7 to 10 of AQuoSA as pictures in scalable vector graphics: how costs and scheduling errors are distributed,
-//! and how costs repeat. Curves share one chart and one scale.
+//! Figures 7 to 10 of AQuoSA as SVG pictures: the distributions of costs and scheduling errors, and the repetition
+//! of costs. All curves of a chart share one scale.
 
 use std::fmt::Write;
 
 use super::{Job, JobResult, Options, Output};
 
-/// Lags of the autocorrelation: two groups of pictures of 15 and some.
+/// Lags of the autocorrelation: more than two groups of 15 pictures.
 const LAGS: usize = 40;
-/// Errors beyond one period count in the outermost bins.
+/// Errors beyond one period are counted in the outermost bins.
 const WIDEST: f64 = 1.0;
 /// Bins of the distribution of costs.
 const COST_BINS: f64 = 80.0;
@@ -23,26 +23,25 @@ const STYLE: &str = "<style>.ground{fill:#fff}.text{fill:#222}.axis{stroke:#777}
 .band{fill:#3f8f4f;fill-opacity:.12}@media(prefers-color-scheme:dark){.ground{fill:#15181c}.text{fill:#d6dae0}\
 .axis{stroke:#99a}.grid{stroke:#2c3138}}</style>";
 
-/// One line of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
     /// (x, y), ascending in x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a chart shows.
+/// The contents of one chart.
 struct Chart<'a> {
     title: &'a str,
     x_label: &'a str,
     y_label: &'a str,
-    /// An interval of x that stands out.
+    /// A highlighted interval of x.
     band: Option<(f64, f64)>,
     curves: &'a [Curve],
 }
 
-/// The probability mass of ε/T over the jobs that count, in bins of one server period (Figure 8).
+/// The probability mass of ε/T over the counted jobs, in bins of one server period (Figure 8).
 pub fn error_distribution(name: &str, output: &Output, options: &Options) -> Curve {
     let period_ns = options.period.as_f64();
     let counted = output.jobs.iter().filter(|job| !job.warm_up);
@@ -57,7 +56,7 @@ pub fn cost_distribution(name: &str, trace: &[Job], period_ns: f64) -> Curve {
     distribution(name, shares.into_iter(), (widest / COST_BINS).max(f64::MIN_POSITIVE))
 }
 
-/// Autocorrelation of the costs at lags from 0 (Figure 7b): 1 at lag 0; nothing where all costs are equal.
+/// Autocorrelation of the costs at lags from 0 (Figure 7b). It is 1 at lag 0. Empty if all costs are equal.
 pub fn autocorrelation(name: &str, trace: &[Job]) -> Curve {
     let mean = trace.iter().map(|job| job.c_ns).sum::<f64>() / trace.len().max(1) as f64;
     let off: Vec<f64> = trace.iter().map(|job| job.c_ns - mean).collect();
@@ -68,7 +67,8 @@ pub fn autocorrelation(name: &str, trace: &[Job]) -> Curve {
     Curve { name: name.to_owned(), points }
 }
 
-/// Fractions of `values` in bins of `width` around its multiples, empty bins between the outermost included.
+/// Fractions of `values` in bins of `width` around its multiples. Includes the empty bins between the outermost
+/// ones.
 fn distribution(name: &str, values: impl Iterator<Item = f64>, width: f64) -> Curve {
     let mut bins = std::collections::BTreeMap::<i64, u64>::new();
     values.for_each(|value| *bins.entry((value / width).round() as i64).or_default() += 1);
@@ -92,16 +92,17 @@ pub fn errors_svg(curves: &[Curve], options: &Options) -> String {
     svg(&[chart])
 }
 
-/// Figure 7: how the costs of traces are distributed (a) and repeat (b).
+/// Figure 7: the distribution of the costs of several traces (a) and their autocorrelation (b).
 pub fn traces_svg(costs: &[Curve], repeats: &[Curve]) -> String {
     let (x_label, y_label) = ("c / T (fraction of one CPU)", "fraction of jobs");
     let costs = Chart { title: "Computation times", x_label, y_label, band: None, curves: costs };
     let (x_label, y_label) = ("lag in jobs", "autocorrelation");
-    let repeats = Chart { title: "How they repeat", x_label, y_label, band: None, curves: repeats };
+    let repeats = Chart { title: "Repetition of the costs", x_label, y_label, band: None, curves: repeats };
     svg(&[costs, repeats])
 }
 
-/// Figures 9 and 10: charts over one horizontal axis, each with its title, its vertical axis and its curves.
+/// Figures 9 and 10: charts above each other over the same horizontal axis. Each has a title, a vertical axis and
+/// curves.
 pub fn sweep_svg(x_label: &str, charts: &[(&str, &str, Vec<Curve>)]) -> String {
     let charts: Vec<Chart> =
         charts.iter().map(|(title, y_label, curves)| Chart { title, x_label, y_label, band: None, curves }).collect();
@@ -147,7 +148,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn put(&mut self, line: std::fmt::Arguments) {
-        self.text.write_fmt(line).and_then(|()| self.text.write_str("\n")).expect("text grows in memory");
+        self.text.write_fmt(line).and_then(|()| self.text.write_str("\n")).expect("writing to a String cannot fail");
     }
 
     fn words(&mut self, x: f64, y: f64, anchor: &str, words: &str) {
@@ -167,7 +168,7 @@ impl<'a> Drawing<'a> {
 
     fn band(&mut self) {
         let Some((low, high)) = self.chart.band else { return };
-        // A target interval of no width is still seen.
+        // A target interval of width 0 must stay visible.
         let (x, top) = (self.place_x(low), self.top + TOP);
         let (width, height) = ((self.place_x(high) - x).max(2.0), HEIGHT - TOP - BOTTOM);
         self.put(format_args!(
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mass_of_errors_is_that_of_the_jobs_and_sums_to_one() {
+    fn the_mass_of_errors_matches_the_jobs_and_sums_to_one() {
         let options = Options { fixed: Some(0.2), ..Options::default() };
         // 8 ms take 16 server periods: ε = 0. 4 ms take 8: ε = −T/2. 200 ms: beyond one period late.
         let output = run(&jobs(&[8e6, 8e6, 4e6, 200e6]), &options).unwrap();

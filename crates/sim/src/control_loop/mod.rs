@@ -1,7 +1,7 @@
-//! `qfabric sim control`: the closed loop on a file of computation times, no kernel. Times in nanoseconds.
-//! Approach: [`qfabric_control::replay`] job by job, folded as the daemon folds real jobs.
-//! Source: AQuoSA 2009, §6.1 (the columns of Table II). Arithmetic is in double precision throughout, budgets
-//! real-valued, ê = e/P and Ê = E/P not rounded.
+//! `qfabric sim control`: runs the closed loop on a file of computation times, without a kernel. Times are in
+//! nanoseconds. Approach: [`qfabric_control::replay`] runs job by job, and the statistics are computed as the
+//! daemon computes them for real jobs. Source: AQuoSA 2009, §6.1 (the columns of Table II). All arithmetic is in
+//! double precision, budgets are real numbers, and ê = e/P and Ê = E/P are not rounded.
 
 pub mod figures;
 mod trace;
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 pub use self::trace::{Job, MAX_JOBS, parse};
 
-/// What to run a trace under.
+/// The parameters for running a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// T.
     pub period: Nanos,
     /// P; must divide T.
     pub server_period: Nanos,
-    /// What says the next cost.
+    /// The predictor of the next cost.
     pub predictor: PredictorSpec,
     /// ρ.
     pub rho: f64,
-    /// Which point of Theorem 2's interval.
+    /// The point of Theorem 2's interval that is used.
     pub choice: Choice,
     /// e/T.
     pub early: f64,
@@ -32,7 +32,7 @@ pub struct Options {
     pub late: f64,
     /// Q̄/P.
     pub max_bandwidth: f64,
-    /// Q/P of every job in place of feedback: the static reservations of Table II.
+    /// Q/P of every job instead of feedback: the static reservations of Table II.
     pub fixed: Option<f64>,
 }
 
@@ -52,66 +52,59 @@ impl Default for Options {
     }
 }
 
-/// The trace or the options make no sense. Nothing was run.
+/// The trace or the options are invalid. Nothing was run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// A line of the trace is no job.
     #[error(
         "line {line}: {text:?} is not a job; write its computation time in ns (above 0) and, if known, a hint, such as \"7312000 48211\""
     )]
     Line {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What stands there.
         text: String,
     },
-    /// Nothing to run.
     #[error("the trace has no jobs; write one per line: its computation time in ns and, if known, a hint")]
     Empty,
-    /// Too much to run.
     #[error("the trace has more than {MAX_JOBS} jobs; split it")]
     TooLong,
-    /// The options contradict themselves or what a reservation can be.
+    /// The options contradict each other, or describe no valid reservation.
     #[error(transparent)]
     Options(#[from] InvalidContract),
-    /// The maximum or the fixed bandwidth is no bandwidth.
-    #[error("{0} bandwidth is {1}; use above 0 to 1, of one CPU, and at least {MIN_BUDGET} per server period")]
+    #[error("the {0} bandwidth is {1}; use above 0 to 1 CPU, with at least {MIN_BUDGET} per server period")]
     Bandwidth(&'static str, f64),
 }
 
-/// The whole outcome, serialised to the JSON that `--json` prints.
+/// The result, in the form of the JSON that `--json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     /// Every job, in order.
     pub jobs: Vec<JobResult>,
-    /// What they come to.
     pub summary: Summary,
 }
 
-/// One job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
-    /// Its number, from 0.
+    /// Number of the job, from 0.
     pub k: usize,
     /// c_k.
     pub c_ns: f64,
-    /// h_k; null while warming up.
+    /// h_k; null during the warm-up.
     pub low_ns: Option<f64>,
-    /// H_k; null while warming up.
+    /// H_k; null during the warm-up.
     pub high_ns: Option<f64>,
     /// Q_k.
     pub budget_ns: f64,
-    /// ε_{k+1}: the error of this job's end.
+    /// ε_{k+1}: the error at the end of this job.
     pub error_ns: f64,
-    /// The predictor had too few samples: the job ran at Q̄ and counts in no statistic.
+    /// The predictor had too few samples, so the job ran at Q̄ and counts in no statistic.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm_up: bool,
 }
 
-/// Statistics over the jobs after the warm-up. Errors are fractions of T, bandwidths of one CPU.
+/// Statistics of the jobs after the warm-up. Errors are fractions of T, bandwidths are fractions of one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// p: fraction of jobs whose error lay in [−e, E].
+    /// p: fraction of the jobs whose error was in [−e, E].
     pub in_target: f64,
     /// Mean of ε/T.
     pub mean_error: f64,
@@ -123,15 +116,16 @@ pub struct Summary {
     pub sd_bandwidth: f64,
     /// Jobs with ε > 0.
     pub misses: u64,
-    /// Mean number of jobs from leaving [−e, E] until one is back inside; 0 where none left and came back.
+    /// Mean number of jobs from leaving [−e, E] until a job is inside again; 0 if this never happened.
     pub recovery_jobs_mean: f64,
-    /// Jobs counted.
+    /// Number of counted jobs.
     pub jobs: u64,
     /// Mean of c/T.
     pub mean_demand: f64,
 }
 
-/// Runs the loop over `trace`. The budget of job `k` is decided from `ε_k`, the jobs before it and its own hint.
+/// Runs the loop over `trace`. The budget of job `k` is decided from `ε_k`, the previous jobs and the job's own
+/// hint.
 pub fn run(trace: &[Job], options: &Options) -> Result<Output, Refused> {
     let setup = options.check()?;
     trace::check(trace)?;
@@ -174,7 +168,7 @@ fn result(k: usize, job: &Job, step: &Step, warm_up: bool) -> JobResult {
 }
 
 impl Options {
-    /// What is wrong with a contract of these numbers is wrong here too.
+    /// Checks the options with the rules for contracts.
     fn check(&self) -> Result<Setup, Refused> {
         let bandwidths = [("max", Some(self.max_bandwidth)), ("fixed", self.fixed)];
         let given = || bandwidths.iter().filter_map(|&(what, share)| Some((what, share?)));
@@ -207,13 +201,13 @@ impl Options {
     }
 }
 
-/// Folds the jobs that count.
+/// Collects the statistics of the counted jobs.
 struct Tally {
     meter: QualityMeter,
     period_ns: f64,
     server_period_ns: f64,
     demand_sum: f64,
-    /// Jobs of the excursion under way; 0 while inside the target interval.
+    /// Number of jobs in the current excursion; 0 inside the target interval.
     outside: u64,
     recovered_jobs: u64,
     recoveries: u64,
@@ -273,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_options_are_refused_with_their_value() {
+    fn invalid_options_are_refused_with_their_value() {
         type Change = fn(&mut Options);
-        let nonsense: [(Change, &str); 10] = [
+        let invalid: [(Change, &str); 10] = [
             (|o| o.period = Nanos::ZERO, "period 0 ms"),
             (|o| o.server_period = Nanos::from_millis(7), "7 ms"),
             (|o| o.server_period = Nanos::ZERO, "server period 0 ms"),
@@ -287,11 +281,11 @@ mod tests {
             (|o| o.fixed = Some(1e-9), "fixed bandwidth is 0.000000001"),
             (|o| o.max_bandwidth = 1e-9, "0.000000001"),
         ];
-        for (change, named) in nonsense {
+        for (change, named) in invalid {
             let mut options = Options::default();
             change(&mut options);
             let refusal = run(&constant(1e6, 3), &options).unwrap_err().to_string();
-            assert!(refusal.contains(named), "{refusal} does not name {named}");
+            assert!(refusal.contains(named), "{refusal} does not contain {named}");
         }
     }
 
@@ -318,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_names_of_the_contract() {
+    fn the_json_has_the_documented_names() {
         let output = run(&constant(8e6, 2), &ma(1)).unwrap();
         let json = serde_json::to_value(&output).unwrap();
         let warm_up = serde_json::json!({"k": 0, "c_ns": 8e6, "low_ns": null, "high_ns": null,
@@ -334,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn recovery_counts_the_jobs_of_each_excursion_that_ended() {
+    fn the_mean_recovery_counts_only_excursions_that_ended() {
         let mut costs = [8e6; 20];
-        costs[8] = 12e6; // late by 8 periods, made up for within Q̄ by the next job
-        costs[12] = 40e6; // hopelessly late: takes several jobs at Q̄
+        costs[8] = 12e6; // late by 8 periods, which the next job makes up for within Q̄
+        costs[12] = 40e6; // very late: recovery takes several jobs at Q̄
         let trace: Vec<Job> = costs.iter().map(|&c_ns| Job { c_ns, hint: None }).collect();
         let output = run(&trace, &ma(4)).unwrap();
         let outside: Vec<bool> = output.jobs[4..].iter().map(|job| job.error_ns > 0.0 || job.error_ns < -8e6).collect();
@@ -347,7 +341,7 @@ mod tests {
         assert_eq!(output.summary.recovery_jobs_mean, mean);
     }
 
-    /// The contract of design.md §6 once more, written down without sharing a line with the rooms under test.
+    /// The formulas of design.md §6, written again without any code of the rooms under test.
     fn oracle(costs: &[f64], n: usize, rho: f64, choice: Choice) -> Vec<(f64, f64)> {
         let (t, p, l, e, q_max) = (40e6, 2.5e6, 16.0, 0.2 * 16.0, 1e6);
         let (mut eps, mut x) = (0.0f64, 0.0f64);
@@ -386,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_budget_and_error_is_that_of_an_independent_reading_of_the_formulas(
+        fn every_budget_and_error_matches_an_independent_implementation_of_the_formulas(
             costs in prop::collection::vec(2e6f64..16e6, 20..120),
             n in 1usize..15,
             rho in 0.0f64..2.0,

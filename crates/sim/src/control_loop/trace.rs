@@ -1,27 +1,27 @@
-//! A trace of computation times, as a file has it: one job per line, `c_ns` or `c_ns hint`. Times in nanoseconds.
-//! A trace comes from outside: every number is checked, and how much is read is bounded.
+//! Parses traces of computation times: one job per line, `c_ns` or `c_ns hint`. Times are in nanoseconds. A trace
+//! is external input, so every number is checked and the amount of input is bounded.
 
 use serde::{Deserialize, Serialize};
 
 use super::Refused;
 
-/// The longest trace that is read: eleven hours of a 25 Hz application. More is refused.
+/// Most jobs in a trace: eleven hours of a 25 Hz application. A longer trace is refused.
 pub const MAX_JOBS: usize = 1_000_000;
-/// The longest line a trace may have; bounds what an error message quotes.
+/// Longest quoted part of a line in an error message, in characters.
 const MAX_LINE: usize = 256;
-/// Costs above this (eleven days) are refused: what follows from them would no longer be exact.
+/// Largest accepted cost (eleven days). Computations with larger costs would not be exact.
 const MAX_COST_NS: f64 = 1e15;
 
 /// One job of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// c_k: its computation time, above 0.
+    /// c_k: the computation time, greater than 0.
     pub c_ns: f64,
-    /// What was known of it before it ran.
+    /// A number that is known before the job runs.
     pub hint: Option<f64>,
 }
 
-/// Reads a trace: one job per line, `c_ns` or `c_ns hint`; empty lines and what follows a `#` are skipped.
+/// Parses a trace: one job per line, `c_ns` or `c_ns hint`. Skips empty lines and comments that start with `#`.
 pub fn parse(text: &str) -> Result<Vec<Job>, Refused> {
     let mut jobs = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -52,7 +52,7 @@ fn refused_line(line: usize, content: &str) -> Refused {
     Refused::Line { line, text }
 }
 
-/// A trace that was not [`parse`]d is held to the same rules; its jobs are named by their place, from 1.
+/// Applies the rules of [`parse`] to a trace from another source. An error names the job by its position, from 1.
 pub fn check(trace: &[Job]) -> Result<(), Refused> {
     let sound = |job: &Job| job.c_ns > 0.0 && job.c_ns <= MAX_COST_NS && job.hint.is_none_or(f64::is_finite);
     match trace.iter().position(|job| !sound(job)) {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_job_is_named_with_its_number() {
+    fn an_invalid_line_is_named_with_its_number() {
         for nonsense in ["frog", "-5", "0", "NaN", "inf", "1e16", "5 frog", "5 NaN", "5 6 7", "0x10"] {
             let refusal = parse(&format!("1000\n# fine\n{nonsense}\n")).unwrap_err().to_string();
             assert!(refusal.contains("line 3") && refusal.contains(nonsense), "{refusal}");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_was_not_read_here_is_held_to_the_same_rules() {
+    fn a_trace_from_another_source_must_follow_the_same_rules() {
         for (c_ns, hint) in [(0.0, None), (f64::NAN, None), (1.0, Some(f64::INFINITY))] {
             let trace = [Job { c_ns: 1.0, hint: None }, Job { c_ns, hint }];
             assert!(matches!(check(&trace), Err(Refused::Line { line: 2, .. })));

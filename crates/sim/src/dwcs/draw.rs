@@ -1,11 +1,11 @@
-//! The timeline as a picture: a row per task, a box per run, arrows where events are raised.
+//! Draws the timeline as a picture: one row per task, one box per run, and an arrow for each raised event.
 
 use std::fmt::Write;
 
 use super::files::PARTS;
 use super::{Dispatch, Output, RaisedEvent, TaskSet, Tick};
 
-/// Ticks that a picture may have: more cannot be told apart.
+/// Most ticks in a picture; more could not be distinguished.
 pub const MAX_DRAWN: u64 = 2_000;
 
 const ROW: u64 = 34;
@@ -16,7 +16,7 @@ const COLOURS: [&str; 6] = ["#2f6fab", "#3f8f4f", "#b5651d", "#7a4fa3", "#a33b4a
 const FREE: &str = "#b9bec4";
 const MISS: &str = "#d01c2a";
 
-/// Adjacent ticks of the same kind as one run: kind, first tick, number of ticks.
+/// Groups adjacent ticks of the same kind into runs: kind, first tick, number of ticks.
 pub(super) fn runs(timeline: &[Tick]) -> impl Iterator<Item = (Tick, u64, u64)> {
     let mut start = 0;
     timeline.chunk_by(|a, b| a == b).map(move |run| {
@@ -26,7 +26,7 @@ pub(super) fn runs(timeline: &[Tick]) -> impl Iterator<Item = (Tick, u64, u64)> 
     })
 }
 
-/// A picture of the first [`MAX_DRAWN`] ticks, in scalable vector graphics; `free` names what runs beside the tasks.
+/// Draws the first [`MAX_DRAWN`] ticks as SVG. `free` is the name of the row for ticks without a task.
 pub fn svg(set: &TaskSet, events: &[RaisedEvent], output: &Output, free: &str) -> String {
     let ticks = (output.timeline.len() as u64).min(MAX_DRAWN);
     let mut rows = vec![0; set.len()];
@@ -38,7 +38,7 @@ pub fn svg(set: &TaskSet, events: &[RaisedEvent], output: &Output, free: &str) -
 struct Drawing<'a> {
     set: &'a TaskSet,
     output: &'a Output,
-    /// Row by task: its place in the file.
+    /// Row of each task: its position in the file.
     rows: Vec<u64>,
     ticks: u64,
     /// Pixels per tick.
@@ -65,7 +65,7 @@ impl Drawing<'_> {
     }
 
     fn put(&mut self, line: std::fmt::Arguments) {
-        self.text.write_fmt(line).and_then(|()| self.text.write_str("\n")).expect("text grows in memory");
+        self.text.write_fmt(line).and_then(|()| self.text.write_str("\n")).expect("writing to a String cannot fail");
     }
 
     fn x(&self, tick: u64) -> u64 {
@@ -150,7 +150,7 @@ impl Drawing<'_> {
     fn legend(&mut self, y: u64) {
         self.put(format_args!(
             "<text x=\"{LEFT}\" y=\"{y}\" fill=\"#555\" font-size=\"11\">ticks; full: regular, pale: extra; arrow: \
-             event raised, number: rule that brought it; triangle: period lost, filled: violation</text>"
+             event raised, number: rule that dispatched it; triangle: missed period, filled: violation</text>"
         ));
     }
 }

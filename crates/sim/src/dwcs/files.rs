@@ -1,4 +1,4 @@
-//! Tasks and events as JSON: read, checked, refused with the entry, the numbers and the remedy.
+//! Parses and checks tasks and events in JSON. An error names the entry, its numbers and the remedy.
 
 use std::collections::HashMap;
 
@@ -7,85 +7,64 @@ use qfabric_types::{InvalidWindow, Window};
 use serde::Deserialize;
 use serde_json::Number;
 
-/// Parts of a tick in which moments of events are told apart.
+/// Resolution of event times: parts of a tick.
 pub const PARTS: u64 = 1_000_000;
-/// Moments of events end here: a million million ticks.
+/// Latest event time: 10¹² ticks.
 const MAX_MOMENT: f64 = 1e12;
-/// Tasks that one file may have.
+/// Most tasks in one file.
 pub const MAX_TASKS: usize = 10_000;
-/// Events that one file may have.
+/// Most events in one file.
 pub const MAX_EVENTS: usize = 1_000_000;
-/// Bytes of an id: it comes back in every tick.
+/// Longest id in bytes, because each tick of the output repeats an id.
 const MAX_ID: usize = 64;
-/// Names that the timeline uses itself.
+/// Names that the timeline itself uses.
 const RESERVED: [&str; 2] = ["BE", "idle"];
 
-/// What is wrong with a file.
+/// The reason for refusing a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// No JSON, or not of this shape.
+    /// The text is not JSON, or has the wrong structure.
     #[error("{0}; {1}")]
     Json(serde_json::Error, &'static str),
-    /// Nothing to run.
     #[error("there are no tasks; give at least one")]
     NoTasks,
-    /// Too much to run.
-    #[error("{0} entries are more than {1}; split the file")]
+    #[error("the file has {0} entries, the limit is {1}; split the file")]
     TooMany(usize, usize),
-    /// The timeline could not name it.
     #[error(
-        "task {place}: {id:?} is no id: the timeline says BE and idle itself; choose another of 1 to {MAX_ID} bytes"
+        "task {place}: {id:?} is not a valid id; use 1 to {MAX_ID} bytes, but not BE or idle, which the timeline uses"
     )]
     Reserved {
-        /// Which entry, from 1.
+        /// Position of the entry, from 1.
         place: usize,
-        /// Its id.
         id: String,
     },
-    /// Two tasks of one name.
-    #[error("task {place}: the id {id:?} was given to task {first} already; ids are unique")]
+    #[error("task {place}: the id {id:?} was given to task {first} already; use a different id for each task")]
     Duplicate {
-        /// Which entry, from 1.
+        /// Position of the entry, from 1.
         place: usize,
-        /// Its id.
         id: String,
-        /// Which entry had it first.
+        /// Position of the first entry with this id.
         first: usize,
     },
-    /// Its window is none.
     #[error("task {id}: {why}")]
-    Window {
-        /// Whose.
-        id: String,
-        /// What is wrong with it.
-        why: InvalidWindow,
-    },
-    /// Its times are none.
+    Window { id: String, why: InvalidWindow },
+    /// The times of the task are invalid.
     #[error("task {id}: {why}")]
-    Task {
-        /// Whose.
-        id: String,
-        /// What is wrong with them.
-        why: BadTask,
-    },
-    /// Nobody to bring it to.
+    Task { id: String, why: BadTask },
     #[error("event {place}: there is no task {sink:?}; the sink is one of {known}")]
     UnknownSink {
-        /// Which entry, from 1.
+        /// Position of the entry, from 1.
         place: usize,
-        /// What it names.
         sink: String,
-        /// What there is.
+        /// Names of the first tasks.
         known: String,
     },
-    /// No moment.
-    #[error("event {place}: {what} {value} is no moment; it lies between 0 and {MAX_MOMENT:e} ticks")]
+    #[error("event {place}: {what} {value} is out of range; use 0 to {MAX_MOMENT:e} ticks")]
     Moment {
-        /// Which entry, from 1.
+        /// Position of the entry, from 1.
         place: usize,
-        /// Which of its moments.
+        /// `at` or `deadline`.
         what: &'static str,
-        /// What was given.
         value: f64,
     },
 }
@@ -114,33 +93,31 @@ struct EventEntry {
     deadline: Option<f64>,
 }
 
-/// Tasks, numbered in the order of their ids.
+/// The tasks, numbered in the order of their ids.
 #[derive(Clone, Debug)]
 pub struct TaskSet {
     tasks: Vec<Task>,
     ids: Vec<String>,
-    /// Numbers in the order of the file.
+    /// Task numbers in the order of the file.
     in_file: Vec<usize>,
 }
 
 impl TaskSet {
-    /// In the order of their ids.
+    /// The tasks in the order of their ids.
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
     }
-    /// Name of a task.
     pub fn id(&self, task: usize) -> &str {
         &self.ids[task]
     }
-    /// How many.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
-    /// Never.
+    /// Always false: an empty file is refused.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
-    /// Their numbers in the order of the file.
+    /// Task numbers in the order of the file.
     pub fn in_file(&self) -> &[usize] {
         &self.in_file
     }
@@ -149,24 +126,23 @@ impl TaskSet {
     }
 }
 
-/// An event of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaisedEvent {
-    /// When, in [`PARTS`] of a tick.
+    /// Time of the event, in [`PARTS`] of a tick.
     pub at: u64,
-    /// Until when it is of use, in the same.
+    /// Time after which the event is useless, in [`PARTS`] of a tick.
     pub deadline: Option<u64>,
-    /// Who is to run.
+    /// The task to which the event goes.
     pub sink: TaskIndex,
-    /// When, as the file writes it.
+    /// The time as the file states it.
     pub written_at: Number,
 }
 
 const TASK_SHAPE: &str = "a task is {\"id\":\"T1\",\"period\":4,\"service\":1,\"window\":[1,2]} and, optionally, \
                           work_conserving, arrival, network_probability (0 to 100); times are whole ticks";
-const EVENT_SHAPE: &str = "an event is {\"at\":2.5,\"sink\":\"T1\"} and, optionally, deadline; moments are in ticks";
+const EVENT_SHAPE: &str = "an event is {\"at\":2.5,\"sink\":\"T1\"} and, optionally, deadline; times are in ticks";
 
-/// Reads tasks.
+/// Parses tasks.
 ///
 /// # Errors
 /// [`Refused`].
@@ -210,7 +186,7 @@ fn task(entry: &TaskEntry) -> Result<Task, Refused> {
     Ok(task.work_conserving(entry.work_conserving))
 }
 
-/// Reads events for the tasks of `set`.
+/// Parses events for the tasks of `set`.
 ///
 /// # Errors
 /// [`Refused`].
@@ -239,7 +215,7 @@ fn moment(place: usize, what: &'static str, value: f64) -> Result<u64, Refused> 
     }
 }
 
-/// The first few names.
+/// The names of the first eight tasks, and the number of further tasks.
 fn known(set: &TaskSet) -> String {
     let shown: Vec<&str> = set.in_file.iter().take(8).map(|&task| set.id(task)).collect();
     let more = if set.len() > shown.len() { format!(" and {} more", set.len() - shown.len()) } else { String::new() };

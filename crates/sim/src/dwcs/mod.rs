@@ -1,7 +1,7 @@
-//! `qfabric sim dwcs`: tasks and events from files, tick by tick through [`qfabric_sched::dwcs::Machine`].
+//! `qfabric sim dwcs`: runs tasks and events from files, tick by tick, through [`qfabric_sched::dwcs::Machine`].
 //!
-//! One tick is the unit of time: preemption happens at ticks, and an event raised between two ticks is seen at the
-//! later one. Source: 000 §2.4.1, §3.3.1; the file formats are those of `qfabric sim dwcs --help`.
+//! The tick is the unit of time. Preemption happens only at ticks, and an event raised between two ticks is seen
+//! at the later tick. Source: 000 §2.4.1, §3.3.1. `qfabric sim dwcs --help` describes the file formats.
 
 mod draw;
 mod files;
@@ -19,21 +19,21 @@ pub use draw::{MAX_DRAWN, svg};
 pub use files::{MAX_EVENTS, MAX_TASKS, PARTS, RaisedEvent, Refused, TaskSet, events, tasks};
 pub use perfetto::perfetto;
 
-/// Ticks that one run may have.
+/// Most ticks in one run.
 pub const MAX_TICKS: u64 = 10_000_000;
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// For how many ticks.
+    /// Number of ticks to run.
     pub ticks: u64,
-    /// Who comes first.
+    /// The scheduling policy.
     pub policy: Policy,
-    /// Whether rule 5's task server takes part.
+    /// Whether the task server of rule 5 takes part.
     pub task_server: bool,
-    /// What the tasks and the task server may have of the processor.
+    /// The part of the processor that the tasks and the task server may use.
     pub capacity: Share,
-    /// What waits for the network, for Table 5.
+    /// The network model, for Table 5.
     pub network: Network,
 }
 
@@ -49,53 +49,50 @@ impl Default for Options {
     }
 }
 
-/// Who had a tick.
+/// The use of one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tick {
-    /// A task, within its period.
+    /// A task runs within its period.
     Regular(u32),
-    /// A task, beside its periods.
+    /// A task runs beyond the service of its periods.
     Extra(u32),
-    /// Nobody with a deadline.
+    /// No task runs.
     Free,
 }
 
-/// A period that was not served.
+/// A missed period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
-    /// When it ended.
+    /// Tick at which the period ended.
     pub at: u64,
-    /// Whose it was.
     pub task: u32,
-    /// Whether the window did not allow it.
+    /// Whether the window did not allow the miss.
     pub violation: bool,
 }
 
-/// When an event's sink ran, and why.
+/// The dispatch of an event to its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatch {
-    /// In which tick.
     pub tick: u64,
-    /// By which rule.
+    /// The rule that caused the dispatch.
     pub rule: Rule,
 }
 
-/// What came of it. Tasks are numbered in the order of their ids.
+/// The result of a run. Tasks are numbered in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// One per tick.
+    /// One entry per tick.
     pub timeline: Vec<Tick>,
-    /// One per task.
+    /// One entry per task.
     pub tasks: Vec<Statistics>,
-    /// One per event, in the order of the file; `None` where it never reached its sink.
+    /// One entry per event, in the order of the file; `None` if the event never reached its sink.
     pub events: Vec<Option<Dispatch>>,
     /// The misses of the first [`MAX_DRAWN`] ticks.
     pub misses: Vec<Miss>,
-    /// Events dropped because their deadline had passed.
+    /// Number of events dropped because their deadline had passed.
     pub expired: u64,
 }
 
-/// Runs `set` with `events`.
 pub fn run(set: &TaskSet, events: &[RaisedEvent], options: &Options) -> Output {
     let mut machine = Machine::new(set.tasks(), options.policy).with_event_parts(PARTS);
     if options.task_server {
@@ -144,12 +141,12 @@ fn note_misses(machine: &Machine, seen: &mut [Statistics], misses: &mut Vec<Miss
     }
 }
 
-/// Events in the order of their moments.
+/// Feeds events to the machine in the order of their times.
 struct Feed<'a> {
     events: &'a [RaisedEvent],
     order: Vec<usize>,
     next: usize,
-    /// Place in the file, by the machine's number.
+    /// Position in the file, indexed by the machine's number of the event.
     raised: Vec<usize>,
 }
 
@@ -160,7 +157,7 @@ impl<'a> Feed<'a> {
         Feed { events, order, next: 0, raised: Vec::new() }
     }
 
-    /// Raises what has happened by `tick`. One that finds the queue full is never dispatched.
+    /// Raises the events up to `tick`. An event that finds the queue full is never dispatched.
     fn raise(&mut self, machine: &mut Machine, tick: u64) {
         while let Some(&place) = self.order.get(self.next) {
             let event = &self.events[place];

@@ -1,5 +1,5 @@
-//! The timeline in the JSON trace-event format, which ui.perfetto.dev and chrome://tracing open.
-//! One tick is shown as one millisecond. A track per task, one for what runs beside them; misses and events are
+//! Writes the timeline in the JSON trace-event format, which ui.perfetto.dev and chrome://tracing open. One tick
+//! is shown as one millisecond. There is one track per task and one for the free ticks. Misses and events are
 //! instants on the track of their task.
 
 use serde_json::{Value, json};
@@ -8,10 +8,11 @@ use super::draw::runs;
 use super::files::PARTS;
 use super::{Output, RaisedEvent, TaskSet, Tick};
 
-/// Microseconds, the format's unit, in which a tick is shown.
+/// Length of a tick in microseconds, the unit of the format.
 const TICK_US: u64 = 1_000;
 
-/// The whole trace; `free` names what runs beside the tasks. Misses are those of the first ticks only.
+/// Returns the whole trace. `free` is the name of the track for free ticks. Contains only the misses of the first
+/// [`super::MAX_DRAWN`] ticks.
 pub fn perfetto(set: &TaskSet, events: &[RaisedEvent], output: &Output, free: &str) -> Value {
     let mut trace = vec![json!({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "qfabric sim dwcs"}})];
     for track in 0..=set.len() {

@@ -1,4 +1,4 @@
-//! What runs on a made-up host, and what it can do there.
+//! The interface between a simulated host and its application.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -9,34 +9,30 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
-/// An event at one of the application's sinks.
+/// An event that an application took from one of its sinks.
 #[derive(Clone, Debug)]
-pub struct Arrived {
-    /// At which sink.
+pub struct ReceivedEvent {
     pub sink: SinkId,
-    /// Where.
     pub channel: ChannelId,
-    /// The source's host.
+    /// Host of the source.
     pub host: Name,
-    /// The source's number there.
+    /// The source's number on its host.
     pub source: SourceId,
-    /// Its number among the source's.
+    /// Number of the event among the events of its source.
     pub number: u64,
-    /// Its type's number.
+    /// Index of the event's type.
     pub event_type: u16,
     /// 0 to 7.
     pub priority: u8,
-    /// When it was submitted, by this host's clock.
+    /// Time of submission, by the clock of the receiving host.
     pub sent: Instant,
-    /// Its attributes.
     pub attributes: Vec<(String, i64)>,
-    /// Its bytes.
     pub payload: Vec<u8>,
 }
 
-impl Arrived {
-    fn new(sink: SinkId, event: &Event<'_>) -> Arrived {
-        Arrived {
+impl ReceivedEvent {
+    fn new(sink: SinkId, event: &Event<'_>) -> ReceivedEvent {
+        ReceivedEvent {
             sink,
             channel: event.channel.clone(),
             host: event.host.clone(),
@@ -51,33 +47,33 @@ impl Arrived {
     }
 }
 
-/// What an application of a made-up host does. Times are of the host's own clock.
+/// An application of a simulated host. All times are of the host's own clock.
 pub trait App {
     /// The host starts.
-    fn start(&mut self, _here: &mut Here<'_>) {}
-    /// One of its sinks has events to take.
-    fn ready(&mut self, sink: SinkId, here: &mut Here<'_>) {
+    fn start(&mut self, _here: &mut HostContext<'_>) {}
+    /// A sink of the application has events.
+    fn ready(&mut self, sink: SinkId, here: &mut HostContext<'_>) {
         here.take(sink).iter().for_each(|event| self.event(event, here));
     }
-    /// An event was taken from one of its sinks.
-    fn event(&mut self, _event: &Arrived, _here: &mut Here<'_>) {}
-    /// A time it asked for ([`Here::after`]) has come.
-    fn timer(&mut self, _tag: u64, _here: &mut Here<'_>) {}
-    /// Its manager gives it so much of a resource.
-    fn applied(&mut self, _application: AppId, _attribute: AttributeId, _amount: i64, _here: &mut Here<'_>) {}
-    /// A request to other hosts ended.
-    fn answered(&mut self, _request: u64, _outcome: &Outcome, _here: &mut Here<'_>) {}
-    /// The node said something.
-    fn noticed(&mut self, _notice: &Notice, _here: &mut Here<'_>) {}
+    /// An event was taken from a sink.
+    fn event(&mut self, _event: &ReceivedEvent, _here: &mut HostContext<'_>) {}
+    /// A timer set with [`HostContext::after`] or [`HostContext::at`] has expired.
+    fn timer(&mut self, _tag: u64, _here: &mut HostContext<'_>) {}
+    /// The manager applies an amount of a resource to the application.
+    fn applied(&mut self, _application: AppId, _attribute: AttributeId, _amount: i64, _here: &mut HostContext<'_>) {}
+    /// A request to other hosts has ended.
+    fn answered(&mut self, _request: u64, _outcome: &Outcome, _here: &mut HostContext<'_>) {}
+    /// The node sends a notice.
+    fn noticed(&mut self, _notice: &Notice, _here: &mut HostContext<'_>) {}
 }
 
-/// A host without an application.
+/// An application that does nothing.
 #[derive(Debug)]
 pub struct Idle;
 
 impl App for Idle {}
 
-/// A frame on its way out.
+/// A frame that is to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub to: To,
@@ -85,27 +81,27 @@ pub(super) struct Outgoing {
     pub frame: Rc<[u8]>,
 }
 
-/// What happened and waits for the application.
+/// A notification that waits for the application.
 #[derive(Debug)]
-pub(super) enum Happened {
+pub(super) enum Notification {
     Ready(SinkId),
     Applied(AppId, AttributeId, i64),
     Answered(u64, Outcome),
     Notice(Notice),
 }
 
-/// What is to be done for one made-up host.
+/// The pending outputs of one simulated host.
 #[derive(Debug, Default)]
-pub struct Todo {
+pub struct PendingOutputs {
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) listens: BTreeSet<ChannelId>,
-    pub(super) happened: VecDeque<Happened>,
+    pub(super) notifications: VecDeque<Notification>,
     pub(super) timers: Vec<(Instant, u64)>,
 }
 
-impl Todo {
-    /// Asks a member for what it wants done.
-    fn ask(&mut self, member: &mut Member) {
+impl PendingOutputs {
+    /// Takes all outputs of a member.
+    fn take_outputs(&mut self, member: &mut Member) {
         while let Some(output) = member.poll() {
             match output {
                 MemberOutput::Node(Output::Send(to, lane, frame)) => {
@@ -113,35 +109,36 @@ impl Todo {
                 }
                 MemberOutput::Node(Output::Listen(channel)) => _ = self.listens.insert(channel),
                 MemberOutput::Node(Output::Ignore(channel)) => _ = self.listens.remove(&channel),
-                MemberOutput::Node(Output::Ready(sink)) => self.happened.push_back(Happened::Ready(sink)),
-                // Applications here do not wait for slow sinks.
+                MemberOutput::Node(Output::Ready(sink)) => self.notifications.push_back(Notification::Ready(sink)),
+                // Simulated applications do not wait for slow sinks.
                 MemberOutput::Node(Output::Writable(_)) => {}
-                MemberOutput::Node(Output::Notice(notice)) => self.happened.push_back(Happened::Notice(notice)),
+                MemberOutput::Node(Output::Notice(notice)) => {
+                    self.notifications.push_back(Notification::Notice(notice))
+                }
                 MemberOutput::Effect(Effect::Apply(application, attribute, amount)) => {
-                    self.happened.push_back(Happened::Applied(application, attribute, amount));
+                    self.notifications.push_back(Notification::Applied(application, attribute, amount));
                 }
                 MemberOutput::Effect(Effect::Answered(request, outcome)) => {
-                    self.happened.push_back(Happened::Answered(request, outcome));
+                    self.notifications.push_back(Notification::Answered(request, outcome));
                 }
-                // No broker keeps the books here.
+                // Simulated hosts have no broker.
                 MemberOutput::Effect(Effect::Keep { .. } | Effect::LetGo { .. } | Effect::Taken { .. }) => {}
             }
         }
     }
 }
 
-/// An application's host, while it runs.
-pub struct Here<'a> {
-    /// Now, by the host's clock.
+/// The host of an application during a call.
+pub struct HostContext<'a> {
+    /// Current time by the host's clock.
     pub now: Instant,
-    /// Now, by nobody's clock: for who measures, not for who plays.
-    pub truth: Instant,
-    /// Its member.
+    /// Virtual time of the simulation. For measurements only; an application must use `now`.
+    pub virtual_now: Instant,
     pub member: &'a mut Member,
-    pub(super) todo: &'a mut Todo,
+    pub(super) pending: &'a mut PendingOutputs,
 }
 
-impl Here<'_> {
+impl HostContext<'_> {
     /// Calls the node.
     pub fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         let now = self.now;
@@ -154,37 +151,37 @@ impl Here<'_> {
         self.call(|member| member.manager(now, |manager| act(manager, now)))
     }
 
-    /// A reading of the host's monitor.
+    /// Passes a reading of the host's monitor to the manager.
     pub fn report(&mut self, reading: &Reading, name: &str, channel: Option<&ChannelId>, to: &Recipient) {
         let now = self.now;
         self.call(|member| member.reading((reading, name), channel, to, now));
     }
 
-    /// All events that wait for a sink.
-    pub fn take(&mut self, sink: SinkId) -> Vec<Arrived> {
+    /// Takes all waiting events of a sink.
+    pub fn take(&mut self, sink: SinkId) -> Vec<ReceivedEvent> {
         self.with(|node, now| {
             let (mut taken, mut all) = (Taken::default(), Vec::new());
             while node.take(sink, &mut taken, now).unwrap_or(false) {
-                all.extend(taken.event().map(|event| Arrived::new(sink, &event)));
+                all.extend(taken.event().map(|event| ReceivedEvent::new(sink, &event)));
             }
             all
         })
     }
 
-    /// Calls the member, and asks it for what it wants done.
+    /// Calls the member and takes its outputs.
     pub fn call<R>(&mut self, act: impl FnOnce(&mut Member) -> R) -> R {
         let result = act(self.member);
-        self.todo.ask(self.member);
+        self.pending.take_outputs(self.member);
         result
     }
 
-    /// [`App::timer`] is called after that time.
+    /// Calls [`App::timer`] after this time.
     pub fn after(&mut self, time: Nanos, tag: u64) {
         self.at(self.now + time, tag);
     }
 
-    /// [`App::timer`] is called at that time.
+    /// Calls [`App::timer`] at this time.
     pub fn at(&mut self, at: Instant, tag: u64) {
-        self.todo.timers.push((at, tag));
+        self.pending.timers.push((at, tag));
     }
 }

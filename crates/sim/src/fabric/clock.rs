@@ -1,4 +1,4 @@
-//! A host's own clock: off by an offset, and fast or slow.
+//! The clock of a host, with an offset and a drift.
 
 use qfabric_types::Instant;
 
@@ -10,18 +10,18 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// `ppm` millionths too fast, or slow.
+    /// `ppm` is the drift in millionths; a negative clock is slow. Limited to ±100,000.
     pub fn new(offset_ns: u64, ppm: i64) -> Clock {
         Clock { offset_ns, ppm: ppm.clamp(-100_000, 100_000) }
     }
 
-    /// What the host's clock shows.
+    /// The time that the host's clock shows at the virtual time `at`.
     pub fn shows(&self, at: Instant) -> Instant {
         let drifted = i128::from(at.get()) * i128::from(1_000_000 + self.ppm) / 1_000_000;
         Instant::new(self.offset_ns + drifted as u64)
     }
 
-    /// The first moment at which the host's clock shows at least that.
+    /// The first virtual time at which the host's clock shows at least `shown`.
     pub fn when(&self, shown: Instant) -> Instant {
         let since = i128::from(shown.get().saturating_sub(self.offset_ns));
         let rate = i128::from(1_000_000 + self.ppm);

@@ -1,13 +1,14 @@
-//! Hundreds of hosts on a made-up network, from one seed: real [`qfabric_channel::Node`]s and real managers
-//! ([`qfabric_host::manager::Member`]), only the network, the clocks and the applications are models.
+//! Simulates hundreds of hosts on a network from one seed. Nodes ([`qfabric_channel::Node`]) and managers
+//! ([`qfabric_host::manager::Member`]) are the real ones; the network, the clocks and the applications are models.
 //!
 //! ```text
-//!   App ──> Member (Node + Manager) ──frames──> uplink: rate, queue ──> way: delay, jitter, loss, cuts ──> Member ──> App
+//!   App ──> Member (Node + Manager) ──frames──> uplink: rate, queue ──> path: delay, jitter, loss, cuts ──> Member ──> App
 //! ```
-//! Frames of one lane between two hosts arrive in their order, as over one connection; control frames go before data at
-//! the uplink and are not lost on a whole way; data beyond the uplink's queue is dropped. Presence is the network's: a
-//! killed host is missed after [`Settings::closed`], a silent or cut off one after [`Settings::lease`]. Every host has
-//! its own clock, with an offset and a drift. Whatever happens in one nanosecond happens in the order it was planned.
+//! Frames of one lane between two hosts arrive in order, as over one connection. At the uplink, control frames are
+//! sent before data frames. Control frames are not lost unless the path is cut. Data beyond the uplink's queue is
+//! dropped. The network decides presence: a killed host counts as gone after [`Settings::closed`], a silent or
+//! cut-off host after [`Settings::lease`]. Every host has its own clock, with an offset and a drift. Events
+//! planned for the same nanosecond happen in the order in which they were planned.
 
 mod app;
 mod clock;
@@ -16,7 +17,7 @@ mod network;
 mod plot;
 mod world;
 
-pub use app::{App, Arrived, Here, Idle, Todo};
+pub use app::{App, HostContext, Idle, PendingOutputs, ReceivedEvent};
 pub use network::Settings;
 pub use plot::{Chart, svg};
 pub use world::{Counts, Fabric, HostId};

@@ -1,4 +1,4 @@
-//! Curves and bars as SVG, without a library and without fonts: the same picture on every machine.
+//! Draws curves as SVG, without a library and without fonts, so that the picture is the same on every machine.
 
 use std::fmt::Write;
 
@@ -12,20 +12,17 @@ const RIGHT: f64 = 200.0;
 const BOTTOM: f64 = 48.0;
 const COLOURS: [&str; 6] = ["#0d74ce", "#d97706", "#16a34a", "#64748b", "#9333ea", "#dc2626"];
 
-/// What is drawn.
 #[derive(Clone, Debug)]
 pub struct Chart<'a> {
-    /// Above it.
     pub title: &'a str,
-    /// Below the axis.
+    /// Label below the horizontal axis.
     pub across: &'a str,
-    /// Beside the axis.
+    /// Label beside the vertical axis.
     pub up: &'a str,
-    /// The curves.
     pub curves: &'a [Curve],
 }
 
-/// The chart as SVG text.
+/// Returns the chart as SVG text.
 pub fn svg(chart: &Chart<'_>) -> String {
     let points = || chart.curves.iter().flat_map(|curve| &curve.points);
     let across = Axis::to(points().map(|point| point.0).fold(0.0, f64::max));
@@ -76,7 +73,7 @@ fn draw(text: &mut String, number: usize, curve: &Curve, (across, up): (f64, f64
     let mut path = String::new();
     for (at, value) in &curve.points {
         let letter = if path.is_empty() { 'M' } else { 'L' };
-        // Writing to a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(path, "{letter}{:.1} {:.1}", x(*at, across), y(value.min(up), up));
     }
     put(text, format_args!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>"));
@@ -93,7 +90,7 @@ fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// An axis from 0 on, in round steps.
+/// An axis that starts at 0 and has round steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Axis {
     step: f64,
@@ -101,7 +98,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Four to eight steps of 1, 2, 2.5 or 5 times a power of ten.
+    /// Chooses four to eight steps of 1, 2, 2.5 or 5 times a power of ten.
     fn to(most: f64) -> Axis {
         let most = most.max(1e-9);
         let power = 10f64.powf((most / 8.0).log10().floor());
@@ -133,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_has_every_curve_and_no_loose_letters() {
+    fn a_chart_contains_every_curve_and_escapes_text() {
         let curves = [Curve { name: "a < b".into(), points: vec![(0.0, 1.0), (7.0, 3.2)] }];
         let text = svg(&Chart { title: "t & u", across: "s", up: "fps", curves: &curves });
         assert!(text.contains("a &lt; b") && text.contains("t &amp; u") && text.matches("<path").count() >= 8);

@@ -99,7 +99,7 @@ struct Host {
     clock: Clock,
     alive: bool,
     member: Member,
-    todo: PendingOutputs,
+    pending: PendingOutputs,
     app: Box<dyn App>,
     /// The hosts that this host sees, with their incarnations.
     sees: BTreeMap<HostId, Incarnation>,
@@ -156,10 +156,10 @@ impl Fabric {
         let drift = self.rng.random_range(-self.settings.drift_ppm..=self.settings.drift_ppm);
         let clock = Clock::new(self.rng.random_range(0..=self.settings.offset.get()), drift);
         let (incarnation, member) = self.member(&name, &clock, configure);
-        let (todo, sees, woken_at, wakes) =
+        let (pending, sees, woken_at, wakes) =
             (PendingOutputs::default(), BTreeMap::new(), Instant::NEVER, (Instant::ZERO, 0));
         let (alive, spent) = (true, None);
-        self.hosts.push(Host { name, incarnation, clock, alive, member, todo, app, sees, woken_at, wakes, spent });
+        self.hosts.push(Host { name, incarnation, clock, alive, member, pending, app, sees, woken_at, wakes, spent });
         self.network.add_host();
         self.begin(id);
         id
@@ -198,7 +198,7 @@ impl Fabric {
         let (incarnation, member) = self.member(&name, &clock, |_| {});
         let host = &mut self.hosts[id];
         (host.incarnation, host.member, host.app, host.alive) = (incarnation, member, app, true);
-        (host.todo, host.woken_at) = (PendingOutputs::default(), Instant::NEVER);
+        (host.pending, host.woken_at) = (PendingOutputs::default(), Instant::NEVER);
         host.sees.clear();
         self.begin(id);
     }
@@ -353,9 +353,9 @@ impl Fabric {
     fn act<R>(&mut self, id: HostId, act: impl FnOnce(&mut dyn App, &mut HostContext<'_>) -> R) -> R {
         let host = &mut self.hosts[id];
         let now = host.clock.shows(self.now);
-        let mut here = HostContext { now, virtual_now: self.now, member: &mut host.member, todo: &mut host.todo };
+        let mut here = HostContext { now, virtual_now: self.now, member: &mut host.member, pending: &mut host.pending };
         let result = act(host.app.as_mut(), &mut here);
-        while let Some(notification) = here.todo.notification.pop_front() {
+        while let Some(notification) = here.pending.notifications.pop_front() {
             match notification {
                 Notification::Ready(sink) => host.app.ready(sink, &mut here),
                 Notification::Applied(app, attribute, amount) => host.app.applied(app, attribute, amount, &mut here),
@@ -370,8 +370,8 @@ impl Fabric {
     fn flush(&mut self, id: HostId) {
         let host = &mut self.hosts[id];
         let (incarnation, clock) = (host.incarnation, host.clock);
-        let outgoing = std::mem::take(&mut host.todo.outgoing);
-        let timers = std::mem::take(&mut host.todo.timers);
+        let outgoing = std::mem::take(&mut host.pending.outgoing);
+        let timers = std::mem::take(&mut host.pending.timers);
         for (at, tag) in timers {
             let at = clock.when(at).max(self.now);
             self.plan(at, id, ChangeKind::Timer { tag, incarnation });
@@ -401,7 +401,7 @@ impl Fabric {
             To::Everyone => (0..self.hosts.len()).for_each(|to| self.send_one(from, to, lane, &frame)),
             To::Channel(channel) => {
                 for to in 0..self.hosts.len() {
-                    if self.hosts[to].todo.listens.contains(&channel) {
+                    if self.hosts[to].pending.listens.contains(&channel) {
                         self.send_one(from, to, lane, &frame);
                     }
                 }

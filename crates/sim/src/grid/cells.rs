@@ -1,4 +1,4 @@
-//! Which cells there are.
+//! The list of the grid's cells.
 
 use super::{Cell, Pattern, Phases};
 
@@ -10,7 +10,7 @@ fn cell(players: usize, load: f64, pattern: Pattern, phases: Phases, steal: u32)
     Cell { players, load, pattern, phases, steal, hogs: 12 }
 }
 
-/// Every cell: patterns, phases and loads of six players; then stolen time; then other numbers of players; then no hogs.
+/// All cells: patterns, phases and loads for six players; then steal; then other numbers of players; then no hogs.
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for pattern in PATTERNS {
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Cell> {
     cells
 }
 
-/// A few of each kind.
+/// A few cells of each kind.
 pub fn few() -> Vec<Cell> {
     let mut cells = LOADED.map(|load| cell(6, load, Pattern::Mpeg2, Phases::Random, 0)).to_vec();
     cells.extend([Pattern::Closed, Pattern::Mixed, Pattern::None].map(|p| cell(6, 0.8, p, Phases::Random, 0)));

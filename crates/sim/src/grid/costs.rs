@@ -1,4 +1,4 @@
-//! What the players' jobs cost. From one seed: the same for every policy. Costs in nanoseconds.
+//! The costs of the players' jobs, from one seed and equal for every policy. Costs are in nanoseconds.
 
 use qfabric_control::traces;
 use qfabric_types::{Instant, Nanos};
@@ -9,14 +9,15 @@ use super::{Cell, PERIOD, Pattern, Phases, ROOM};
 use crate::control_loop::{Job, parse};
 use crate::video::StreamJob;
 
-/// Each cost differs from the recorded one by as much as this, evenly distributed.
+/// Largest relative difference of a cost from the recorded cost; uniformly distributed.
 const NOISE: f64 = 0.03;
-/// Independent costs are log-normal with this standard deviation of the logarithm: mean 1.1, one in 40 above 2.6.
+/// Independent costs are log-normal. This is the standard deviation of the logarithm: mean 1.1, one cost in 40
+/// above 2.6.
 const SPREAD: f64 = 0.45;
-/// How well the hint of an independent cost says it.
+/// Relative error of the hint of an independent cost.
 const HINT_NOISE: f64 = 0.06;
 
-/// Costs of all players of one run.
+/// The costs of all players of one run.
 pub(super) struct Costs {
     cell: Cell,
     seed: u64,
@@ -43,7 +44,7 @@ impl Costs {
         }
     }
 
-    /// A player's jobs: its part of the trace, from somewhere in it, twice as dear in one half of the run.
+    /// The jobs of a player: a part of the trace from a random offset, twice as expensive in one half of the run.
     pub(super) fn jobs(&self, player: usize, jobs: usize) -> Vec<StreamJob> {
         let mut random = self.random(player, 1);
         let offset = random.random_range(0..self.trace.len());
@@ -58,7 +59,7 @@ impl Costs {
         (0..jobs).map(job).collect()
     }
 
-    /// Mean cost of a player's job, in ns.
+    /// Mean cost of a player's jobs in one half of the run, in ns.
     fn part(&self, player: usize, second_half: bool) -> f64 {
         let weight = |player: usize| if player % 2 == usize::from(second_half) { 1.0 } else { 2.0 };
         let sum: f64 = (0..self.cell.players).map(weight).sum();
@@ -73,7 +74,7 @@ fn trace(pattern: Pattern, seed: u64) -> Vec<Job> {
         Pattern::Mixed => traces::H264_MIXED,
         Pattern::None => return independent(seed),
     };
-    parse(recorded).expect("a recording is a trace")
+    parse(recorded).expect("a recording is a valid trace")
 }
 
 fn independent(seed: u64) -> Vec<Job> {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_demand_is_the_load_of_the_room_and_roles_change_half_way() {
+    fn the_mean_demand_is_the_load_times_the_room_and_roles_change_half_way() {
         for pattern in [Pattern::Closed, Pattern::Mpeg2, Pattern::Mixed, Pattern::None] {
             let cell = Cell { players: 6, load: 0.8, pattern, phases: Phases::Random, steal: 0, hogs: 6 };
             let costs = Costs::new(cell, 3);

@@ -1,57 +1,55 @@
-//! What is promised over the cells, and whether it holds. Ratios are of misses to the rival's, static GRUB with the same
-//! room; means of ratios are geometric.
+//! The claims about the cells, and their verdicts. A ratio is the misses divided by those of the rival, static
+//! GRUB with the same room. Means of ratios are geometric.
 
 use serde::Serialize;
 
 use super::{Cell, Outcome, Policy, RIVAL, Row};
 use crate::world::Skip;
 
-/// Whether a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It does.
+    /// The claim holds.
     Held,
-    /// It does not.
+    /// The claim does not hold.
     Missed,
 }
 
-/// A claim and what was found.
+/// A claim and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What is claimed.
     pub claim: String,
-    /// Whether it holds.
     pub state: State,
-    /// The number that the claim bounds.
+    /// The value that the claim bounds.
     pub found: f64,
-    /// Ends of its 95 % interval over the cells; of a worst case, the least and the largest ratio.
+    /// Lower end of the 95 % interval over the cells; for a worst case, the smallest ratio.
     pub low: f64,
-    /// See `low`.
+    /// Upper end of the interval; for a worst case, the largest ratio.
     pub high: f64,
-    /// Cells.
+    /// Number of cells.
     pub samples: usize,
 }
 
-/// Loads from 70 to 100 % where the rival misses something; with fewer players single jobs exceed the period.
+/// Whether the load is 70 to 100 % and the rival misses jobs. With fewer than four players, single jobs exceed the
+/// period.
 fn is_loaded(cell: &Cell, rival: &Outcome) -> bool {
     (0.7..=1.0).contains(&cell.load) && cell.players >= 4 && rival.misses > 0.005
 }
 
-/// The outcomes of `row` and of `rival`, cell by cell.
+/// For each cell, the outcomes of `row` and of `rival`.
 fn pairs(outcomes: &[Outcome], row: Row, rival: Row) -> Vec<(&Outcome, &Outcome)> {
     let is = |outcome: &Outcome, row: Row| (outcome.policy, outcome.skip) == (row.policy, row.skip);
     let of = |cell: &Cell, row: Row| outcomes.iter().find(|outcome| outcome.cell == *cell && is(outcome, row));
     outcomes.iter().filter(|o| is(o, row)).filter_map(|ours| Some((ours, of(&ours.cell, rival)?))).collect()
 }
 
-/// Misses over the rival's. Of nothing at all: half a job, so that the logarithm exists.
+/// Misses divided by the rival's misses. No miss counts as half a job, so that the logarithm exists.
 fn ratio((ours, rival): &(&Outcome, &Outcome)) -> f64 {
     let least = 0.5 / ours.jobs as f64;
     ours.misses.max(least) / rival.misses.max(least)
 }
 
-/// All claims that can be judged by these outcomes.
+/// All claims that these outcomes can decide.
 pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
     let ours = |skip| Row { policy: Policy::GiveBack, skip };
     let all = pairs(outcomes, ours(Skip::None), RIVAL);
@@ -71,11 +69,11 @@ pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
         beyond_chance,
         mean("loaded calm cells: at most 0.4x the misses of static GRUB, mean", &loaded(&all, true), 0.4),
         worst(
-            "loaded calm cells, skipping what is predicted late: at most half of static GRUB's",
+            "loaded calm cells, skipping jobs predicted late: at most 0.5x the misses of static GRUB",
             &loaded(&skipping, true),
         ),
         worst(
-            "all loaded cells, skipping what is predicted late: at most half of static GRUB's",
+            "all loaded cells, skipping jobs predicted late: at most 0.5x the misses of static GRUB",
             &loaded(&skipping, false),
         ),
         mean("loaded cells, both skip: at most 0.6x the misses of static GRUB, mean", &loaded(&both_skip, false), 0.6),
@@ -85,7 +83,7 @@ pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
     .collect()
 }
 
-/// Cells with more misses, by their means and by more than their seeds differ.
+/// Number of cells with more misses than the rival, by their means, and beyond the variation of their seeds.
 fn no_worse(pairs: &[(&Outcome, &Outcome)]) -> [Option<Verdict>; 2] {
     let excess: Vec<(f64, f64)> = pairs.iter().map(excess).collect();
     let ends = |fold: fn(f64, f64) -> f64, from: f64| excess.iter().map(|(mean, _)| *mean).fold(from, fold);
@@ -101,15 +99,16 @@ fn no_worse(pairs: &[(&Outcome, &Outcome)]) -> [Option<Verdict>; 2] {
     };
     let worse = |above: fn(&(f64, f64)) -> bool| excess.iter().filter(|cell| above(cell)).count();
     [
-        verdict("no cell has more misses than static GRUB (cells that have)", worse(|(mean, _)| *mean > 0.0)),
+        verdict("no cell has more misses than static GRUB (cells with more)", worse(|(mean, _)| *mean > 0.0)),
         verdict(
-            "no cell has more misses than static GRUB beyond the 95 % interval over its seeds (cells that have)",
+            "no cell has more misses than static GRUB beyond the 95 % interval over its seeds (cells with more)",
             worse(|(mean, half)| mean - half > 0.0),
         ),
     ]
 }
 
-/// By how much more of the jobs were missed than by the rival, seed by seed: the mean, and half of its 95 % interval.
+/// Difference of the missed fractions, ours minus the rival's, seed by seed: the mean, and half of its 95 %
+/// interval.
 fn excess((ours, rival): &(&Outcome, &Outcome)) -> (f64, f64) {
     let by_seed: Vec<f64> = ours.by_seed.iter().zip(&rival.by_seed).map(|(ours, rival)| ours - rival).collect();
     super::interval(&by_seed)

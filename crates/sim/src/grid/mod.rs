@@ -1,11 +1,12 @@
-//! `qfabric sim grid`: players near capacity under every policy, over loads, numbers of players, patterns of cost,
-//! phases and stolen time. The kernel is modelled ([`qfabric_sched::Machine`]); where the policy is Q-Fabric's, the real
-//! [`qfabric_host::Host`] drives it.
+//! `qfabric sim grid`: runs players near capacity under every policy, over loads, numbers of players, patterns of
+//! cost, phases and steal. The kernel is a model ([`qfabric_sched::Machine`]). Under the policies of Q-Fabric, the
+//! real [`qfabric_host::Host`] decides.
 //!
-//! A [`Cell`] is one set of conditions, a [`Row`] one way to schedule under them; every row of a cell meets the same
-//! costs, phases and freezes. A miss is a job that has not ended by its deadline: late, skipped, or never ended.
-//! Source of the costs: recorded traces ([`qfabric_control::traces`]), scaled so that the mean demand is the cell's load
-//! times [`ROOM`]; half of the players cost twice as much as the others, and they change roles half-way.
+//! A [`Cell`] is one set of conditions, a [`Row`] one way to schedule under these conditions. Every row of a cell
+//! has the same costs, phases and steal. A miss is a job that has not ended by its deadline: late, skipped, or
+//! never ended. Source of the costs: recorded traces ([`qfabric_control::traces`]), scaled so that the mean demand
+//! is the cell's load times [`ROOM`]. Half of the players cost twice as much as the others, and the halves change
+//! roles half-way.
 
 mod cells;
 mod costs;
@@ -24,64 +25,61 @@ pub use self::picture::svg;
 pub use self::report::Report;
 use crate::world::{Player, Policy as Scheduled, Scenario, Skip, World};
 
-/// C: what may be reserved of the two CPUs.
+/// C: bandwidth of the two CPUs that may be reserved.
 pub const ROOM: Share = Share::from_ppm(1_800_000);
 /// T.
 pub const PERIOD: Nanos = Nanos::from_millis(40);
 const CPUS: usize = 2;
-/// How a kernel with 250 Hz and without HRTICK_DL enforces budgets.
+/// The tick at which a kernel with 250 Hz and without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
-/// nice −20 over nice 0 (the kernel's `sched_prio_to_weight`).
+/// Weight of nice −20 divided by the weight of nice 0 (the kernel's `sched_prio_to_weight`).
 const NICE: f64 = 88_761.0;
 
-/// How costs follow each other.
+/// The pattern in the costs of successive jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// H.264 in closed groups of 12 frames.
     Closed,
-    /// MPEG-2, also in groups of 12; its peaks are the highest.
+    /// MPEG-2 in groups of 12 frames, with the highest peaks.
     Mpeg2,
-    /// H.264 in groups of any length.
+    /// H.264 in groups of different lengths.
     Mixed,
-    /// Costs that are independent of each other.
+    /// Independent costs.
     None,
 }
 
-/// When the players' jobs are released.
+/// The release times of the players' jobs within the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phases {
-    /// Anywhere in the period.
+    /// Random for each player.
     Random,
-    /// All at the same moment.
+    /// The same for all players.
     Together,
 }
 
 /// One set of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// How many players.
     pub players: usize,
-    /// Mean demand over [`ROOM`].
+    /// Mean demand divided by [`ROOM`].
     pub load: f64,
-    /// How costs follow each other.
     pub pattern: Pattern,
-    /// When jobs are released.
     pub phases: Phases,
-    /// Of each CPU, in percent.
+    /// Steal of each CPU, in percent.
     pub steal: u32,
     /// Best-effort tasks that always want to run.
     pub hogs: usize,
 }
 
 impl Cell {
-    /// Nothing is stolen.
+    /// Whether the cell has no steal.
     pub fn is_calm(&self) -> bool {
         self.steal == 0
     }
 
-    /// What people read.
+    /// Description for people.
     pub fn label(&self) -> String {
         let Cell { players, pattern, phases, steal, hogs, .. } = *self;
         let calm = if self.is_calm() { "calm".to_owned() } else { format!("{steal} % stolen") };
@@ -91,38 +89,37 @@ impl Cell {
     }
 }
 
-/// How players are scheduled.
+/// The scheduling of the players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Fair sharing with the hogs.
+    /// Fair scheduling with the hogs.
     Plain,
-    /// Fair sharing, nice −20.
+    /// Fair scheduling, nice −20.
     Nice,
-    /// Equal shares of the room for ever, never more.
+    /// Fixed equal shares of the room, hard.
     StaticHard,
-    /// Equal shares of the room for ever, reclaiming.
+    /// Fixed equal shares of the room, with GRUB.
     StaticGrub,
-    /// Q-Fabric without giving back.
+    /// Q-Fabric without giving back between jobs.
     Feedback,
     /// Q-Fabric.
     GiveBack,
-    /// Q-Fabric that is told every cost beforehand.
+    /// Q-Fabric that knows every cost beforehand.
     Oracle,
-    /// Equal shares for ever, one soft server period per job, as under the mechanism `ext`.
+    /// Fixed equal shares with one soft server period per job, as under the mechanism `ext`.
     Soft,
 }
 
-/// One way to schedule.
+/// A policy together with the way to skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// How players are scheduled.
     pub policy: Policy,
-    /// What they do with jobs that come too late.
+    /// The jobs that players skip.
     pub skip: Skip,
 }
 
-/// The rival of every claim.
+/// The rival in every claim.
 pub const RIVAL: Row = Row { policy: Policy::StaticGrub, skip: Skip::None };
 
 impl Row {
@@ -134,7 +131,7 @@ impl Row {
         skips.into_iter().flat_map(move |skip| policies.map(|policy| Row { policy, skip }))
     }
 
-    /// What people read.
+    /// Description for people.
     pub fn label(self) -> String {
         let policy = match self.policy {
             Policy::Plain => "plain",
@@ -154,12 +151,12 @@ impl Row {
     }
 }
 
-/// How much is simulated of each cell.
+/// The amount of simulation per cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Runs with other costs, phases and freezes.
+    /// Number of runs, each with other costs, phases and steal.
     pub seeds: u64,
-    /// The first of them.
+    /// Seed of the first run.
     pub first_seed: u64,
     /// Jobs of each player.
     pub jobs: usize,
@@ -171,28 +168,25 @@ impl Default for Extent {
     }
 }
 
-/// What came of one row in one cell.
+/// The result of one row in one cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The conditions.
     pub cell: Cell,
-    /// [`Row::label`].
+    /// The text of [`Row::label`].
     pub row: String,
-    /// The policy.
     pub policy: Policy,
-    /// Whether players skip, and what.
     pub skip: Skip,
-    /// Fraction of the jobs, mean over the seeds.
+    /// Fraction of the jobs that were missed, mean over the seeds.
     pub misses: f64,
-    /// Ends of the 95 % interval of that mean.
+    /// Lower end of the 95 % interval of that mean.
     pub misses_low: f64,
-    /// See `misses_low`.
+    /// Upper end of the 95 % interval of that mean.
     pub misses_high: f64,
-    /// Mean over time of what was reserved, in CPUs.
+    /// Mean over time of the reserved bandwidth, in CPUs.
     pub reserved: f64,
     /// Jobs of all seeds.
     pub jobs: usize,
-    /// `misses` of each seed: all rows of a cell meet the same costs, so they are compared seed by seed.
+    /// `misses` of each seed. All rows of a cell have the same costs, so they are compared seed by seed.
     #[serde(skip)]
     pub by_seed: Vec<f64>,
 }
@@ -222,7 +216,7 @@ pub fn run(cell: Cell, row: Row, extent: Extent) -> Outcome {
     }
 }
 
-/// Mean, and half of its 95 % interval by Student's t.
+/// The mean, and half of its 95 % interval by Student's t.
 fn interval(values: &[f64]) -> (f64, f64) {
     const T: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
     let n = values.len() as f64;
@@ -234,7 +228,7 @@ fn interval(values: &[f64]) -> (f64, f64) {
     (mean, T.get(values.len() - 2).copied().unwrap_or(1.96) * (variance / n).sqrt())
 }
 
-/// The whole scenario, and how many jobs have their deadline in it.
+/// The whole scenario, and the number of jobs whose deadline lies in it.
 fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
     let costs = costs::Costs::new(cell, seed);
     let players: Vec<Player> = (0..cell.players)
@@ -261,7 +255,7 @@ fn scheduled(policy: Policy, players: usize) -> Scheduled {
     let fixed = |period: Nanos, mode| {
         let share = Share::from_ppm((ROOM.ppm() / players as u32).min(950_000));
         let reservation = Reservation::new(share.budget_in(period), period);
-        Scheduled::Static(reservation.expect("a part of a CPU in 10 or 40 ms is one"), mode)
+        Scheduled::Static(reservation.expect("this share of a CPU in 10 or 40 ms is a valid reservation"), mode)
     };
     let quarter = Nanos::new(PERIOD.get() / 4);
     match policy {
@@ -285,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_that_of_students_t() {
+    fn an_interval_follows_students_t() {
         let (mean, half) = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.30 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!(interval(&[5.0]), (5.0, 0.0));

@@ -1,5 +1,5 @@
-//! A heat map as SVG: one row per policy, one column per cell, misses as colour and number. Without a library and
-//! without fonts: the same picture on every machine; readable in light and dark.
+//! Draws a heat map as SVG: one row per policy, one column per cell, misses as colour and number. It uses no
+//! library and no fonts, so that the picture is the same on every machine, and is readable in light and dark mode.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const HEIGHT: f64 = 22.0;
 const STYLE: &str = "<style>text{fill:#334155}.n{font-size:10px;text-anchor:middle}svg{background:#fff}\
     @media(prefers-color-scheme:dark){text{fill:#cbd5e1}svg{background:#0f172a}.n.d{fill:#0f172a}}</style>\n";
 
-/// The map of these outcomes, in their order.
+/// The heat map of these outcomes, in their order.
 pub fn svg(title: &str, outcomes: &[Outcome]) -> String {
     let (mut cells, mut rows): (Vec<Cell>, Vec<&str>) = (Vec::new(), Vec::new());
     for outcome in outcomes {
@@ -57,7 +57,7 @@ fn heading(text: &mut String, column: usize, cell: &Cell) {
     );
 }
 
-/// Yellow at nothing to red at 60 % and more: the scale is the same for all.
+/// Draws one square, from yellow without misses to red at 60 % and more. All squares have the same scale.
 fn square(text: &mut String, column: usize, line: usize, outcome: &Outcome) {
     let (x, y) = (LEFT + WIDTH * column as f64, TOP + HEIGHT * line as f64);
     let heat = (outcome.misses / 0.6).clamp(0.0, 1.0).sqrt();
@@ -79,5 +79,5 @@ fn square(text: &mut String, column: usize, line: usize, outcome: &Outcome) {
 }
 
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
-    text.write_fmt(what).expect("writing to a string does not fail");
+    text.write_fmt(what).expect("writing to a String cannot fail");
 }

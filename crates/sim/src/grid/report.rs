@@ -1,4 +1,4 @@
-//! Running many cells, and the table that people read.
+//! Runs many cells and prints the tables.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ use serde::Serialize;
 
 use super::{Cell, Extent, Outcome, Row, State, Verdict, run};
 
-/// Everything that was found.
+/// The results of all cells.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// One per row and cell, in their order.
+    /// One outcome per row and cell, in their order.
     pub rows: Vec<Outcome>,
-    /// What they say about the claims.
+    /// The verdicts on the claims.
     pub verdicts: Vec<Verdict>,
 }
 
 impl Report {
-    /// Runs `rows` in `cells`, on as many CPUs as there are; the result does not depend on their number.
+    /// Runs `rows` in `cells` on all CPUs. The result does not depend on the number of CPUs.
     pub fn of(cells: &[Cell], rows: &[Row], extent: Extent) -> Report {
         let work: Vec<(Cell, Row)> = cells.iter().flat_map(|cell| rows.iter().map(|row| (*cell, *row))).collect();
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(work.len())));
@@ -40,7 +40,7 @@ impl Report {
         Report { verdicts: super::verdicts(&rows), rows }
     }
 
-    /// Verdicts first, then one table per kind of cell: rows by loads.
+    /// The verdicts, followed by one table per kind of cell: rows by loads.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for Verdict { claim, state, found, low, high, samples } in &self.verdicts {

@@ -1,4 +1,4 @@
-//! Six players on two CPUs near capacity, whose load shifts half-way; and result tables stored as text.
+//! Six players on two CPUs near capacity, whose load shifts half-way; and tables of results stored as text.
 #![allow(dead_code)]
 
 use qfabric_host::Limits;
@@ -8,21 +8,21 @@ use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
 use qfabric_types::{Contract, Instant, JobSource, Nanos, Reclaiming, Reservation, Share};
 
 pub const T: Nanos = Nanos::from_millis(40);
-/// Capacity of two CPUs of which 90 % may be reserved.
+/// Capacity of two CPUs if 90 % may be reserved.
 pub const CAPACITY: Share = Share::from_ppm(1_800_000);
-/// Every result is the mean over these seeds.
+/// Each result is the mean over these seeds.
 pub const SEEDS: [u64; 3] = [0, 1, 2];
 
-/// A column of the comparison: how every player is scheduled.
+/// A row of the comparison: the scheduling of all players.
 pub type Scheduled<'a> = &'a dyn Fn(Nanos) -> Policy;
 
-/// All there is, in equal shares, for ever.
+/// The whole capacity in fixed, equal shares.
 pub fn equal_shares(p: Nanos, mode: Reclaiming) -> Policy {
     let budget = Share::from_ppm(CAPACITY.ppm() / 6).budget_in(p);
     Policy::Static(Reservation::new(budget, p).unwrap(), mode)
 }
 
-/// A contract as the demo's players have it.
+/// A contract like that of the demo's players.
 pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> Contract {
     let mut contract = Contract::new("player", T);
     (contract.jobs, contract.server_period) = (JobSource::Marked, p);
@@ -31,8 +31,8 @@ pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> 
     contract
 }
 
-/// Half of the players begin light (16 % of a CPU) and become heavy (32 %), the other half the reverse:
-/// 80 % of the capacity on average, all of it and more when heavy frames coincide.
+/// Half of the players begin with a light load (16 % of a CPU) and become heavy (32 %), the other half the
+/// reverse: 80 % of the capacity on average, and more than 100 % when heavy frames coincide.
 pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: u64) -> Scenario {
     let shift = Instant::new(seconds * 500_000_000);
     let player = |i: u64| {
@@ -76,24 +76,22 @@ pub fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
     row
 }
 
-/// What must hold in every run.
+/// Checks the invariants of every run.
 fn check(outcomes: &Outcomes, tick: Nanos, seed: u64) {
-    assert!(outcomes.most_reserved <= CAPACITY, "seed {seed}: {} was reserved", outcomes.most_reserved);
-    // Overdrawn at the tick, a reservation given up may stay booked longer than its period.
+    assert!(outcomes.most_reserved <= CAPACITY, "seed {seed}: {} reserved", outcomes.most_reserved);
+    // With enforcement at the tick, budgets are overdrawn, and a removed reservation may stay booked for longer
+    // than its period.
     if tick == Nanos::ZERO {
-        assert_eq!(outcomes.refused, 0, "seed {seed}: the kernel had to refuse what the host thought fits");
+        assert_eq!(outcomes.refused, 0, "seed {seed}: the kernel refused a setting that the host considered possible");
     }
 }
 
-/// Compares with the stored table, or stores it where `QFABRIC_GRIDS=write` says so.
+/// Compares the table with the stored one, or stores it if `QFABRIC_GRIDS=write` is set.
 pub fn compare_with_stored(name: &str, table: &str) {
     let path = format!("{}/tests/grids/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var("QFABRIC_GRIDS").as_deref() == Ok("write") {
         std::fs::write(&path, table).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        stored, table,
-        "{path} says otherwise; if the new numbers are meant, run again with QFABRIC_GRIDS=write"
-    );
+    assert_eq!(stored, table, "{path} differs; if the new numbers are intended, run again with QFABRIC_GRIDS=write");
 }

@@ -1,5 +1,6 @@
-//! Admission over several hosts: what the broker of one host refuses is asked of the others' managers; who can give it
-//! keeps it, one is taken, the rest is cancelled, and the application begins there under that host's own broker.
+//! Admission over several hosts. If the broker of one host refuses an application, its manager asks the managers
+//! of the other hosts. Hosts with enough capacity hold it; one offer is accepted and the others are cancelled. The
+//! application then starts on the chosen host, under that host's own broker.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,36 +17,37 @@ use qfabric_types::{AppId, Class, Contract, Nanos, Owner, Share, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::{App, Arrived, Fabric, Here, Settings};
+use super::super::{App, Fabric, HostContext, ReceivedEvent, Settings};
 use super::{Curve, data, quality};
 
-/// Which offer wins.
+/// The rule for choosing an offer.
 pub use qfabric_host::manager::Rule as Offer;
 
-/// Hosts; applications come to the first of them.
+/// Number of hosts. Applications arrive at the first one.
 const HOSTS: usize = 4;
-/// What each has: one processor less 5 %.
+/// Capacity of each host: one processor minus 5 %.
 const ALL: Share = Share::from_ppm(950_000);
-/// What is asked for of other hosts.
+/// The attribute requested from other hosts.
 const CPU: AttributeId = AttributeId::of("cpu.guaranteed");
-/// One application wants a guarantee between these, for a time of this mean.
+/// Range of the guaranteed share that an application requests, in millionths, and the mean of its lifetime in
+/// seconds.
 const WANTS: std::ops::Range<u32> = 150_000..350_000;
 const STAYS: f64 = 10.0;
-/// Of those who were promised something elsewhere so many change their minds.
+/// Fraction of the applications with an accepted offer that no longer want it.
 const WITHDRAWN: f64 = 0.1;
-/// How long others' offers are waited for.
+/// Longest wait for offers of other hosts.
 const PATIENCE: Nanos = Nanos::from_millis(500);
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Which offer wins; none: nobody is asked.
+    /// The rule for choosing an offer. `None`: no other host is asked.
     pub rule: Option<Offer>,
-    /// Applications per second at the first host; each wants a quarter of a processor for 10 s.
+    /// Applications per second at the first host. Each requests a quarter of a processor for 10 s, in the mean.
     pub rate: f64,
-    /// Virtual seconds in which applications come; then all end.
+    /// Virtual seconds in which applications arrive. Afterwards the simulation runs until all have ended.
     pub seconds: u64,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -55,26 +57,27 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Outcome {
-    /// Applications that came.
+    /// Applications that arrived.
     pub came: u64,
-    /// Admitted by the broker of the host to which they came.
+    /// Applications admitted by the broker of their own host.
     pub here: u64,
-    /// Refused there, and admitted by the broker of another host.
+    /// Applications refused by their own host and admitted by another host.
     pub elsewhere: u64,
-    /// Promised something elsewhere, and not begun there: they changed their minds.
+    /// Applications that were promised capacity on another host but no longer wanted it.
     pub withdrawn: u64,
-    /// Refused everywhere.
+    /// Applications refused by all hosts.
     pub refused: u64,
-    /// Promised elsewhere, and refused when they came there. There must not be any.
+    /// Applications refused by a host that had promised them capacity. Must be 0.
     pub broken: u64,
-    /// Most that a host had guaranteed and lent together, as a part of what it has.
+    /// Largest sum of guaranteed and lent capacity of a host, divided by its capacity.
     pub most: f64,
-    /// Guaranteed or lent when all had ended, in millionths of a processor.
+    /// Capacity that is still guaranteed or lent after all applications have ended, in millionths of a processor.
+    /// Must be 0.
     pub left_over: u64,
-    /// Guaranteed on each host, in processors.
+    /// Guaranteed capacity of each host over time, in processors.
     pub curves: Vec<Curve>,
 }
 
@@ -88,16 +91,16 @@ struct Site {
     lending: Lending,
     source: Option<SourceId>,
     next: u64,
-    /// Refused here: what each wants and for how long.
+    /// Applications that this host refused: requested share and lifetime, by request.
     waiting: BTreeMap<u64, (Share, Nanos)>,
     running: BTreeMap<u64, AppId>,
     result: Rc<RefCell<Outcome>>,
-    /// Guaranteed and lent, in millionths.
+    /// Guaranteed and lent capacity, in millionths.
     books: Rc<RefCell<(u32, u32)>>,
     until: qfabric_types::Instant,
 }
 
-/// Tags of timers; those of applications that end come after.
+/// Timer tags. Larger tags are `ENDS` plus the number of the ending application.
 const OPEN: u64 = 0;
 const ARRIVAL: u64 = 1;
 const LOOK: u64 = 2;
@@ -117,7 +120,7 @@ fn spec() -> Spec {
 }
 
 impl Site {
-    fn open(&mut self, here: &mut Here<'_>) {
+    fn open(&mut self, here: &mut HostContext<'_>) {
         let (channel, first) = (&self.channel, self.first);
         let sink = SinkSpec::default();
         let source = here.with(|node, now| {
@@ -138,8 +141,8 @@ impl Site {
         self.look(here);
     }
 
-    /// Whatever was promised on either side meanwhile becomes known to the other.
-    fn settle(&mut self, here: &mut Here<'_>) {
+    /// Synchronises the books of the broker and the manager.
+    fn settle(&mut self, here: &mut HostContext<'_>) {
         let (host, lending) = (&mut self.host, &mut self.lending);
         here.manager(|manager, now| lending.settle(host, manager, now));
         self.drain(here);
@@ -150,8 +153,8 @@ impl Site {
         result.most = result.most.max(most);
     }
 
-    /// The mechanism obeys; what the broker answers about an admission.
-    fn drain(&mut self, here: &Here<'_>) -> Option<Result<AppId, String>> {
+    /// Carries out the broker's outputs. Returns its answer to an admission, if there is one.
+    fn drain(&mut self, here: &HostContext<'_>) -> Option<Result<AppId, String>> {
         let mut answer = None;
         while let Some(output) = self.host.poll() {
             match output {
@@ -167,8 +170,8 @@ impl Site {
         answer
     }
 
-    /// Asks the broker of this host.
-    fn admit(&mut self, share: Share, stays: Nanos, here: &mut Here<'_>) -> Result<(), String> {
+    /// Requests admission from the broker of this host.
+    fn admit(&mut self, share: Share, stays: Nanos, here: &mut HostContext<'_>) -> Result<(), String> {
         self.settle(here);
         self.next += 1;
         let (request, thread) = (self.next, ThreadId(self.next as i32));
@@ -190,7 +193,7 @@ impl Site {
         Ok(())
     }
 
-    fn arrive(&mut self, here: &mut Here<'_>) {
+    fn arrive(&mut self, here: &mut HostContext<'_>) {
         if here.now >= self.until {
             return;
         }
@@ -206,8 +209,8 @@ impl Site {
         }
     }
 
-    /// What this host cannot guarantee; anything else that is wrong with a contract is wrong everywhere.
-    fn forward(&mut self, code: &str, share: Share, stays: Nanos, here: &mut Here<'_>) {
+    /// Forwards a request that this host lacks the capacity for. Other refusals would be the same on every host.
+    fn forward(&mut self, code: &str, share: Share, stays: Nanos, here: &mut HostContext<'_>) {
         let Some(rule) = self.options.rule.filter(|_| code == "over_committed") else {
             self.result.borrow_mut().refused += 1;
             return;
@@ -219,8 +222,8 @@ impl Site {
         here.manager(|manager, now| manager.ask(ask, now));
     }
 
-    /// Another host has promised it: the application goes there, or has changed its mind.
-    fn promised(&mut self, giver: &Name, request: u64, (share, stays): (Share, Nanos), here: &mut Here<'_>) {
+    /// Another host has promised the capacity: the application goes there, or no longer wants it.
+    fn promised(&mut self, giver: &Name, request: u64, (share, stays): (Share, Nanos), here: &mut HostContext<'_>) {
         if self.rng.random::<f64>() < WITHDRAWN {
             self.result.borrow_mut().withdrawn += 1;
             let channel = quality(&self.channel);
@@ -231,15 +234,15 @@ impl Site {
         let event = Submission { target: Target::Host(giver), payload: &payload, ..Submission::default() };
         let source = self.source.expect("open");
         let sent = here.with(|node, now| node.submit(source, &event, now));
-        sent.expect("a host that has just promised something");
+        sent.expect("the lender is reachable");
     }
 
-    fn look(&mut self, here: &mut Here<'_>) {
+    fn look(&mut self, here: &mut HostContext<'_>) {
         self.settle(here);
         here.after(Nanos::from_millis(100), LOOK);
     }
 
-    fn end(&mut self, request: u64, here: &mut Here<'_>) {
+    fn end(&mut self, request: u64, here: &mut HostContext<'_>) {
         if let Some(app) = self.running.remove(&request) {
             self.host.handle(Input::Leave { app }, here.now);
             self.settle(here);
@@ -248,12 +251,12 @@ impl Site {
 }
 
 impl App for Site {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         here.after(Nanos::from_millis(if self.first { 1 } else { 200 }), OPEN);
     }
 
-    /// Somebody comes to whom this host has promised something.
-    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+    /// An application arrives to which this host has promised capacity.
+    fn event(&mut self, event: &ReceivedEvent, here: &mut HostContext<'_>) {
         let word = |at: usize| event.payload[8 * at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let (request, share, stays) = (word(0), Share::from_ppm(word(1) as u32), Nanos::new(word(2)));
         let kept = here.manager(|manager, now| manager.redeem(&event.host, request, now));
@@ -262,7 +265,7 @@ impl App for Site {
         if admitted { result.elsewhere += 1 } else { result.broken += 1 }
     }
 
-    fn answered(&mut self, request: u64, outcome: &Answer, here: &mut Here<'_>) {
+    fn answered(&mut self, request: u64, outcome: &Answer, here: &mut HostContext<'_>) {
         let Some(wanted) = self.waiting.remove(&request) else { return };
         match outcome {
             Answer::Met { host } => self.promised(host, request, wanted, here),
@@ -270,7 +273,7 @@ impl App for Site {
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         match tag {
             OPEN => self.open(here),
             ARRIVAL => self.arrive(here),
@@ -280,7 +283,7 @@ impl App for Site {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let mut fabric = Fabric::new(Settings { seed: options.seed, ..Settings::default() });
     let result = Rc::new(RefCell::new(Outcome::default()));
@@ -293,7 +296,7 @@ pub fn run(options: &Options) -> Outcome {
             curve.points.push((second as f64, f64::from(books.borrow().0) / 1e6));
         }
     }
-    // All have ended, and every hold too.
+    // By then all applications have ended and all holds have expired.
     fabric.run_for(Nanos::from_f64(7.0 * STAYS * 1e9));
     let left_over = books.iter().map(|books| u64::from(books.borrow().0 + books.borrow().1)).sum();
     Outcome { left_over, curves, ..result.borrow().clone() }
@@ -331,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_broker_refuses_another_guarantees() {
+    fn other_hosts_admit_most_applications_that_one_host_refuses() {
         let alone = run(&Options { rule: None, ..Options::default() });
         assert!(alone.refused > alone.came / 3 && alone.elsewhere == 0, "{alone:?}");
         for rule in [Offer::First, Offer::BestOf(2), Offer::Nearest] {
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn no_host_promises_more_than_it_has_breaks_a_promise_or_keeps_what_nobody_wants() {
+    fn no_host_overcommits_breaks_a_promise_or_keeps_unused_capacity() {
         for (seed, rate) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
             for rule in [Offer::First, Offer::BestOf(3), Offer::Nearest] {
                 let outcome = run(&Options { rule: Some(rule), rate, seconds: 60, seed });

@@ -1,5 +1,5 @@
-//! Figures 31 and 32: a cluster of 8 servers, one of which gets 20 to 50 requests per second of 38 ms each; what waits
-//! longer than 2.5 s goes to the least loaded others.
+//! Figures 31 and 32: a cluster of 8 servers. One of them receives 20 to 50 requests per second of 38 ms each.
+//! Requests that wait longer than 2.5 s are forwarded to the least loaded other servers.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,28 +19,27 @@ use qfabric_types::{AppId, Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::{App, Arrived, Fabric, Here, Settings};
+use super::super::{App, Fabric, HostContext, ReceivedEvent, Settings};
 use super::{data, quality};
 
-/// Servers.
 const SERVERS: usize = 8;
-/// What a request takes.
+/// Time to serve a request.
 const SERVICE: Nanos = Nanos::from_millis(38);
-/// After this time a request is of no use.
+/// A request is useless after this time.
 const TIMEOUT: Nanos = Nanos::from_millis(5_000);
-/// After this time it is forwarded.
+/// A waiting request is forwarded after this time.
 const PATIENCE: Nanos = Nanos::from_millis(2_500);
-/// Requests that wait at one server.
+/// Most waiting requests of one server.
 const MOST: usize = 10_000;
 
-/// The server, as its host's manager knows it.
+/// The server as an application of its host's manager.
 const SERVER: AppId = AppId(1);
 
-/// Types of events.
+/// Event types.
 const REQUEST: u16 = 0;
 const ANSWER: u16 = 1;
 
-/// The OUT-filter: a request goes to the `copies` least loaded, all else to whom it is for.
+/// The OUT-filter: a request goes to the `copies` least loaded servers, any other event to its own target.
 const LEAST_LOADED: &str = r"
 struct input { unsigned long id; int sinks; struct { long load; } sink[16]; };
 struct output { unsigned char chosen[16]; };
@@ -56,20 +55,20 @@ struct output { unsigned char chosen[16]; };
 }
 ";
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Requests per second at the first server.
     pub rate: f64,
-    /// To how many others what waits too long is forwarded; 0: it waits.
+    /// Number of servers to which a request that waits too long is forwarded. 0: requests are not forwarded.
     pub copies: u32,
-    /// Loads said per second.
+    /// Load reports per second of each server.
     pub updates: f64,
-    /// Who begins a copy cancels the others.
+    /// The server that begins to serve a copy cancels the other copies.
     pub cancel: bool,
     /// Virtual seconds.
     pub seconds: u64,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -79,46 +78,46 @@ impl Default for Options {
     }
 }
 
-/// What came out. Times in ms.
+/// The result of the experiment. Times are in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Outcome {
     /// Requests per second.
     pub rate: f64,
     /// Copies of each forwarded request.
     pub copies: u32,
-    /// Loads said per second.
+    /// Load reports per second of each server.
     pub updates: f64,
-    /// Mean response of those served where they came.
+    /// Mean response time of requests served by the first server.
     pub local_ms: f64,
-    /// Mean response of those served elsewhere.
+    /// Mean response time of requests served by other servers.
     pub remote_ms: f64,
-    /// Served where they came.
+    /// Requests served by the first server.
     pub local: u64,
-    /// Served elsewhere.
+    /// Requests served by other servers.
     pub remote: u64,
-    /// Given up after 5 s.
+    /// Requests abandoned after 5 s.
     pub timed_out: u64,
-    /// Answers that came second.
+    /// Answers that arrived after the first answer to their request.
     pub duplicates: u64,
     /// Copies that were cancelled before they were served.
     pub cancelled: u64,
     /// Copies that were served.
     pub copies_served: u64,
-    /// Events sent for all of it, load said included.
+    /// Number of sent events, including load reports.
     pub events: u64,
-    /// What the first server's node took for it.
+    /// Real time that the node of the first server used.
     pub overhead: Overhead,
 }
 
-/// Real time of this machine, per virtual second, in µs, but for the longest hundredth of all calls; of the engine below
-/// the node nothing. No seed repeats it.
+/// Real time of this machine in µs per virtual second, without the longest hundredth of all calls. Does not
+/// include the engine below the node. The values differ from run to run even with the same seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Overhead {
-    /// Loads of others, answers and cancels that arrived.
+    /// Handling load reports of other servers, answers and cancellations that arrived.
     pub heard_us: f64,
-    /// Its own load said.
+    /// Reporting its own load.
     pub said_us: f64,
-    /// Requests forwarded, the filter that chooses included.
+    /// Forwarding requests, including the filter that chooses the servers.
     pub forwarded_us: f64,
 }
 
@@ -129,12 +128,12 @@ struct Server {
     channel: ChannelId,
     ends: Option<(SourceId, SinkId)>,
     waiting: VecDeque<u64>,
-    /// Requests of others: whose, and which.
+    /// Requests of other servers: host and number.
     copies: VecDeque<(Name, u64)>,
     serving: Option<Work>,
     arrived: BTreeMap<u64, Instant>,
     answers: Answers,
-    /// Time worked since the load was last said.
+    /// Time worked since the last load report.
     worked: Nanos,
     next_id: u64,
     result: Rc<RefCell<Outcome>>,
@@ -142,7 +141,7 @@ struct Server {
     spent: Spent,
 }
 
-/// Real time of each load said and each event sent.
+/// Real time of each load report and of each sent event.
 type Spent = Rc<RefCell<[Vec<Duration>; 2]>>;
 
 const SAID: usize = 0;
@@ -153,7 +152,7 @@ enum Work {
     Copy(Name, u64),
 }
 
-/// Tags of timers.
+/// Timer tags.
 const OPEN: u64 = 0;
 const ARRIVAL: u64 = 1;
 const DONE: u64 = 2;
@@ -168,7 +167,7 @@ fn spec() -> Spec {
 }
 
 impl Server {
-    fn open(&mut self, here: &mut Here<'_>) {
+    fn open(&mut self, here: &mut HostContext<'_>) {
         let (channel, first) = (&self.channel, self.first);
         let sink = SinkSpec::default();
         let ends = here.with(|node, now| {
@@ -184,7 +183,7 @@ impl Server {
         });
         let Ok(ends) = ends else { return here.after(Nanos::from_millis(100), OPEN) };
         self.ends = Some(ends);
-        self.say_load(here);
+        self.report_load(here);
         if self.first {
             self.install(here);
             here.after(Nanos::from_millis(1_000), ARRIVAL);
@@ -192,8 +191,8 @@ impl Server {
         }
     }
 
-    /// The same controller as `qfabric policy start balance` starts.
-    fn manage(&self, here: &mut Here<'_>) {
+    /// Adds the controller that `qfabric policy start balance` starts.
+    fn manage(&self, here: &mut HostContext<'_>) {
         let balance = Balance::new(&quality(&self.channel), PATIENCE, MOST);
         let balance = if self.options.cancel { balance.cancelling() } else { balance };
         if self.options.copies > 0 {
@@ -201,8 +200,8 @@ impl Server {
         }
     }
 
-    /// Tells the manager what became of a request.
-    fn report(&self, attribute: &str, id: u64, here: &mut Here<'_>) {
+    /// Reports the fate of a request to the manager.
+    fn report(&self, attribute: &str, id: u64, here: &mut HostContext<'_>) {
         let reading = Reading {
             attribute: AttributeId::of(attribute),
             application: SERVER,
@@ -212,11 +211,11 @@ impl Server {
             cause: Cause::Poll,
             unit: Unit::Count,
         };
-        // For this host's own controllers; nobody has opened a channel of that name.
+        // The channel `none` has no members, so only the controllers of this host receive the reading.
         here.report(&reading, attribute, Some(&data("none")), &Recipient::All);
     }
 
-    fn install(&self, here: &mut Here<'_>) {
+    fn install(&self, here: &mut HostContext<'_>) {
         let name = "least-loaded".parse().expect("a name");
         let spot = Spot { channel: self.channel.clone(), direction: Direction::Out, name };
         let copies = ("copies".parse().expect("a key"), self.options.copies.into());
@@ -225,8 +224,8 @@ impl Server {
         here.with(|node, _| node.install(&filter)).expect("a filter that compiles");
     }
 
-    /// The load is an attribute of the sink: what the filter of whoever forwards sees.
-    fn say_load(&mut self, here: &mut Here<'_>) {
+    /// Publishes the load as an attribute of the sink, so that the filters of other servers can read it.
+    fn report_load(&mut self, here: &mut HostContext<'_>) {
         let period = Nanos::from_f64(1e9 / self.options.updates);
         let busy = self.worked.as_f64() / period.as_f64() * 1e3;
         let queue = (self.waiting.len() + self.copies.len()) as f64 * 1e3;
@@ -243,7 +242,7 @@ impl Server {
         here.after(period, LOAD);
     }
 
-    fn send(&mut self, event_type: u16, id: u64, target: Target<'_>, here: &mut Here<'_>) {
+    fn send(&mut self, event_type: u16, id: u64, target: Target<'_>, here: &mut HostContext<'_>) {
         let Some((source, _)) = self.ends else { return };
         let payload = id.to_le_bytes();
         let event = Submission { event_type, target, payload: &payload, ..Submission::default() };
@@ -253,14 +252,14 @@ impl Server {
         self.result.borrow_mut().events += sent.map_or(0, |sent| u64::from(sent.remote));
     }
 
-    /// Only what the first server spends is looked at.
+    /// Records the real time, but only for the first server.
     fn spend(&self, what: usize, begun: std::time::Instant) {
         if self.first {
             self.spent.borrow_mut()[what].push(begun.elapsed());
         }
     }
 
-    fn arrive(&mut self, here: &mut Here<'_>) {
+    fn arrive(&mut self, here: &mut HostContext<'_>) {
         self.next_id += 1;
         self.arrived.insert(self.next_id, here.now);
         if self.waiting.len() < MOST {
@@ -272,14 +271,14 @@ impl Server {
         self.work(here);
     }
 
-    /// What waited too long goes to others.
-    fn forward(&mut self, id: u64, here: &mut Here<'_>) {
+    /// Forwards a request that has waited too long.
+    fn forward(&mut self, id: u64, here: &mut HostContext<'_>) {
         self.waiting.retain(|waiting| *waiting != id);
         self.send(REQUEST, id, Target::All, here);
     }
 
-    /// What nobody answered in time is given up.
-    fn look(&mut self, here: &mut Here<'_>) {
+    /// Abandons the requests that were not answered in time.
+    fn look(&mut self, here: &mut HostContext<'_>) {
         let late: Vec<u64> =
             self.arrived.iter().filter(|(_, at)| here.now.since(**at) >= TIMEOUT).map(|(id, _)| *id).collect();
         for id in late {
@@ -293,7 +292,7 @@ impl Server {
         here.after(Nanos::from_millis(10), LOOK);
     }
 
-    fn work(&mut self, here: &mut Here<'_>) {
+    fn work(&mut self, here: &mut HostContext<'_>) {
         if self.serving.is_some() {
             return;
         }
@@ -306,13 +305,13 @@ impl Server {
         };
         self.report(BEGUN, id, here);
         if is_copy && self.options.cancel {
-            // All others are told.
+            // The other servers receive a cancellation.
             self.result.borrow_mut().events += (SERVERS - 1) as u64;
         }
         here.after(SERVICE, DONE);
     }
 
-    fn done(&mut self, here: &mut Here<'_>) {
+    fn done(&mut self, here: &mut HostContext<'_>) {
         self.worked += SERVICE;
         match self.serving.take() {
             Some(Work::Own(id)) => self.served(id, true, here.now),
@@ -342,12 +341,12 @@ impl Server {
 }
 
 impl App for Server {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         self.manage(here);
         here.after(Nanos::from_millis(if self.first { 1 } else { 200 }), OPEN);
     }
 
-    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+    fn event(&mut self, event: &ReceivedEvent, here: &mut HostContext<'_>) {
         let Some(id) = event.payload.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes)) else { return };
         match event.event_type {
             REQUEST if !self.first => {
@@ -361,7 +360,7 @@ impl App for Server {
         }
     }
 
-    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, here: &mut HostContext<'_>) {
         let id = amount.cast_unsigned();
         if attribute == AttributeId::of(FORWARD) {
             self.forward(id, here);
@@ -372,18 +371,18 @@ impl App for Server {
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         match tag {
             OPEN => self.open(here),
             ARRIVAL => self.arrive(here),
             DONE => self.done(here),
-            LOAD => self.say_load(here),
+            LOAD => self.report_load(here),
             _ => self.look(here),
         }
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let mut fabric = Fabric::new(Settings { seed: options.seed, ..Settings::default() });
     let (result, spent) = (Rc::new(RefCell::new(Outcome::default())), Spent::default());
@@ -420,7 +419,7 @@ pub fn run(options: &Options) -> Outcome {
     Outcome { rate, copies, updates, overhead, ..*result.borrow() }
 }
 
-/// What all calls took together, without the longest hundredth: there something else had the processor.
+/// The sum of all calls without the longest hundredth, during which other programs probably used the processor.
 fn usual(calls: &[Duration]) -> Duration {
     let mut sorted = calls.to_vec();
     sorted.sort_unstable();
@@ -432,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forwarding_what_waits_too_long_ends_the_time_outs() {
+    fn forwarding_requests_that_wait_too_long_prevents_time_outs() {
         let alone = run(&Options { copies: 0, ..Options::default() });
         let balanced = run(&Options::default());
         assert!(alone.timed_out > 200 && alone.local_ms > 3_000.0, "{alone:?}");
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_answers_one_counts_and_a_cancel_saves_work() {
+    fn only_the_first_answer_counts_and_cancelling_saves_work() {
         let copies = run(&Options { copies: 3, ..Options::default() });
         let cancelled = run(&Options { copies: 3, cancel: true, ..Options::default() });
         assert!(copies.duplicates >= copies.remote, "{copies:?}");

@@ -1,4 +1,4 @@
-//! Figure 36: a stream that is to come to 10 ± 1 frames per second, its controller called once per second, ten times
+//! Figure 36: a controller brings a stream to 10 ± 1 frames per second. It is called once per second, ten times
 //! per second, or when a report arrives.
 
 use std::cell::RefCell;
@@ -14,38 +14,38 @@ use super::super::{Fabric, Settings};
 use super::film::{Role, Seen, Sink, Source};
 use super::{Curve, data, quality};
 
-/// What is wanted, in frames per second, and how near is near enough.
+/// Target rate and tolerance, in frames per second.
 const TARGET: (f64, f64) = (10.0, 1.0);
-/// What is sent at first.
+/// Initial rate.
 const BEGIN: f64 = 25.0;
-/// Reports come four times per second.
+/// Interval between reports.
 const REPORT: Nanos = Nanos::from_millis(250);
 
-/// When a controller is called.
+/// The times at which the controller is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// So often; it looks at the newest report, if there is one.
+    /// At this interval, with the newest report if there is one.
     Every(Nanos),
     /// When a report arrives.
     OnEvent,
 }
 
-/// What came out of one mode.
+/// The result of one mode.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Course {
-    /// Which: `1/s`, `10/s`, `on event`.
+    /// `1/s`, `10/s` or `on event`.
     pub mode: String,
-    /// When the rate was within its range for good, in seconds from the first report.
+    /// Time from the first report until the rate stays within its range, in seconds.
     pub reached_after: Option<f64>,
     /// Calls of the controller per second.
     pub calls_per_second: f64,
-    /// Part of the calls for which there was nothing to look at.
+    /// Fraction of the calls without a new report.
     pub empty: f64,
-    /// Frames per second that arrived.
+    /// Received frames per second.
     pub curve: Curve,
 }
 
-/// A controller that is polled instead of called: keeps the newest change until its time comes.
+/// A controller that is polled: keeps the newest change until the next call.
 struct Polled<C> {
     inner: C,
     mode: Mode,
@@ -56,7 +56,7 @@ struct Polled<C> {
 
 impl<C: Controller> Polled<C> {
     fn call(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        let mut counts = self.counts.lock().expect("one thread");
+        let mut counts = self.counts.lock().expect("no other thread holds the lock");
         counts.0 += 1;
         match self.pending.take() {
             Some(change) => self.inner.changed(&change, view, decisions),
@@ -93,7 +93,7 @@ impl<C: Controller> Controller for Polled<C> {
     }
 }
 
-/// Runs all three.
+/// Runs all three modes.
 pub fn run(seconds: u64, seed: u64) -> Vec<Course> {
     let every = |ms| Mode::Every(Nanos::from_millis(ms));
     let modes = [("1/s", every(1_000)), ("10/s", every(100)), ("on event", Mode::OnEvent)];
@@ -104,7 +104,7 @@ fn one(mode_name: &str, mode: Mode, seconds: u64, seed: u64) -> Course {
     let mut fabric = Fabric::new(Settings { seed, ..Settings::default() });
     let film = data("film");
     let counts = Arc::new(Mutex::new((0, 0)));
-    // A twelfth per call at most: from 25 to 11 in ten calls.
+    // At most a twelfth per call: from 25 to 11 in ten calls.
     let terms = Terms { tolerance: TARGET.1 / 2.0, most: 0.08, gain: 1.0, ..Terms::new(TARGET.0) };
     let inner = HoldRate::new(&quality(&film), BEGIN, terms);
     let polled = Polled { inner, mode, pending: None, next: Instant::ZERO, counts: counts.clone() };
@@ -114,7 +114,7 @@ fn one(mode_name: &str, mode: Mode, seconds: u64, seed: u64) -> Course {
     fabric.add("sink", Box::new(Sink::new(&film, role, REPORT, REPORT, seen.clone())));
     fabric.run_for(Nanos::from_millis(1_000 * seconds));
     let points = seen.borrow().rates.clone();
-    let (calls, empty) = *counts.lock().expect("one thread");
+    let (calls, empty) = *counts.lock().expect("no other thread holds the lock");
     let outside = points.iter().rposition(|(_, rate)| (rate - TARGET.0).abs() > TARGET.1 * 1.5);
     let begun = points.first().map_or(0.0, |(at, _)| *at);
     let reached = outside.map_or(points.first(), |last| points.get(last + 1)).map(|(at, _)| at - begun);
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_called_for_events_is_as_quick_as_polling_often_and_called_less() {
+    fn calling_on_events_is_as_quick_as_frequent_polling_with_fewer_calls() {
         let [seldom, often, events] = &run(40, 1)[..] else { panic!("three modes") };
         let reached = |course: &Course| course.reached_after.unwrap_or(f64::MAX);
         assert!(reached(seldom) > 2.5 * reached(often), "{seldom:?} {often:?}");

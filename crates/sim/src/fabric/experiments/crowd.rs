@@ -1,4 +1,4 @@
-//! How many hosts a simulation carries: one source, many sinks in three roles, reports, hosts that come and go.
+//! Many hosts in one simulation: one source, many sinks in three roles, reports, and hosts that come and go.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,20 +18,20 @@ use super::{Curve, data, quality};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Hosts, the source included.
+    /// Number of hosts, the source included.
     pub hosts: usize,
     /// Virtual seconds.
     pub seconds: u64,
-    /// Part of the data frames that get lost.
+    /// Fraction of the data frames that are lost.
     pub loss: f64,
-    /// Hosts that are killed per minute, to come back after ten seconds.
+    /// Hosts killed per minute. Each restarts after ten seconds.
     pub churn_per_minute: f64,
-    /// Bytes of a frame.
+    /// Bytes of a frame's payload.
     pub frame_bytes: usize,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -41,14 +41,13 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
-    /// Hosts.
     pub hosts: usize,
     /// Virtual seconds.
     pub seconds: u64,
-    /// Of the network.
+    /// Counters of the network.
     pub network: Counts,
     /// Frames that arrived at sinks.
     pub frames: u64,
@@ -56,15 +55,15 @@ pub struct Outcome {
     pub reports: u64,
     /// Calls of controllers at the source.
     pub controller_calls: u64,
-    /// Hosts killed and started again.
+    /// Hosts that were killed and restarted.
     pub killed: u64,
-    /// Sinks that the source's node knows at the end.
+    /// Sinks in the directory of the source's node at the end.
     pub known_sinks: usize,
-    /// By the second: hosts that run, sinks that the source's node knows, frames that arrived at all sinks.
+    /// Values per second: running hosts, sinks known to the source's node, frames at all sinks.
     pub curves: Vec<Curve>,
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let settings = Settings { seed: options.seed, loss: options.loss, bandwidth: 1e9, ..Settings::default() };
     let mut fabric = Fabric::new(settings);
@@ -81,7 +80,7 @@ pub fn run(options: &Options) -> Outcome {
     for (i, seen) in seen.iter().enumerate() {
         fabric.add(&format!("sink{i:03}"), Box::new(sink(i, seen, &mut rng)));
     }
-    let (killed, curves) = live(&mut fabric, &seen, options, &mut rng);
+    let (killed, curves) = churn(&mut fabric, &seen, options, &mut rng);
     Outcome {
         hosts: options.hosts,
         seconds: options.seconds,
@@ -95,7 +94,7 @@ pub fn run(options: &Options) -> Outcome {
     }
 }
 
-/// Rates low enough that all sinks together are no more than a node can send: this is about the number of hosts.
+/// A sink with a low rate, so that a node can send to all sinks: this experiment is about the number of hosts.
 fn sink(i: usize, seen: &Rc<RefCell<Seen>>, rng: &mut ChaCha8Rng) -> Sink {
     let (min, max) = [(1, 2), (2, 3), (3, 5)][i % 3];
     let role = Role { min, max, importance: (i % 3) as i64 };
@@ -107,14 +106,19 @@ fn known(fabric: &Fabric) -> usize {
     fabric.member_of(0).node().directory().channel(&data("film")).map_or(0, |channel| channel.sinks)
 }
 
-/// Kills a sink now and then, and starts those again that have been dead for ten seconds.
-fn live(fabric: &mut Fabric, seen: &[Rc<RefCell<Seen>>], options: &Options, rng: &mut ChaCha8Rng) -> (u64, Vec<Curve>) {
+/// Kills a random sink from time to time, and restarts each killed sink after ten seconds.
+fn churn(
+    fabric: &mut Fabric,
+    seen: &[Rc<RefCell<Seen>>],
+    options: &Options,
+    rng: &mut ChaCha8Rng,
+) -> (u64, Vec<Curve>) {
     let mut dead: Vec<(u64, usize)> = Vec::new();
     let mut killed = 0;
     let mut course = Course::default();
     for second in 0..options.seconds {
         fabric.run_until(Instant::new(second * SECOND.get()));
-        course.look(second, options.hosts - dead.len(), fabric, seen);
+        course.record(second, options.hosts - dead.len(), fabric, seen);
         for (_, host) in dead.extract_if(.., |(since, _)| second >= *since + 10) {
             fabric.restart(host, Box::new(sink(host - 1, &seen[host - 1], rng)));
         }
@@ -131,7 +135,7 @@ fn live(fabric: &mut Fabric, seen: &[Rc<RefCell<Seen>>], options: &Options, rng:
     (killed, course.curves())
 }
 
-/// What there was to see each second.
+/// The values of each second.
 #[derive(Default)]
 struct Course {
     alive: Vec<(f64, f64)>,
@@ -141,7 +145,7 @@ struct Course {
 }
 
 impl Course {
-    fn look(&mut self, second: u64, alive: usize, fabric: &Fabric, seen: &[Rc<RefCell<Seen>>]) {
+    fn record(&mut self, second: u64, alive: usize, fabric: &Fabric, seen: &[Rc<RefCell<Seen>>]) {
         let (at, all) = (second as f64, seen.iter().map(|seen| seen.borrow().frames).sum::<u64>());
         self.alive.push((at, alive as f64));
         self.known.push((at, known(fabric) as f64));
@@ -160,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_lives_through_loss_and_churn_and_everybody_is_known_again() {
+    fn all_hosts_are_known_again_after_loss_and_churn() {
         let options = Options { hosts: 20, seconds: 60, churn_per_minute: 30.0, ..Options::default() };
         let outcome = run(&options);
         assert!(outcome.killed > 5, "{outcome:?}");
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_is_the_same_run() {
+    fn the_same_seed_gives_the_same_run() {
         let options = Options { hosts: 8, seconds: 20, ..Options::default() };
         assert_eq!(format!("{:?}", run(&options)), format!("{:?}", run(&options)));
     }

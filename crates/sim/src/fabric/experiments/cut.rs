@@ -1,4 +1,4 @@
-//! A group that is cut in two: five hosts share a resource, two of them are behind a cut cable for a while.
+//! A group that is cut in two: five hosts share a resource, and a cut cable separates two of them for a while.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,33 +8,33 @@ use qfabric_host::manager::GroupController;
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Nanos};
 
-use super::super::{App, Fabric, Here, Settings};
+use super::super::{App, Fabric, HostContext, Settings};
 use super::{Curve, name};
 
-/// Hosts, and how many of them are behind the cut.
+/// Number of hosts, and number of hosts behind the cut.
 const HOSTS: usize = 5;
 const BEHIND: usize = 2;
-/// What is shared.
+/// The shared resource.
 const SHARE: AttributeId = AttributeId::of("cpu.share");
-/// How much there is.
+/// Amount of the resource.
 pub const CAPACITY: i64 = 100;
-/// What each host's application can use.
+/// Floor and ceiling of each application.
 const WANTS: (i64, i64) = (10, 40);
-/// A role: all of it alike.
+/// The level of all applications.
 const LEVEL: u8 = 2;
-/// Between two looks.
+/// Interval between two measurements.
 const LOOK: Nanos = Nanos::from_millis(100);
 
-/// What is to be run. Times in virtual seconds.
+/// The options of the experiment. Times are in virtual seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// In all.
+    /// Duration.
     pub seconds: u64,
-    /// When the cable is cut.
+    /// Time of the cut.
     pub cut: u64,
-    /// When it is joined again.
+    /// Time at which the cable is joined again.
     pub heal: u64,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -44,20 +44,20 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
-    /// Most that all had together.
+    /// Largest amount that all hosts held together.
     pub most: i64,
-    /// For how long they had more than there is, in seconds.
+    /// Time in seconds during which they held more than exists.
     pub above: f64,
-    /// After the cut, until those behind it had given up what they had, in seconds.
+    /// Seconds from the cut until the hosts behind it had given up their share.
     pub given_up_after: Option<f64>,
-    /// After the cut, until the others had all of it.
+    /// Seconds from the cut until the other hosts had the whole amount.
     pub taken_after: Option<f64>,
-    /// After the cable was joined, until all had theirs again.
+    /// Seconds from the joining of the cable until all hosts had their share again.
     pub healed_after: Option<f64>,
-    /// What the two parts had.
+    /// The amounts of the two parts.
     pub curves: Vec<Curve>,
 }
 
@@ -66,7 +66,7 @@ struct Player {
 }
 
 impl App for Player {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         let group = name("class");
         let controller = GroupController::new(&group, None, LEVEL, SHARE, CAPACITY).expect("a level");
         let controller = controller.with_local(AppId(1), WANTS.0, WANTS.1, 0);
@@ -76,12 +76,12 @@ impl App for Player {
         here.with(|node, now| node.register(registration, now)).expect("a group");
     }
 
-    fn applied(&mut self, _application: AppId, _attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {
+    fn applied(&mut self, _application: AppId, _attribute: AttributeId, amount: i64, _here: &mut HostContext<'_>) {
         *self.has.borrow_mut() = amount;
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let mut fabric = Fabric::new(Settings { seed: options.seed, ..Settings::default() });
     let has: Vec<_> = (0..HOSTS).map(|_| Rc::new(RefCell::new(0))).collect();
@@ -106,7 +106,7 @@ fn outcome(options: &Options, points: &[(f64, [i64; 2])]) -> Outcome {
         let mut part = points.iter().filter(|(at, _)| *at > from as f64 && *at <= to as f64);
         part.find(|(_, parts)| is(*parts)).map(|(at, _)| at - from as f64)
     };
-    // Handed out: rounded down at each host.
+    // The whole amount is handed out, minus the rounding at each host.
     let all = |parts: [i64; 2]| parts[0] + parts[1] > CAPACITY - HOSTS as i64;
     let curve = |name: &str, of: fn([i64; 2]) -> i64| Curve {
         name: name.into(),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_parts_of_a_cut_group_together_never_have_more_than_there_is() {
+    fn both_parts_of_a_cut_group_together_never_exceed_the_capacity() {
         for seed in 1..=5 {
             let outcome = run(&Options { seed, ..Options::default() });
             assert!(outcome.most <= CAPACITY && outcome.above == 0.0, "{outcome:?}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_cut_costs_nobody_anything() {
+    fn a_short_cut_changes_no_grant() {
         let outcome = run(&Options { heal: 13, seconds: 20, ..Options::default() });
         assert!(outcome.most <= CAPACITY && outcome.given_up_after.is_none(), "{outcome:?}");
         let sum = &outcome.curves[2].points;

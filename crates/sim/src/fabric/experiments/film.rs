@@ -1,4 +1,5 @@
-//! A source that streams frames to its sinks, each at a rate of its own, and sinks that say at what rate they arrive.
+//! A source that streams frames to its sinks, each at its own rate, and sinks that report the rate at which frames
+//! arrive.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,32 +15,32 @@ use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{App, Arrived, Here};
+use super::super::{App, HostContext, ReceivedEvent};
 use super::{name, quality};
 
-/// `struct frame { unsigned long number; };` and the picture behind it.
+/// The channel's format: `struct frame { unsigned long number; };`, followed by the picture.
 pub(super) fn spec() -> Spec {
     let number = Field { name: "number".into(), offset: 0, kind: Kind::Scalar(Scalar::U64), dims: Vec::new() };
     let format = Format { name: "frame".into(), size: 8, align: 8, fields: vec![number] };
     Spec { types: vec![EventType { format }], ..Spec::default() }
 }
 
-/// What a source is.
+/// A source that sends frames to all its sinks.
 pub struct Source {
     channel: ChannelId,
     bytes: usize,
     controllers: Vec<Box<dyn Controller>>,
     source: Option<SourceId>,
     streams: BTreeMap<u64, Stream>,
-    /// Frames per second before anybody says anything.
+    /// Frames per second before a controller decides.
     rate: f64,
     begun: Instant,
     asked: Asked,
-    /// The number of a sink's stream.
+    /// Computes the number of a sink's stream from the names of channel and host.
     number: fn(&Name, &Name) -> AppId,
 }
 
-/// What controllers asked of the streams: seconds from the source's start, stream, frames per second.
+/// Decisions of the controllers: seconds from the source's start, stream, frames per second.
 pub type Asked = Rc<RefCell<Vec<(f64, u64, f64)>>>;
 
 struct Stream {
@@ -47,12 +48,13 @@ struct Stream {
     rate: f64,
     next: Instant,
     sent: u64,
-    /// A timer is on its way.
+    /// A timer for the next frame is set.
     armed: bool,
 }
 
 impl Source {
-    /// Creates the channel; frames of so many bytes, at `rate` per second until a controller says otherwise.
+    /// Creates the channel. Sends frames of `bytes` bytes, at `rate` per second until a controller decides
+    /// otherwise.
     pub fn new(channel: &ChannelId, bytes: usize, rate: f64, controllers: Vec<Box<dyn Controller>>) -> Self {
         let (channel, streams) = (channel.clone(), BTreeMap::new());
         let (begun, asked) = (Instant::ZERO, Asked::default());
@@ -60,18 +62,18 @@ impl Source {
         Source { channel, bytes, controllers, source: None, streams, rate, begun, asked, number }
     }
 
-    /// One of several channels of this host: streams are numbered by channel and sink.
+    /// Use this if the host has several channels: streams are then numbered by channel and sink.
     pub fn one_of_several(mut self) -> Self {
         self.number = connection_of;
         self
     }
 
-    /// What controllers will ask of it.
+    /// The list of the controllers' decisions.
     pub fn asked(&self) -> Asked {
         self.asked.clone()
     }
 
-    fn arm(&mut self, stream: u64, here: &mut Here<'_>) {
+    fn arm(&mut self, stream: u64, here: &mut HostContext<'_>) {
         let Some(state) = self.streams.get_mut(&stream).filter(|state| state.rate > 0.0 && !state.armed) else {
             return;
         };
@@ -82,20 +84,20 @@ impl Source {
 }
 
 impl App for Source {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         self.begun = here.now;
         let channel = &self.channel;
         let source = here.with(|node, now| {
             node.create(channel, spec(), now)?;
             node.source_subscribe(channel, SourceSpec::default(), now)
         });
-        self.source = Some(source.expect("a channel of its own"));
+        self.source = Some(source.expect("the channel is new"));
         for controller in self.controllers.drain(..) {
             here.manager(|manager, _| manager.add(controller));
         }
     }
 
-    fn noticed(&mut self, notice: &Notice, here: &mut Here<'_>) {
+    fn noticed(&mut self, notice: &Notice, here: &mut HostContext<'_>) {
         match notice {
             Notice::SinkJoined(channel, member, _) if *channel == self.channel => {
                 let AppId(stream) = (self.number)(&self.channel.name, &member.host);
@@ -111,7 +113,7 @@ impl App for Source {
         }
     }
 
-    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut HostContext<'_>) {
         if attribute != AttributeId::of(RATE) {
             return;
         }
@@ -123,7 +125,7 @@ impl App for Source {
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         let Some(stream) = self.streams.get_mut(&tag) else { return };
         stream.armed = false;
         if stream.rate <= 0.0 {
@@ -135,67 +137,65 @@ impl App for Source {
         payload[..8].copy_from_slice(&stream.sent.to_le_bytes());
         let (source, target) = (self.source.expect("started"), Target::Host(&stream.host));
         let event = Submission { target, payload: &payload, ..Submission::default() };
-        // A sink that left meanwhile gets nothing.
+        // Sending fails if the sink has left meanwhile, which is harmless.
         let _ = here.with(|node, now| node.submit(source, &event, now));
         self.arm(tag, here);
     }
 }
 
-/// What was seen at a sink.
+/// The measurements of a sink.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Seconds of virtual time (by the sink's clock, from its start), frames per second reported.
+    /// Seconds of the sink's clock since its start, and the reported frames per second.
     pub rates: Vec<(f64, f64)>,
-    /// Frames.
     pub frames: u64,
-    /// Reports sent.
     pub reports: u64,
-    /// Delay requests obeyed.
+    /// Number of delay requests that the sink obeyed.
     pub delayed: u64,
 }
 
-/// Who a sink is.
+/// The role of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Role {
     /// Frames per second.
     pub min: i64,
     /// Frames per second.
     pub max: i64,
-    /// The greatest keeps its quality longest.
+    /// A sink with a higher importance keeps its quality longer.
     pub importance: i64,
 }
 
-/// A sink with its monitor.
+/// A sink that reports its rate.
 pub struct Sink {
     channel: ChannelId,
     role: Role,
     period: Nanos,
-    /// First report so long after the channel was found.
+    /// Delay of the first report after the channel was found.
     phase: Nanos,
     seen: Rc<RefCell<Seen>>,
     begun: Instant,
     open: bool,
-    /// Frames of the running report: how many, the first, the last.
+    /// Frames of the current reporting period: their number, the first and the last.
     frames: u32,
     first: Instant,
     last: Instant,
-    /// The last frame of the report before.
+    /// The last frame of the previous reporting period.
     before: Instant,
     next: Instant,
     reported: Instant,
-    /// The first of its timers' tags.
+    /// First tag of the sink's timers.
     tags: u64,
 }
 
-/// Tags of timers.
+/// Timer tags.
 const OPEN: u64 = 0;
 const REPORT: u64 = 1;
 
-/// How often a channel that is not there yet is looked for.
+/// Interval between attempts to open a channel that does not exist yet.
 const RETRY: Nanos = Nanos::from_millis(100);
 
 impl Sink {
-    /// Opens the channel when it is there, and reports once per period.
+    /// Opens the channel when it exists, and reports once per `period`.
     pub fn new(channel: &ChannelId, role: Role, period: Nanos, phase: Nanos, seen: Rc<RefCell<Seen>>) -> Self {
         let (channel, zero) = (channel.clone(), Instant::ZERO);
         let (frames, first, last, before, next, reported) = (0, zero, zero, zero, zero, zero);
@@ -217,13 +217,13 @@ impl Sink {
         }
     }
 
-    /// The `number`th of several on this host.
+    /// Use this for the sink with this `number` if a host has several sinks.
     pub fn one_of_several(mut self, number: u64) -> Self {
         self.tags = 2 * number;
         self
     }
 
-    fn open(&mut self, here: &mut Here<'_>) {
+    fn open(&mut self, here: &mut HostContext<'_>) {
         let channel = &self.channel;
         let sink = SinkSpec::default();
         let opened = here.with(|node, now| {
@@ -236,7 +236,7 @@ impl Sink {
         self.open = true;
         let registration = self.registration();
         let registered = here.with(|node, now| node.register(registration, now));
-        registered.expect("a group of the channel's name");
+        registered.expect("registering in the group of the channel succeeds");
         self.reported = here.now;
         self.next = here.now + self.phase;
         here.at(self.next, self.tags + REPORT);
@@ -249,8 +249,8 @@ impl Sink {
         Registration { application: name("player"), group: self.channel.name.clone(), parent: None, level: 2, qos }
     }
 
-    /// From the last frame of the period before to the last of this one: no part of an interval is counted wrong. After
-    /// a pause from the first frame on.
+    /// The rate from the last frame of the previous period to the last frame of this period, so that no partial
+    /// interval is counted. After a pause, the rate from the first frame on.
     fn rate(&self, now: Instant) -> f64 {
         let since = now.since(self.reported).as_secs_f64();
         let paused = self.before == Instant::ZERO || self.first.since(self.before).as_secs_f64() > since;
@@ -264,7 +264,7 @@ impl Sink {
         }
     }
 
-    fn report(&mut self, here: &mut Here<'_>) {
+    fn report(&mut self, here: &mut HostContext<'_>) {
         let rate = self.rate(here.now);
         let reading = Reading {
             attribute: AttributeId::of(RATE),
@@ -286,14 +286,14 @@ impl Sink {
 }
 
 impl App for Sink {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         self.begun = here.now;
         let relay = Relay::new(&quality(&self.channel), &[QualityKind::Delay]);
         here.manager(|manager, _| manager.add(Box::new(relay)));
         here.after(RETRY, self.tags + OPEN);
     }
 
-    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+    fn event(&mut self, event: &ReceivedEvent, here: &mut HostContext<'_>) {
         if event.channel == self.channel {
             self.first = if self.frames == 0 { here.now } else { self.first };
             self.last = here.now;
@@ -302,20 +302,20 @@ impl App for Sink {
         }
     }
 
-    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {
+    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, _here: &mut HostContext<'_>) {
         if attribute == AttributeId::of(DELAY) {
             self.next = self.next + Nanos::new(amount.max(0) as u64);
             self.seen.borrow_mut().delayed += 1;
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         match tag.checked_sub(self.tags) {
             Some(OPEN) if !self.open => return self.open(here),
             Some(REPORT) => {}
             _ => return,
         }
-        // A delay request moved it.
+        // A delay request has postponed the report.
         if here.now < self.next {
             return here.at(self.next, self.tags + REPORT);
         }
@@ -325,27 +325,27 @@ impl App for Sink {
     }
 }
 
-/// Several applications of one host.
+/// Several applications on one host.
 pub struct Several(pub Vec<Box<dyn App>>);
 
 impl App for Several {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         self.0.iter_mut().for_each(|app| app.start(here));
     }
 
-    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+    fn event(&mut self, event: &ReceivedEvent, here: &mut HostContext<'_>) {
         self.0.iter_mut().for_each(|app| app.event(event, here));
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         self.0.iter_mut().for_each(|app| app.timer(tag, here));
     }
 
-    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut Here<'_>) {
+    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, here: &mut HostContext<'_>) {
         self.0.iter_mut().for_each(|app| app.applied(application, attribute, amount, here));
     }
 
-    fn noticed(&mut self, notice: &Notice, here: &mut Here<'_>) {
+    fn noticed(&mut self, notice: &Notice, here: &mut HostContext<'_>) {
         self.0.iter_mut().for_each(|app| app.noticed(notice, here));
     }
 }

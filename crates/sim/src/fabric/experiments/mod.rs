@@ -1,4 +1,4 @@
-//! The seeds' experiments over the made-up network: what came out, as numbers and as curves.
+//! The experiments of the papers on the simulated network, with their results as numbers and as curves.
 
 pub mod admission;
 pub mod balance;
@@ -13,17 +13,16 @@ pub mod tree;
 
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
-/// A curve: a name, and points of seconds and values.
+/// A named curve.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Curve {
-    /// What it shows.
     pub name: String,
-    /// Time in seconds (or whatever the axis says) and value.
+    /// Time in seconds, or the quantity of the horizontal axis, and value.
     pub points: Vec<(f64, f64)>,
 }
 
 fn data(name: &str) -> ChannelId {
-    ChannelId { plane: Plane::Data, name: name.parse().expect("a channel's name") }
+    ChannelId { plane: Plane::Data, name: name.parse().expect("a valid channel name") }
 }
 
 fn quality(channel: &ChannelId) -> ChannelId {
@@ -31,5 +30,5 @@ fn quality(channel: &ChannelId) -> ChannelId {
 }
 
 fn name(text: &str) -> Name {
-    text.parse().expect("a name")
+    text.parse().expect("a valid name")
 }

@@ -1,4 +1,5 @@
-//! Figure 35: three streams in roles, 20–25, 15–20 and 10–15 frames per second, under a disturber that grows and goes.
+//! Figure 35: three streams in roles of 20–25, 15–20 and 10–15 frames per second, while a disturbing load grows
+//! and disappears.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,66 +12,65 @@ use super::super::{Fabric, Settings};
 use super::film::{Role, Seen, Sink, Source};
 use super::{Curve, data, name, quality};
 
-/// Bits per second of the source's uplink; 60 frames per second of [`FRAME`] need 9/10 of it.
+/// Bits per second of the source's uplink. 60 frames per second of [`FRAME`] bytes need 9/10 of it.
 const LINK: f64 = 600e3;
 /// Bytes of a frame.
 const FRAME: usize = 1_000;
-/// Bits that a frame takes on the way, with all headers.
+/// Bits of a frame on the wire, with all headers.
 const FRAME_BITS: f64 = 8.0 * 1_130.0;
-/// The disturber begins, has all of the link, begins to go, is gone: in seconds.
+/// Times in seconds at which the disturber begins, uses the whole link, begins to shrink, and is gone.
 const DISTURBER: [f64; 4] = [40.0, 110.0, 130.0, 200.0];
-/// Roles with their names, least important first.
+/// The roles with their names, least important first.
 const ROLES: [(&str, Role); 3] = [
     ("low", Role { min: 10, max: 15, importance: 0 }),
     ("medium", Role { min: 15, max: 20, importance: 1 }),
     ("high", Role { min: 20, max: 25, importance: 2 }),
 ];
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Virtual seconds.
     pub seconds: u64,
-    /// Below their minimum streams fade, as in the figure, instead of stopping.
+    /// Streams fade below their minimum, as in the figure, instead of stopping.
     pub fade: bool,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
-/// What became of a role.
+/// The result of one role.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Course {
-    /// Which.
     pub role: &'static str,
     /// Mean rate before the disturber, in frames per second.
     pub before: f64,
-    /// When its controller first asked for 1 frame per second less than its best, in seconds.
+    /// Time in seconds at which the controller first decided a rate 1 frame per second below the best.
     pub degraded_at: Option<f64>,
-    /// When it stopped.
+    /// Time in seconds at which the stream stopped.
     pub stopped_at: Option<f64>,
-    /// When it ran again.
+    /// Time in seconds at which the stream ran again.
     pub resumed_at: Option<f64>,
-    /// Mean rate at the end.
+    /// Mean rate at the end, in frames per second.
     pub after: f64,
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
-    /// Least important first.
+    /// Least important role first.
     pub roles: Vec<Course>,
-    /// Achieved frames per second, as the sinks reported them; what the disturber leaves, in frames per second.
+    /// Frames per second that the sinks reported, and the rate that the disturber leaves, in frames per second.
     pub curves: Vec<Curve>,
 }
 
-/// What the disturber leaves of the link, at a time.
+/// Bits per second of the link that the disturber leaves at a time.
 fn left(second: f64) -> f64 {
     let [begin, full, ends, gone] = DISTURBER;
     let load = ((second - begin) / (full - begin)).clamp(0.0, 1.0) - ((second - ends) / (gone - ends)).clamp(0.0, 1.0);
     LINK * (1.0 - load).max(0.02)
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let settings = Settings { seed: options.seed, bandwidth: LINK, queue: 6_000, ..Settings::default() };
     let mut fabric = Fabric::new(settings);
@@ -106,7 +106,7 @@ pub fn run(options: &Options) -> Outcome {
     Outcome { roles, curves }
 }
 
-/// When it gave way is what the controller asked for; how well it went is what arrived.
+/// The result of a role. Its times come from the controller's decisions, its rates from the frames that arrived.
 fn course(role: &'static str, best: f64, asked: &[(f64, f64)], rates: &[(f64, f64)]) -> Course {
     let mean = |from: f64, to: f64| {
         let part: Vec<f64> = rates.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, rate)| *rate).collect();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn low_gives_way_first_and_all_come_back_in_reverse() {
+    fn streams_degrade_from_low_to_high_and_recover_in_reverse() {
         for seed in 1..=3 {
             let outcome = run(&Options { seconds: 240, fade: false, seed });
             let [low, medium, high] = &outcome.roles[..] else { panic!("three roles") };

@@ -1,5 +1,5 @@
-//! Table 3: reports of 100 clients, one per second each, in slots of 100 ms at the server, with and without delay
-//! requests.
+//! Table 3: the reports of 100 clients, one per second each, counted in slots of 100 ms at the server, with and
+//! without delay requests.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,37 +20,36 @@ use super::{data, quality};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Clients.
     pub clients: usize,
     /// Virtual seconds.
     pub seconds: u64,
-    /// Which delay requests there are; none: as it comes.
+    /// The rule for delay requests; `None`: no delay requests.
     pub rule: Option<Rule>,
-    /// All clients begin within a tenth of a second instead of within a whole one.
+    /// All clients begin within a tenth of a second instead of within one second.
     pub crowd: bool,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Outcome {
     /// Reports in each slot of the 10th second.
     pub at_10: Vec<u64>,
-    /// Of the last second.
+    /// Reports in each slot of the last second.
     pub at_end: Vec<u64>,
-    /// Of each second, the largest slot as a multiple of the mean.
+    /// For each second: the largest slot as a multiple of the mean.
     pub largest: Vec<f64>,
-    /// The second from which on no slot was above 1.3 times the mean.
+    /// The second from which no slot exceeded 1.3 times the mean.
     pub settled_at: Option<usize>,
-    /// Delay requests that clients obeyed.
+    /// Number of delay requests that clients obeyed.
     pub delayed: u64,
 }
 
-/// Writes down when reports come.
+/// Records the arrival times of reports.
 struct Count {
     channel: ChannelId,
     times: Arc<Mutex<Vec<Instant>>>,
@@ -66,11 +65,11 @@ impl Controller for Count {
     }
 
     fn changed(&mut self, _change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
-        self.times.lock().expect("one thread").push(view.now);
+        self.times.lock().expect("no other thread holds the lock").push(view.now);
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let settings = Settings { seed: options.seed, jitter: Nanos::from_millis(3), ..Settings::default() };
     let mut fabric = Fabric::new(settings);
@@ -93,11 +92,11 @@ pub fn run(options: &Options) -> Outcome {
     }
     fabric.run_for(SECOND.saturating_mul(options.seconds + 2));
     let delayed = seen.iter().map(|seen| seen.borrow().delayed).sum();
-    let times = times.lock().expect("one thread");
+    let times = times.lock().expect("no other thread holds the lock");
     outcome(&times, options, delayed)
 }
 
-/// Slots are counted from the first report on, by the server's clock: the slots that the policy counts.
+/// Counts slots from the first report on, by the server's clock, as the policy does.
 fn outcome(times: &[Instant], options: &Options, delayed: u64) -> Outcome {
     let begun = times.first().map_or(0, |first| first.get() / SECOND.get() * SECOND.get());
     let seconds = options.seconds as usize;
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_requests_it_stays_as_it_came() {
+    fn without_delay_requests_the_slots_stay_uneven() {
         let outcome = run(&Options { clients: 100, seconds: 30, rule: None, crowd: false, seed: 1 });
         assert!(outcome.largest[25] > 1.3 && outcome.delayed == 0, "{outcome:?}");
     }

@@ -1,5 +1,5 @@
-//! Synchronization: four hosts whose clocks differ show one film at the same time though one of them becomes slow, and
-//! on one of them the picture keeps to its sound though its clock runs fast and it is held up.
+//! Synchronisation: four hosts with different clocks show a film at the same time although one of them becomes
+//! slow. On one host, the picture stays with its sound although its clock runs fast and it is held up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,38 +15,38 @@ use qfabric_types::{AppId, Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::{App, Arrived, Fabric, Here, Settings};
+use super::super::{App, Fabric, HostContext, ReceivedEvent, Settings};
 use super::film::{Several, spec};
 use super::{Curve, data, quality};
 
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
 
-/// Sinks, and what decoding a frame takes there in ms.
+/// The sinks, with the time in ms to decode a frame.
 const SINKS: [(&str, u64); 4] = [("quick", 5), ("usual", 20), ("old", 45), ("busy", 12)];
-/// The last of them is slow in between: from, to (seconds), and what decoding takes then in ms.
+/// The last sink is slow from the first to the second time (in seconds), with this decoding time in ms.
 const SLOW: (u64, u64, u64) = (20, 50, 120);
-/// From frame to frame.
+/// Interval between frames.
 const FRAME: Nanos = Nanos::from_millis(40);
-/// The picture's clock is so much too fast, in millionths: a bad crystal.
+/// Drift of the picture's clock: a bad crystal.
 const FAST: f64 = 400e-6;
-/// Second, and how long the picture stands still then, in ms.
+/// Times in seconds at which the picture stops, and for how long in ms.
 const HELD_UP: [(u64, u64); 2] = [(30, 250), (70, 900)];
-/// Players on the last sink's host.
+/// The players on the host of the last sink.
 const VOICE: AppId = AppId(1);
 const PICTURE: AppId = AppId(2);
 
-/// What is to be run.
+/// The options of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Virtual seconds.
     pub seconds: u64,
-    /// Controllers do something.
+    /// Whether controllers act.
     pub controlled: bool,
-    /// Hosts' clocks are off by up to so many ms.
+    /// Largest offset of a host's clock, in ms.
     pub offset_ms: u64,
-    /// Hosts' clocks drift by up to so many millionths.
+    /// Largest drift of a host's clock, in millionths.
     pub drift_ppm: i64,
-    /// Everything drawn is drawn from it.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
@@ -56,24 +56,24 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
     /// Frames that all sinks showed.
     pub frames: usize,
-    /// Between the first and the last sink's showing of one frame, in ms: half of the frames are below, 99 of 100.
+    /// Time between the first and the last sink that shows a frame, in ms: the median and the 99th percentile.
     pub spread_ms: (f64, f64),
-    /// Frames that came too late to be shown with the others.
+    /// Frames that came too late to be shown together with the other sinks.
     pub late: u64,
-    /// Part of the time in which picture and sound were apart by more than 80 ms.
+    /// Fraction of the time in which picture and sound differed by more than 80 ms.
     pub out_of_step: f64,
-    /// Most that they were apart after the picture had time to recover, in ms.
+    /// Largest difference after the picture had time to recover, in ms.
     pub skew_at_end_ms: f64,
-    /// By the second.
+    /// Values per second.
     pub curves: Vec<Curve>,
 }
 
-/// When each sink showed a frame: by its number, in true seconds.
+/// The virtual times in seconds at which the sinks showed a frame, by the number of the frame.
 type Shown = Rc<RefCell<BTreeMap<u64, Vec<f64>>>>;
 
 /// Sends every frame to all sinks.
@@ -84,51 +84,51 @@ struct Camera {
 }
 
 impl App for Camera {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         let channel = &self.channel;
         let source = here.with(|node, now| {
             node.create(channel, spec(), now)?;
             node.source_subscribe(channel, SourceSpec::default(), now)
         });
-        self.source = Some(source.expect("a channel of its own"));
+        self.source = Some(source.expect("the channel is new"));
         if let Some(controller) = self.controller.take() {
             here.manager(|manager, _| manager.add(controller));
         }
         here.after(FRAME, PLAY);
     }
 
-    fn timer(&mut self, _tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, _tag: u64, here: &mut HostContext<'_>) {
         let event = Submission { payload: &[0; 1_000], ..Submission::default() };
         let source = self.source.expect("started");
         let sent = here.with(|node, now| node.submit(source, &event, now));
-        sent.expect("a source that is there");
+        sent.expect("the source exists");
         here.after(FRAME, PLAY);
     }
 }
 
-/// A sink that decodes and shows.
+/// A sink that decodes and shows frames.
 struct Viewer {
     channel: ChannelId,
     decoding: Nanos,
     slow: bool,
     open: bool,
     begun: Instant,
-    /// As told by the source's host.
+    /// Common delay from submission to display, as received from the source's host.
     common: Nanos,
-    /// Most that a frame needed since the last report.
+    /// Longest time that a frame needed since the last report.
     needed: Nanos,
     shown: Shown,
     late: Rc<RefCell<u64>>,
     rng: ChaCha8Rng,
 }
 
-/// Tags of timers; those of the players are others.
+/// Timer tags, distinct from those of the players.
 const OPEN: u64 = 10;
 const REPORT: u64 = 11;
 const PLAY: u64 = 12;
 
 impl Viewer {
-    fn open(&mut self, here: &mut Here<'_>) {
+    fn open(&mut self, here: &mut HostContext<'_>) {
         let sink = SinkSpec::default();
         let opened = here.with(|node, now| {
             node.open(&self.channel, now)?;
@@ -141,14 +141,14 @@ impl Viewer {
         here.after(MS(500), REPORT);
     }
 
-    fn decoding(&mut self, here: &Here<'_>) -> Nanos {
+    fn decoding(&mut self, here: &HostContext<'_>) -> Nanos {
         let second = here.now.since(self.begun).as_secs_f64() as u64;
         let (from, to, slow) = SLOW;
         let usual = if self.slow && (from..to).contains(&second) { MS(slow) } else { self.decoding };
         usual + Nanos::from_micros(self.rng.random_range(0..3_000))
     }
 
-    fn report(&mut self, here: &mut Here<'_>) {
+    fn report(&mut self, here: &mut HostContext<'_>) {
         let needed = std::mem::take(&mut self.needed);
         if needed > Nanos::ZERO {
             let reading = reading(NEED, HOST, needed.get() as i64, here.now);
@@ -164,32 +164,33 @@ fn reading(name: &str, application: AppId, value: i64, at: Instant) -> Reading {
 }
 
 impl App for Viewer {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         self.begun = here.now;
         let relay = Relay::new(&quality(&self.channel), &[QualityKind::Level]);
         here.manager(|manager, _| manager.add(Box::new(relay)));
         here.after(MS(100), OPEN);
     }
 
-    /// Shown at its time, or as soon as it is decoded; when that is by the true clock is only written down.
-    fn event(&mut self, event: &Arrived, here: &mut Here<'_>) {
+    /// Shows the frame at its common time, or as soon as it is decoded, and records the virtual time of the
+    /// display.
+    fn event(&mut self, event: &ReceivedEvent, here: &mut HostContext<'_>) {
         let ready = here.now + self.decoding(here);
         let needs = ready.since(event.sent);
         self.needed = self.needed.max(needs);
         *self.late.borrow_mut() += u64::from(self.common > Nanos::ZERO && needs > self.common);
         let show = ready.max(event.sent + self.common);
-        let at = here.truth + show.since(here.now);
+        let at = here.virtual_now + show.since(here.now);
         let mut shown = self.shown.borrow_mut();
         shown.entry(event.number).or_default().push(at.since(Instant::ZERO).as_secs_f64());
     }
 
-    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {
+    fn applied(&mut self, _application: AppId, attribute: AttributeId, amount: i64, _here: &mut HostContext<'_>) {
         if attribute == AttributeId::of(SHOW) {
             self.common = Nanos::new(amount.max(0) as u64);
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         match tag {
             OPEN if !self.open => self.open(here),
             REPORT => self.report(here),
@@ -198,23 +199,23 @@ impl App for Viewer {
     }
 }
 
-/// Voice and picture on one host: how far each is, in ns.
+/// Voice and picture on one host: the playing position of each, in ns.
 struct Players {
     controlled: bool,
     begun: Instant,
     last: Instant,
     voice: f64,
     picture: f64,
-    /// The picture's speed less the normal one, as told.
+    /// Difference between the picture's speed and the normal speed, as decided by the controller.
     speed: f64,
     held_until: Instant,
-    /// Seconds, and by how many ms the picture is ahead.
+    /// Seconds, and the number of ms by which the picture is ahead.
     skew: Rc<RefCell<Vec<(f64, f64)>>>,
 }
 
 impl Players {
-    /// Both have played since they were last looked at; the picture not where it is held up.
-    fn play(&mut self, here: &mut Here<'_>) {
+    /// Advances both players to the current time; the picture does not advance while it is held up.
+    fn play(&mut self, here: &mut HostContext<'_>) {
         let passed = here.now.since(std::mem::replace(&mut self.last, here.now)).as_f64();
         let held = self.held_until.since(here.now - Nanos::from_f64(passed)).as_f64().min(passed);
         self.voice += passed;
@@ -238,7 +239,7 @@ impl Players {
 }
 
 impl App for Players {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         (self.begun, self.last) = (here.now, here.now);
         if self.controlled {
             let controller = MediaSync::new(VOICE, PICTURE, inter_media::Terms::default());
@@ -247,7 +248,7 @@ impl App for Players {
         here.after(MS(100), PLAY);
     }
 
-    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, _here: &mut Here<'_>) {
+    fn applied(&mut self, application: AppId, attribute: AttributeId, amount: i64, _here: &mut HostContext<'_>) {
         if application == PICTURE && attribute == AttributeId::of(SPEED) {
             self.speed = amount as f64 * 1e-6;
         } else if application == PICTURE && attribute == AttributeId::of(SKIP) {
@@ -255,14 +256,14 @@ impl App for Players {
         }
     }
 
-    fn timer(&mut self, tag: u64, here: &mut Here<'_>) {
+    fn timer(&mut self, tag: u64, here: &mut HostContext<'_>) {
         if tag == PLAY {
             self.play(here);
         }
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(options: &Options) -> Outcome {
     let (offset, drift_ppm) = (MS(options.offset_ms), options.drift_ppm);
     let settings =
@@ -311,7 +312,8 @@ fn add_sinks(
     }
 }
 
-/// Frames that all showed; the first two seconds are for finding each other and measuring clocks.
+/// Counts frames that all sinks showed. The first two seconds, in which hosts find each other and measure clocks,
+/// do not count.
 fn outcome(shown: &BTreeMap<u64, Vec<f64>>, late: u64, skew: &[(f64, f64)]) -> Outcome {
     let whole = shown.values().filter(|times| times.len() == SINKS.len());
     let spread = |times: &Vec<f64>| {
@@ -343,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_with_any_clocks_show_a_frame_together() {
+    fn hosts_with_different_clocks_show_a_frame_together() {
         for seed in 1..=3 {
             let with = run(&Options { seed, seconds: 60, ..Options::default() });
             let without = run(&Options { seed, seconds: 60, controlled: false, ..Options::default() });

@@ -1,5 +1,6 @@
-//! The QoS tree: a film and its sound to three pupils in three roles, over what the broker leaves them while another
-//! application of the same host takes more and more. At each pupil picture and sound are linked.
+//! The QoS tree: a film and its sound go to three pupils in three roles. They share the bandwidth that the broker
+//! leaves while another application of the same host takes more and more. For each pupil, picture and sound are
+//! linked.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,70 +12,70 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{App, Fabric, Here, Settings};
+use super::super::{App, Fabric, HostContext, Settings};
 use super::film::{Asked, Role, Seen, Several, Sink, Source};
 use super::{Curve, data, name, quality};
 
-/// Bits per second that the source's broker has to give.
+/// Bits per second that the broker of the source can grant.
 const LINK: i64 = 1_000_000;
 /// The resource that is divided.
 const BANDWIDTH: AttributeId = AttributeId::of("net.bandwidth");
-/// The applications that share it: all streams, and the other one.
+/// The applications that share the resource: all streams together, and the other application.
 const STREAMS: AppId = AppId(1);
 const OTHER: AppId = AppId(2);
-/// What the other application wants from which second on, in bits per second.
+/// Bandwidth that the other application requests from each second on, in bits per second.
 const OTHER_WANTS: [(u64, i64); 6] = [(0, 0), (20, 300_000), (40, 500_000), (60, 700_000), (80, 400_000), (100, 0)];
 
-/// Pupils, least important first: frames per second of the film.
+/// The pupils, least important first, with the film's range of frames per second.
 const PUPILS: [(&str, Role); 3] = [
     ("low", Role { min: 10, max: 15, importance: 0 }),
     ("medium", Role { min: 15, max: 20, importance: 1 }),
     ("high", Role { min: 20, max: 25, importance: 2 }),
 ];
-/// Packets per second of the sound.
+/// Range of packets per second of the sound.
 const SOUND: (i64, i64) = (25, 50);
 
-/// A channel's name, bytes of an event, and the bits that it takes on the way.
+/// For each channel: name, bytes of an event, and bits of an event on the wire.
 const CHANNELS: [(&str, usize, f64); 2] = [("film", 1_000, 8.0 * 1_130.0), ("sound", 120, 8.0 * 250.0)];
 
-/// What became of a pupil in one phase. Rates in events per second, as granted.
+/// The result of one phase. Rates are in events per second.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Phase {
-    /// From this second on.
+    /// Second at which the phase begins.
     pub from: u64,
-    /// What the streams had, in bits per second.
+    /// Bandwidth granted to the streams, in bits per second.
     pub granted: i64,
-    /// By pupil, least important first: film and sound.
+    /// For each pupil, least important first: granted rates of film and sound.
     pub rates: Vec<(f64, f64)>,
-    /// What arrived.
+    /// For each pupil: rates of film and sound that arrived.
     pub achieved: Vec<(f64, f64)>,
 }
 
-/// What came out.
+/// The result of the experiment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Outcome {
-    /// By phase of the other application.
+    /// One entry per phase of the other application.
     pub phases: Vec<Phase>,
     /// Events per second that arrived.
     pub curves: Vec<Curve>,
 }
 
-/// Registers what there is with the host's manager.
+/// Registers the resource with the manager of its host.
 struct Broker;
 
 impl App for Broker {
-    fn start(&mut self, here: &mut Here<'_>) {
+    fn start(&mut self, here: &mut HostContext<'_>) {
         here.manager(|manager, now| manager.capacity(BANDWIDTH, LINK, now));
         want(STREAMS, (0, LINK), 0, here);
     }
 }
 
-fn want(application: AppId, (least, most): (i64, i64), importance: u32, here: &mut Here<'_>) {
+fn want(application: AppId, (least, most): (i64, i64), importance: u32, here: &mut HostContext<'_>) {
     let wish = Wish { application, attribute: BANDWIDTH, least, most, importance };
-    here.manager(|manager, now| manager.came(&wish, now)).expect("less than there is");
+    here.manager(|manager, now| manager.came(&wish, now)).expect("the floor fits the capacity");
 }
 
-/// Runs it; `linked`: at each pupil, film and sound.
+/// Runs the experiment. `linked`: film and sound of each pupil are linked.
 pub fn run(seconds: u64, linked: bool, seed: u64) -> Outcome {
     let mut fabric = Fabric::new(Settings { seed, bandwidth: LINK as f64 * 1.1, ..Settings::default() });
     let channels = CHANNELS.map(|(channel, ..)| data(channel));
@@ -127,7 +128,7 @@ fn add_pupils(fabric: &mut Fabric, channels: &[ChannelId; 2]) -> Vec<SeenOfPupil
     PUPILS.iter().map(pupil).collect()
 }
 
-/// What held at the end of each phase.
+/// The state at the end of each phase.
 fn phases(seconds: u64, asked: &[Asked], seen: &[SeenOfPupil]) -> Vec<Phase> {
     let ends = OTHER_WANTS.iter().skip(1).map(|(from, _)| *from).chain([seconds]);
     let phase = |((from, other), end): (&(u64, i64), u64)| {
@@ -159,7 +160,7 @@ fn curves(seen: &[SeenOfPupil]) -> Vec<Curve> {
     (0..2).flat_map(|channel| (0..PUPILS.len()).map(move |pupil| (pupil, channel))).map(|(p, c)| curve(p, c)).collect()
 }
 
-/// Where a rate lies in a pupil's range; none: stopped.
+/// The quality of film and sound within a pupil's ranges; `None` if the stream is stopped.
 pub fn quality_of(pupil: usize, (film, sound): (f64, f64)) -> [Option<f64>; 2] {
     let Role { min, max, .. } = PUPILS[pupil].1;
     let of = |min: i64, max: i64, rate: f64| Want::range(min as f64, max as f64, 0).quality(rate + 2e-3);
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lips_and_voice_degrade_alike_and_stop_together() {
+    fn film_and_sound_degrade_equally_and_stop_together() {
         let outcome = run(120, true, 1);
         assert_eq!(outcome.phases.len(), OTHER_WANTS.len());
         for phase in &outcome.phases {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_keep_their_order_and_all_come_back() {
+    fn roles_keep_their_order_and_all_recover() {
         let outcome = run(120, true, 2);
         let [before, after] = [&outcome.phases[0], &outcome.phases[5]];
         assert_eq!(before.rates, [(15.0, 50.0), (20.0, 50.0), (25.0, 50.0)], "{before:?}");
