@@ -1,4 +1,4 @@
-//! Names of Q-channels and of those who meet on them.
+//! Names of Q-channels, hosts and members.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,20 +14,19 @@ impl Name {
     /// Most bytes of a name.
     pub const MAX: usize = 64;
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Why a text is no name.
+/// A text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{given:?} is no name: it has to be 1 to {} of a-z, A-Z, 0-9, '.', '_' and '-', the first a letter or a digit",
+    "{given:?} is not a valid name; use 1 to {} of a-z, A-Z, 0-9, '.', '_' and '-', beginning with a letter or a digit",
     Name::MAX
 )]
 pub struct InvalidName {
-    /// What was given, cut to twice the length of a name.
+    /// The given text, cut to twice the length of a name.
     pub given: String,
 }
 
@@ -64,31 +63,31 @@ impl fmt::Display for Name {
     }
 }
 
-/// Whether a channel carries an application's data, or the events by which its resource managers act as one.
+/// Whether a channel carries an application's data, or the events by which its resource managers coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Plane {
-    /// Created and opened by applications.
+    /// A channel that applications create and open.
     Data,
-    /// The hidden Q-channel of the data channel of the same name: created, opened and left with it.
+    /// The hidden Q-channel of the data channel with the same name. It is created, opened and left together with
+    /// the data channel.
     Quality,
 }
 
-/// Which channel.
+/// The identity of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChannelId {
-    /// Data or quality.
     pub plane: Plane,
-    /// Its name, the same on all hosts.
+    /// The same on all hosts.
     pub name: Name,
 }
 
 impl ChannelId {
-    /// What stands before the name of a Q-channel, as people write it.
+    /// Prefix of a Q-channel's name in text.
     pub const QUALITY: &str = "quality:";
 
-    /// A data channel.
+    /// The data channel with this name.
     pub fn data(name: Name) -> ChannelId {
         ChannelId { plane: Plane::Data, name }
     }
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_reads_back_as_it_is_shown() {
+    fn a_printed_channel_parses_to_itself() {
         for text in ["video", "quality:video"] {
             assert_eq!(text.parse::<ChannelId>().unwrap().to_string(), text);
         }
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_harmless_parts_of_an_address() {
+    fn names_are_safe_as_parts_of_an_address() {
         for good in ["video", "cam-1.left", "9"] {
             assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
         }

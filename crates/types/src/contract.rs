@@ -1,4 +1,4 @@
-//! What an application asks for.
+//! The contract: the request of an application.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,92 +7,97 @@ use crate::{
     Share, Window,
 };
 
-/// How the ends of jobs become known.
+/// The way in which the daemon learns of the ends of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobSource {
-    /// The application says so, through the client library.
+    /// The application marks its jobs, through the client library.
     Marked,
-    /// A job is what a thread runs between two sleeps; the period is known, the marks are not.
+    /// A job is the work of a thread between two sleeps. The period is known, but the application does not mark
+    /// jobs.
     #[default]
     Activations,
-    /// Only consumption per server period is looked at; nothing is known of jobs.
+    /// Only the consumption per server period is used; jobs are unknown.
     Consumption,
-    /// As `Consumption` until a period is found in the program's activations, as `Activations` with that period from
-    /// then on.
+    /// Like `Consumption` until a period is found in the program's activations, then like `Activations` with that
+    /// period.
     Auto,
 }
 
-/// What an application asks for (QualMan's QoS contract, AQuoSA §4–5). Build with [`Contract::new`], change
-/// the public fields, then [`Contract::check`].
+/// The request of an application (QualMan's QoS contract, AQuoSA §4–5). Build it with [`Contract::new`], change the
+/// public fields, then call [`Contract::check`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Contract {
-    /// What people call it; at most 64 characters.
+    /// A name for people; at most 64 characters.
     pub name: String,
-    /// What is guaranteed.
+    /// The class, which determines the guarantee.
     pub class: Class,
-    /// T: a job is released every `period`, its deadline is the next release.
+    /// T: a job is released every `period`; its deadline is the next release.
     #[serde(rename = "period_ns")]
     pub period: Nanos,
     /// P: the period of the reservation; `T = L·P`.
     #[serde(rename = "server_period_ns")]
     pub server_period: Nanos,
-    /// How job ends become known.
+    /// The way in which the daemon learns of the ends of jobs.
     pub jobs: JobSource,
-    /// What says the next computation time.
+    /// The predictor of the next computation time.
     pub predictor: PredictorSpec,
     /// ρ: half-width of the predicted interval in standard deviations.
     pub rho: f64,
-    /// Which point of Theorem 2's interval is taken.
+    /// The point of Theorem 2's interval that the law takes.
     pub choice: Choice,
-    /// e/T: how early a job may end inside the target interval, 0 to 1.
+    /// e/T: the largest earliness inside the target interval, 0 to 1.
     pub early: f64,
-    /// E/T: how late a job may end inside the target interval, 0 or more.
+    /// E/T: the largest lateness inside the target interval, 0 or more.
     pub late: f64,
-    /// Q̄/P: never ask for more, in CPUs; above 1 only for programs with several threads.
+    /// Q̄/P: the largest bandwidth that may be requested, in CPUs; above 1 only for programs with several threads.
     pub max_bandwidth: Share,
-    /// The guaranteed part for classes A and B. None: derived from the profile by Theorems 2 and 3; without a profile,
-    /// a maximum bandwidth other than the default.
+    /// The guaranteed share for classes A and B. Absent: derived from the profile by Theorems 2 and 3; without a
+    /// profile, the maximum bandwidth if it is not the default.
     pub guaranteed: Option<Share>,
-    /// h: within how many jobs class A is back in the target interval after a deviation of up to Γ, 1 to 1000.
+    /// h: the number of jobs within which class A returns to the target interval after a deviation of up to Γ, 1 to
+    /// 1000.
     pub recovery_jobs: u32,
     /// Γ·P/T: the largest deviation to return from, in periods T, 0 to 100.
     pub deviation: f64,
-    /// The profile of a trial execution, when there was one: seeds the predictor and the first budget.
+    /// The profile of a trial execution, if there was one; it provides samples for the predictor and the first
+    /// budget.
     pub profile: Option<Profile>,
     /// Priority level under overload, 0 (last) to 9 (first).
     pub priority: u8,
-    /// Weight inside the level, 1 to 10 000.
+    /// Weight inside the priority level, 1 to 10 000.
     pub weight: u32,
-    /// What happens at the end of the budget. The former field `reclaim` (`true`: GRUB, `false`: hard) is read as well.
+    /// The kind of reclaiming: the rule for a server that has used its budget. The former field `reclaim` (`true`:
+    /// GRUB, `false`: hard) is also accepted.
     #[serde(alias = "reclaim")]
     pub reclaiming: Reclaiming,
-    /// Where jobs compete for the capacity, the thread keeps only a part of its share between its marked jobs, and asks for
-    /// more than predicted while it runs, up to its share (docs/design/0021). Needs GRUB, a period of 10 ms or more, and a
-    /// mechanism that can tell whether a thread sleeps; elsewhere it changes nothing.
+    /// When jobs compete for the capacity, the thread keeps only a part of its share between its marked jobs, and
+    /// requests more than predicted while it runs, up to its share (docs/design/0021). Needs GRUB, a period of 10
+    /// ms or more, and a mechanism that can tell whether a thread sleeps; otherwise it has no effect.
     pub give_back: bool,
-    /// C: this much CPU time in every period T, for all threads together, instead of what feedback finds out.
-    /// The server's period is T then.
+    /// C, a fixed service: CPU time in every period T for all threads together, instead of a budget found by
+    /// feedback. The server's period is then T.
     #[serde(rename = "service_ns")]
     pub service: Option<Nanos>,
     /// A static reservation: this share of one CPU in every P, without feedback. A mechanism with servers for
-    /// several threads gives the program one such server; any other gives one to each thread, the oldest first,
-    /// as far as `max_bandwidth` and the grant reach.
+    /// several threads gives the program one such server. Any other mechanism gives one to each thread, the oldest
+    /// first, as far as `max_bandwidth` and the grant suffice.
     pub fixed: Option<Share>,
-    /// `[x, y]`: at most x of every y server periods may be missed. None: none. Needs a mechanism with windows.
+    /// `[x, y]`: at most x of every y server periods may be missed. Absent: no period may be missed. Needs a
+    /// mechanism with windows.
     pub window: Option<Window>,
-    /// Whether it gets CPU time beyond its service before best effort does.
+    /// Whether the application gets CPU time beyond its service before best effort does.
     pub work_conserving: bool,
-    /// Whether pending events favour it: those raised for it, and wake-ups of its threads.
+    /// Whether pending events favour the application: events raised for it, and wake-ups of its threads.
     pub favour_events: bool,
-    /// Where the budget of the next job is decided.
+    /// The place at which the budget of the next job is decided.
     pub controller: ControlPlace,
 }
 
-/// What a trial execution found out (AQuoSA §5.5, QualMan's probing).
+/// The result of a trial execution (AQuoSA §5.5, QualMan's probing).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -100,33 +105,35 @@ pub struct Profile {
     /// Computation times of the observed jobs, oldest first; at most [`Profile::MAX_JOBS`].
     #[serde(rename = "costs_ns")]
     pub costs: Vec<Nanos>,
-    /// What was known of each of those jobs beforehand; empty, or as long as `costs`.
+    /// The hint of each of those jobs; empty, or as long as `costs`.
     #[serde(default)]
     pub hints: Vec<f64>,
 }
 
 impl Profile {
-    /// Longer profiles are refused: bounds what an API body may carry.
+    /// Limit of the jobs of a profile; bounds the size of an API body. Longer profiles are refused.
     pub const MAX_JOBS: usize = 4_096;
 
-    /// Mean computation time; zero of an empty profile.
+    /// Mean computation time; zero for an empty profile.
     pub fn mean(&self) -> Nanos {
         let sum: u128 = self.costs.iter().map(|c| c.get() as u128).sum();
         Nanos::new((sum / self.costs.len().max(1) as u128) as u64)
     }
 }
 
-/// The contract asks for something that cannot be meant. Nothing was changed.
+/// The contract contains an invalid value. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // each message says what its fields are
+#[allow(missing_docs)] // the messages explain the fields
 pub enum InvalidContract {
     #[error(
-        "name {name:?} has {length} characters; use 1 to 64 without control characters, also of bidirectional text"
+        "name {name:?} has {length} characters; use 1 to 64 characters, without control characters and bidirectional controls"
     )]
     Name { name: String, length: usize },
-    #[error("period {period} is outside {} to {}; choose one between", PERIOD_RANGE.0, PERIOD_RANGE.1)]
+    #[error("period {period} is outside {} to {}; choose a period in this range", PERIOD_RANGE.0, PERIOD_RANGE.1)]
     Period { period: Nanos },
-    #[error("server period {server_period} does not divide the period {period}; use the period over a whole number")]
+    #[error(
+        "server period {server_period} does not divide the period {period}; use the period divided by a whole number"
+    )]
     ServerPeriod { server_period: Nanos, period: Nanos },
     #[error("{what} is {value}; use {expected}")]
     OutOfRange { what: &'static str, value: f64, expected: &'static str },
@@ -135,42 +142,48 @@ pub enum InvalidContract {
         Profile::MAX_JOBS
     )]
     Profile { jobs: usize, hints: usize },
-    #[error("service {service} is longer than the period {period}; C is the CPU time in every T: ask for at most T")]
+    #[error(
+        "service {service} is longer than the period {period}; C is the CPU time in every period T, so ask for at most T"
+    )]
     ServiceOverPeriod { service: Nanos, period: Nanos },
-    #[error("service {service} in {period} is {asked}, above the maximum bandwidth {most}; ask for less, or raise it")]
+    #[error(
+        "service {service} in {period} is {asked}, above the maximum bandwidth {most}; ask for less, or raise the maximum bandwidth"
+    )]
     ServiceOverMaximum { service: Nanos, period: Nanos, asked: Share, most: Share },
-    #[error("server period {server_period} with a fixed service: its server's period is T, {period}; leave it out")]
+    #[error(
+        "server period {server_period} with a fixed service, whose server period is always T = {period}; leave the server period out"
+    )]
     ServicePeriod { server_period: Nanos, period: Nanos },
     #[error(
         "window {window} with reclaiming {reclaiming}, which moves the periods that the window counts; use hard or grub"
     )]
     MovedWindow { window: Window, reclaiming: Reclaiming },
-    #[error("fixed {fixed} beside service {service}: both say the budget; leave one of them out")]
+    #[error("fixed {fixed} beside service {service}: both set the budget; leave one of them out")]
     FixedAndService { fixed: Share, service: Nanos },
     #[error(
         "fixed {fixed} is above {most}; ask for less, or raise the maximum bandwidth (one server has at most 1 CPU)"
     )]
     FixedOverMaximum { fixed: Share, most: Share },
-    #[error("controller kernel has nothing to control with {what}; leave {remedy} out, or use controller user")]
+    #[error("controller kernel does not work with {what}; leave {remedy} out, or use controller user")]
     Controller { what: &'static str, remedy: &'static str },
-    #[error("controller kernel knows the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
+    #[error("controller kernel supports the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
     KernelPredictor { predictor: PredictorSpec },
     #[error(transparent)]
     Reservation(#[from] InvalidReservation),
 }
 
 impl Default for Contract {
-    /// 25 jobs a second, class C, at most 95 % of one CPU.
+    /// 25 jobs per second, class C, at most 95 % of one CPU.
     fn default() -> Self {
         Contract::new("unnamed", Nanos::from_millis(40))
     }
 }
 
 impl Contract {
-    /// The maximum bandwidth of a contract that names none.
+    /// The default maximum bandwidth.
     pub const MAX_BANDWIDTH: Share = Share::from_ppm(950_000);
 
-    /// A class C contract for jobs every `period`, with the defaults an engineer would start from.
+    /// A class C contract for jobs every `period`, with sensible defaults.
     pub fn new(name: &str, period: Nanos) -> Self {
         Contract {
             name: name.to_owned(),
@@ -206,13 +219,14 @@ impl Contract {
         Contract { service: Some(service), ..Contract::new(name, period) }.settled()
     }
 
-    /// The same with that kind of reclaiming. A soft server's deadline is meant to be the job's, so its period is T.
+    /// The same contract with another kind of reclaiming. A soft server's deadline is the job's deadline, so its
+    /// period is T.
     pub fn reclaimed_as(self, reclaiming: Reclaiming) -> Self {
         let server_period = if reclaiming == Reclaiming::Soft { self.period } else { self.server_period };
         Contract { reclaiming, server_period, ..self }
     }
 
-    /// With a fixed service the server's period is T, whatever the default was.
+    /// The same contract with the server period T if it has a fixed service.
     pub fn settled(self) -> Self {
         match self.service {
             Some(_) => Contract { server_period: self.period, ..self },
@@ -220,7 +234,8 @@ impl Contract {
         }
     }
 
-    /// Whether it asks for what only some mechanisms can do, and what that is.
+    /// The first property of the contract that not every mechanism supports; `None` if every mechanism supports
+    /// all.
     pub fn needs(&self) -> Option<&'static str> {
         [
             (self.window.is_some(), "a window"),
@@ -233,8 +248,8 @@ impl Contract {
         .find_map(|(asked, what)| asked.then_some(what))
     }
 
-    /// The server of a contract without feedback: its service in every T, or its fixed share in every P. None
-    /// where feedback finds the budget.
+    /// The server of a contract without feedback: its service in every T, or its fixed share in every P. `None` if
+    /// feedback decides the budget.
     pub fn static_server(&self) -> Option<Reservation> {
         let (budget, period) = match (self.service, self.fixed) {
             (Some(service), _) => (service, self.period),
@@ -243,13 +258,13 @@ impl Contract {
         Reservation::new(budget, period).ok()
     }
 
-    /// What one server of a contract without feedback promises: `(1 − x/y)·Q/P`, rounded up.
+    /// The promise of one server of a contract without feedback: `(1 − x/y)·Q/P`, rounded up.
     pub fn promised(&self) -> Option<Share> {
         let share = self.static_server()?.share();
         Some(self.window.unwrap_or(Window::NONE).of_share(share))
     }
 
-    /// The same contract with another T, and the default P for it.
+    /// The same contract with another T, and the default P for that T.
     pub fn with_period(&self, period: Nanos) -> Self {
         Contract { period, server_period: default_server_period(period), ..self.clone() }
             .reclaimed_as(self.reclaiming)
@@ -261,12 +276,15 @@ impl Contract {
         self.period.get() / self.server_period.get().max(1)
     }
 
-    /// Q̄: the largest budget this contract may ever ask for on one thread.
+    /// Q̄: the largest budget that this contract may ever request for one thread.
     pub fn max_budget(&self) -> Nanos {
         self.max_bandwidth.budget_in(self.server_period).min(self.server_period)
     }
 
-    /// Says what is wrong with the contract, if anything is; a contract from outside is checked before use.
+    /// Checks all values. Call it before using a contract from outside.
+    ///
+    /// # Errors
+    /// [`InvalidContract`], with the value and the accepted range.
     pub fn check(&self) -> Result<(), InvalidContract> {
         let length = self.name.chars().count();
         if !(1..=64).contains(&length) || !self.name.chars().all(crate::text::is_plain) {
@@ -356,7 +374,7 @@ impl Contract {
             return Err(InvalidContract::Controller { what: "a fixed share", remedy: "the share" });
         }
         if matches!(self.jobs, JobSource::Consumption | JobSource::Auto) {
-            return Err(InvalidContract::Controller { what: "no known period", remedy: "it" });
+            return Err(InvalidContract::Controller { what: "an unknown period", remedy: "the job source" });
         }
         match self.predictor {
             PredictorSpec::MovingAverage { .. } | PredictorSpec::Interleaved { .. } => Ok(()),
@@ -365,7 +383,7 @@ impl Contract {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+#[allow(clippy::trivially_copy_pass_by_ref)] // called by serde
 fn in_range(
     what: &'static str,
     value: f64,
@@ -376,8 +394,8 @@ fn in_range(
     if (low..=high).contains(&value) { Ok(()) } else { Err(InvalidContract::OutOfRange { what, value, expected }) }
 }
 
-/// A quarter of the period where that is a whole number of nanoseconds: enough server periods for the law to
-/// steer by, few enough context switches. Where the period is too short for that, the period itself.
+/// A quarter of the period if that is a whole number of nanoseconds: enough server periods for the law to control
+/// the error, few enough context switches. The period itself if it is too short for a quarter.
 fn default_server_period(period: Nanos) -> Nanos {
     let quarter = Nanos::new(period.get() / 4);
     if quarter >= PERIOD_RANGE.0 && period.get().is_multiple_of(4) { quarter } else { period }
@@ -394,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_soft_servers_period_is_the_jobs() {
+    fn the_period_of_a_soft_server_is_that_of_the_jobs() {
         let of = |kind| Contract::new("player", Nanos::from_millis(40)).reclaimed_as(kind);
         assert_eq!((of(Reclaiming::Soft).periods_per_job(), of(Reclaiming::Iris).periods_per_job()), (1, 4));
         assert_eq!(of(Reclaiming::Soft).check(), Ok(()));
@@ -448,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_share_is_checked_with_its_numbers_and_needs_no_ability() {
+    fn a_fixed_share_is_checked_with_its_numbers_and_works_with_any_mechanism() {
         let fixed = |percent: u32| Contract { fixed: Some(Share::from_ppm(percent * 10_000)), ..default() };
         assert_eq!((fixed(30).check(), fixed(30).needs()), (Ok(()), None));
         assert_eq!(fixed(30).static_server(), Reservation::new(Nanos::from_millis(3), Nanos::from_millis(10)).ok());
@@ -469,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_lowers_what_is_promised() {
+    fn a_window_lowers_the_promised_share() {
         let mut contract = Contract::fixed("test", Nanos::from_millis(40), Nanos::from_millis(10));
         assert_eq!(contract.promised(), Some(Share::from_ppm(250_000)));
         contract.window = Some(Window::new(1, 5).unwrap());
@@ -479,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contract_from_before_windows_is_read_as_one_without() {
+    fn a_contract_without_the_field_window_still_parses() {
         let old = r#"{"name":"old","period_ns":40000000,"server_period_ns":10000000,"class":"A"}"#;
         let contract: Contract = serde_json::from_str(old).unwrap();
         assert_eq!((contract.check(), contract.needs()), (Ok(()), None));

@@ -1,4 +1,4 @@
-//! The messages of `ecalls.sock` (SOCK_SEQPACKET): one message, one packet; little endian, no padding.
+//! The messages of `ecalls.sock` (SOCK_SEQPACKET): one message per packet; little endian, no padding.
 //!
 //! ```text
 //! client                                daemon
@@ -10,21 +10,21 @@
 //!        <──────── Call, TakenOut, Ended           at any time
 //!   Reply ────────────────────────────────>        to a Call
 //! ```
-//! Whatever arrives is checked: unknown kinds, wrong lengths and texts that are not UTF-8 are none.
+//! Every message is checked: one with an unknown kind, a wrong length or a text that is not UTF-8 is refused.
 
 use crate::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
 use crate::format::Format;
 
-/// Of the messages below; a daemon that speaks another one refuses `Hello`.
+/// Version of the messages below; a daemon with another version refuses `Hello`.
 pub const VERSION: u8 = 1;
-/// Longest data of an event.
+/// Most bytes of an event's data.
 pub const MAX_DATA: usize = Format::MAX_SIZE as usize;
-/// Longest message: the data and what stands before it.
+/// Most bytes of a message: the data and the fields before it.
 pub const MAX_MESSAGE: usize = MAX_DATA + 64;
-/// Longest text of a refusal or a reason; longer ones are cut.
+/// Most bytes of a refusal's or a reason's text; a longer text is cut.
 pub const MAX_TEXT: usize = 1_000;
 
-/// What a client says.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromClient<'a> {
     /// The first message.
@@ -38,15 +38,15 @@ pub enum FromClient<'a> {
     Take(SubscriptionId),
     /// Asks for the descriptor of `memory_down`.
     TakeDown,
-    /// Asks for the I/O module of this lease: page, wake descriptor and the descriptor to bind sockets with.
+    /// Asks for the I/O module of this lease: its page, its wake descriptor, and the descriptor for binding
+    /// sockets.
     TakeSockets,
-    /// Asks to bind the socket that comes along to this number: for clients that may not do it themselves.
+    /// Asks the daemon to bind the attached socket to this number, for clients without permission to do so.
     Bind(u32),
     /// Answers a call.
     Reply {
-        /// The call.
+        /// The number of the call.
         call: u64,
-        /// The answer.
         data: &'a [u8],
     },
 }
@@ -54,83 +54,73 @@ pub enum FromClient<'a> {
 /// An event on its way to the daemon: the paper's `raise_event(service, pid, data, deadline, cpu)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raise<'a> {
-    /// The service.
     pub service: ServiceId,
-    /// The subscriber it is for; −1 for all.
+    /// The process of the subscriber that receives the event; −1 for all subscribers.
     pub pid: i32,
-    /// Late after so many microseconds; 0: never.
+    /// The event is late after this number of microseconds; 0: it is never late.
     pub deadline_us: u64,
     /// Asks the CPU scheduler to cooperate.
     pub cpu: bool,
-    /// The event.
     pub data: &'a [u8],
 }
 
-/// What the daemon says.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromDaemon<'a> {
-    /// The connection is a lease with this number.
+    /// The number of this connection's lease.
     Welcome(LeaseId),
-    /// What was asked for; the descriptors come along, in the order of [`Given`]'s bits.
+    /// The requested descriptors are attached, in the order of [`Given`]'s bits.
     Given(Given),
-    /// What was asked for cannot be had.
+    /// The reason why a request was refused.
     Refused(&'a str),
-    /// The owner of a service is called.
+    /// Another process calls the owner of a service.
     Call {
-        /// To be named in the answer.
+        /// The number to put into the reply.
         call: u64,
-        /// The service.
         service: ServiceId,
-        /// Who calls.
+        /// The process of the caller.
         pid: i32,
-        /// What is asked.
         data: &'a [u8],
     },
     /// A handler faulted too often and was taken out.
     TakenOut {
-        /// Whose handler.
         subscription: SubscriptionId,
-        /// The numbers and the last fault.
+        /// The reason, with the numbers and the last fault.
         why: &'a str,
     },
-    /// A subscription ended by itself: its process, or its service.
-    Ended {
-        /// Which.
-        subscription: SubscriptionId,
-        /// Why.
-        why: &'a str,
-    },
+    /// A subscription ended because its process or its service ended.
+    Ended { subscription: SubscriptionId, why: &'a str },
 }
 
-/// Which descriptors come along, lowest bit first.
+/// The attached descriptors as bits, lowest bit first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given(pub u8);
 
 impl Given {
-    /// The memory that events are written into.
+    /// The memory into which events are written.
     pub const UP: u8 = 1;
-    /// An eventfd that is written to when the reader sleeps.
+    /// An eventfd that is written when the reader sleeps.
     pub const WAKE: u8 = 2;
     /// The page of the I/O module.
     pub const SOCKETS: u8 = 4;
-    /// What sockets are bound with.
+    /// The descriptor for binding sockets.
     pub const BIND: u8 = 8;
-    /// The memory the application writes into.
+    /// The memory into which the application writes.
     pub const DOWN: u8 = 16;
 
-    /// The descriptor of this bit, out of those that came along.
+    /// The index of this bit's descriptor among the attached ones; `None` if it is not attached.
     pub fn index(self, bit: u8) -> Option<usize> {
         (self.0 & bit != 0).then(|| (self.0 & (bit - 1)).count_ones() as usize)
     }
 
-    /// How many come along.
+    /// Number of attached descriptors.
     pub fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 }
 
 impl<'a> FromClient<'a> {
-    /// Writes the message into `out`, which is emptied first.
+    /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -150,7 +140,7 @@ impl<'a> FromClient<'a> {
         }
     }
 
-    /// Reads a message; none where it makes no sense.
+    /// Reads a message; `None` if it is invalid.
     pub fn decode(bytes: &'a [u8]) -> Option<FromClient<'a>> {
         let (kind, rest) = bytes.split_first()?;
         match (kind, rest.len()) {
@@ -171,7 +161,7 @@ fn reply((call, data): (u64, &[u8])) -> FromClient<'_> {
 }
 
 impl<'a> Raise<'a> {
-    /// What stands before the data: both are sent in one call without being copied together.
+    /// The bytes before the data. Header and data are sent in one call without being copied together.
     pub fn head(&self) -> [u8; 18] {
         let mut head = [0; 18];
         (head[0], head[1]) = (2, u8::from(self.cpu));
@@ -198,7 +188,7 @@ impl<'a> Raise<'a> {
 }
 
 impl<'a> FromDaemon<'a> {
-    /// Writes the message into `out`, which is emptied first.
+    /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -225,7 +215,7 @@ impl<'a> FromDaemon<'a> {
         }
     }
 
-    /// Reads a message; none where it makes no sense.
+    /// Reads a message; `None` if it is invalid.
     pub fn decode(bytes: &'a [u8]) -> Option<FromDaemon<'a>> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
@@ -233,8 +223,8 @@ impl<'a> FromDaemon<'a> {
             130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Given(Given(rest[0]))),
             131 => text(rest).map(FromDaemon::Refused),
             132 => call(rest),
-            133 => told(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
-            134 => told(rest).map(|(subscription, why)| FromDaemon::Ended { subscription, why }),
+            133 => number_and_text(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
+            134 => number_and_text(rest).map(|(subscription, why)| FromDaemon::Ended { subscription, why }),
             _ => None,
         }
     }
@@ -248,7 +238,7 @@ fn call(bytes: &[u8]) -> Option<FromDaemon<'_>> {
     (data.len() <= MAX_DATA).then_some(FromDaemon::Call { call, service, pid, data })
 }
 
-fn told(bytes: &[u8]) -> Option<(u64, &str)> {
+fn number_and_text(bytes: &[u8]) -> Option<(u64, &str)> {
     let (id, rest) = word(bytes)?;
     Some((id, text(rest)?))
 }
@@ -316,13 +306,13 @@ mod tests {
         let long = "é".repeat(MAX_TEXT);
         let mut bytes = Vec::new();
         FromDaemon::Refused(&long).encode(&mut bytes);
-        let Some(FromDaemon::Refused(text)) = FromDaemon::decode(&bytes) else { panic!("not read back") };
+        let Some(FromDaemon::Refused(text)) = FromDaemon::decode(&bytes) else { panic!("the refusal does not parse") };
         assert!(text.len() <= MAX_TEXT && long.starts_with(text));
     }
 
     proptest! {
         #[test]
-        fn what_a_client_says_is_what_the_daemon_hears(
+        fn the_daemon_decodes_every_client_message(
             service: u32, pid in -1..i32::MAX, deadline_us: u64, cpu: bool, data: Vec<u8>, number: u64,
         ) {
             round_trips(&FromClient::Raise(Raise { service, pid, deadline_us, cpu, data: &data }));
@@ -335,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_daemon_says_is_what_a_client_hears(
+        fn a_client_decodes_every_daemon_message(
             service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
         ) {
             comes_back(&FromDaemon::Welcome(number));
@@ -346,9 +336,9 @@ mod tests {
             comes_back(&FromDaemon::Refused(&why));
         }
 
-        /// Whatever arrives: no panic, and what is understood is written the same way again.
+        /// No bytes cause a panic, and an accepted message encodes to the same bytes again.
         #[test]
-        fn hostile_bytes_are_refused_or_mean_one_thing(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn hostile_bytes_are_refused_or_decode_uniquely(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let mut again = Vec::new();
             if let Some(message) = FromClient::decode(&bytes) {
                 message.encode(&mut again);

@@ -1,7 +1,7 @@
-//! Event formats: C structures with fixed layout (LP64, little endian), as E-code declares them.
+//! Event formats: C structures with a fixed layout (LP64, little endian), as E-code declares them.
 //!
-//! A [`Format`] says where each field of an event lies; it travels with services and channels, so that whoever
-//! gets an event can read it without the text it was declared in.
+//! A [`Format`] contains the offset of each field of an event. It travels with services and channels, so that a
+//! receiver can read an event without the declaration's text.
 
 use std::fmt;
 
@@ -13,12 +13,11 @@ use serde::{Deserialize, Serialize};
 pub struct Scalar {
     /// 8, 16, 32 or 64.
     pub bits: u8,
-    /// Two's complement, or not.
     pub signed: bool,
 }
 
 impl Scalar {
-    /// `signed char`, and `char` as on x86.
+    /// `signed char`, and `char`, which is signed as on x86.
     pub const I8: Scalar = Scalar { bits: 8, signed: true };
     /// `unsigned char`.
     pub const U8: Scalar = Scalar { bits: 8, signed: false };
@@ -35,12 +34,12 @@ impl Scalar {
     /// `unsigned long` and `unsigned long long`.
     pub const U64: Scalar = Scalar { bits: 64, signed: false };
 
-    /// Its size and its alignment, in bytes.
+    /// Size and alignment, in bytes.
     pub const fn bytes(self) -> u32 {
         self.bits as u32 / 8
     }
 
-    /// As C writes it.
+    /// The name of the type in C.
     pub const fn c_name(self) -> &'static str {
         match (self.bits, self.signed) {
             (8, true) => "char",
@@ -54,21 +53,21 @@ impl Scalar {
         }
     }
 
-    /// Wraps a value into the type: cut to its bits, then sign- or zero-extended to 64.
+    /// Converts a value to the type: cuts it to its bits, then sign- or zero-extends it to 64 bits.
     pub const fn wrap(self, value: i64) -> i64 {
         let unused = 64 - self.bits as u32;
         if self.signed { (value << unused) >> unused } else { ((value as u64) << unused >> unused) as i64 }
     }
 }
 
-/// What a field, or one element of it, is.
+/// The type of a field, or of one element of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A number.
     Scalar(Scalar),
-    /// A structure of its own.
+    /// A structure inside the structure.
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     Struct(Format),
 }
@@ -77,13 +76,13 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Field {
-    /// Its name.
+    /// The field's name.
     pub name: String,
-    /// Bytes from the structure's beginning.
+    /// Bytes from the begin of the structure.
     pub offset: u32,
-    /// What one element is.
+    /// The type of one element.
     pub kind: Kind,
-    /// Its array dimensions, outermost first; empty for a single value.
+    /// Array dimensions, outermost first; empty for a single value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<u32>,
 }
@@ -92,35 +91,34 @@ pub struct Field {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Format {
-    /// Its tag.
+    /// The tag of the structure.
     pub name: String,
-    /// Its size in bytes, with the padding at its end.
+    /// The size in bytes, including padding at the end.
     pub size: u32,
     /// Its alignment in bytes.
     pub align: u32,
-    /// Its members in order.
+    /// The fields, in order of their offsets.
     pub fields: Vec<Field>,
 }
 
 impl Format {
-    /// Largest format that is taken, in bytes: what fits an event.
+    /// Largest accepted size, in bytes: the largest event.
     pub const MAX_SIZE: u32 = 16 << 10;
 
-    /// The member of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// How deep structures may contain each other; whoever reads a format recurs that deep.
+    /// Deepest nesting of structures; bounds the recursion of readers.
     pub const MAX_DEPTH: u32 = 16;
-    /// How many members there may be, those of the structures in it included.
+    /// Most members, including the members of inner structures.
     pub const MAX_MEMBERS: u32 = 1024;
 
     /// Most dimensions of an array.
     pub const MAX_DIMENSIONS: usize = 8;
 
-    /// Whether it describes memory that can be: every member inside, aligned, behind the one before it. A format from
-    /// elsewhere is validated before it is used.
+    /// Checks that the format describes a possible memory layout: every member inside the structure, aligned, and
+    /// behind the previous member. Validate a format from outside before using it.
     pub fn validate(&self) -> Result<(), FormatError> {
         let mut members = 0;
         self.validate_at(1, &mut members)
@@ -129,7 +127,7 @@ impl Format {
     fn validate_at(&self, depth: u32, members: &mut u32) -> Result<(), FormatError> {
         let refused = |what: String| Err(FormatError { format: self.name.clone(), what });
         if depth > Format::MAX_DEPTH {
-            return refused(format!("has more than {} structures one in the other", Format::MAX_DEPTH));
+            return refused(format!("has more than {} nested structures", Format::MAX_DEPTH));
         }
         *members = members.saturating_add(u32::try_from(self.fields.len()).unwrap_or(u32::MAX));
         if *members > Format::MAX_MEMBERS {
@@ -151,7 +149,7 @@ impl Format {
         Ok(())
     }
 
-    /// Gives where the field ends.
+    /// Returns the end of the field, in bytes.
     fn validate_field(&self, field: &Field, end_before: u32) -> Result<u32, FormatError> {
         let refused = |what: String| Err(FormatError { format: self.name.clone(), what });
         let name = &field.name;
@@ -189,23 +187,24 @@ impl Format {
         Ok(end as u32)
     }
 
-    /// The first member of this format that `other` does not have just so: at the same place, of the same type. None:
-    /// whoever knows this format can read events of the other one.
+    /// The first member of this format that differs in `other`, by offset or type, or is missing there. If `None`,
+    /// a reader of this format can read events of `other`.
     pub fn first_difference(&self, other: &Format) -> Option<Difference> {
-        let said = |field: &Field| format!("{} at byte {}", field.type_text(), field.offset);
+        let described = |field: &Field| format!("{} at byte {}", field.type_text(), field.offset);
         self.fields.iter().find_map(|field| {
             let there = other.field(&field.name);
             let same = there.is_some_and(|there| {
                 there.offset == field.offset && there.dims == field.dims && there.kind.same_layout(&field.kind)
             });
-            let difference = || Difference { member: field.name.clone(), here: said(field), there: there.map(said) };
+            let difference =
+                || Difference { member: field.name.clone(), here: described(field), there: there.map(described) };
             (!same).then(difference)
         })
     }
 }
 
 impl Kind {
-    /// Bytes of one element.
+    /// Size of one element, in bytes.
     pub fn size(&self) -> u32 {
         match self {
             Kind::Scalar(scalar) => scalar.bytes(),
@@ -213,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// Its alignment in bytes.
+    /// Alignment in bytes.
     pub fn align(&self) -> u32 {
         match self {
             Kind::Scalar(scalar) => scalar.bytes(),
@@ -228,7 +227,7 @@ impl Kind {
         }
     }
 
-    /// Names of structures do not count.
+    /// Names of structures are ignored.
     fn same_layout(&self, other: &Kind) -> bool {
         match (self, other) {
             (Kind::Scalar(a), Kind::Scalar(b)) => a == b,
@@ -241,7 +240,7 @@ impl Kind {
 }
 
 impl Field {
-    /// As C writes it: `unsigned int[4]`.
+    /// The type in C, such as `unsigned int[4]`.
     pub fn type_text(&self) -> String {
         let dims: String = self.dims.iter().map(|dim| format!("[{dim}]")).collect();
         match &self.kind {
@@ -256,24 +255,21 @@ fn is_identifier(name: &str) -> bool {
     letters && name.len() <= 64 && name.as_bytes().first().is_some_and(|byte| !byte.is_ascii_digit())
 }
 
-/// A format that describes nothing which can be.
+/// A format is not a possible memory layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the format `{format}` {what}")]
 pub struct FormatError {
-    /// The structure's name.
     pub format: String,
-    /// What is wrong with it.
     pub what: String,
 }
 
-/// Where two formats differ first.
+/// The first difference of two formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The member's name.
     pub member: String,
-    /// What it is in the one: `int at byte 4`.
+    /// The member in the first format, such as `int at byte 4`.
     pub here: String,
-    /// What it is in the other; none: there is no such member.
+    /// The member in the second format; `None` if it has no such member.
     pub there: Option<String>,
 }
 
@@ -281,8 +277,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { member, here, there } = self;
         match there {
-            Some(there) => write!(f, "`{member}` is {here} here, {there} there"),
-            None => write!(f, "`{member}` is {here} here, there is no such member there"),
+            Some(there) => write!(f, "`{member}` is {here} here, but {there} there"),
+            None => write!(f, "`{member}` is {here} here, but does not exist there"),
         }
     }
 }
@@ -314,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_in_memory_is_valid() {
+    fn possible_layouts_are_valid() {
         assert_eq!(sample().validate(), Ok(()));
         assert_eq!(within(sample()).validate(), Ok(()));
         let nothing = Format { name: "none".to_owned(), size: 0, align: 1, fields: vec![] };
@@ -322,19 +318,25 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_numbers() {
+    fn impossible_layouts_are_refused_with_their_numbers() {
         assert_eq!(
             refusal(|format| format.fields[1].offset = 2),
             "the format `sample` has `depth` at 2 to 6: the member before ends at 4, the structure at 8, and depth is \
              aligned to 2"
         );
-        assert!(refusal(|format| format.fields[1].dims[0] = 3).contains("`depth` at 4 to 10"), "beyond the end");
+        assert!(
+            refusal(|format| format.fields[1].dims[0] = 3).contains("`depth` at 4 to 10"),
+            "an array beyond the end of the structure"
+        );
         assert!(refusal(|format| format.fields[1].dims[0] = u32::MAX).contains("`depth` at 4 to"), "no overflow");
         assert!(refusal(|format| format.fields[1].dims = vec![u32::MAX; 8]).contains("`depth` at 4 to"));
         assert!(refusal(|format| format.fields[1].dims = vec![1; 9]).contains("`depth` of 9 dimensions"));
         assert!(refusal(|format| format.fields[1].dims[0] = 0).contains("of no size"));
         assert!(refusal(|format| format.fields[0].offset = u32::MAX).contains("`rate` at 4294967295"));
-        assert!(refusal(|format| format.align = 2).contains("aligned to 4"), "a member's alignment is the least");
+        assert!(
+            refusal(|format| format.align = 2).contains("aligned to 4"),
+            "the structure is at least as aligned as its members"
+        );
         assert!(refusal(|format| format.align = 3).contains("8 bytes at an alignment of 3"));
         assert!(refusal(|format| format.size = 6).contains("6 bytes at an alignment of 4"));
         assert!(refusal(|format| format.size = 1 << 20).contains("the limit is 16384"));
@@ -347,7 +349,7 @@ mod tests {
     #[test]
     fn nesting_and_members_are_bounded() {
         let deep = (0..Format::MAX_DEPTH).fold(sample(), |format, _| within(format));
-        assert!(deep.validate().unwrap_err().to_string().contains("more than 16 structures"));
+        assert!(deep.validate().unwrap_err().to_string().contains("more than 16 nested structures"));
         let fields = (0..=Format::MAX_MEMBERS).map(|n| field(&format!("m{n}"), n, Scalar::I8)).collect();
         let wide = Format { name: "wide".to_owned(), size: 2048, align: 1, fields };
         assert!(wide.validate().unwrap_err().to_string().contains("1025 members, the limit is 1024"));
@@ -358,27 +360,30 @@ mod tests {
         let mut other = sample();
         assert_eq!(sample().first_difference(&other), None);
         other.fields.push(field("more", 8, Scalar::I8));
-        assert_eq!(sample().first_difference(&other), None, "more members do not disturb");
+        assert_eq!(sample().first_difference(&other), None, "further members do not matter");
         other.fields[1].dims[0] = 3;
-        let said = "`depth` is short[2] at byte 4 here, short[3] at byte 4 there";
-        assert_eq!(sample().first_difference(&other).unwrap().to_string(), said);
+        let described = "`depth` is short[2] at byte 4 here, but short[3] at byte 4 there";
+        assert_eq!(sample().first_difference(&other).unwrap().to_string(), described);
         other.fields[0].name = "speed".to_owned();
-        let said = "`rate` is int at byte 0 here, there is no such member there";
-        assert_eq!(sample().first_difference(&other).unwrap().to_string(), said);
+        let described = "`rate` is int at byte 0 here, but does not exist there";
+        assert_eq!(sample().first_difference(&other).unwrap().to_string(), described);
     }
 
     #[test]
-    fn structures_are_alike_by_their_members_and_not_by_their_names() {
+    fn structures_are_compared_by_members_not_by_names() {
         let mut inner = sample();
         inner.name = "another".to_owned();
         assert_eq!(within(sample()).first_difference(&within(inner.clone())), None);
         inner.fields[0].kind = Kind::Scalar(Scalar::U32);
         let difference = within(sample()).first_difference(&within(inner)).unwrap();
-        assert_eq!(difference.to_string(), "`inner` is struct sample at byte 0 here, struct another at byte 0 there");
+        assert_eq!(
+            difference.to_string(),
+            "`inner` is struct sample at byte 0 here, but struct another at byte 0 there"
+        );
     }
 
     #[test]
-    fn values_are_wrapped_into_their_types() {
+    fn values_are_converted_to_their_types() {
         assert_eq!(Scalar::I8.wrap(200), -56);
         assert_eq!(Scalar::U16.wrap(-1), 65_535);
         assert_eq!(Scalar::I64.wrap(i64::MIN), i64::MIN);

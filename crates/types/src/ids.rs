@@ -1,10 +1,10 @@
-//! Who and what: applications, threads, owners.
+//! Identities of applications, threads and owners.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An application that holds a contract, numbered by its host in order of admission, from 1.
+/// The number of an application with a contract; its host assigns numbers in order of admission, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -16,7 +16,7 @@ impl fmt::Display for AppId {
     }
 }
 
-/// A schedulable thread of this host, as the kernel numbers it.
+/// The kernel's number of a thread on this host (TID).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -28,12 +28,12 @@ impl fmt::Display for ThreadId {
     }
 }
 
-/// Who an application belongs to, as the kernel vouches for it (peer credentials).
+/// The user and group of an application, from the peer credentials of its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Owner {
-    /// User.
+    /// User number.
     pub uid: u32,
-    /// Primary group.
+    /// Number of the primary group.
     pub gid: u32,
 }

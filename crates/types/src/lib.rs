@@ -1,8 +1,9 @@
-//! The words every room shares: units, ids, the six nouns, specifications, the job ring and the local API.
+//! The types that all crates share: units, ids, the six nouns, specifications, the job ring and the local API.
 //!
-//! Nothing here does I/O, reads a clock or starts a thread. Quantities have types with private fields; a
-//! promise is rounded up when it is counted and down when it is handed out. Wishes travel down as
-//! [`Contract`] → [`Demand`] → [`Setting`]; facts travel up as [`Sample`] → [`Usage`] → [`Quality`].
+//! This crate does no I/O, reads no clock and starts no thread. Quantities have types with private fields; a
+//! promise is rounded up when it is counted and down when it is handed out. Requests travel from the application to
+//! the kernel as [`Contract`] → [`Demand`] → [`Setting`]; measurements travel back as [`Sample`] → [`Usage`] →
+//! [`Quality`].
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -36,7 +37,7 @@ mod spec;
 pub mod text;
 mod units;
 
-/// Where each word of a ring lies is agreed on with the other side.
+/// The layout of a ring is part of the protocol with the other side.
 const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) && align_of::<ring::JobRing>() == 64);
 
 pub use contract::{Contract, InvalidContract, JobSource, Profile};

@@ -1,15 +1,15 @@
-//! The mechanisms, as the command line, the configuration and `status` name them.
+//! The names of mechanisms in the command line, the configuration and `status`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A mechanism to ask for.
+/// A mechanism that can be requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&'static str")]
 pub enum MechanismName {
-    /// `deadline` where it works, else `ext`.
+    /// `deadline` if it works on this host, else `ext`.
     #[default]
     Auto,
     /// SCHED_DEADLINE.
@@ -19,10 +19,8 @@ pub enum MechanismName {
 }
 
 impl MechanismName {
-    /// All of them.
     pub const ALL: [MechanismName; 3] = [MechanismName::Auto, MechanismName::Deadline, MechanismName::Ext];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             MechanismName::Auto => "auto",
@@ -44,11 +42,9 @@ impl From<MechanismName> for &'static str {
     }
 }
 
-/// No mechanism has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mechanism {given:?}; there are {}", MechanismName::ALL.map(MechanismName::name).join(", "))]
+#[error("unknown mechanism {given:?}; use {}", MechanismName::ALL.map(MechanismName::name).join(", "))]
 pub struct UnknownMechanism {
-    /// What was given.
     pub given: String,
 }
 
@@ -74,15 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mechanism_is_read_as_it_is_shown() {
+    fn a_printed_mechanism_parses_to_itself() {
         for mechanism in MechanismName::ALL {
             assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
         }
     }
 
     #[test]
-    fn an_unknown_mechanism_is_refused_with_those_there_are() {
+    fn an_unknown_mechanism_is_refused_with_the_known_ones() {
         let refused = "none".parse::<MechanismName>().unwrap_err().to_string();
-        assert_eq!(refused, "there is no mechanism \"none\"; there are auto, deadline, ext");
+        assert_eq!(refused, "unknown mechanism \"none\"; use auto, deadline, ext");
     }
 }

@@ -1,21 +1,21 @@
-//! The memory that the kernel, the daemon and an application share: where each word lies, and how it is read and
-//! written without a system call.
+//! The memory that the kernel, the daemon and an application share: its layout, and how it is read and written
+//! without system calls.
 //!
 //! | area | written by | read by | holds |
 //! |---|---|---|---|
 //! | [`Up`] (`memory_up`) | kernel, daemon | application | events, as a ring or as slots with a bit pattern |
 //! | [`Down`] (`memory_down`) | application, handlers | both | attributes, and the values of deferred calls |
-//! | [`SocketPage`] (I/O module) | both | both | which sockets are of interest, which are ready |
+//! | [`SocketPage`] (I/O module) | both | both | sockets of interest, and active sockets |
 //!
-//! Every word is atomic and either side may scribble at any time: a reader checks what it takes against the
-//! geometry it was told when it mapped the area, keeps its own position, and copies. The kernel trusts nothing in
-//! these areas: its positions, locks and counters lie in memory of its own, what is here are copies. Nothing in
-//! this module maps memory; `shm` (application) and `linux` (owner) do.
+//! Every word is atomic, and either side may write garbage at any time. A reader checks each value against the
+//! geometry from the time when it mapped the area, keeps its own position, and copies. The kernel does not rely on
+//! these areas: its positions, locks and counters are in memory of its own, and these areas contain copies. This
+//! module does not map memory; `shm` (application) and `linux` (owner) do.
 //!
-//! **Waking.** A reader that wants to sleep sets `waiting`, puts a full fence behind it and looks once more. A
-//! writer publishes, puts a full fence behind that (an atomic exchange) and takes `waiting` back to 0; if it was 1,
-//! it makes the wake descriptor readable. Whatever the order, one of the two sees what the other did: no event is
-//! left behind by a reader that sleeps. The wake descriptor is a BPF ring buffer of one page: [`acknowledge`] after each poll.
+//! **Waking.** A reader that wants to sleep sets `waiting`, executes a full fence and looks once more. A writer
+//! publishes, executes a full fence (an atomic exchange) and resets `waiting` to 0; if it was 1, the writer makes
+//! the wake descriptor readable. In any order, at least one side sees the other's write, so a sleeping reader
+//! misses no event. The wake descriptor is a BPF ring buffer of one page: call [`acknowledge`] after each poll.
 
 mod down;
 mod socket;
@@ -32,39 +32,39 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::api::Problem;
 use crate::format::Format;
 
-/// What makes a [`Up`] area one: "qf_up" and the layout's version.
+/// First word of a valid [`Up`] area: "qf_up" and the version of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"qf_up\0\0\x01");
-/// Bytes before the bit pattern or the first slot: the writer's line and the reader's.
+/// Bytes before the bit pattern or the first slot: one cache line for the writer and one for the reader.
 pub const HEADER_BYTES: u32 = 128;
-/// Bytes of a slot before its data: sequence, time, deadline.
+/// Bytes of a slot before its data: sequence number, time, deadline.
 pub const SLOT_HEADER_BYTES: u32 = 24;
-/// Attributes of an application session.
+/// Number of attributes of an application session.
 pub const ATTRIBUTES: usize = 64;
-/// Values of deferred calls that wait for the kernel at most; the next is refused.
+/// Most values of deferred calls that wait for the kernel; the next value is refused.
 pub const DEFERRED: usize = 64;
-/// Values one deferred call hands to its handler at most.
+/// Most values that one deferred call passes to its handler.
 pub const BATCH: usize = 16;
-/// Sockets one I/O module serves: descriptors 0 to 65,535.
+/// Number of sockets that one I/O module serves: descriptors 0 to 65,535.
 pub const SOCKETS: usize = 65_536;
 /// Largest memory_up, in bytes.
 pub const MAX_UP_BYTES: u32 = 16 << 20;
 
 const _: () = assert!(size_of::<UpHeader>() == HEADER_BYTES as usize && align_of::<UpHeader>() == 64);
 
-/// How events lie in a memory_up.
+/// The layout of the events in a memory_up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// In order; a full ring drops the newest event.
+    /// Events in order; a full ring drops the newest event.
     Ring,
-    /// One slot per position, a bit for each that is new; the newest overwrites (position named at subscription),
-    /// or the next free slot is taken.
+    /// One slot per position, with a bit that marks a new event. A newer event overwrites the older one in its slot
+    /// (if the subscription names a position field), or takes the next free slot.
     Bits,
 }
 
 impl Layout {
-    /// The number that stands in the area.
+    /// The layout's number in the area.
     pub const fn number(self) -> u32 {
         match self {
             Layout::Ring => 1,
@@ -72,7 +72,6 @@ impl Layout {
         }
     }
 
-    /// The layout of that number.
     pub const fn from_number(number: u32) -> Option<Layout> {
         match number {
             1 => Some(Layout::Ring),
@@ -82,7 +81,7 @@ impl Layout {
     }
 }
 
-/// Sizes of a memory_up, checked: whoever holds one need not check again.
+/// The sizes of a memory_up, already checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     layout: Layout,
@@ -91,22 +90,22 @@ pub struct Geometry {
     data_bytes: u32,
 }
 
-/// Sizes that make no memory_up.
+/// The sizes are not possible for a memory_up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum InvalidGeometry {
-    /// Not a power of two, or too few or too many.
+    /// Not a power of two, or outside 2 to 65,536.
     Slots(u32),
-    /// More data than an event has.
+    /// More bytes than an event may have.
     Data(u32),
-    /// The whole is too big.
+    /// The area would exceed [`MAX_UP_BYTES`].
     Total(u64),
-    /// The memory at hand is none, or one of another version.
+    /// The memory is not a memory_up, or has another version.
     Foreign,
 }
 
 impl InvalidGeometry {
-    /// What happened, and what to do about it.
+    /// The refusal with its next step.
     pub fn problem(&self) -> Problem {
         let (message, next_step) = match self {
             InvalidGeometry::Slots(slots) => {
@@ -121,7 +120,7 @@ impl InvalidGeometry {
                 (format!("memory_up of {bytes} bytes"), most)
             }
             InvalidGeometry::Foreign => (
-                "this memory is no memory_up of this version".to_owned(),
+                "this memory is not a memory_up of this version".to_owned(),
                 "use a daemon of the same version".to_owned(),
             ),
         };
@@ -130,7 +129,7 @@ impl InvalidGeometry {
 }
 
 impl Geometry {
-    /// `slots` (a power of two) for events of `data_bytes` each.
+    /// `slots` slots (a power of two) for events of `data_bytes` bytes.
     pub fn new(layout: Layout, slots: u32, data_bytes: u32) -> Result<Geometry, InvalidGeometry> {
         if !slots.is_power_of_two() || !(2..=65_536).contains(&slots) {
             return Err(InvalidGeometry::Slots(slots));
@@ -144,12 +143,10 @@ impl Geometry {
         if total > u64::from(MAX_UP_BYTES) { Err(InvalidGeometry::Total(total)) } else { Ok(geometry) }
     }
 
-    /// Ring or bits.
     pub const fn layout(self) -> Layout {
         self.layout
     }
 
-    /// Slots there are.
     pub const fn slots(self) -> u32 {
         self.slots
     }
@@ -172,7 +169,7 @@ impl Geometry {
         }
     }
 
-    /// Bytes from the area's beginning to its first slot.
+    /// Bytes from the begin of the area to its first slot.
     pub const fn slots_offset(self) -> u32 {
         HEADER_BYTES + (self.bit_words() * 8).next_multiple_of(64)
     }
@@ -184,8 +181,8 @@ impl Geometry {
 }
 
 /// Makes a wake descriptor unreadable again, so that the next poll waits. `consumer` is the first word of the BPF
-/// ring buffer's first page (mapped for writing), `producer` that of its second (for reading). Call it after
-/// each poll that answered, before looking at the area.
+/// ring buffer's first page (mapped for writing), `producer` that of its second page (for reading). Call it after
+/// each poll that reported the descriptor as readable, before reading the area.
 pub fn acknowledge(consumer: &AtomicU64, producer: &AtomicU64) {
     consumer.store(producer.load(Ordering::Acquire), Ordering::Release);
     fence(Ordering::SeqCst);
@@ -196,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_make_no_area_are_refused_with_what_would_be_right() {
+    fn impossible_sizes_are_refused_with_possible_ones() {
         assert_eq!(Geometry::new(Layout::Ring, 3, 8), Err(InvalidGeometry::Slots(3)));
         assert_eq!(Geometry::new(Layout::Ring, 1, 8), Err(InvalidGeometry::Slots(1)));
         assert_eq!(Geometry::new(Layout::Bits, 1 << 17, 8), Err(InvalidGeometry::Slots(1 << 17)));
@@ -206,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_begin_behind_the_bits_at_a_line_of_their_own() {
+    fn slots_begin_behind_the_bits_on_a_separate_cache_line() {
         let ring = Geometry::new(Layout::Ring, 64, 20).unwrap();
         assert_eq!((ring.slots_offset(), ring.slot_bytes(), ring.total_bytes()), (128, 48, 128 + 64 * 48));
         let bits = Geometry::new(Layout::Bits, 1024, 8).unwrap();
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_read() {
+    fn acknowledging_marks_everything_as_read() {
         let (consumer, producer) = (AtomicU64::new(3), AtomicU64::new(40));
         acknowledge(&consumer, &producer);
         assert_eq!(consumer.into_inner(), 40);

@@ -1,12 +1,12 @@
-//! What is monitored: attributes, their units, thresholds, and the events that carry readings between hosts.
+//! Monitoring: attributes, their units and thresholds, and the events that carry readings between hosts.
 //!
 //! An *attribute* is one number about a host or an application: `cpu.run_queue`, `net.eth0.rx_bytes`. [`METRICS`]
-//! lists the standard ones; others plug in. Between hosts an attribute is known by a number made of its name
-//! ([`AttributeId`]), the same everywhere, so that nobody has to hand out numbers.
+//! lists the standard ones; others can be added. Between hosts an attribute is identified by a number computed from
+//! its name ([`AttributeId`]), which is the same everywhere and needs no central registry.
 //!
-//! A reader gives a *raw* number: a level, or a total that something counts all the time. What is made of it for one
-//! who watches is the attribute's [`Shape`]. Of a total nothing that happens between two looks is lost: these are the
-//! *active* monitors of Q-Fabric (§2.2), levels are the *passive* ones.
+//! A reader returns a *raw* number: a level, or a total that is counted all the time. The attribute's [`Shape`]
+//! determines the value that a watcher receives. A total loses no change between two looks: such attributes are the
+//! *active* monitors of Q-Fabric (§2.2); levels are the *passive* ones.
 
 mod events;
 mod metrics;
@@ -23,16 +23,15 @@ pub use events::{BadEvent, QualityEvent, QualityKind, QualityText, ReadingEvent,
 pub use metrics::{METRICS, Metric, constants};
 pub use threshold::{InvalidThreshold, Threshold};
 
-/// Most bytes of an attribute's name: `net.` + 15 of an interface + the longest metric, with room.
+/// Most bytes of an attribute's name: `net.`, 15 bytes of an interface, the longest metric, and a reserve.
 pub const MAX_NAME: usize = 48;
 
-/// Which attribute, on every host: the 32-bit FNV-1a of its name.
+/// The identity of an attribute, the same on every host: the 32-bit FNV-1a hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AttributeId(pub u32);
 
 impl AttributeId {
-    /// The number of a name.
     pub const fn of(name: &str) -> AttributeId {
         let bytes = name.as_bytes();
         let mut hash: u32 = 0x811c_9dc5;
@@ -51,16 +50,16 @@ impl fmt::Display for AttributeId {
     }
 }
 
-/// What becomes of several looks between two tellings.
+/// The way in which several looks between two readings become one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum Summary {
-    /// A level as it is; a total over all the time since.
+    /// The last level; of a total, the change since the last reading.
     #[default]
     Last,
-    /// The mean of the looks; of totals: over all the time since.
+    /// The mean of the looks; of a total, the mean over all the time since the last reading.
     Mean,
     /// The least look.
     Min,
@@ -68,8 +67,8 @@ pub enum Summary {
     Max,
 }
 
-/// A period that feedback sets: it is halved when a value differs from the one before by more than `tolerance`, else it
-/// grows by a quarter.
+/// A period that is adapted by feedback: it is halved when a value differs from the previous one by more than
+/// `tolerance`, and otherwise grows by a quarter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -78,25 +77,25 @@ pub struct AdaptivePeriod {
     pub least_ns: Nanos,
     /// Longest period, at most 1 h.
     pub most_ns: Nanos,
-    /// Differences up to this, in the attribute's unit, are rest.
+    /// Differences up to this, in the attribute's unit, count as no change.
     #[serde(default)]
     pub tolerance: u64,
 }
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Unit {
-    /// Things: threads, packets, faults.
+    /// Number of threads, packets, faults and so on.
     Count = 0,
     /// Bytes.
     Bytes = 1,
-    /// Things per second.
+    /// Number per second.
     PerSecond = 2,
     /// Bytes per second.
     BytesPerSecond = 3,
-    /// Millionths of a whole: of the time, of all CPUs.
+    /// Millionths of a whole, such as of the time or of all CPUs.
     Millionths = 4,
     /// Nanoseconds.
     Nanoseconds = 5,
@@ -109,7 +108,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Every unit, by its number.
+    /// All units, in the order of their numbers.
     pub const ALL: [Unit; 9] = [
         Unit::Count,
         Unit::Bytes,
@@ -122,7 +121,7 @@ impl Unit {
         Unit::Millidegrees,
     ];
 
-    /// As it stands behind a number: ` B/s`; empty for plain counts.
+    /// The symbol after a number, such as ` B/s`; empty for counts.
     pub const fn symbol(self) -> &'static str {
         match self {
             Unit::Count => "",
@@ -137,7 +136,7 @@ impl Unit {
         }
     }
 
-    /// A value in it for people: `41.5 %`, `3.2 MB/s`.
+    /// Formats a value of this unit for people: `41.5 %`, `3.2 MB/s`.
     pub fn show(self, value: i64) -> String {
         let v = value as f64;
         match self {
@@ -157,7 +156,7 @@ impl Unit {
     }
 }
 
-/// With a decimal prefix, three digits that count.
+/// Formats with a decimal prefix and three significant digits.
 fn scaled(value: f64, unit: &str) -> String {
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")];
     let (scale, prefix) = steps.into_iter().find(|(scale, _)| value.abs() >= *scale).unwrap_or((1.0, ""));
@@ -169,23 +168,24 @@ fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// How a value is made of what a reader gives.
+/// The way in which a value is computed from raw numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// The reader gives the value as it is now (a passive monitor).
+    /// The raw number is the present value (a passive monitor).
     Level,
-    /// The reader gives a total; the value is what came since the last look.
+    /// The raw number is a total; the value is the increase since the last look.
     Sum,
-    /// The reader gives a total; the value is what came per second since the last look.
+    /// The raw number is a total; the value is the increase per second since the last look.
     PerSecond,
-    /// The reader gives a total in nanoseconds; the value is its part of the time since the last look, in millionths.
+    /// The raw number is a total in nanoseconds; the value is the increase as a part of the time since the last
+    /// look, in millionths.
     Part,
 }
 
 impl Shape {
-    /// The value of `before` and `now`, two raw readings `over` apart. A total that went back (its device was made
-    /// anew) counts as nothing.
+    /// The value from two raw numbers `before` and `now`, read `over` apart. A total that decreased (its device was
+    /// created again) counts as no increase.
     pub fn value(self, before: i64, now: i64, over: Nanos) -> i64 {
         let came = i128::from(now.wrapping_sub(before).max(0));
         let per = |scale: i128| clamp(came * scale / i128::from(over.get().max(1)));
@@ -197,7 +197,7 @@ impl Shape {
         }
     }
 
-    /// Whether readings are totals.
+    /// Whether raw numbers are totals.
     pub const fn is_total(self) -> bool {
         !matches!(self, Shape::Level)
     }
@@ -210,16 +210,13 @@ fn clamp(value: i128) -> i64 {
 /// An attribute that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribute {
-    /// Its name, at most [`MAX_NAME`] bytes.
+    /// At most [`MAX_NAME`] bytes.
     pub name: Name,
-    /// What its values count.
     pub unit: Unit,
-    /// How they are made.
     pub shape: Shape,
 }
 
 impl Attribute {
-    /// An attribute of that name.
     pub fn new(name: &str, unit: Unit, shape: Shape) -> Result<Attribute, NoAttribute> {
         let refused = |why: String| NoAttribute { name: name.chars().take(2 * MAX_NAME).collect(), why };
         if name.len() > MAX_NAME {
@@ -228,77 +225,73 @@ impl Attribute {
         Ok(Attribute { name: name.parse().map_err(|why| refused(format!("{why}")))?, unit, shape })
     }
 
-    /// Its number.
     pub fn id(&self) -> AttributeId {
         AttributeId::of(self.name.as_str())
     }
 
-    /// Whether it is about an application instead of the host: its name begins with `app.`.
+    /// Whether the attribute belongs to an application instead of the host: its name begins with `app.`.
     pub fn is_of_application(&self) -> bool {
         self.name.as_str().starts_with("app.")
     }
 }
 
-/// A name that no attribute can have.
+/// A name is not valid for an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} cannot be an attribute's name: {why}")]
 pub struct NoAttribute {
-    /// What was given.
     pub name: String,
-    /// Why not.
     pub why: String,
 }
 
-/// Why a reading is told.
+/// The reason why a reading is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Cause {
-    /// Its time had come.
+    /// The watch's period ended.
     Poll = 0,
-    /// It went beyond its threshold.
+    /// The value crossed its threshold.
     Crossed = 1,
-    /// It came back from beyond it, by the hysteresis.
+    /// The value returned from beyond the threshold, by the hysteresis.
     Cleared = 2,
-    /// It was asked for.
+    /// An application requested it.
     Asked = 3,
 }
 
 impl Cause {
-    /// Every cause, by its number.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Cause; 4] = [Cause::Poll, Cause::Crossed, Cause::Cleared, Cause::Asked];
 }
 
-/// The application number of who watches for the host itself.
+/// The application number of watchers that belong to the host itself.
 pub const HOST: AppId = AppId(0);
 
-/// A monitoring event: what an attribute came to.
+/// A monitoring event: a value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Of which attribute.
     pub attribute: AttributeId,
-    /// Who watches it, and for attributes of applications which one it is about; [`HOST`]: none.
+    /// The watching application; for attributes of applications, the application the value is about. [`HOST`]
+    /// stands for none.
     pub application: AppId,
     /// In the attribute's unit.
     pub value: i64,
-    /// When it was read.
+    /// The time of the look.
     pub at: Instant,
-    /// The time it is over; zero where it is of one moment.
+    /// The time span of the value; zero for a level.
     pub over: Nanos,
-    /// Why it is told.
+    /// The reason why it is sent.
     pub cause: Cause,
-    /// What it counts.
     pub unit: Unit,
 }
 
-/// Gives raw numbers: the kernel's, a host's own, a simulated machine's.
+/// A source of raw numbers: the kernel, a host itself, a simulated machine.
 pub trait Readers {
-    /// What can be read now; this may change, when an interface appears.
+    /// The attributes that can be read now; the list may change, for example when an interface appears.
     fn attributes(&self) -> &[Attribute];
 
-    /// The raw number of an attribute: its level, or its total. `application` counts for attributes of applications
-    /// only. None: it cannot be read (any more, or for this application). Calls with the same `now` may be answered
-    /// from one look at the system.
+    /// The raw number of an attribute: its level, or its total. `application` matters only for attributes of
+    /// applications. `None`: it cannot be read now, or not for this application. Calls with the same `now` may be
+    /// answered from one look at the system.
     fn read(&mut self, attribute: AttributeId, application: AppId, now: Instant) -> Option<i64>;
 }
 
@@ -314,19 +307,19 @@ mod tests {
     }
 
     #[test]
-    fn totals_become_sums_rates_and_parts_of_the_time() {
+    fn totals_are_converted_to_sums_rates_and_parts_of_the_time() {
         let second = Nanos::from_millis(1_000);
         assert_eq!(Shape::Level.value(3, 7, second), 7);
         assert_eq!(Shape::Sum.value(3, 7, second), 4);
         assert_eq!(Shape::PerSecond.value(1_000, 2_000, Nanos::from_millis(500)), 2_000);
         assert_eq!(Shape::Part.value(0, 250_000_000, second), 250_000);
-        assert_eq!(Shape::Sum.value(7, 3, second), 0, "it began anew");
+        assert_eq!(Shape::Sum.value(7, 3, second), 0, "the total was reset");
         assert_eq!(Shape::PerSecond.value(0, i64::MAX, Nanos::new(1)), i64::MAX, "no overflow");
         assert_eq!(Shape::PerSecond.value(0, 5, Nanos::ZERO), 5_000_000_000, "no division by zero");
     }
 
     #[test]
-    fn values_are_shown_in_a_readers_unit() {
+    fn values_are_formatted_in_readable_units() {
         assert_eq!(Unit::Millionths.show(415_000), "41.5 %");
         assert_eq!(Unit::BytesPerSecond.show(3_200_000), "3.2 MB/s");
         assert_eq!(Unit::Microwatts.show(12_340_000), "12.34 W");

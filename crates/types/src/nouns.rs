@@ -1,34 +1,31 @@
-//! The nouns between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] have files of
-//! their own.
+//! The values that pass between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] are in
+//! separate files.
 
 use crate::{AppId, Instant, JobRecord, Nanos, Reclaiming, Reservation, Share, Terms, ThreadId};
 
 /// What the controllers of an application want now, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Whose.
     pub app: AppId,
-    /// How much of the processor, over all its threads.
+    /// Share of the processor, for all threads of the application together.
     pub share: Share,
 }
 
-/// What a mechanism is told: this thread, this reservation.
+/// An instruction to a mechanism: the reservation of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Which thread.
     pub thread: ThreadId,
-    /// What it gets from its next replenishment on; `None` puts it back under the scheduler it came from.
+    /// The reservation from the next replenishment on; `None` returns the thread to its former scheduler.
     pub reservation: Option<Reservation>,
-    /// What its server does at the end of the budget.
+    /// The kind of reclaiming.
     pub reclaiming: Reclaiming,
-    /// What only some mechanisms can carry out; the default asks for nothing of it.
+    /// Requests that not every mechanism supports; the default contains none.
     pub terms: Terms,
 }
 
 /// One stretch of a thread on a CPU, as it was seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Which thread.
     pub thread: ThreadId,
     /// When it got the CPU.
     pub from: Instant,
@@ -40,14 +37,13 @@ pub struct Sample {
     pub slept: bool,
 }
 
-/// What one job used, and what it had been granted: a controller that knows both never winds up.
+/// The cost of a job, with the reservation it ran under. A controller that has both does not wind up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
-    /// What was used.
     pub job: JobRecord,
-    /// What the job ran under; `None` while the application has no reservation.
+    /// The reservation under which the job ran; `None` while the application has no reservation.
     pub granted: Option<Reservation>,
-    /// s_k: the scheduling deadline of the thread's server when the job ended (AQuoSA's virtual finishing time), where
-    /// the mechanism tells it.
+    /// s_k: the scheduling deadline of the thread's server when the job ended (AQuoSA's virtual finishing time), if
+    /// the mechanism reports it.
     pub served: Option<Instant>,
 }

@@ -1,4 +1,4 @@
-//! How the types that write themselves differently from how they are built appear in the OpenAPI description.
+//! OpenAPI schemas of the types whose JSON form differs from their Rust form.
 
 use std::borrow::Cow;
 
@@ -30,11 +30,11 @@ impl ToSchema for Share {
     }
 }
 
-/// A map of maxima in a merge patch: null removes one, or all of them.
+/// The schema of a map of maxima in a merge patch: null removes one maximum, or the whole map.
 pub(crate) fn changed_shares() -> RefOr<Schema> {
     let or_null = |kind| ObjectBuilder::new().schema_type(SchemaType::from_iter([kind, Type::Null]));
     let share = or_null(Type::Number).minimum(Some(0)).maximum(Some(4096));
-    let description = "Merged key by key: one that is left out keeps its maximum, null removes it";
+    let description = "Merged by key: a missing key keeps its maximum, null removes it";
     done(or_null(Type::Object).additional_properties(Some(share)).description(Some(description)))
 }
 
@@ -56,7 +56,7 @@ impl PartialSchema for Reservation {
         let time = || simple(Type::Integer).minimum(Some(0)).build();
         let pair = simple(Type::Object).property("budget_ns", time()).property("period_ns", time());
         let pair = pair.required("budget_ns").required("period_ns");
-        done(pair.description(Some("So much CPU time in every period")))
+        done(pair.description(Some("CPU time that may be used in every period")))
     }
 }
 
@@ -83,7 +83,7 @@ impl ToSchema for Window {
 
 impl PartialSchema for Name {
     fn schema() -> RefOr<Schema> {
-        let known = "1 to 64 of a-z A-Z 0-9 . _ -, the first a letter or a digit";
+        let known = "1 to 64 of a-z A-Z 0-9 . _ -, beginning with a letter or a digit";
         done(simple(Type::String).description(Some(known)).examples(["video", "cam-1.left"]))
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_what_serde_writes() {
+    fn the_schema_matches_the_serialized_form() {
         assert_eq!(kind::<Share>(), "number");
         assert_eq!(kind::<PredictorSpec>(), "string");
         assert_eq!(kind::<Name>(), "string");

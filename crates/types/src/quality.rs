@@ -1,18 +1,17 @@
-//! What an application achieved: the columns of AQuoSA's Table II, folded job by job.
+//! The results of an application: the columns of AQuoSA's Table II, accumulated job by job.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::{Instant, Nanos, RunningStatistics};
 
-/// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU. Where no job was counted, all that is
-/// said of jobs is null in JSON and reads back as 0.
+/// One row of a report. Errors are fractions of T, bandwidths fractions of one CPU. If no job was counted, the
+/// columns about jobs are null in JSON and are read as 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Row", into = "Row")]
 pub struct Quality {
-    /// The policy or the application the row is about.
+    /// The policy or application of the row.
     pub policy: String,
-    /// Jobs counted.
     pub jobs: u64,
     /// Jobs that ended after their deadline.
     pub misses: u64,
@@ -26,19 +25,19 @@ pub struct Quality {
     pub mean_bandwidth: f64,
     /// Population standard deviation of Q/P.
     pub sd_bandwidth: f64,
-    /// 99th percentile of |interval between job ends − T|; 0 where ends were not seen.
+    /// 99th percentile of |interval between job ends − T|, in ns; 0 if the ends were not observed.
     pub jitter_p99_ns: u64,
 }
 
-/// [`Quality`] as it is written.
+/// The JSON form of [`Quality`].
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quality))]
 struct Row {
-    /// The policy or the application the row is about.
+    /// The policy or application of the row.
     policy: String,
-    /// Jobs counted; 0 also where the contract names no period, so that there are no jobs to count.
+    /// Number of jobs; 0 also if the contract has no period, and so no jobs to count.
     jobs: u64,
-    /// Jobs that ended after their deadline; null without jobs, as is all of them that follows.
+    /// Jobs that ended after their deadline; without jobs this column and the other columns about jobs are null.
     misses: Option<u64>,
     /// p: fraction of jobs whose scheduling error lay in [−e, E].
     in_target: Option<f64>,
@@ -46,11 +45,11 @@ struct Row {
     mean_error: Option<f64>,
     /// Population standard deviation of ε/T.
     sd_error: Option<f64>,
-    /// Mean of Q/P: per job, and of an application over time, for all its threads together.
+    /// Mean of Q/P: per job; for an application, over time and for all its threads together.
     mean_bandwidth: f64,
-    /// Population standard deviation of the same.
+    /// Population standard deviation of Q/P.
     sd_bandwidth: f64,
-    /// 99th percentile of |interval between job ends − T| in ns; 0 where ends were not seen.
+    /// 99th percentile of |interval between job ends − T| in ns; 0 if the ends were not observed.
     jitter_p99_ns: Option<u64>,
 }
 
@@ -99,19 +98,20 @@ impl utoipa::PartialSchema for Quality {
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for Quality {}
 
-/// The virtual scheduling error seen in a finish time: the first server deadline not before the finish,
-/// less the job's deadline (AQuoSA §3, Corollary 1): a multiple of P.
+/// The virtual scheduling error computed from a finish time: the first server deadline not before the finish, minus
+/// the job's deadline (AQuoSA §3, Corollary 1). A multiple of P.
 pub fn quantized_error(finish: Instant, deadline: Instant, server_period: Nanos) -> i64 {
     let period = server_period.get().max(1) as i64;
     -((deadline.signed_since(finish)).div_euclid(period) * period)
 }
 
-/// `ε = s_k − d_k`: the virtual scheduling error, from the virtual finishing time `served` where that is known, else from
-/// the finish as [`quantized_error`] has it. In ns.
+/// `ε = s_k − d_k`, in ns: the virtual scheduling error from the virtual finishing time `served` if it is known,
+/// else from the finish by [`quantized_error`].
 ///
-/// By Corollary 1 a job ends in the server period that ends at s_k. A deadline that does not fit this belongs to another
-/// job and counts as unknown. The kernel begins a server period when the thread wakes, some wake-up latency after the
-/// release: a deadline that little above a multiple of P, at most an eighth of it, counts as on it.
+/// By Corollary 1, a job ends in the server period that ends at s_k. A deadline that contradicts this belongs to
+/// another job and counts as unknown. The kernel begins a server period when the thread wakes, which is later than
+/// the release by a wake-up latency: a deadline that exceeds a multiple of P by at most an eighth of P counts as
+/// that multiple.
 pub fn virtual_error(finish: Instant, deadline: Instant, server_period: Nanos, served: Option<Instant>) -> i64 {
     let Some(served) = served.filter(|&served| finish <= served && served <= finish + server_period) else {
         return quantized_error(finish, deadline, server_period);
@@ -121,7 +121,7 @@ pub fn virtual_error(finish: Instant, deadline: Instant, server_period: Nanos, s
     if above <= server_period.get() as i64 / 8 { error - above } else { error }
 }
 
-/// Folds jobs into a [`Quality`] in constant memory.
+/// Accumulates jobs into a [`Quality`] in constant memory.
 #[derive(Clone, Debug)]
 pub struct QualityMeter {
     period_ns: f64,
@@ -137,9 +137,9 @@ pub struct QualityMeter {
 }
 
 impl QualityMeter {
-    /// For jobs every `period` with the target interval `[−early·T, late·T]`.
+    /// For jobs every `period`, with the target interval `[−early·T, late·T]`.
     pub fn new(period: Nanos, early: f64, late: f64) -> Self {
-        // 1 µs to 100 s at two digits: 27 KiB, never grown.
+        // 1 µs to 100 s with two significant digits: 27 KiB, allocated once.
         let jitter = Histogram::new_with_bounds(1_000, 100_000_000_000, 2).expect("constant bounds are valid");
         QualityMeter {
             period_ns: period.as_f64(),
@@ -155,11 +155,11 @@ impl QualityMeter {
         }
     }
 
-    /// Counts a job that ended `error_ns` after its deadline (virtual finishing time), having been granted
-    /// `bandwidth` of one CPU. `finish` feeds the jitter, where ends were seen.
+    /// Counts a job that ended `error_ns` after its deadline (virtual finishing time) under a grant of `bandwidth`,
+    /// in CPUs. `finish` is the time of its end for the jitter, if it was observed.
     pub fn count(&mut self, error_ns: f64, bandwidth: f64, missed: bool, finish: Option<Instant>) {
         let error = error_ns / self.period_ns;
-        // A millionth of a period of slack, so that −e itself, reached through decimals, counts as inside.
+        // A tolerance of a millionth of a period: decimals do not represent −e exactly, but it counts as inside.
         let inside = error >= -self.early - 1e-6 && error <= self.late + 1e-6;
         self.jobs += 1;
         self.misses += u64::from(missed);
@@ -173,17 +173,15 @@ impl QualityMeter {
         self.last_finish = finish.or(self.last_finish);
     }
 
-    /// Jobs counted so far.
     pub fn jobs(&self) -> u64 {
         self.jobs
     }
 
-    /// Of them, those that ended after their deadline.
     pub fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// The row as it stands, under the name `policy`.
+    /// The present row, with the name `policy`.
     pub fn quality(&self, policy: &str) -> Quality {
         Quality {
             policy: policy.to_owned(),
@@ -214,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_the_servers_deadline_less_the_jobs_where_the_server_tells_it() {
+    fn the_error_uses_the_servers_deadline_if_it_is_known() {
         let deadline = Instant::new(100_000_000);
         let error_us = |finish_us: u64, served_us: u64| {
             let [finish, served] = [finish_us, served_us].map(|us| Instant::new(us * 1_000));
             virtual_error(finish, deadline, P, Some(served)) / 1_000
         };
-        assert_eq!(error_us(93_000, 100_000), 0, "the server's period ends with the job's");
-        assert_eq!(error_us(93_000, 100_300), 0, "it began with a wake-up 0.3 ms after the release");
-        assert_eq!(error_us(93_000, 96_000), -4_000, "its periods lie elsewhere: the rounded finish would say 0");
-        assert_eq!(error_us(101_000, 104_000), 4_000, "late by 4 ms of a period, not by all of it");
+        assert_eq!(error_us(93_000, 100_000), 0, "the server period ends with the job's period");
+        assert_eq!(error_us(93_000, 100_300), 0, "the server period began with a wake-up 0.3 ms after the release");
+        assert_eq!(error_us(93_000, 96_000), -4_000, "the server periods are shifted; the rounded finish would give 0");
+        assert_eq!(error_us(101_000, 104_000), 4_000, "late by 4 ms, not by a whole server period");
         for other_job in [92_000, 104_000] {
             assert_eq!(error_us(93_000, other_job), 0, "s_k = {other_job} µs does not fit a finish at 93 ms");
         }
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_jobs_claims_nothing_of_jobs() {
+    fn without_jobs_the_columns_about_jobs_are_null() {
         let none = Quality { mean_bandwidth: 0.9, ..QualityMeter::new(T, 0.2, 0.0).quality("x") };
         let row = serde_json::to_value(&none).unwrap();
         for key in ["misses", "in_target", "mean_error", "sd_error", "jitter_p99_ns"] {
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_the_distance_of_intervals_from_the_period() {
+    fn jitter_is_the_deviation_of_intervals_from_the_period() {
         let mut meter = QualityMeter::new(T, 0.2, 0.0);
         for finish_ms in [40, 80, 130, 160] {
             meter.count(0.0, 0.5, false, Some(Instant::new(finish_ms * 1_000_000)));

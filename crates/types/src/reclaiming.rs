@@ -1,4 +1,4 @@
-//! What happens when a server has used its budget: the four algorithms of AQuoSA's scheduler (002 §2.2, §5.3).
+//! The kinds of reclaiming: four rules for a server that has used its budget (002 §2.2, §5.3).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::InvalidSpec;
 
-/// Who gets the time that reservations leave over, and what a server does at the end of its budget Q.
+/// The rule for unused reserved time, and for a server that has used its budget Q.
 ///
 /// | kind | at the end of the budget | source |
 /// |---|---|---|
@@ -20,11 +20,12 @@ use crate::InvalidSpec;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Reclaiming {
-    /// Never more than Q in P.
+    /// The server never gets more than Q in P.
     Hard,
-    /// The deadline is postponed instead of throttling: more than Q in P where nobody with an earlier deadline waits.
+    /// The deadline is postponed instead of throttling, so the server gets more than Q in P if no thread with an
+    /// earlier deadline waits.
     Soft,
-    /// The bandwidth of servers that sleep is reclaimed while they sleep.
+    /// The bandwidth of sleeping servers is reclaimed.
     #[default]
     Grub,
     /// Idle time is shared by the servers that have used their budgets, in proportion to their bandwidths.
@@ -32,10 +33,11 @@ pub enum Reclaiming {
 }
 
 impl Reclaiming {
-    /// All of them, in the order of the help texts.
+    /// All kinds, in the order of the help texts.
     pub const ALL: [Reclaiming; 4] = [Reclaiming::Hard, Reclaiming::Soft, Reclaiming::Grub, Reclaiming::Iris];
 
-    /// What a mechanism with SCHED_DEADLINE's two kinds lacks for this one, by name.
+    /// The name of the feature that SCHED_DEADLINE, which has only hard and GRUB, lacks for this kind; `None` if it
+    /// lacks none.
     pub fn beyond_deadline(self) -> Option<&'static str> {
         match self {
             Reclaiming::Hard | Reclaiming::Grub => None,
@@ -68,7 +70,7 @@ impl FromStr for Reclaiming {
     }
 }
 
-/// By name; `true` and `false`, as the former field `reclaim` had them, are GRUB and hard.
+/// Accepts the name, and `true` (GRUB) and `false` (hard) as in the former field `reclaim`.
 impl<'de> Deserialize<'de> for Reclaiming {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Kind;
@@ -94,7 +96,7 @@ mod tests {
     use crate::Contract;
 
     #[test]
-    fn every_kind_reads_back_what_it_shows_as_text_and_as_json() {
+    fn a_printed_kind_parses_to_itself_as_text_and_json() {
         for kind in Reclaiming::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             let json = serde_json::to_string(&kind).unwrap();
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_is_refused_with_the_known_ones() {
         let refusal = "cash".parse::<Reclaiming>().unwrap_err().to_string();
-        assert_eq!(refusal, "reclaiming \"cash\" is not known; use hard, soft, grub or iris");
+        assert_eq!(refusal, "reclaiming \"cash\" is unknown; use hard, soft, grub or iris");
         assert!(serde_json::from_str::<Reclaiming>("3").is_err());
     }
 
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(kind(r#"{"reclaim": true}"#), Some(Reclaiming::Grub));
         assert_eq!(kind(r#"{"reclaim": false}"#), Some(Reclaiming::Hard));
         assert_eq!(kind(r#"{"reclaiming": "iris"}"#), Some(Reclaiming::Iris));
-        assert_eq!(kind(r#"{"reclaim": true, "reclaiming": "soft"}"#), None, "two answers to one question");
+        assert_eq!(kind(r#"{"reclaim": true, "reclaiming": "soft"}"#), None, "both fields at once are ambiguous");
     }
 
     #[test]

@@ -17,34 +17,25 @@ pub struct Reservation {
     period: Nanos,
 }
 
-/// The pair is no reservation. Nothing was changed.
+/// The pair is not a valid reservation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReservation {
-    /// More time asked for than there is.
+    /// The budget exceeds the period.
     #[error("budget {budget} is longer than its period {period}; ask for at most the period")]
-    BudgetOverPeriod {
-        /// Q.
-        budget: Nanos,
-        /// P.
-        period: Nanos,
-    },
-    /// Below the kernel's granularity.
-    #[error("budget {budget} is below the shortest possible, {MIN_BUDGET}; ask for more, or for none")]
-    BudgetTooShort {
-        /// Q.
-        budget: Nanos,
-    },
-    /// Outside what the kernel accepts.
-    #[error("period {period} is outside {} to {}; choose one between", PERIOD_RANGE.0, PERIOD_RANGE.1)]
-    PeriodOutOfRange {
-        /// P.
-        period: Nanos,
-    },
+    BudgetOverPeriod { budget: Nanos, period: Nanos },
+    /// The budget is below the kernel's granularity.
+    #[error("budget {budget} is below the least budget {MIN_BUDGET}; ask for more, or for no reservation")]
+    BudgetTooShort { budget: Nanos },
+    /// The period is outside the kernel's range.
+    #[error("period {period} is outside {} to {}; choose a period in this range", PERIOD_RANGE.0, PERIOD_RANGE.1)]
+    PeriodOutOfRange { period: Nanos },
 }
 
 impl Reservation {
-    /// `budget` in every `period`. Refused where the kernel would refuse it for its own sake, before any
-    /// question of room.
+    /// `budget` in every `period`.
+    ///
+    /// # Errors
+    /// [`InvalidReservation`] if the kernel would refuse the pair itself, independent of the free bandwidth.
     pub fn new(budget: Nanos, period: Nanos) -> Result<Self, InvalidReservation> {
         if period < PERIOD_RANGE.0 || period > PERIOD_RANGE.1 {
             return Err(InvalidReservation::PeriodOutOfRange { period });
@@ -104,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_refused_here() {
+    fn a_pair_that_the_kernel_refuses_is_refused() {
         assert!(Reservation::new(Nanos::ZERO, P).is_err());
         assert!(Reservation::new(Nanos::new(1_023), P).is_err());
         assert!(Reservation::new(Nanos::from_micros(50), Nanos::from_micros(99)).is_err());
@@ -113,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn json_cannot_smuggle_in_an_invalid_pair() {
+    fn an_invalid_pair_in_json_is_refused() {
         assert!(serde_json::from_str::<Reservation>(r#"{"budget_ns":20,"period_ns":10}"#).is_err());
     }
 }

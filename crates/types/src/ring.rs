@@ -1,18 +1,18 @@
-//! The ring by which an application tells the daemon of its jobs, without a system call.
+//! The ring through which an application reports its jobs to the daemon, without system calls.
 //!
-//! One producer (a thread of the application), one consumer (the daemon's control thread), in memory that
-//! both have mapped. Every word is atomic, so either side may scribble at any time and the other still runs
-//! defined code: the consumer keeps its own position, takes a bounded number of records, and checks each.
+//! One producer (a thread of the application) and one consumer (the daemon's control thread) map the same memory.
+//! Every word is atomic, so either side may write garbage at any time, and the other side still has defined
+//! behaviour: the consumer keeps its own position, takes a bounded number of records, and checks each record.
 //!
-//! **Waking.** The daemon looks at every ring at moments of its own choosing and writes into `wake_before`
-//! until when the next look is promised. A producer that finishes before that moment need not wake anybody;
-//! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so
-//! a record is never left behind by a look that had just passed.
+//! **Waking.** The daemon looks at every ring at times that it chooses, and writes into `wake_before` the time
+//! until which the next look is promised. A producer that finishes before that time need not wake the daemon;
+//! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so a look
+//! that has just passed never leaves a record behind.
 
 use crate::shared::{self, AtomicU64, Ordering, fence};
 use crate::{Foresight, Instant, JobRecord, Nanos, Overload};
 
-/// Records a ring holds: ten seconds of a 25 Hz application while the daemon restarts. A record that finds
+/// Number of records in a ring: ten seconds of a 25 Hz application while the daemon restarts. A record that finds
 /// the ring full is dropped and counted.
 pub const CAPACITY: usize = shared::RECORDS;
 const MAGIC: u64 = u64::from_le_bytes(*b"qfring\0\x01");
@@ -20,28 +20,27 @@ const KIND_END: u64 = 1;
 const KIND_BEGIN: u64 = 2;
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// What travels in a ring.
+/// A record in a ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum JobEvent {
     /// A job ended.
     End(JobRecord),
-    /// A job begins, and this is known of it.
+    /// A job begins, with foresight about it.
     Begin {
-        /// Number of the job.
         k: u64,
-        /// What is known of it before it runs.
+        /// Foresight about the job.
         known: Foresight,
     },
 }
 
-/// What became of a record.
+/// The result of pushing a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the ring, and the daemon will look soon enough.
+    /// The record is in the ring, and the daemon's next look comes soon enough.
     Quiet,
-    /// It is in the ring, and the daemon sleeps: wake it.
+    /// The record is in the ring, and the daemon sleeps: wake it.
     Wake,
-    /// The ring is full: the record is dropped and counted.
+    /// The ring is full; the record is dropped and counted.
     Dropped,
 }
 
@@ -54,7 +53,7 @@ impl Line {
     }
 }
 
-/// The shared memory. All zeros until [`JobRing::initialize`].
+/// The shared memory of a ring. All zeros until [`JobRing::initialize`].
 #[repr(C, align(64))]
 pub struct JobRing {
     /// Written by the daemon once: magic, capacity.
@@ -67,25 +66,25 @@ pub struct JobRing {
     slots: [Line; CAPACITY],
 }
 
-/// What the daemon tells the application through the ring.
+/// The information that the daemon passes to the application through the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Q of the reservation in force, 0 without one.
+    /// Q of the reservation in force; 0 without a reservation.
     pub budget: Nanos,
     /// P.
     pub period: Nanos,
-    /// Scheduling error of the last job taken, in ns.
+    /// Scheduling error of the last taken job, in ns.
     pub error_ns: i64,
-    /// Jobs taken so far.
+    /// Number of jobs taken so far.
     pub jobs: u64,
-    /// The application asks for more than it is granted, job after job.
+    /// Present while the application requests more than its grant, job after job.
     pub overload: Option<Overload>,
-    /// What the next job is expected to cost, in CPU time: the middle of the predicted interval; 0 while nothing is predicted.
+    /// The predicted CPU time of the next job: the middle of the predicted interval; 0 without a prediction.
     pub predicted: Nanos,
 }
 
 impl Default for JobRing {
-    /// All zeros, in memory that nobody shares.
+    /// All zeros, in memory that is not shared.
     fn default() -> JobRing {
         let slots = std::array::from_fn(|_| Line::zeros());
         JobRing { identity: Line::zeros(), producer: Line::zeros(), consumer: Line::zeros(), slots }
@@ -93,7 +92,7 @@ impl Default for JobRing {
 }
 
 impl JobRing {
-    /// Makes fresh, zeroed memory a ring. The daemon does this before it hands the memory out.
+    /// Initialises new, zeroed memory as a ring. The daemon does this before it passes the memory on.
     pub fn initialize(&self) {
         self.identity.0[1].store(CAPACITY as u64, Ordering::Relaxed);
         self.identity.0[0].store(MAGIC, Ordering::Release);
@@ -105,14 +104,14 @@ impl JobRing {
             && self.identity.0[1].load(Ordering::Relaxed) == CAPACITY as u64
     }
 
-    /// The daemon's promise to look at this ring at `moment` at the latest; [`Instant::ZERO`] promises
-    /// nothing. Must be followed by a look ([`Consumer::take`]) before the daemon sleeps.
+    /// Publishes the daemon's promise to look at this ring at `moment` at the latest; [`Instant::ZERO`] means no
+    /// promise. The daemon must look ([`Consumer::take`]) after this call and before it sleeps.
     pub fn promise_look(&self, moment: Instant) {
         self.consumer.0[1].store(moment.get(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes what is in force. Readers may see fields of two grants mixed for a moment; each is whole.
+    /// Publishes the present grant. A reader may see fields of two grants for a short time; each field is whole.
     pub fn publish(&self, grant: Grant) {
         let Grant { budget, period, error_ns, jobs, overload, predicted } = grant;
         let words = [budget.get(), period.get(), error_ns as u64, jobs, Overload::word(overload), predicted.get()];
@@ -121,7 +120,7 @@ impl JobRing {
         }
     }
 
-    /// What the daemon last published.
+    /// The grant that the daemon published last.
     pub fn grant(&self) -> Grant {
         let word = |i: usize| self.consumer.0[i].load(Ordering::Relaxed);
         Grant {
@@ -134,20 +133,20 @@ impl JobRing {
         }
     }
 
-    /// Records the producer had to drop, by its own account.
+    /// Number of records that the producer dropped, as the producer counts them.
     pub fn dropped(&self) -> u64 {
         self.producer.0[1].load(Ordering::Relaxed)
     }
 }
 
-/// The application's end. One per ring.
+/// The application's side. A ring has one producer.
 #[derive(Debug, Default)]
 pub struct Producer {
     head: u64,
 }
 
 impl Producer {
-    /// Puts `event`, which happened at `now`, into `ring`. Wait-free, no system call.
+    /// Puts `event`, which happened at `now`, into `ring`. Wait-free, without a system call.
     pub fn push(&mut self, ring: &JobRing, event: JobEvent, now: Instant) -> Pushed {
         let tail = ring.consumer.0[0].load(Ordering::Acquire);
         if self.head.wrapping_sub(tail) >= CAPACITY as u64 {
@@ -166,17 +165,17 @@ impl Producer {
     }
 }
 
-/// The daemon's end. One per ring.
+/// The daemon's side. A ring has one consumer.
 #[derive(Debug, Default)]
 pub struct Consumer {
     tail: u64,
-    /// Records that could not be understood, or were skipped because the producer's position was impossible.
+    /// Number of records that were invalid, or were skipped because the producer's position was impossible.
     pub rejected: u64,
 }
 
 impl Consumer {
-    /// Takes the next event, if there is one. What makes no sense is skipped and counted; at most one
-    /// ring's worth of records is looked at.
+    /// Takes the next event, if there is one. Invalid records are skipped and counted; one call examines at most as
+    /// many records as the ring holds.
     pub fn take(&mut self, ring: &JobRing) -> Option<JobEvent> {
         for _ in 0..CAPACITY {
             let head = ring.producer.0[0].load(Ordering::Acquire);
@@ -185,7 +184,7 @@ impl Consumer {
                 return None;
             }
             if ready > CAPACITY as u64 {
-                // Impossible for an honest producer: believe its position and forget the records.
+                // Impossible for an honest producer: continue at its position and skip the records.
                 self.rejected += 1;
                 self.advance(ring, head);
                 return None;
@@ -229,7 +228,7 @@ fn encode_foresight(known: Foresight) -> [u64; 3] {
     }
 }
 
-/// Refuses what no job can be: times beyond any clock, more CPU time than a day, a hint that is no number.
+/// Refuses impossible jobs: times beyond any clock, more CPU time than a day, a hint that is not a number.
 fn decode(words: [u64; 8]) -> Option<JobEvent> {
     let [kind, k, release, finish, cost, tag, a, b] = words;
     let known = decode_foresight(tag, a, b)?;
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_order() {
+    fn records_are_taken_in_order() {
         let (ring, mut producer, mut consumer) = (ring(), Producer::default(), Consumer::default());
         for k in 0..1_000 {
             assert_ne!(producer.push(&ring, job(k), Instant::new(1)), Pushed::Dropped);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_is_asked_for_only_after_the_promised_look() {
+    fn a_wake_up_is_requested_only_after_the_promised_look() {
         let (ring, mut producer) = (ring(), Producer::default());
         assert_eq!(producer.push(&ring, job(0), Instant::new(5)), Pushed::Wake);
         ring.promise_look(Instant::new(10));
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scribbling_producer_costs_one_bounded_look() {
+    fn garbage_from_the_producer_costs_one_bounded_look() {
         let (ring, mut consumer) = (ring(), Consumer::default());
         ring.producer.0[0].store(u64::MAX / 3, Ordering::Relaxed);
         assert_eq!(consumer.take(&ring), None);
@@ -322,7 +321,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_scribble_yields_a_record_that_makes_no_sense(words: [u64; 8]) {
+        fn no_garbage_yields_an_invalid_record(words: [u64; 8]) {
             if let Some(event) = decode(words) {
                 let known = match event { JobEvent::End(job) => job.next, JobEvent::Begin { known, .. } => known };
                 assert!(known.hint().is_none_or(f64::is_finite));

@@ -1,4 +1,5 @@
-//! What is asked of a server beyond its budget and its period: a window, company, favour. And what it counted.
+//! Properties of a server beyond budget and period (window, group, favour), the abilities of mechanisms, and the
+//! counts of servers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,37 +15,20 @@ pub struct Window {
     y: u8,
 }
 
-/// The pair is no window. Nothing was changed.
+/// The pair is not a valid window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWindow {
-    /// A window of no period says nothing.
+    /// A window of zero periods.
     #[error("window {x}/0 counts over no period; use x/y with y from 1 to {}, such as 1/5", Window::MAX)]
-    Empty {
-        /// Periods that may be missed.
-        x: u64,
-    },
-    /// Every period might be missed.
+    Empty { x: u64 },
+    /// A window that would allow every period to be missed.
     #[error("window {x}/{y} lets every period be missed; x must be below y, such as 1/5")]
-    Everything {
-        /// Periods that may be missed.
-        x: u64,
-        /// Out of so many.
-        y: u64,
-    },
-    /// Longer than what is counted.
+    Everything { x: u64, y: u64 },
+    /// A window longer than [`Window::MAX`].
     #[error("window {x}/{y} is longer than {} periods; shorten both, such as 1/5", Window::MAX)]
-    TooLong {
-        /// Periods that may be missed.
-        x: u64,
-        /// Out of so many.
-        y: u64,
-    },
-    /// Not two numbers.
+    TooLong { x: u64, y: u64 },
     #[error("window {text:?} is not x/y, two whole numbers such as 1/5: at most 1 of every 5 periods missed")]
-    Text {
-        /// What was written.
-        text: String,
-    },
+    Text { text: String },
 }
 
 impl Window {
@@ -63,15 +47,15 @@ impl Window {
         }
     }
 
-    /// x: periods that may be missed.
+    /// x: the number of periods that may be missed.
     pub fn x(self) -> u8 {
         self.x
     }
-    /// y: out of so many.
+    /// y: the length of the window, in periods.
     pub fn y(self) -> u8 {
         self.y
     }
-    /// `(1 − x/y)` of `share`, rounded up: what the window leaves of a promise.
+    /// `(1 − x/y)` of `share`, rounded up: the promise under this window.
     pub fn of_share(self, share: Share) -> Share {
         let (x, y) = (u64::from(self.x), u64::from(self.y));
         Share::from_ppm((u64::from(share.ppm()) * (y - x)).div_ceil(y) as u32)
@@ -94,7 +78,7 @@ impl FromStr for Window {
     }
 }
 
-/// As `[x, y]`: two numbers, as in task files.
+/// In JSON `[x, y]`: two numbers, as in task files.
 impl Serialize for Window {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.x, self.y).serialize(serializer)
@@ -108,15 +92,15 @@ impl<'de> Deserialize<'de> for Window {
     }
 }
 
-/// Where the budget of the next job is decided.
+/// The place at which the budget of the next job is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ControlPlace {
-    /// In the daemon, from what is observed or marked.
+    /// In the daemon, from observed or marked jobs.
     #[default]
     User,
-    /// In the kernel, at the end of the job itself (AQuoSA §5: the kernel-space configuration).
+    /// In the kernel, at the end of the job (AQuoSA §5: the kernel-space configuration).
     Kernel,
 }
 
@@ -140,47 +124,49 @@ impl fmt::Display for ControlPlace {
     }
 }
 
-/// The controller that a server carries in the kernel. Whole numbers, since that is what the kernel computes with.
+/// The controller of a server in the kernel. All values are whole numbers, because the kernel computes with whole
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelControl {
-    /// What says the next computation time; a mechanism may know only some.
+    /// The predictor of the next computation time; a mechanism may support only some.
     pub predictor: PredictorSpec,
-    /// Which point of Theorem 2's interval is taken.
+    /// The point of Theorem 2's interval that the law takes.
     pub choice: Choice,
     /// L = T/P.
     pub periods_per_job: u64,
     /// ρ in thousandths.
     pub rho_milli: u32,
-    /// e/T and E/T.
+    /// e/T.
     pub early: Share,
     /// E/T.
     pub late: Share,
-    /// Q̄: never more than this in a server period.
+    /// Q̄: the largest budget in a server period.
     pub max_budget: Nanos,
 }
 
-/// What a setting asks for beyond budget and period. The default asks for nothing that SCHED_DEADLINE lacks.
+/// Requests of a setting beyond budget and period. The default contains only features that SCHED_DEADLINE has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Threads of the same group share one server; without it every thread has its own.
+    /// Threads with the same group share one server; `None`: the thread has its own server.
     pub group: Option<AppId>,
-    /// On which CPU the server was admitted; `None`: the mechanism chooses.
+    /// The CPU on which the server was admitted; `None`: the mechanism chooses.
     pub cpu: Option<u32>,
-    /// Which periods may be missed under overload; `None`: none.
+    /// The periods that may be missed under overload; `None`: no period.
     pub window: Option<Window>,
-    /// Whether it gets time beyond its service before best effort does.
+    /// Whether the server gets time beyond its service before best effort does.
     pub work_conserving: bool,
-    /// Whether pending events, and wake-ups of its threads, favour it.
+    /// Whether pending events, and wake-ups of its threads, favour the server.
     pub events: bool,
-    /// Whether its periods begin at whole multiples of themselves, on a grid common to all, also after idleness:
-    /// where only windows make room for what is promised on its CPU, the promise holds for such releases.
+    /// Whether its periods begin at whole multiples of their length, on a grid common to all servers, even after an
+    /// idle time. If the promises on its CPU fit only because of windows, they hold only for such releases.
     pub aligned: bool,
-    /// The controller it carries in the kernel.
+    /// The controller of the server in the kernel.
     pub control: Option<KernelControl>,
 }
 
 impl Terms {
-    /// What of it a mechanism that only knows budgets per thread lacks, by name.
+    /// The first feature that a mechanism with only a budget per thread lacks for these terms, by name; `None` if
+    /// it lacks none.
     pub fn beyond_budgets(&self) -> Option<&'static str> {
         [
             (self.window.is_some(), "a window"),
@@ -194,39 +180,39 @@ impl Terms {
     }
 }
 
-/// What a mechanism can do beyond one budget per thread. The default is what SCHED_DEADLINE does.
+/// The abilities of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// It carries [`Terms`] out: windows, groups, extra service, favour for events.
+    /// It supports [`Terms`]: windows, groups, extra service, favour for events.
     pub terms: bool,
-    /// A larger budget helps the job that is running already.
+    /// A larger budget already helps the job that is running.
     pub rescues: bool,
-    /// It can carry a controller in the kernel.
+    /// It can run a controller in the kernel.
     pub kernel_control: bool,
-    /// It has every kind of [`crate::Reclaiming`], not only hard and GRUB.
+    /// It supports every kind of [`crate::Reclaiming`], not only hard and GRUB.
     pub all_reclaiming: bool,
-    /// It can tell whether a thread sleeps, and what it takes from a sleeping thread is free at once.
+    /// It can tell whether a thread sleeps, and the bandwidth that it takes from a sleeping thread is free at once.
     pub gives_back: bool,
-    /// The CPUs on which servers are admitted one by one; empty: only the sum over all counts.
+    /// The CPUs on which servers are admitted separately; empty: only the sum over all CPUs counts.
     pub cpus: Vec<u32>,
 }
 
-/// What a server counted since it was made.
+/// Counts of a server since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ServerCounts {
     /// Periods that got their service.
     pub served: u64,
-    /// Periods that did not, within the window or beyond it.
+    /// Periods without their service, within the window or beyond it.
     pub missed: u64,
-    /// Of these, periods beyond the window.
+    /// Missed periods beyond the window.
     pub violations: u64,
-    /// Times that a pending event put it before others.
+    /// Number of times that a pending event put the server before others.
     pub boosts: u64,
-    /// Events raised for it.
+    /// Events raised for the server.
     pub events: u64,
-    /// Times that its budget was used up while it wanted to run on.
+    /// Number of times that its budget was used up while it wanted to run on.
     pub throttles: u64,
     /// CPU time used, in nanoseconds.
     pub used_ns: u64,
@@ -249,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_reads_back_what_it_shows_as_text_and_as_json() {
+    fn a_printed_window_parses_to_itself_as_text_and_json() {
         let window: Window = "1/5".parse().unwrap();
         assert_eq!((window.x(), window.y(), window.to_string().as_str()), (1, 5, "1/5"));
         assert_eq!(serde_json::to_string(&window).unwrap(), "[1,5]");
@@ -276,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_window_leaves_of_a_promise_is_rounded_up() {
+    fn the_promise_under_a_window_is_rounded_up() {
         let window = Window::new(1, 3).unwrap();
         assert_eq!(window.of_share(Share::from_ppm(250_000)), Share::from_ppm(166_667));
         assert_eq!(Window::NONE.of_share(Share::ONE), Share::ONE);
     }
 
     #[test]
-    fn plain_terms_ask_for_nothing_that_every_mechanism_lacks() {
+    fn default_terms_need_no_special_mechanism() {
         assert_eq!(Terms { cpu: Some(1), ..Terms::default() }.beyond_budgets(), None);
         let windowed = Terms { window: Some(Window::NONE), ..Terms::default() };
         assert_eq!(windowed.beyond_budgets(), Some("a window"));

@@ -1,32 +1,31 @@
-//! How an application names its class, its predictor and the law's choice: `A`, `mma:3,12`, `left`.
+//! The names of classes, predictors and choices of the law: `A`, `mma:3,12`, `left`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is guaranteed (AQuoSA §4.1).
+/// The class: the guarantee of a contract (AQuoSA §4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Class {
-    /// The target interval is invariant, reached again within `h` jobs, and zero error for constant jobs.
+    /// The target interval is invariant, is reached again within `h` jobs, and the error is zero for constant jobs.
     A,
-    /// The target interval is reached again, sooner or later.
+    /// The target interval is reached again eventually.
     B,
-    /// Nothing is guaranteed; what is left over is used as for class A.
+    /// No guarantee; the remaining capacity is used as in class A.
     #[default]
     C,
 }
 
-/// A name that is not known here, with the names that are.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} {text:?} is not known; use {expected}")]
+#[error("{what} {text:?} is unknown; use {expected}")]
 pub struct InvalidSpec {
-    /// The kind of thing that was named.
+    /// The kind of name, such as `class`.
     pub what: &'static str,
-    /// What was written.
     pub text: String,
-    /// What would have been understood.
+    /// The known names.
     pub expected: &'static str,
 }
 
@@ -52,7 +51,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Which predictor says the interval `[h_k, H_k]` of the next computation time (AQuoSA §4.3.2).
+/// The predictor of the interval `[h_k, H_k]` of the next computation time (AQuoSA §4.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PredictorSpec {
     /// `ma:n`: moving average of the last `n` jobs.
@@ -74,24 +73,20 @@ pub enum PredictorSpec {
         /// Training jobs.
         training: usize,
     },
-    /// `pct:n,q`: from the (100−q)-th to the q-th percentile of the last `n` jobs.
+    /// `pct:n,q`: the range from the (100−q)-th to the q-th percentile of the last `n` jobs.
     Percentile {
-        /// Samples kept.
         n: usize,
         /// Percentile of the upper end, 50 to 100.
         percent: u8,
     },
-    /// `hint:n`: regression of the last `n` jobs on what the application knew of them beforehand.
-    Hint {
-        /// Jobs in the sliding window.
-        n: usize,
-    },
+    /// `hint:n`: regression of the last `n` jobs on their hints.
+    Hint { n: usize },
 }
 
-/// The largest number of samples any predictor keeps: bounds memory and the cost of one job.
+/// Limit of the samples that a predictor keeps; bounds memory and the cost of one job.
 const MAX_SAMPLES: usize = 4_096;
-/// The largest least-squares problem, in taps and training jobs: it is solved on the control thread, once per
-/// task, in about 2 ms at this size (measured by `cargo bench -p qfabric-control`, `train`).
+/// Limits of a least-squares problem, in taps and training jobs. It is solved on the control thread, once per task,
+/// in about 2 ms at this size (measured by `cargo bench -p qfabric-control`, `train`).
 const MAX_LEAST_SQUARES: (usize, usize) = (64, 512);
 const PREDICTORS: &str = "ma:N, mma:N,S, ol:TAPS,TRAINING (at most 64,512), pct:N,PERCENT or hint:N, such as mma:3,12";
 
@@ -145,7 +140,7 @@ impl fmt::Display for PredictorSpec {
 }
 
 impl Default for PredictorSpec {
-    /// AQuoSA's predictor for the second video stream, widened for noisy machines.
+    /// AQuoSA's predictor for the second video stream, with more samples for noisy machines.
     fn default() -> Self {
         PredictorSpec::MovingAverage { n: 12 }
     }
@@ -163,7 +158,7 @@ impl<'de> Deserialize<'de> for PredictorSpec {
     }
 }
 
-/// Which point of Theorem 2's interval the law takes (AQuoSA §4.3.1).
+/// The point of Theorem 2's interval that the law takes (AQuoSA §4.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -171,13 +166,13 @@ pub enum Choice {
     /// Left end: least bandwidth.
     #[default]
     Left,
-    /// Mean of both ends: most tolerant of both prediction errors.
+    /// Mean of both ends: tolerates prediction errors of both signs best.
     Middle,
-    /// Right end: most tolerant of jobs longer than predicted.
+    /// Right end: tolerates jobs longer than predicted best.
     Right,
-    /// Error zero in one step where Fact 1 allows it.
+    /// Error zero in one step, if Fact 1 allows it.
     Zero,
-    /// Least expected cost of bandwidth and of the uncertainty of the next error.
+    /// Least sum of the costs of bandwidth and of the uncertainty of the next error.
     Cost,
 }
 
@@ -216,14 +211,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_predictor_reads_back_what_it_shows() {
+    fn a_printed_predictor_parses_to_itself() {
         for text in ["ma:12", "mma:3,12", "ol:36,60", "pct:64,95", "hint:24"] {
             assert_eq!(text.parse::<PredictorSpec>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn nonsense_predictors_are_refused_with_the_known_ones() {
+    fn unknown_predictors_are_refused_with_the_known_ones() {
         for text in [
             "",
             "ma",

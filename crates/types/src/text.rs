@@ -1,8 +1,8 @@
-//! What a name may consist of that one user gives and others read.
+//! The characters that may appear in a name that one user gives and other users read.
 
-/// Whether a character shows itself and changes nothing about how others are shown. Not so: control characters, line and
-/// paragraph separators, and the controls of bidirectional text, with which a name could pass itself off as another one
-/// (Unicode Technical Report 36, §2.5).
+/// Whether a character is visible and does not change how other characters are displayed. Control characters, line
+/// and paragraph separators, and the controls of bidirectional text are refused: they could make one name look like
+/// another (Unicode Technical Report 36, §2.5).
 pub fn is_plain(c: char) -> bool {
     let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let hides = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');

@@ -1,4 +1,4 @@
-//! Quantities. Times in nanoseconds, shares of the processor in millionths of one CPU.
+//! Quantities: times in nanoseconds, shares of the processor in millionths of one CPU.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
@@ -13,52 +13,44 @@ use serde::{Deserialize, Serialize};
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time at all.
     pub const ZERO: Nanos = Nanos(0);
-    /// The longest time that can be said.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// A time of `ns` nanoseconds.
     pub const fn new(ns: u64) -> Self {
         Nanos(ns)
     }
-    /// A time of `us` microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Nanos(us * 1_000)
     }
-    /// A time of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Nanos(ms * 1_000_000)
     }
-    /// The nearest time to `ns`; negative and not-a-number give zero.
+    /// The nearest time to `ns`; negative numbers and NaN give zero.
     pub fn from_f64(ns: f64) -> Self {
         Nanos(ns.round() as u64)
     }
-    /// Nanoseconds.
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// Nanoseconds as a floating-point number, for formulas.
     pub const fn as_f64(self) -> f64 {
         self.0 as f64
     }
-    /// Seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
-    /// The difference, or zero where `other` is longer.
+    /// The difference; zero if `other` is longer.
     pub const fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
-    /// This time `n` times, stopping at [`Nanos::MAX`].
+    /// `n` times this time, at most [`Nanos::MAX`].
     pub const fn saturating_mul(self, n: u64) -> Nanos {
         Nanos(self.0.saturating_mul(n))
     }
 }
 
 impl Nanos {
-    /// The same as it is typed, in the largest unit of which it is a short decimal: `40ms`, `33.366704ms`. Unlike
-    /// [`Display`](fmt::Display), which rounds, this is read back without loss.
+    /// The time as text in the largest unit that gives a short decimal: `40ms`, `33.366704ms`. Unlike
+    /// [`Display`](fmt::Display), which rounds, this text parses without loss.
     pub fn exact(self) -> String {
         let scales = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
         let fits = |scale: u64| self.0 >= scale && (scale != 1_000_000_000 || self.0.is_multiple_of(scale));
@@ -100,7 +92,7 @@ impl SubAssign for Nanos {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
-            // Of no unit in particular; times are mostly typed in milliseconds.
+            // Zero needs no particular unit; times are mostly typed in milliseconds.
             0 => "0 ms".to_owned(),
             ns if ns < 1_000 => format!("{ns} ns"),
             ns if ns < 1_000_000 => format!("{} µs", trimmed(ns as f64 / 1e3)),
@@ -111,26 +103,25 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// At most three decimals, none of them a trailing zero.
+/// At most three decimals, without trailing zeros.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What was written is not a quantity of this kind.
+/// A text is not a quantity of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct InvalidQuantity {
-    /// What was written.
     pub text: String,
-    /// What would have been understood, with an example.
+    /// The accepted form, with an example.
     pub expected: &'static str,
 }
 
 impl FromStr for Nanos {
     type Err = InvalidQuantity;
 
-    /// `40ms`, `2.5ms`, `800us`, `1s`; a bare number is refused, since its unit would be a guess.
+    /// Accepts `40ms`, `2.5ms`, `800us`, `1s`. Refuses a bare number, because its unit would be a guess.
     fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
         let refused = || InvalidQuantity {
             text: text.to_owned(),
@@ -151,32 +142,29 @@ impl FromStr for Nanos {
     }
 }
 
-/// A moment in nanoseconds since a fixed but unspecified origin: `CLOCK_MONOTONIC` on a real host, the
-/// virtual clock in a simulation. Never wall-clock time, so a stepped clock changes nothing.
+/// A time in nanoseconds since a fixed but unspecified origin: `CLOCK_MONOTONIC` on a real host, the virtual clock
+/// in a simulation. Never wall-clock time, so a stepped clock changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin.
     pub const ZERO: Instant = Instant(0);
-    /// Later than every real moment.
+    /// Later than every real time.
     pub const NEVER: Instant = Instant(u64::MAX);
 
-    /// The moment `ns` nanoseconds after the origin.
     pub const fn new(ns: u64) -> Self {
         Instant(ns)
     }
-    /// Nanoseconds since the origin.
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// How long ago `earlier` was; zero where it lies ahead.
+    /// The time from `earlier` to this time; zero if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
-    /// Signed distance from `other` in nanoseconds; positive where `self` is later.
+    /// Signed distance from `other` in nanoseconds; positive if `self` is later.
     pub const fn signed_since(self, other: Instant) -> i64 {
         self.0.wrapping_sub(other.0) as i64
     }
@@ -196,23 +184,19 @@ impl Sub<Nanos> for Instant {
     }
 }
 
-/// A share of the processor in millionths of one CPU: `0.25` CPU is 250 000. May exceed one CPU.
+/// A share of the processor in millionths of one CPU: 0.25 CPU is 250 000. May exceed one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
 impl Share {
-    /// Nothing.
     pub const ZERO: Share = Share(0);
-    /// One whole CPU.
     pub const ONE: Share = Share(1_000_000);
-    /// The largest share that is read: 4096 CPUs, beyond which a number is a mistake or a lie.
+    /// The largest share that is parsed: 4096 CPUs; a larger number is a mistake or an attack.
     pub const MAX: Share = Share(4_096_000_000);
 
-    /// A share of `ppm` millionths of one CPU.
     pub const fn from_ppm(ppm: u32) -> Self {
         Share(ppm)
     }
-    /// Millionths of one CPU.
     pub const fn ppm(self) -> u32 {
         self.0
     }
@@ -221,23 +205,22 @@ impl Share {
         let ppm = (budget.0 as u128 * 1_000_000).div_ceil(period.0.max(1) as u128);
         Share(ppm.min(u32::MAX as u128) as u32)
     }
-    /// The budget this share buys in `period`, rounded down: for handing out.
+    /// The budget of this share in `period`, rounded down: for handing out.
     pub fn budget_in(self, period: Nanos) -> Nanos {
         Nanos((self.0 as u128 * period.0 as u128 / 1_000_000).min(u64::MAX as u128) as u64)
     }
-    /// The nearest share to `cpus`; negative and not-a-number give zero.
+    /// The nearest share to `cpus`; negative numbers and NaN give zero.
     pub fn from_f64(cpus: f64) -> Self {
         Share((cpus * 1e6).round() as u32)
     }
-    /// CPUs as a floating-point number.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
-    /// As a part of something that is no processor, such as a link: `5 %`.
+    /// As a part of a resource other than the processor, such as a link: `5 %`.
     pub fn percent(self) -> String {
         format!("{} %", trimmed(100.0 * self.as_f64()))
     }
-    /// The difference, or nothing where `other` is larger.
+    /// The difference; zero if `other` is larger.
     pub const fn saturating_sub(self, other: Share) -> Share {
         Share(self.0.saturating_sub(other.0))
     }
@@ -278,7 +261,7 @@ impl fmt::Display for Share {
 impl FromStr for Share {
     type Err = InvalidQuantity;
 
-    /// `0.4` or `40%`, of one CPU; or as it is shown, `0.4 CPU`.
+    /// Accepts `0.4` or `40%` of one CPU, and the printed form `0.4 CPU`.
     fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
         let refused = || InvalidQuantity { text: text.to_owned(), expected: "a share of one CPU, such as 0.4 or 40%" };
         let trimmed = text.trim();
@@ -292,7 +275,7 @@ impl FromStr for Share {
 }
 
 impl Serialize for Share {
-    /// As a number of CPUs: every reader outside speaks in fractions of one CPU.
+    /// As a number of CPUs, the unit of all interfaces.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.as_f64())
     }
@@ -315,7 +298,7 @@ mod tests {
 
     /// Found by the fuzzer.
     #[test]
-    fn what_is_shown_is_read_again() {
+    fn a_printed_share_parses_to_itself() {
         for share in [Share::ZERO, Share::from_ppm(400_000), Share::from_ppm(3_660_000)] {
             assert_eq!(share.to_string().parse(), Ok(share));
         }
@@ -324,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_with_their_unit_only() {
+    fn a_time_without_a_unit_is_refused() {
         assert_eq!("40ms".parse(), Ok(Nanos::from_millis(40)));
         assert_eq!("2.5ms".parse(), Ok(Nanos::new(2_500_000)));
         assert_eq!(" 800us".parse(), Ok(Nanos::from_micros(800)));
@@ -334,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_shown_in_the_unit_a_reader_would_choose() {
+    fn a_time_is_printed_in_a_readable_unit() {
         assert_eq!(Nanos::new(2_500_000).to_string(), "2.5 ms");
         assert_eq!(Nanos::new(999).to_string(), "999 ns");
         assert_eq!(Nanos::ZERO.to_string(), "0 ms");
@@ -342,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_typed_in_the_unit_a_reader_would_choose_and_loses_nothing() {
+    fn an_exact_time_has_a_short_unit_and_parses_without_loss() {
         let typed =
             [(40_000_000, "40ms"), (33_366_704, "33.366704ms"), (100_000, "100us"), (2_500, "2.5us"), (999, "999ns")];
         for (ns, text) in typed.into_iter().chain([(0, "0ns"), (2_000_000_000, "2s"), (1_500_000_001, "1500.000001ms")])
@@ -353,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_read_as_fractions_or_percent() {
+    fn shares_are_parsed_as_fractions_or_per_cent() {
         assert_eq!("0.4".parse(), Ok(Share::from_ppm(400_000)));
         assert_eq!("40%".parse(), Ok(Share::from_ppm(400_000)));
         for nonsense in ["", "-1", "NaN", "inf", "forty", "1e9"] {
@@ -362,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_link_is_no_cpu() {
+    fn a_part_of_a_link_is_printed_in_per_cent() {
         assert_eq!(Share::from_ppm(50_000).percent(), "5 %");
         assert_eq!(Share::from_ppm(123_400).percent(), "12.34 %");
         assert_eq!(Share::from_ppm(50_000).percent().parse(), Ok(Share::from_ppm(50_000)));

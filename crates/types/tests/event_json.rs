@@ -1,17 +1,17 @@
-//! Events survive their way through JSON, whatever their format; nothing that is no event is taken for one.
+//! Events of any format survive conversion to JSON and back; invalid formats are refused.
 
 use proptest::prelude::*;
 use qfabric_types::event_json::{decode, encode};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
-/// A member before it has its place.
+/// A member without its offset.
 type Member = (Kind, Vec<u32>);
 
 fn scalar() -> impl Strategy<Value = Scalar> {
     (prop::sample::select(vec![8u8, 16, 32, 64]), any::<bool>()).prop_map(|(bits, signed)| Scalar { bits, signed })
 }
 
-/// Members one behind the other, each at the next multiple of its alignment.
+/// Places the members one behind the other, each at the next multiple of its alignment.
 fn laid_out(members: Vec<Member>) -> Format {
     let mut format = Format { name: "event".to_owned(), size: 0, align: 1, fields: Vec::new() };
     for (number, (kind, dims)) in members.into_iter().enumerate() {
@@ -38,18 +38,18 @@ fn format() -> impl Strategy<Value = Format> {
 
 proptest! {
     #[test]
-    fn what_is_laid_out_as_c_does_is_valid(format in format()) {
+    fn a_format_in_c_layout_is_valid(format in format()) {
         prop_assert_eq!(format.validate(), Ok(()));
         prop_assert_eq!(format.first_difference(&format), None);
     }
 
     #[test]
-    fn events_survive_their_way_through_json(format in format(), seed in prop::collection::vec(any::<u8>(), 64)) {
+    fn events_survive_conversion_to_json_and_back(format in format(), seed in prop::collection::vec(any::<u8>(), 64)) {
         let bytes: Vec<u8> = seed.iter().copied().cycle().take(format.size as usize).collect();
         let shown = decode(&format, &bytes);
-        let again = encode(&format, &shown).expect("what was shown can be read");
+        let again = encode(&format, &shown).expect("a decoded event encodes");
         prop_assert_eq!(again.len(), bytes.len());
-        prop_assert_eq!(decode(&format, &again), shown.clone(), "padding aside");
+        prop_assert_eq!(decode(&format, &again), shown.clone(), "except for padding");
         // And as text.
         let text = serde_json::to_string(&shown).unwrap();
         let parsed = serde_json::from_str(&text).unwrap();
@@ -57,14 +57,14 @@ proptest! {
     }
 
     #[test]
-    fn formats_survive_their_way_through_json(format in format()) {
+    fn formats_survive_conversion_to_json_and_back(format in format()) {
         let text = serde_json::to_string(&format).unwrap();
         prop_assert_eq!(serde_json::from_str::<Format>(&text).unwrap(), format);
     }
 
-    /// A format is a body of the local API: whatever comes must be answered.
+    /// A format is a body of the local API, so every input must be answered.
     #[test]
-    fn a_scribbled_format_is_valid_or_refused(
+    fn a_random_format_is_valid_or_refused(
         mut format in format(),
         (size, align, offset) in any::<(u32, u32, u32)>(),
         dims in prop::collection::vec(any::<u32>(), 0..4),

@@ -1,4 +1,4 @@
-//! The bodies of ECalls: services, events, handlers, subscriptions.
+//! The bodies of the ECalls part of the API: services, events, handlers, subscriptions.
 //!
 //! | call | body → answer |
 //! |---|---|
@@ -14,9 +14,8 @@
 //! | `PATCH /v1/subscriptions/{id}` | [`AttributeChange`] → [`SubscriptionInfo`] |
 //! | `DELETE /v1/subscriptions/{id}` | → 204 |
 //!
-//! Services and subscriptions live as long as their lease: a connection to `ecalls.sock`
-//! ([`crate::ecalls_wire`]), whose number the daemon tells. A subscription without one lives as long as the
-//! process it watches.
+//! A service or subscription lives as long as its lease: a connection to `ecalls.sock` ([`crate::ecalls_wire`]),
+//! whose number the daemon sends. A subscription without a lease lives as long as the process it watches.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +25,15 @@ use crate::Owner;
 use crate::format::Format;
 pub use crate::memory::Layout;
 
-/// The number of a connection to `ecalls.sock`: what it asked for ends with it.
+/// The number of a connection to `ecalls.sock`. When the connection ends, the daemon removes everything requested
+/// through it.
 pub type LeaseId = u64;
-/// The number of a service, for raising events; never used twice by one daemon.
+/// The number of a service, for raising events; one daemon never uses a number twice.
 pub type ServiceId = u32;
-/// The number of a subscription; never used twice by one daemon.
+/// The number of a subscription; one daemon never uses a number twice.
 pub type SubscriptionId = u64;
 
-/// Who raises a service's events.
+/// The origin of a service's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -42,50 +42,50 @@ pub enum Origin {
     Kernel,
     /// The daemon.
     Daemon,
-    /// A process that registered it.
+    /// The process that registered the service.
     User,
 }
 
-/// A service one can subscribe to.
+/// A service that applications can subscribe to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServiceInfo {
-    /// Its number.
+    /// The service's number.
     pub id: ServiceId,
-    /// Its name, such as `sched.wakeup`.
+    /// The service's name, such as `sched.wakeup`.
     pub name: String,
-    /// What it tells.
+    /// A description of the events.
     pub about: String,
-    /// Who raises its events.
+    /// The origin of the events.
     pub origin: Origin,
-    /// Where in the kernel, or who.
+    /// The place in the kernel, or the origin, in words.
     pub hook: String,
-    /// What an event looks like.
+    /// The layout of an event.
     pub format: Format,
-    /// The same as a C declaration.
+    /// The layout as a C declaration.
     pub declaration: String,
-    /// What can be said at subscription.
+    /// Options of a subscription.
     pub options: Vec<OptionInfo>,
-    /// Whether its events concern one process, so that users may have those of their own.
+    /// Whether each event concerns one process. Users may then subscribe to the events of their own processes.
     pub concerns_process: bool,
-    /// Why it cannot be had here; none: it can.
+    /// The reason why the service is unavailable on this host; absent if it is available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// Whose it is; none for the kernel's and the daemon's.
+    /// The owner; absent for services of the kernel and the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Its process; none for the kernel's and the daemon's.
+    /// The process that registered the service; absent for services of the kernel and the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Subscriptions now.
+    /// Number of subscriptions now.
     pub subscribers: u32,
-    /// Events raised so far; for kernel services those its present subscriptions saw.
+    /// Events raised so far. For kernel services, only events since the present subscriptions exist.
     pub raised: u64,
-    /// Deliveries dropped so far: late, or without room.
+    /// Deliveries dropped so far, because they were late or found no room.
     pub dropped: u64,
-    /// Events that asked for the CPU scheduler's cooperation.
+    /// Events that requested the CPU scheduler's cooperation.
     pub cpu: u64,
-    /// Instructions that a user's handlers may take for one event, together and at worst.
+    /// Most instructions that all handlers of one user may execute for one event, in the worst case.
     #[serde(default)]
     pub max_instructions: u32,
 }
@@ -94,28 +94,28 @@ pub struct ServiceInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OptionInfo {
-    /// Its name.
+    /// The option's name.
     pub name: String,
-    /// What it does, and its values.
+    /// The effect of the option, and its values.
     pub about: String,
-    /// Whether it must be given.
+    /// Whether the option must be given.
     #[serde(default)]
     pub required: bool,
 }
 
-/// Announces a service.
+/// Registers a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServiceRequest {
-    /// The connection whose service it is.
+    /// The lease of the service: a connection to `ecalls.sock`.
     pub lease: LeaseId,
-    /// Its name: letters, digits, `.`, `_` and `-`, with a dot inside.
+    /// The service's name: letters, digits, `.`, `_` and `-`, with a dot inside.
     pub name: String,
-    /// What it tells.
+    /// A description of the events.
     #[serde(default)]
     pub about: String,
-    /// What an event looks like, as C structure declarations; the last one is the event's.
+    /// The layout of an event, as declarations of C structures; the last structure is the event.
     pub format: String,
     /// Whether other users may subscribe.
     #[serde(default)]
@@ -127,15 +127,15 @@ pub struct ServiceRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EventRequest {
-    /// The subscriber it is for; −1 for all.
+    /// The process of the subscriber that receives the event; −1 for all subscribers.
     #[serde(default = "all")]
     pub pid: i32,
-    /// Its data.
+    /// The event's data.
     pub data: EventData,
-    /// Dropped if it cannot be delivered within so many microseconds; 0: never late.
+    /// The event is dropped if it cannot be delivered within this number of microseconds; 0: it is never late.
     #[serde(default)]
     pub deadline_us: u64,
-    /// Asks the CPU scheduler to favour whoever is told: under `ext`, where its contract says `favour_events`.
+    /// Asks the CPU scheduler to favour the receivers. Effective under `ext`, for contracts with `favour_events`.
     #[serde(default)]
     pub cpu: bool,
 }
@@ -144,36 +144,36 @@ fn all() -> i32 {
     -1
 }
 
-/// An event's bytes, in one of two ways.
+/// The data of an event, in one of two forms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum EventData {
-    /// Its bytes in hexadecimal.
+    /// The bytes in hexadecimal.
     Hex(String),
-    /// Its fields by name, as [`crate::event_json`] reads them.
+    /// The fields by name, in the form that [`crate::event_json`] reads.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     Fields(serde_json::Map<String, serde_json::Value>),
 }
 
-/// What became of a raised event.
+/// The result of raising an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Raised {
-    /// Subscriptions it was queued for.
+    /// Number of subscriptions for which the event was queued.
     pub queued: u32,
-    /// Subscriptions whose queue was full.
+    /// Number of subscriptions whose queue was full.
     pub dropped: u32,
 }
 
-/// Asks a service's owner, and waits for its answer.
+/// Calls the owner of a service and waits for the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CallRequest {
-    /// What is asked: the service's format, or hexadecimal.
+    /// The data of the call: fields in the service's format, or hexadecimal.
     pub data: EventData,
-    /// Given up after so many milliseconds.
+    /// The call fails after this number of milliseconds.
     #[serde(default = "second")]
     pub timeout_ms: u64,
 }
@@ -182,25 +182,25 @@ fn second() -> u64 {
     1_000
 }
 
-/// What a service's owner answered.
+/// The answer of a service's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallAnswer {
-    /// Its bytes in hexadecimal.
+    /// The bytes in hexadecimal.
     pub data: String,
 }
 
-/// Gives a handler a name.
+/// Stores a handler under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HandlerRequest {
-    /// The connection whose handler it is; none: it stays until it is removed.
+    /// The lease of the handler; without a lease the handler stays until it is removed.
     #[serde(default)]
     pub lease: Option<LeaseId>,
-    /// E-code.
+    /// The handler as E-code.
     pub code: String,
-    /// Whether other users may use it.
+    /// Whether other users may use the handler.
     #[serde(default)]
     pub open: bool,
 }
@@ -209,13 +209,13 @@ pub struct HandlerRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HandlerInfo {
-    /// Its name.
+    /// The handler's name.
     pub name: String,
-    /// E-code.
+    /// The handler as E-code.
     pub code: String,
-    /// Whose it is.
+    /// The owner of the handler.
     pub owner: Owner,
-    /// Whether other users may use it.
+    /// Whether other users may use the handler.
     pub open: bool,
 }
 
@@ -226,21 +226,21 @@ pub struct HandlerInfo {
 pub enum Step {
     /// The named handler; its verdict 0 ends the chain.
     KHandler,
-    /// The handler that came as text; its verdict 0 ends the chain.
+    /// The handler given as text; its verdict 0 ends the chain.
     KCode,
-    /// From here on the chain goes on in a handler thread.
+    /// The rest of the chain runs in a handler thread of the daemon.
     KThread,
-    /// Into the memory shared with the application.
+    /// A copy into the memory shared with the application.
     MemoryUp,
     /// A real-time signal.
     Signal,
 }
 
 impl Step {
-    /// All, in the order they are taken where none is given.
+    /// All steps, in the default order.
     pub const ALL: [Step; 5] = [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal];
 
-    /// As it is written.
+    /// The name in JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Step::KHandler => "k_handler",
@@ -258,20 +258,21 @@ impl std::str::FromStr for Step {
     fn from_str(text: &str) -> Result<Step, String> {
         let known = || Step::ALL.map(Step::name).join(", ");
         let found = Step::ALL.into_iter().find(|step| step.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no step of a chain; use {}", known()))
+        found.ok_or_else(|| format!("{text:?} is not a step of a chain; use {}", known()))
     }
 }
 
-/// The memory that events are written into.
+/// The shared memory into which events are written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryUp {
-    /// How it is laid out.
+    /// The layout of the memory.
     pub layout: Layout,
-    /// Events it holds; a power of two.
+    /// Number of events that fit; a power of two.
     pub slots: u32,
-    /// For bits: the field whose value is the slot, where the newest overwrites. None: the next free slot.
+    /// For the layout `bits`: the name of the field whose value is the slot; a newer event overwrites the older one
+    /// in its slot. Absent: an event goes to the next free slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
 }
@@ -282,158 +283,160 @@ impl Default for MemoryUp {
     }
 }
 
-/// What becomes of an event at which a handler faults.
+/// The treatment of an event during which a handler faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnFault {
-    /// The chain ends.
+    /// The chain ends, and the event is blocked.
     #[default]
     Block,
-    /// The chain goes on with the event as it came.
+    /// The chain continues with the unchanged event.
     Pass,
 }
 
-/// Subscribes to a service: the paper's `struct ecalls`, and what it lacked.
+/// Subscribes to a service: the paper's `struct ecalls`, with additions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SubscriptionRequest {
-    /// The connection whose subscription it is; none: it lives as long as the process it watches.
+    /// The lease of the subscription; without a lease it lives as long as the process it watches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
-    /// The service's name.
+    /// The name of the service.
     pub service: String,
-    /// The process that is told; 0: the caller.
+    /// The process that receives the events; 0: the caller.
     pub process_id: i32,
-    /// A real-time signal, 32 to 64.
+    /// The real-time signal to send, 32 to 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// The field that travels with the signal; none: the data's first one.
+    /// The field whose value travels with the signal; absent: the first field of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal_value: Option<String>,
-    /// The name of a handler.
+    /// The name of a stored handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub k_handler: Option<String>,
     /// A handler as E-code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub k_code: Option<String>,
-    /// Handlers run in a thread of the daemon.
+    /// Run handlers in a thread of the daemon.
     pub k_thread: bool,
-    /// Events are written into shared memory.
+    /// Write events into shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
     /// The order of the steps named above; empty: thread, named handler, code, memory, signal.
     pub order: Vec<Step>,
-    /// An event is late so many microseconds after it happened; 0: never.
+    /// An event is late this number of microseconds after it happened; 0: it is never late.
     pub deadline_us: u64,
-    /// Every event favours the server of the process that is told, as if it had been raised with `cpu`.
+    /// Let every event favour the server of the receiving process, as if it had been raised with `cpu`.
     pub favour: bool,
-    /// Of the subscriptions to this service with the same group, one is told, in turn.
+    /// The wake-one group: of all subscriptions to this service with the same group, one receives each event, in
+    /// turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Only events that concern this process.
+    /// Receive only events that concern this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_pid: Option<i32>,
     /// Options of the service.
     pub options: BTreeMap<String, String>,
-    /// What becomes of an event at which a handler faults.
+    /// The treatment of an event during which a handler faults.
     pub on_fault: OnFault,
-    /// Instructions that the loops of one call of a handler may take; none: what they need where their turns are known,
-    /// else a part of [`ServiceInfo::max_instructions`].
+    /// Fuel: most instructions that the loops of one call of a handler may execute. Absent: the necessary number if
+    /// the number of turns is known, else a part of [`ServiceInfo::max_instructions`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u32>,
-    /// First values of attributes.
+    /// Initial values of attributes, by name.
     pub attributes: BTreeMap<String, i64>,
 }
 
-/// How a subscription stands.
+/// The state of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It delivers.
+    /// The subscription delivers events.
     Active,
-    /// Its handler faulted too often and was taken out.
+    /// The handler faulted too often and was removed from the chain.
     TakenOut {
-        /// Why, with the numbers and the last fault.
+        /// The reason, with the numbers and the last fault.
         why: String,
     },
 }
 
-/// What a subscription did so far. Every dropped event is in one of these.
+/// Counts of a subscription since its start. Every dropped event is in one of these counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct SubscriptionCounters {
-    /// Events that reached it.
+    /// Events that reached the subscription.
     pub events: u64,
-    /// Events its handlers let pass.
+    /// Events that its handlers let pass.
     pub passed: u64,
-    /// Events its handlers blocked.
+    /// Events that its handlers blocked.
     pub blocked: u64,
-    /// Calls of its handlers that faulted.
+    /// Calls of its handlers that ended with a fault.
     pub faults: u64,
     /// Events written into `memory_up`.
     pub memory: u64,
     /// Signals sent.
     pub signals: u64,
-    /// Events dropped: `memory_up` was full.
+    /// Events dropped because `memory_up` was full.
     pub dropped_memory: u64,
-    /// Events dropped on the way out of the kernel.
+    /// Events dropped on the way from the kernel to the daemon.
     pub dropped_ring: u64,
-    /// Events dropped: the queue was full.
+    /// Events dropped because the queue was full.
     pub dropped_queue: u64,
-    /// Events dropped: their deadline had passed.
+    /// Events dropped because their deadline had passed.
     pub late: u64,
-    /// Signals the kernel refused (the receiver's limit of pending signals, or its end).
+    /// Signals that the kernel refused, because the receiver has ended or has too many pending signals.
     pub dropped_signals: u64,
-    /// Events dropped: another CPU was in the handler too long.
+    /// Events dropped because another CPU was in the handler for too long.
     pub contended: u64,
-    /// CPU time its handlers took, in nanoseconds. Of those in the kernel: since a user other than root has one there.
+    /// CPU time of its handlers, in nanoseconds. In the kernel it is counted only since a user other than root has
+    /// a handler there.
     pub run_ns: u64,
 }
 
-/// A subscription as the daemon sees it.
+/// A subscription and its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubscriptionInfo {
-    /// Its number.
+    /// The number of the subscription.
     pub id: SubscriptionId,
-    /// The service.
+    /// The name of the service.
     pub service: String,
-    /// Whose it is.
+    /// The owner of the subscription.
     pub owner: Owner,
-    /// The process that is told; 0: nobody in particular.
+    /// The process that receives the events; 0: no particular process.
     pub process_id: i32,
-    /// Only events that concern this process.
+    /// The subscription receives only events that concern this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_pid: Option<i32>,
-    /// Its lease, if it has one.
+    /// The lease; absent if the subscription has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseId>,
     /// The steps that run in the kernel.
     pub in_kernel: Vec<Step>,
     /// The steps that run in the daemon.
     pub in_daemon: Vec<Step>,
-    /// Its group.
+    /// The wake-one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// What is delivered.
+    /// The layout of the delivered data.
     pub format: Format,
-    /// The memory it writes into.
+    /// The shared memory into which events are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
-    /// Its attributes in the order of their numbers in `memory_down`, with their values.
+    /// Attributes with their values, in the order of their numbers in `memory_down`.
     pub attributes: Vec<(String, i64)>,
-    /// Instructions that its handlers take for one event at worst.
+    /// Most instructions that its handlers execute for one event.
     #[serde(default)]
     pub instructions: u64,
-    /// How it stands.
+    /// The state of the subscription.
     pub state: State,
-    /// What it did.
+    /// Counts since its start.
     pub counters: SubscriptionCounters,
-    /// From its request to its being in place, in microseconds.
+    /// Time from the request to the complete installation, in microseconds.
     pub installed_in_us: u64,
 }
 
@@ -442,6 +445,6 @@ pub struct SubscriptionInfo {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttributeChange {
-    /// New values by name.
+    /// New values, by name.
     pub attributes: BTreeMap<String, i64>,
 }

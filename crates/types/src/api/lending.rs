@@ -1,4 +1,4 @@
-//! CPU time that one host keeps for an application that another one had to refuse.
+//! Loans: CPU time that one host keeps for an application that another host refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use crate::channel::Name;
 use crate::{Nanos, Share};
 
-/// What an application shows at the host that keeps something for it: `HOST:NUMBER`, the host that refused it and a
-/// number in hexadecimal digits that nobody can guess.
+/// The token that an application presents to the lender to use a loan: `HOST:NUMBER`. HOST is the host that refused
+/// the application; NUMBER is random, in hexadecimal digits, so that it cannot be guessed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Claim {
-    /// The host that asked.
+    /// The host that asked for the loan.
     pub host: Name,
-    /// Its number for the request.
+    /// The request's number on that host.
     pub number: u64,
 }
 
-/// Why a text is no claim.
+/// A text is not a valid claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is no claim: it has to be HOST:NUMBER as a refusal said it, such as alpha:5f3c09a1d2e4b687")]
+#[error("{given:?} is not a claim; use the HOST:NUMBER of the refusal, such as alpha:5f3c09a1d2e4b687")]
 pub struct NoClaim {
-    /// What was given, cut to the length of a claim.
+    /// The given text, cut to the length of a claim.
     pub given: String,
 }
 
@@ -61,30 +61,30 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Another host keeps what this one had to refuse.
+/// An offer of another host to keep the share that this host had to refuse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Offer {
-    /// Which.
+    /// The host that keeps the share (the lender).
     pub host: Name,
-    /// How much.
+    /// The share that is kept.
     pub share: Share,
-    /// For how long from now, unless it is claimed before.
+    /// Time from now for which the share is kept, unless it is claimed before.
     pub held_ns: Nanos,
-    /// What is to be shown there.
+    /// The token to present to the lender.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub claim: Claim,
 }
 
-/// What this host keeps for another one.
+/// A share that this host keeps for an application of another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Loan {
-    /// For which.
+    /// The host that asked for the loan.
     pub host: Name,
-    /// How much.
+    /// The share that is kept.
     pub share: Share,
-    /// For how much longer, unless it is claimed before.
+    /// Remaining time for which the share is kept, unless it is claimed before.
     pub left_ns: Nanos,
 }
 
@@ -93,13 +93,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_reads_back_as_it_is_shown() {
+    fn a_printed_claim_parses_to_itself() {
         for text in ["alpha:5f3c09a1d2e4b687", "cam-1.left:0000000000000001"] {
             assert_eq!(text.parse::<Claim>().unwrap().to_string(), text);
         }
         for bad in ["", "alpha", "alpha:", "alpha:+1", "alpha:xyz", ":12", "a/b:12", "alpha:00005f3c09a1d2e4b687"] {
-            let said = bad.parse::<Claim>().unwrap_err().to_string();
-            assert!(said.contains("HOST:NUMBER"), "{bad}: {said}");
+            let refusal = bad.parse::<Claim>().unwrap_err().to_string();
+            assert!(refusal.contains("HOST:NUMBER"), "{bad}: {refusal}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the administrator allows on one host: the section `[limits]` of the daemon's configuration, and the bodies of
+//! The administrator's limits of one host: the section `[limits]` of the daemon's configuration, and the bodies of
 //! `GET`, `PUT` and `PATCH /v1/limits`. Source: AQuoSA 2009, §4.4 and §5.3.2.
 
 use std::collections::BTreeMap;
@@ -7,34 +7,36 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Share;
 
-/// Priority levels go from 0 (last) to this (first).
+/// The highest priority level; the lowest is 0.
 const HIGHEST_LEVEL: u8 = 9;
-/// The most that a count may be set to.
+/// Largest value of a count.
 const MOST: usize = 10_000;
-/// What a count may be.
+/// The accepted values of a count, for messages.
 const COUNTS: &str = "1 to 10000";
 
-/// The capacity, and maxima per priority level, user and group. Shares in CPUs. A key that is left out has its default.
+/// The capacity, and maxima per priority level, user and group. Shares in CPUs. A missing key has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HostLimits {
-    /// U_lub: the most that may be promised in all. None: what the kernel admits.
+    /// U_lub: the largest share that may be promised in total. Absent: the capacity that the kernel admits.
     pub capacity: Option<Share>,
-    /// Most that the applications of a priority level, 0 to 9, may hold together. Guarantees are honoured whatever it says.
+    /// Most that the applications of a priority level, 0 to 9, may hold together. Guarantees are honoured even
+    /// above it.
     pub levels: BTreeMap<u8, Share>,
     /// Most that the applications of a user may hold together, by uid; at most 10000 users.
     pub users: BTreeMap<u32, Share>,
-    /// Most that the applications of a group may hold together, by gid. An application counts against the smallest maximum
-    /// among all groups of its process, whichever of them it runs under. At most 10000 groups.
+    /// Most that the applications of a group may hold together, by gid. An application counts against the smallest
+    /// maximum among all groups of its process, not only its primary group. At most 10000 groups.
     pub groups: BTreeMap<u32, Share>,
-    /// Most for users not named; none: no maximum. Root, and the user that the service runs as, have one only by name.
+    /// Maximum of users without an entry in `users`; absent: no maximum. It does not apply to root and to the user
+    /// that the service runs as.
     pub default_user: Option<Share>,
-    /// Applications held at the same time.
+    /// Most applications at the same time.
     pub max_applications: usize,
-    /// Of these, at most so many of one user (root excepted): nobody can take every place.
+    /// Most applications of one user at the same time, so that no user takes every place; root is exempt.
     pub max_applications_per_user: usize,
-    /// Threads of one application under reservation; more stay under the normal scheduler.
+    /// Most threads of one application under reservation; further threads stay under the normal scheduler.
     pub max_threads: usize,
 }
 
@@ -45,7 +47,7 @@ impl Default for HostLimits {
             levels: BTreeMap::new(),
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
-            // Half a CPU: no user takes a whole one from the others unless the administrator says so.
+            // Half a CPU, so that no user can take a whole CPU from the others unless the administrator allows it.
             default_user: Some(Share::from_ppm(500_000)),
             max_applications: 256,
             max_applications_per_user: 64,
@@ -54,23 +56,23 @@ impl Default for HostLimits {
     }
 }
 
-/// A limit is outside what can be meant. Nothing was changed.
+/// A limit is outside its range. The limits are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is {value}; use {expected}")]
 pub struct InvalidLimit {
     /// Dotted name of the key.
     pub key: &'static str,
-    /// What it is.
     pub value: String,
-    /// What would have been accepted.
+    /// The accepted values.
     pub expected: &'static str,
 }
 
 impl HostLimits {
-    /// Says what is out of range, if anything is.
+    /// Checks all ranges.
     ///
     /// # Errors
-    /// A level above 9, a count outside 1 to 10000, or more than 10000 users or groups with a maximum of their own.
+    /// [`InvalidLimit`] for a level above 9, a count outside 1 to 10000, or more than 10000 users or groups with a
+    /// separate maximum.
     pub fn check(&self) -> Result<(), InvalidLimit> {
         if let Some(level) = self.levels.keys().find(|level| **level > HIGHEST_LEVEL) {
             let expected = "levels 0 (last) to 9 (first)";
@@ -93,31 +95,32 @@ impl HostLimits {
     }
 }
 
-/// A change of some limits: the body of `PATCH /v1/limits`. A key that is left out keeps its value, null removes a limit.
+/// A change of some limits: the body of `PATCH /v1/limits`. A missing key keeps its value; null removes a limit.
 ///
-/// A JSON merge patch (RFC 7396) of [`HostLimits`] as `GET` shows them, with one departure: a key set to null stays there
-/// as null («no limit»), where the RFC would leave it out. So `"default_user": null` means no maximum, not the default.
+/// A JSON merge patch (RFC 7396) of [`HostLimits`] in the form that `GET` returns, with one departure: a key that
+/// is set to null stays as null («no limit»), but the RFC would remove it. So `"default_user": null` means no
+/// maximum, not the default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsPatch {
-    /// null: what the kernel admits.
+    /// null: the capacity that the kernel admits.
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Share>))]
     pub capacity: Change<Share>,
-    /// Merged by level: a level that is left out keeps its maximum, null removes it. null for the whole map: all of them.
+    /// Merged by level: a missing level keeps its maximum, null removes it. null for the whole map removes all.
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
     pub levels: Change<BTreeMap<u8, Option<Share>>>,
-    /// Merged by uid.
+    /// Merged by uid, like `levels`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
     pub users: Change<BTreeMap<u32, Option<Share>>>,
-    /// Merged by gid.
+    /// Merged by gid, like `levels`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::openapi::changed_shares, required = false))]
     pub groups: Change<BTreeMap<u32, Option<Share>>>,
-    /// null: no maximum for users not named.
+    /// null: no maximum for users without an entry in `users`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Share>))]
     pub default_user: Change<Share>,
@@ -135,10 +138,10 @@ pub struct LimitsPatch {
     pub max_threads: Change<usize>,
 }
 
-/// What a merge patch says of one key: nothing, null, or a value.
+/// The value of one key in a merge patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Change<T> {
-    /// The key is left out.
+    /// The key is missing.
     #[default]
     Keep,
     /// null.
@@ -148,10 +151,10 @@ pub enum Change<T> {
 }
 
 impl LimitsPatch {
-    /// The limits that follow `limits` by this change.
+    /// Applies this change to `limits` and returns the new limits.
     ///
     /// # Errors
-    /// A count is removed, or [`HostLimits::check`] refuses the outcome.
+    /// [`InvalidLimit`] if a count is removed, or if [`HostLimits::check`] refuses the result.
     pub fn apply(&self, limits: &HostLimits) -> Result<HostLimits, InvalidLimit> {
         let mut new = limits.clone();
         self.capacity.replace(&mut new.capacity);
@@ -174,7 +177,7 @@ impl<T> Change<T> {
 }
 
 impl<T> From<Option<T>> for Change<T> {
-    /// None removes.
+    /// `None` removes.
     fn from(value: Option<T>) -> Self {
         value.map_or(Change::Remove, Change::Set)
     }
@@ -217,7 +220,7 @@ impl Change<usize> {
 impl<T: Serialize> Serialize for Change<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            // Keys that are kept are left out by the struct.
+            // The struct skips keys with `Keep`.
             Change::Keep | Change::Remove => serializer.serialize_none(),
             Change::Set(value) => serializer.serialize_some(value),
         }
@@ -235,21 +238,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_read_back_as_they_are_written() {
+    fn written_limits_parse_to_themselves() {
         let mut limits = HostLimits { capacity: Some(Share::from_ppm(1_700_000)), ..HostLimits::default() };
         limits.users.insert(1_000, Share::from_ppm(500_000));
         limits.levels.insert(9, Share::from_ppm(250_000));
         let text = serde_json::to_string(&limits).unwrap();
         assert!(text.contains(r#""users":{"1000":0.5}"#), "{text}");
         assert_eq!(serde_json::from_str::<HostLimits>(&text).unwrap(), limits);
-        assert!(
-            serde_json::from_str::<HostLimits>(r#"{"user":{"1000":0.5}}"#).is_err(),
-            "a misspelt key grants nothing"
-        );
+        assert!(serde_json::from_str::<HostLimits>(r#"{"user":{"1000":0.5}}"#).is_err(), "a misspelt key is refused");
     }
 
     #[test]
-    fn a_limit_out_of_range_is_named_with_what_would_be_accepted() {
+    fn a_limit_out_of_range_is_named_with_the_accepted_values() {
         let mut limits = HostLimits::default();
         assert_eq!(limits.check(), Ok(()));
         limits.max_threads = 0;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_what_it_names_and_keeps_the_rest() {
+    fn a_patch_changes_the_keys_it_names_and_keeps_the_rest() {
         let cpus = Share::from_f64;
         let mut limits = HostLimits { capacity: Some(cpus(1.5)), ..HostLimits::default() };
         limits.users = [(7, cpus(0.1)), (8, cpus(0.2))].into();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_cannot_be_meant_is_refused_with_the_value_and_the_limit() {
+    fn an_invalid_patch_is_refused_with_the_value_and_the_limit() {
         for (patch, [value, limit]) in [
             (r#"{"max_threads":null}"#, ["limits.max_threads is null", "1 to 10000"]),
             (r#"{"capacity":1,"max_applications":0}"#, ["limits.max_applications is 0", "1 to 10000"]),
@@ -302,7 +302,7 @@ mod tests {
             let named = why.contains(&format!("limits.{key} is 10001 entries")) && why.contains("at most 10000");
             assert!(named && why.contains("limits.default_user"), "{why}");
         }
-        // Where there is nothing to remove there is no bad level either.
+        // A level that does not exist can be removed, even if it is out of range.
         assert_eq!(patched(r#"{"levels":{"10":null}}"#, &HostLimits::default()), Ok(HostLimits::default()));
     }
 }

@@ -1,5 +1,5 @@
-//! The bodies of the local API (HTTP/JSON on a Unix socket). The daemon serves them, clients and the CLI
-//! read them; `GET /v1/openapi.json` describes them.
+//! The bodies of the local API (HTTP/JSON on a Unix socket). The daemon serves them; clients and the CLI use them;
+//! `GET /v1/openapi.json` describes them.
 //!
 //! | call | body → answer |
 //! |---|---|
@@ -8,19 +8,20 @@
 //! | `GET /v1/applications/{id}` | → [`Application`] |
 //! | `PATCH /v1/applications/{id}` | [`crate::Contract`] → [`Application`] |
 //! | `DELETE /v1/applications/{id}` | → 204 |
-//! | `POST /v1/claims/{claim}` | [`ApplicationRequest`] for what this host keeps → 201 [`Application`] |
-//! | `DELETE /v1/claims/{claim}` | at the host that asked: given back → 204 |
+//! | `POST /v1/claims/{claim}` | at the lender: [`ApplicationRequest`] for a loan → 201 [`Application`] |
+//! | `DELETE /v1/claims/{claim}` | at the host that asked for the loan: gives the loan back → 204 |
 //! | `GET /v1/status` | → [`HostStatus`] |
 //! | `GET /v1/limits` | → [`HostLimits`] |
-//! | `PUT /v1/limits` | [`HostLimits`], all of them; for the service's own user and root → [`HostLimits`] |
-//! | `PATCH /v1/limits` | [`LimitsPatch`], those that change; for the same users → [`HostLimits`], all of them |
+//! | `PUT /v1/limits` | all [`HostLimits`]; only for root and the service's own user → [`HostLimits`] |
+//! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
-//! Services, subscriptions and handlers have bodies of their own: [`ecalls`]; so have Q-channels: [`channel`].
+//! The modules [`ecalls`], [`channel`] and [`net`] contain the bodies of services, Q-channels and packet
+//! scheduling.
 //!
-//! Beside the API's socket, `ring.sock` (SOCK_SEQPACKET) hands an application's ring out: the client sends
-//! the id in decimal, the daemon answers `ok` with two descriptors, the ring's memory (a sealed memfd the
-//! size of [`crate::ring::JobRing`]) and an eventfd to write to for waking. The connection is the lease:
+//! Besides the API's socket, `ring.sock` (SOCK_SEQPACKET) passes on an application's ring: the client sends the id
+//! in decimal, and the daemon answers `ok` with two descriptors: the ring's memory (a sealed memfd of the size of
+//! [`crate::ring::JobRing`]) and an eventfd that the client writes to wake the daemon. The connection is the lease:
 //! when it closes, the application has left.
 
 pub mod channel;
@@ -38,91 +39,92 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
 
-/// Which threads a contract covers.
+/// The threads that a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Covers {
-    /// Every thread of the process and of its children, new ones as they appear.
+    /// Every thread of the process and of its children, including threads that appear later.
     #[default]
     Program,
-    /// One thread.
+    /// A single thread.
     Thread(ThreadId),
 }
 
-/// Asks for a contract.
+/// A request for a contract.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationRequest {
-    /// The process it is for: the caller's own, or another of the same user.
+    /// The process of the contract: the caller's own, or another process of the same user.
     pub pid: i32,
-    /// Which of its threads.
+    /// The covered threads of the process.
     #[serde(default)]
     pub covers: Covers,
-    /// What is asked for.
+    /// The requested contract.
     pub contract: Contract,
 }
 
-/// One application as the host sees it.
+/// An application and its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Application {
-    /// Its number.
+    /// The application's number.
     pub id: AppId,
-    /// Its process.
+    /// The application's process.
     pub pid: i32,
-    /// Whose it is.
+    /// The owner of the process.
     pub owner: Owner,
-    /// What it asked for.
+    /// The contract in force.
     pub contract: Contract,
-    /// What is guaranteed to it.
+    /// The guaranteed share.
     pub guaranteed: Share,
-    /// Whether its target interval can be kept at every job of its profile; none without a profile.
+    /// Whether the target interval can be kept for every job of the profile; absent without a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invariance: Option<Invariance>,
-    /// What its controller wants now.
+    /// The share that its controllers want now.
     pub wanted: Share,
-    /// What it has now.
+    /// The share that is granted now.
     pub granted: Share,
-    /// Its jobs are short of what they need; it was told so, if it listens.
+    /// The overload, if the application's jobs are short. The same values are in the application's ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
-    /// The period that was found in its activations, where the contract leaves that to the daemon.
+    /// The period found in the activations, if the contract leaves the period to the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rhythm: Option<FoundRhythm>,
     /// The threads under reservation.
     pub threads: Vec<ThreadStatus>,
-    /// What it achieved so far.
+    /// The quality achieved so far.
     pub quality: Quality,
-    /// CPU time its jobs used over the time they had, as a share of one CPU.
+    /// CPU time of its jobs divided by the time they had, as a share of one CPU.
     pub used: Share,
-    /// What was reserved for it so far.
+    /// The CPU time reserved so far.
     #[serde(default)]
     pub reserved: Reserved,
-    /// What its servers counted, where the mechanism has servers that count.
+    /// Counts of its servers, if the mechanism has servers with counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
-    /// The CPUs that its servers are admitted on; empty where the mechanism moves threads freely.
+    /// The CPUs on which its servers are admitted; empty if the mechanism moves threads freely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
 }
 
-/// What was reserved for all threads of an application together: two sums that only grow. The difference of two readings
-/// is what was reserved between them.
+/// The reservations of all threads of an application together, as two sums that only grow. The difference of two
+/// readings is the reserved time between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reserved {
-    /// Sum of Q/P over time: the CPU time that could have been used.
+    /// Sum of Q/P over time: the CPU time that the threads could have used.
     #[serde(rename = "cpu_time_ns")]
     pub cpu_time: Nanos,
-    /// Time since its first reservation.
+    /// Time since the first reservation.
     #[serde(rename = "over_ns")]
     pub over: Nanos,
 }
 
 impl Reserved {
-    /// Mean of Q/P between an `earlier` reading and this one, as a fraction of one CPU; none where no time lies between.
+    /// Mean of Q/P between an `earlier` reading and this one, as a fraction of one CPU; `None` if no time lies
+    /// between.
     pub fn mean_since(self, earlier: Reserved) -> Option<f64> {
         let over = self.over.get().checked_sub(earlier.over.get()).filter(|&over| over > 0)?;
         let cpu_time = self.cpu_time.get().checked_sub(earlier.cpu_time.get())?;
@@ -130,16 +132,16 @@ impl Reserved {
     }
 }
 
-/// A period that was found in the activations of a program.
+/// A period found in the activations of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FoundRhythm {
     /// T.
     #[serde(rename = "period_ns")]
     pub period: Nanos,
-    /// How sharp it is: 1 for activations without jitter.
+    /// The confidence, from 0 to 1: 1 for activations without jitter.
     pub confidence: f64,
-    /// Time from the first activation, or from the loss of the previous period, until it was found.
+    /// Time until it was found, from the first activation or from the loss of the previous period.
     #[serde(rename = "after_ns")]
     pub after: Nanos,
 }
@@ -148,85 +150,84 @@ pub struct FoundRhythm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ThreadStatus {
-    /// The thread.
     pub tid: ThreadId,
-    /// Its reservation, if it has one.
+    /// The reservation of the thread, if there is one.
     pub reservation: Option<Reservation>,
 }
 
-/// The whole host.
+/// The state of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostStatus {
     /// The daemon's version.
     pub version: String,
-    /// Which mechanism carries reservations out.
+    /// The mechanism that applies reservations.
     pub mechanism: String,
-    /// U_lub: what may be promised in all.
+    /// U_lub: the largest share that may be promised in total.
     pub capacity: Share,
-    /// What is guaranteed to classes A and B.
+    /// The sum of the guarantees for classes A and B.
     pub guaranteed: Share,
-    /// What is granted now.
+    /// The sum of the grants.
     pub granted: Share,
-    /// Who holds it.
+    /// All applications.
     pub applications: Vec<Application>,
-    /// Every CPU on which servers are admitted one by one; empty where only the sum counts.
+    /// The CPUs, if servers are admitted on each CPU separately; empty if only the sum counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuStatus>,
-    /// Why the mechanism asked for is not in force, if it is not: what the kernel said when it ended it.
+    /// If the requested mechanism is not in force: the kernel's message when it ended the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// What is kept for applications that other hosts refused.
+    /// Shares kept for applications that other hosts refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
 }
 
-/// What is promised on one CPU.
+/// The promises on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CpuStatus {
-    /// Which.
+    /// The number of the CPU.
     pub cpu: u32,
-    /// What may be promised on it.
+    /// The largest share that may be promised on the CPU.
     pub capacity: Share,
-    /// What is guaranteed on it, windows taken into account.
+    /// The guaranteed share, with windows taken into account.
     pub guaranteed: Share,
-    /// What servers hold on it now.
+    /// The share that servers hold on the CPU now.
     pub granted: Share,
 }
 
-/// Why a call was refused. Nothing was changed.
+/// The reason why a request was refused. A refusal changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Stable name of the reason, such as `over_committed`.
+    /// Stable name of the reason, such as `over_committed`, for programs.
     pub code: String,
-    /// What happened, with the values and limits.
+    /// The refusal, with its values and limits.
     pub message: String,
-    /// What to do about it.
+    /// The suggested next step.
     pub next_step: String,
-    /// For `over_committed`: what was asked.
+    /// For `over_committed`: the requested share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Share>,
-    /// For `over_committed`: what is free.
+    /// For `over_committed`: the free share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Share>,
-    /// For `over_committed`: who holds the rest.
+    /// For `over_committed`: the applications that hold the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// For `over_committed`, where hosts lend to each other: which one keeps what was asked for.
+    /// For `over_committed`, if hosts lend to each other: the offer of a host that keeps the requested share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Box<Offer>>,
 }
 
 impl Problem {
-    /// A refusal with its stable name, what happened, and what to do about it.
+    /// A refusal with its code, message and next step.
     pub fn new(code: &str, message: impl Into<String>, next_step: impl Into<String>) -> Problem {
         Problem { code: code.to_owned(), message: message.into(), next_step: next_step.into(), ..Problem::default() }
     }
 }
 
-/// The one place that makes a sentence of message and next step: `asked for 0.5 CPU, 0.2 CPU is free; ask for less`.
+/// The one place that joins message and next step: `asked for 0.5 CPU, 0.2 CPU is free; ask for less`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { code, message, next_step, .. } = self;
@@ -238,14 +239,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Who holds how much of what is promised.
+/// An application and the promised share that it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holder {
-    /// The application.
+    /// The application's number.
     pub id: AppId,
-    /// Its name.
+    /// The application's name.
     pub name: String,
-    /// What is guaranteed to it.
+    /// Its guaranteed share.
     pub share: Share,
 }

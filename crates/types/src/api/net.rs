@@ -1,17 +1,17 @@
-//! The bodies of packet scheduling: interfaces under it, and streams of packets with deadlines.
+//! The bodies of packet scheduling: interfaces, and streams of packets with deadlines.
 //!
 //! | call | body → answer |
 //! |---|---|
 //! | `GET /v1/net` | → list of [`InterfaceInfo`] |
 //! | `PUT /v1/net/{interface}` | [`AttachRequest`] → 201 [`InterfaceInfo`] |
 //! | `GET /v1/net/{interface}` | → [`InterfaceInfo`] |
-//! | `DELETE /v1/net/{interface}` | → 204, what was there before is back |
+//! | `DELETE /v1/net/{interface}` | → 204; restores the former queueing discipline |
 //! | `POST /v1/net/{interface}/streams` | [`StreamSpec`] → 201 [`StreamInfo`] |
 //! | `PATCH /v1/net/{interface}/streams/{id}` | [`StreamChange`] → [`StreamInfo`] |
 //! | `DELETE /v1/net/{interface}/streams/{id}` | → 204 |
 //!
-//! Times in nanoseconds, lengths in bytes (with the link's header, as the interface counts them), rates in bits per
-//! second. Changing needs root or CAP_NET_ADMIN.
+//! Times in nanoseconds, lengths in bytes (including the link's header, as the interface counts them), rates in
+//! bits per second. Changes need root or CAP_NET_ADMIN.
 
 mod selector;
 
@@ -25,14 +25,14 @@ use crate::{Instant, Nanos, Share, Window};
 /// The number of a stream on its interface.
 pub type StreamId = u32;
 
-/// What carries streams out.
+/// The mechanism that schedules the packets of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum NetMechanism {
     /// Dynamic Window-Constrained Scheduling, a queueing discipline in BPF (Linux 6.16 and newer).
     Dwcs,
-    /// A class of a hierarchical token bucket for each stream: rates, without deadlines and windows.
+    /// One class of a hierarchical token bucket for each stream: rates only, no deadlines and windows.
     Htb,
 }
 
@@ -50,151 +50,153 @@ impl std::fmt::Display for NetMechanism {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttachRequest {
-    /// What to use; without it DWCS where the kernel has it, else HTB.
+    /// The mechanism; default: DWCS if the kernel supports it, else HTB.
     #[serde(default)]
     pub mechanism: Option<NetMechanism>,
-    /// Bits per second to which sending is paced, and for which streams are admitted; without it the interface's own
-    /// speed, unpaced.
+    /// Bits per second to which sending is paced and for which streams are admitted; default: the interface's own
+    /// speed, without pacing.
     #[serde(default)]
     pub rate_bps: Option<u64>,
-    /// The part of the link that best effort is sure of; 0.05 without it.
+    /// The part of the link that is guaranteed to best effort; default 0.05.
     #[serde(default)]
     pub best_effort: Option<Share>,
-    /// Packets are held back and sent in bursts, this long before the first deadline among them.
+    /// Holds packets back and sends them in bursts, this time before the first deadline among them.
     #[serde(default)]
     pub hold: Option<Nanos>,
 }
 
-/// A stream: whose packets, how many bytes by when, and which periods may be lost.
+/// A stream: its packets, their size and deadline, and the periods that may be lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// Whose packets.
+    /// Selects the packets of the stream.
     pub selector: Selector,
-    /// T: C bytes in each.
+    /// T: the stream may send C bytes in each period.
     pub period: Nanos,
-    /// Θ: a packet goes at the earliest this long after the period in which it came began, and at the latest a
-    /// period later.
+    /// Θ: a packet is sent at the earliest this time after the begin of the period in which it arrived, and at the
+    /// latest one period later.
     #[serde(default)]
     pub phase: Nanos,
     /// x/y: at most x of every y periods may be lost.
     #[serde(default = "no_loss")]
     pub window: Window,
-    /// C: bytes of one period; the largest packet where each period has one.
+    /// C: bytes per period; default: the largest packet, for one packet per period.
     #[serde(default = "largest_packet")]
     pub size: u32,
-    /// Whether packets beyond C go ahead of their period, and of best effort, when nothing else is ready.
+    /// Whether packets beyond C may be sent ahead of their period, before best effort, when no other packet is
+    /// ready.
     #[serde(default)]
     pub work_conserving: bool,
-    /// Packets that may wait.
+    /// Most packets that may wait.
     #[serde(default = "StreamSpec::most_packets")]
     pub limit: u32,
-    /// When its first period began (CLOCK_MONOTONIC); without it, with its first packet.
+    /// The begin of the first period (CLOCK_MONOTONIC); default: the arrival of the first packet.
     #[serde(default)]
     pub start: Option<Instant>,
 }
 
-/// What is to be different of a stream; what is not named stays.
+/// A change of a stream; missing fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StreamChange {
-    /// T.
+    /// T, the period.
     #[serde(default)]
     pub period: Option<Nanos>,
-    /// Θ.
+    /// Θ, the phase.
     #[serde(default)]
     pub phase: Option<Nanos>,
-    /// x/y.
+    /// x/y, the window.
     #[serde(default)]
     pub window: Option<Window>,
-    /// C.
+    /// C, the bytes per period.
     #[serde(default)]
     pub size: Option<u32>,
-    /// Whether it is work-conserving.
+    /// Whether the stream is work-conserving.
     #[serde(default)]
     pub work_conserving: Option<bool>,
-    /// Packets that may wait.
+    /// Most packets that may wait.
     #[serde(default)]
     pub limit: Option<u32>,
-    /// When its first period began.
+    /// The begin of the first period (CLOCK_MONOTONIC).
     #[serde(default)]
     pub start: Option<Instant>,
-    /// The subscription whose attributes the stream follows from now on: what handlers in E-code, or anybody else, set
-    /// of `period_ns`, `phase_ns`, `window_x`, `window_y` and `size_bytes` becomes the stream's own. 0: none any more.
+    /// The subscription whose attributes the stream follows from now on: the values of `period_ns`, `phase_ns`,
+    /// `window_x`, `window_y` and `size_bytes`, set by handlers or by applications, become the stream's own. 0 ends
+    /// the following.
     #[serde(default)]
     pub follow: Option<SubscriptionId>,
 }
 
-/// A stream as it stands.
+/// A stream and its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StreamInfo {
-    /// Its number.
+    /// The number of the stream.
     pub id: StreamId,
-    /// What it asked for.
+    /// The parameters in force.
     pub spec: StreamSpec,
     /// (1 − x/y)·C/T over the link's rate.
     pub utilization: f64,
-    /// The subscription whose attributes it follows.
+    /// The subscription whose attributes the stream follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<SubscriptionId>,
-    /// What became of its packets.
+    /// Counts since the stream was created.
     pub counters: StreamCounters,
 }
 
-/// What became of a stream's packets and periods.
+/// Counts of a stream's packets and periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct StreamCounters {
-    /// Packets taken into its queue.
+    /// Packets accepted into the queue.
     pub packets: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Of these, packets sent after the end of their own period.
+    /// Packets sent after the end of their own period.
     pub sent_late: u64,
-    /// Of these, packets sent ahead of their period because nothing else was ready.
+    /// Packets sent ahead of their period because no other packet was ready.
     pub sent_extra: u64,
-    /// Packets dropped late, as the window allows.
+    /// Packets dropped because they were late, within the window.
     pub late: u64,
-    /// Packets dropped because its queue was full.
+    /// Packets dropped because the queue was full.
     pub overflow: u64,
     /// Packets larger than C, sent as best effort.
     pub oversize: u64,
-    /// Periods served.
+    /// Periods in which the stream sent all its bytes.
     pub served: u64,
-    /// Periods missed.
+    /// Periods that ended with unsent packets.
     pub missed: u64,
-    /// Of these, periods beyond the window.
+    /// Missed periods beyond the window.
     pub violations: u64,
-    /// Nanoseconds that packets sent have waited, in all.
+    /// Total waiting time of the packets sent, in nanoseconds.
     pub delay_sum_ns: u64,
-    /// Nanoseconds that a packet has waited, at most.
+    /// Longest waiting time of a packet, in nanoseconds.
     pub delay_max_ns: u64,
-    /// Packets that wait.
+    /// Packets that wait now.
     pub waiting: u64,
 }
 
-/// What became of packets of no stream.
+/// Counts of packets outside all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct BestEffortCounters {
-    /// Packets taken into the queue.
+    /// Packets accepted into the queue.
     pub packets: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Of these, packets sent before ready packets of streams: its share.
+    /// Packets sent before ready packets of streams, because of the guaranteed part of best effort.
     pub owed: u64,
     /// Packets dropped because the queue was full.
     pub overflow: u64,
-    /// Packets that wait.
+    /// Packets that wait now.
     pub waiting: u64,
 }
 
@@ -202,31 +204,31 @@ pub struct BestEffortCounters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct InterfaceInfo {
-    /// Its name.
+    /// The name of the interface.
     pub interface: String,
-    /// What carries its streams out.
+    /// The mechanism in force.
     pub mechanism: NetMechanism,
-    /// Why not DWCS, where that was not asked for by name.
+    /// The reason why HTB is used instead of DWCS, if the request did not name HTB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
     /// Bits per second for which streams are admitted.
     pub rate_bps: u64,
     /// Whether sending is paced to that rate.
     pub paced: bool,
-    /// The part that best effort is sure of.
+    /// The part of the link that is guaranteed to best effort.
     pub best_effort: Share,
-    /// Whether packets are held back to be sent in bursts, and how long before the first deadline they go.
+    /// The time before the first deadline at which held packets are sent; absent if packets are not held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Nanos>,
-    /// The queueing discipline that was there before, and will be again.
+    /// The former queueing discipline, which is restored at the end.
     pub former: String,
     /// Σ(1 − x/y)·C/T over the rate.
     pub utilization: f64,
-    /// Its streams.
+    /// The streams of the interface.
     pub streams: Vec<StreamInfo>,
-    /// Packets of no stream.
+    /// Counts of packets outside all streams.
     pub best_effort_counters: BestEffortCounters,
-    /// Times that held packets were let go.
+    /// Number of bursts of held packets.
     pub bursts: u64,
 }
 
@@ -239,16 +241,16 @@ fn largest_packet() -> u32 {
 }
 
 impl StreamSpec {
-    /// Bytes of the largest packet of an Ethernet without jumbo frames, with its header.
+    /// Bytes of the largest packet on Ethernet without jumbo frames, including its header.
     pub const LARGEST_PACKET: u32 = 1514;
-    /// The most packets of a stream that may wait.
+    /// Default and largest number of waiting packets of a stream.
     pub const LIMIT: u32 = 128;
 
     fn most_packets() -> u32 {
         StreamSpec::LIMIT
     }
 
-    /// The stream of `selector` with one packet in every `period`, none of which may be lost.
+    /// The stream of `selector` with one packet in every `period` and no lost period.
     pub fn new(selector: Selector, period: Nanos) -> StreamSpec {
         StreamSpec {
             selector,
@@ -262,8 +264,8 @@ impl StreamSpec {
         }
     }
 
-    /// The period, phase, window and size that a subscription's attributes say; what they do not say, or what cannot be
-    /// meant, stays.
+    /// The same stream with the period, phase, window and size from a subscription's attributes. Missing and
+    /// invalid attributes are ignored.
     pub fn following(&self, attributes: &[(String, i64)]) -> StreamSpec {
         let value = |name: &str| {
             let found = attributes.iter().find(|(found, _)| found == name);
@@ -280,7 +282,7 @@ impl StreamSpec {
         })
     }
 
-    /// The same with what `change` names.
+    /// The same stream with the fields of `change` replaced.
     pub fn changed(&self, change: &StreamChange) -> StreamSpec {
         StreamSpec {
             selector: self.selector.clone(),
@@ -294,7 +296,7 @@ impl StreamSpec {
         }
     }
 
-    /// Nanoseconds that C bytes occupy a link of `rate_bps`, rounded up.
+    /// The time that C bytes occupy a link of `rate_bps`, rounded up.
     pub fn service(&self, rate_bps: u64) -> Nanos {
         let ns = (u128::from(self.size) * 8 * 1_000_000_000).div_ceil(u128::from(rate_bps.max(1)));
         Nanos::new(ns.min(u128::from(u64::MAX)) as u64)
@@ -312,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_change_does_not_name_stays() {
+    fn a_change_keeps_the_fields_it_does_not_name() {
         let stream = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40));
         let change = StreamChange { phase: Some(Nanos::from_millis(15)), ..StreamChange::default() };
         let changed = stream.changed(&change);
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_uses_of_a_link_what_its_window_does_not_give_up() {
+    fn the_window_lowers_the_utilization_of_a_stream() {
         let mut stream = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(10));
         stream.size = 1_250;
         assert_eq!(stream.service(1_000_000), Nanos::from_millis(10));
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_follows_the_attributes_that_can_be_meant() {
+    fn a_stream_follows_valid_attributes_only() {
         let stream = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40));
         let says = |name: &str, value| (name.to_owned(), value);
         let all = [says("period_ns", 20_000_000), says("window_x", 1), says("window_y", 4), says("other", 9)];
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_told_in_few_words() {
+    fn the_default_fields_of_a_stream_may_be_left_out() {
         let text = r#"{"selector":{"mark":7},"period":40000000}"#;
         let stream: StreamSpec = serde_json::from_str(text).unwrap();
         assert_eq!(stream, StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40)));

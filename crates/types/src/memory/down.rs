@@ -1,4 +1,4 @@
-//! memory_down: attributes, and values whose handling waits for a chosen moment.
+//! memory_down: attributes, and values of deferred calls.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -18,36 +18,37 @@ pub struct Down {
 
 const _: () = assert!(size_of::<Down>() == 1088 && DEFERRED.is_power_of_two());
 
-/// Deferred values are queued faster than their moment comes.
+/// The application queues deferred values faster than the kernel takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{DEFERRED} deferred values wait already; the kernel takes them at the moment chosen with `when`")]
+#[error("{DEFERRED} deferred values already wait, the limit; the kernel takes them at the time chosen with `when`")]
 pub struct DeferredFull;
 
 impl Down {
-    /// Bytes from the area's beginning to the number of values queued.
+    /// Offset of the number of queued values, in bytes from the begin of the area.
     pub const HEAD: u32 = 512;
-    /// To the number of values taken, as last told by the kernel.
+    /// Offset of the number of values that the kernel has taken.
     pub const TAIL: u32 = 520;
-    /// To the values.
+    /// Offset of the values.
     pub const VALUES: u32 = 576;
 
-    /// An attribute's value; 0 beyond the last one.
+    /// The value of an attribute; 0 if `number` is too large.
     pub fn attribute(&self, number: usize) -> i64 {
         self.attribute.get(number).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// A fast user-ECall: handlers in the kernel see the value from now on. `false`: there is no such number.
+    /// A fast user-ECall: handlers in the kernel see the value from now on. Returns `false` if `number` is too
+    /// large.
     pub fn set_attribute(&self, number: usize, value: i64) -> bool {
         self.attribute.get(number).map(|word| word.store(value, Ordering::Release)).is_some()
     }
 
-    /// Adds to an attribute in one step; the new value.
+    /// Adds to an attribute atomically and returns the new value; `None` if `number` is too large.
     pub fn add_attribute(&self, number: usize, by: i64) -> Option<i64> {
         Some(self.attribute.get(number)?.fetch_add(by, Ordering::AcqRel).wrapping_add(by))
     }
 
-    /// A deferred user-ECall: the value waits for the next chosen moment, together with others. One thread at a
-    /// time may queue.
+    /// A deferred user-ECall: the value waits for the next chosen time, together with others. Only one thread at a
+    /// time may call this.
     pub fn defer(&self, value: i64) -> Result<(), DeferredFull> {
         let head = self.head.load(Ordering::Relaxed);
         if head.wrapping_sub(self.tail.load(Ordering::Acquire)) as usize >= DEFERRED {
@@ -58,7 +59,7 @@ impl Down {
         Ok(())
     }
 
-    /// Deferred values that wait.
+    /// Number of waiting deferred values.
     pub fn deferred(&self) -> u32 {
         self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Acquire))
     }
@@ -80,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn its_words_lie_where_handlers_look_for_them() {
+    fn the_words_have_the_offsets_that_handlers_use() {
         use std::mem::offset_of;
         let places = [offset_of!(Down, head), offset_of!(Down, tail), offset_of!(Down, value)];
         assert_eq!(places, [Down::HEAD, Down::TAIL, Down::VALUES].map(|at| at as usize));
     }
 
     #[test]
-    fn there_is_no_attribute_beyond_the_last() {
+    fn attribute_numbers_beyond_the_last_are_refused() {
         let down = down();
         assert!(down.set_attribute(63, 7) && !down.set_attribute(64, 7));
         assert_eq!((down.attribute(63), down.attribute(64)), (7, 0));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn more_deferred_values_than_there_is_room_for_are_refused() {
+    fn deferred_values_beyond_the_limit_are_refused() {
         let down = down();
         (0..DEFERRED as i64).for_each(|value| down.defer(value).unwrap());
         assert_eq!((down.defer(1), down.deferred()), (Err(DeferredFull), 64));

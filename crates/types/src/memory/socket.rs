@@ -1,4 +1,4 @@
-//! The I/O module's page: which sockets are of interest, and which were active.
+//! The I/O module's page: the sockets of interest, and the active sockets.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -6,7 +6,7 @@ use super::SOCKETS;
 
 const SOCKET_WORDS: usize = SOCKETS / 64;
 
-/// What an application wants to hear of (`socket_interest` of the papers). Written by the application.
+/// The sockets of interest (`socket_interest` of the papers). Written by the application.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SocketInterest {
@@ -17,7 +17,7 @@ pub struct SocketInterest {
     updated_fd_list: [AtomicU64; SOCKET_WORDS],
 }
 
-/// Which sockets were active (`socket_ready` of the papers). Written by the kernel; taken by the application.
+/// The active sockets (`socket_ready` of the papers). Written by the kernel; the application takes bits.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SocketReady {
@@ -26,12 +26,12 @@ pub struct SocketReady {
     fd_active: [AtomicU64; SOCKET_WORDS],
 }
 
-/// The page of the I/O module: in place of `select()`.
+/// The page of the I/O module, which replaces `select()`.
 ///
-/// **Meaning of a bit in `fd_active`.** Since it was last taken, data arrived at the socket, its peer closed, or
-/// a connection arrived (listening socket). It is an edge that is remembered, not a level: whoever takes a bit
-/// reads (or accepts) until `EAGAIN`, or puts the bit back with [`SocketPage::keep`]. Taking comes before
-/// reading, so what arrives in between sets the bit again.
+/// **Meaning of a bit in `fd_active`.** Since the bit was last taken, data arrived at the socket, its peer closed,
+/// or a connection arrived (listening socket). The bit is a stored edge, not a level: after taking a bit, read (or
+/// accept) until `EAGAIN`, or put the bit back with [`SocketPage::keep`]. Take the bit before reading, so that data
+/// that arrives in between sets it again.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SocketPage {
@@ -42,16 +42,16 @@ pub struct SocketPage {
 const _: () = assert!(size_of::<SocketPage>() == SocketPage::READY as usize + 64 + 8 * SOCKET_WORDS);
 
 impl SocketPage {
-    /// Bytes from the page's beginning to `socket_interest.waiting`.
+    /// Offset of `socket_interest.waiting`, in bytes from the begin of the page.
     pub const WAITING: u32 = 4;
-    /// To `socket_interest.fd_list`.
+    /// Offset of `socket_interest.fd_list`.
     pub const FD_LIST: u32 = 64;
-    /// To `socket_ready`, whose first word is its flag.
+    /// Offset of `socket_ready`, whose first word is its flag.
     pub const READY: u32 = 64 + 16 * SOCKET_WORDS as u32;
-    /// To `socket_ready.fd_active`.
+    /// Offset of `socket_ready.fd_active`.
     pub const FD_ACTIVE: u32 = Self::READY + 64;
 
-    /// Events of this socket are wanted, or not any more. `false`: the descriptor is beyond [`SOCKETS`].
+    /// Sets whether events of this socket are wanted. Returns `false` if the descriptor is not below [`SOCKETS`].
     pub fn set_interest(&self, fd: u32, wanted: bool) -> bool {
         let Some(word) = self.interest.fd_list.get(fd as usize / 64) else { return false };
         let mask = 1 << (fd % 64);
@@ -64,23 +64,22 @@ impl SocketPage {
         true
     }
 
-    /// Whether events of this socket are wanted.
     pub fn is_interested(&self, fd: u32) -> bool {
         let word = self.interest.fd_list.get(fd as usize / 64);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (fd % 64) & 1 == 1)
     }
 
-    /// Changes of interest so far; wraps around.
+    /// Number of changes of interest; wraps around.
     pub fn interest_flag(&self) -> u32 {
         self.interest.flag.load(Ordering::Acquire)
     }
 
-    /// Grows by one with every event of a socket of interest; wraps around.
+    /// Number of events of sockets of interest; wraps around.
     pub fn ready_flag(&self) -> u32 {
         self.ready.flag.load(Ordering::Acquire)
     }
 
-    /// Takes the active sockets among descriptors `64·word` to `64·word + 63`, a bit for each.
+    /// Takes the active sockets among descriptors `64·word` to `64·word + 63`, one bit each.
     pub fn take_active(&self, word: usize) -> u64 {
         match self.ready.fd_active.get(word) {
             Some(bits) if bits.load(Ordering::Relaxed) != 0 => bits.swap(0, Ordering::AcqRel),
@@ -88,27 +87,28 @@ impl SocketPage {
         }
     }
 
-    /// Calls `each` with every active socket up to descriptor `highest`, taking its bit; their number.
+    /// Takes the bit of every active socket up to descriptor `highest` and calls `each` with it. Returns the number
+    /// of sockets.
     pub fn for_each_active(&self, highest: u32, mut each: impl FnMut(u32)) -> usize {
         let words = (highest as usize / 64 + 1).min(SOCKET_WORDS);
         (0..words).map(|word| for_each_bit(self.take_active(word), |bit| each(word as u32 * 64 + bit))).sum()
     }
 
-    /// Puts the bit back: there is more to read, it will be done later; and after a socket was bound, since
-    /// what arrived before is not told.
+    /// Sets the bit again. Use it if there is more to read later, and after a socket was bound, because earlier
+    /// data is not reported.
     pub fn keep(&self, fd: u32) {
         if let Some(word) = self.ready.fd_active.get(fd as usize / 64) {
             word.fetch_or(1 << (fd % 64), Ordering::AcqRel);
         }
     }
 
-    /// Whether a socket up to descriptor `highest` is active.
+    /// Whether any socket up to descriptor `highest` is active.
     pub fn any_active(&self, highest: u32) -> bool {
         let words = (highest as usize / 64 + 1).min(SOCKET_WORDS);
         self.ready.fd_active[..words].iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// As [`super::Up::may_sleep`], for sockets up to descriptor `highest`.
+    /// Like [`super::Up::may_sleep`], for sockets up to descriptor `highest`.
     pub fn may_sleep(&self, highest: u32) -> bool {
         self.interest.waiting.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn its_words_lie_where_the_kernels_hooks_look_for_them() {
+    fn the_words_have_the_offsets_that_the_hooks_use() {
         use std::mem::offset_of;
         let ready = offset_of!(SocketPage, ready);
         assert_eq!(offset_of!(SocketInterest, waiting), SocketPage::WAITING as usize);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_interest_is_marked_and_counted() {
+    fn a_change_of_interest_is_stored_and_counted() {
         let page = page();
         assert!(page.set_interest(70, true) && page.is_interested(70) && !page.is_interested(6));
         assert!(page.set_interest(70, false) && !page.is_interested(70));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_gone_and_what_is_kept_comes_again() {
+    fn a_taken_socket_is_cleared_and_a_kept_one_returns() {
         let page = page();
         [3, 64, 1000].into_iter().for_each(|fd| page.keep(fd));
         page.keep(SOCKETS as u32);

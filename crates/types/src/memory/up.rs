@@ -1,9 +1,9 @@
-//! memory_up: the reader's side, and the lines that both sides share.
+//! memory_up: the side of the reader, and the header that both sides share.
 
 use super::{Geometry, HEADER_BYTES, InvalidGeometry, Layout, MAGIC};
 use crate::shared::{AtomicU32, AtomicU64, Ordering, TRIES, fence};
 
-/// The first two lines of a memory_up.
+/// The first two cache lines of a memory_up.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct UpHeader {
@@ -22,18 +22,14 @@ pub struct UpHeader {
 }
 
 impl UpHeader {
-    /// Bytes from the area's beginning, for those who write it by address.
+    /// Offset in bytes from the begin of the area, for writers that use addresses.
     pub const FLAG: u32 = 0;
-    /// See [`UpHeader::FLAG`].
     pub const BACK: u32 = 8;
-    /// See [`UpHeader::FLAG`].
     pub const DROPPED: u32 = 24;
-    /// See [`UpHeader::FLAG`].
     pub const FRONT: u32 = 64;
-    /// See [`UpHeader::FLAG`].
     pub const WAITING: u32 = 68;
 
-    /// Makes fresh, zeroed memory a memory_up. Its owner does this before it hands the memory out.
+    /// Initialises new, zeroed memory as a memory_up. The owner does this before it passes the memory on.
     pub fn initialize(&self, geometry: Geometry) {
         self.layout.store(geometry.layout().number(), Ordering::Relaxed);
         self.slots.store(geometry.slots(), Ordering::Relaxed);
@@ -42,7 +38,7 @@ impl UpHeader {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// What the area says of itself, checked.
+    /// Reads the sizes from the header and checks them.
     pub fn geometry(&self) -> Result<Geometry, InvalidGeometry> {
         let layout = Layout::from_number(self.layout.load(Ordering::Relaxed));
         match layout {
@@ -54,25 +50,23 @@ impl UpHeader {
     }
 }
 
-/// What goes with an event's data.
+/// Times of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// When it happened: nanoseconds of CLOCK_MONOTONIC.
+    /// The time of the event: nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Until when it is of use; 0: always.
+    /// The time until which the event is of use; 0: no limit.
     pub deadline_ns: u64,
 }
 
-/// Where the words of a memory_up lie. Each call answers the same words, so a mapping that is owned will do as well as
-/// references.
+/// The words of a memory_up. Each call returns the same words, so an owned mapping works as well as references.
 pub trait UpStorage {
-    /// The two lines that both sides share.
     fn header(&self) -> &UpHeader;
-    /// Everything behind them.
+    /// All words behind the header.
     fn body(&self) -> &[AtomicU64];
 }
 
-/// Words that belong to somebody else.
+/// Borrowed words.
 pub type UpParts<'a> = (&'a UpHeader, &'a [AtomicU64]);
 
 impl UpStorage for UpParts<'_> {
@@ -84,7 +78,7 @@ impl UpStorage for UpParts<'_> {
     }
 }
 
-/// A memory_up and where its reader stands. One reader per area.
+/// A memory_up and the position of its reader. An area has one reader.
 #[derive(Debug)]
 pub struct Up<S> {
     storage: S,
@@ -93,7 +87,10 @@ pub struct Up<S> {
 }
 
 impl<S: UpStorage> Up<S> {
-    /// Refused unless it is a memory_up that fits.
+    /// Takes the area's words.
+    ///
+    /// # Errors
+    /// [`InvalidGeometry`] unless the header is that of a memory_up, and the body is large enough.
     pub fn new(storage: S) -> Result<Up<S>, InvalidGeometry> {
         let geometry = storage.header().geometry()?;
         if ((geometry.total_bytes() - HEADER_BYTES) / 8) as usize > storage.body().len() {
@@ -103,22 +100,21 @@ impl<S: UpStorage> Up<S> {
         Ok(Up { storage, geometry, front })
     }
 
-    /// Its sizes.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Grows by one with every event; wraps around. The cheapest question: did anything happen?
+    /// Number of events; wraps around. The cheapest way to check for new events.
     pub fn flag(&self) -> u32 {
         self.header().flag.load(Ordering::Acquire)
     }
 
-    /// Events that found no room.
+    /// Number of events that found no room.
     pub fn dropped(&self) -> u64 {
         self.header().dropped.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing waits to be taken.
+    /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         match self.geometry.layout() {
             Layout::Ring => self.header().back.load(Ordering::Acquire) == self.front,
@@ -126,8 +122,8 @@ impl<S: UpStorage> Up<S> {
         }
     }
 
-    /// The next event, copied into `data` (as much as fits): the oldest of a ring; of slots, the one at the
-    /// lowest position, which is what makes the position a priority.
+    /// Takes the next event and copies it into `data` (as much as fits). In a ring it is the oldest event; with
+    /// slots it is the one at the lowest position, so that a position acts as a priority.
     pub fn take(&mut self, data: &mut [u8]) -> Option<Stamp> {
         match self.geometry.layout() {
             Layout::Ring => self.take_oldest(data),
@@ -135,7 +131,7 @@ impl<S: UpStorage> Up<S> {
         }
     }
 
-    /// As [`Up::take`] for slots, with the position.
+    /// Like [`Up::take`] for slots; also returns the position.
     pub fn take_lowest(&mut self, data: &mut [u8]) -> Option<(u32, Stamp)> {
         for w in 0..self.geometry.bit_words() {
             let bits = self.bits(w).load(Ordering::Acquire);
@@ -147,13 +143,14 @@ impl<S: UpStorage> Up<S> {
         None
     }
 
-    /// What is new at one position. While somebody writes there, it is tried again, a bounded number of times.
+    /// Takes the new event at one position. While a writer is writing there, the copy is tried again, a bounded
+    /// number of times.
     pub fn take_at(&mut self, position: u32, data: &mut [u8]) -> Option<Stamp> {
         if self.geometry.layout() != Layout::Bits || position >= self.geometry.slots() {
             return None;
         }
         let mask = 1 << (position % 64);
-        // The bit goes first: what is written from now on sets it again and is seen by the next call.
+        // Clear the bit first: a later write sets it again and is seen by the next call.
         if self.bits(position / 64).fetch_and(!mask, Ordering::AcqRel) & mask == 0 {
             return None;
         }
@@ -167,8 +164,8 @@ impl<S: UpStorage> Up<S> {
         None
     }
 
-    /// Announces that the reader is about to sleep. `true`: it may, the writer will wake it. `false`: something
-    /// came meanwhile, look again. After waking, call [`super::acknowledge`].
+    /// Announces that the reader is about to sleep. Returns `true` if it may sleep and the writer will wake it.
+    /// Returns `false` if an event came meanwhile; then look again. After waking, call [`super::acknowledge`].
     pub fn may_sleep(&self) -> bool {
         self.header().waiting.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -186,7 +183,7 @@ impl<S: UpStorage> Up<S> {
             return None;
         }
         if waiting > self.geometry.slots() {
-            // Somebody scribbled, or this reader was replaced: go on from the newest.
+            // The other side wrote garbage, or this reader was replaced: continue at the newest event.
             self.front = back.wrapping_sub(1);
         }
         let stamp = self.copy(self.front & (self.geometry.slots() - 1), data);
@@ -208,7 +205,7 @@ impl<S: UpStorage> Up<S> {
         &self.storage.body()[first..first + (self.geometry.slot_bytes() / 8) as usize]
     }
 
-    /// The slot's contents if nobody wrote there meanwhile.
+    /// Copies the slot; `None` if a writer changed it meanwhile.
     fn copy_whole(&self, index: u32, data: &mut [u8]) -> Option<Stamp> {
         let before = self.slot(index)[0].load(Ordering::Acquire);
         let stamp = self.copy(index, data);
@@ -232,7 +229,7 @@ mod tests {
     use super::*;
     use crate::memory::UpWriter;
 
-    /// An area in plain memory.
+    /// An area in ordinary memory.
     struct Area {
         header: UpHeader,
         body: Vec<AtomicU64>,
@@ -260,7 +257,7 @@ mod tests {
     const STAMP: Stamp = Stamp { time_ns: 5, deadline_ns: 9 };
 
     #[test]
-    fn a_ring_gives_events_in_order_and_drops_what_finds_no_room() {
+    fn a_ring_delivers_in_order_and_drops_events_without_room() {
         let area = area(Layout::Ring, 4, 12);
         let (mut reader, mut writer) = (area.reader(), area.writer());
         for number in 0..6u8 {
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_by_position_the_lowest_first() {
+    fn slots_are_delivered_by_position_lowest_first() {
         let area = area(Layout::Bits, 128, 8);
         let (mut reader, mut writer) = (area.reader(), area.writer());
         for (position, value) in [(90, 1u8), (3, 2), (90, 3)] {
@@ -289,20 +286,20 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_in_the_midst_of_a_write_is_left_for_the_next_look() {
+    fn a_slot_during_a_write_is_left_for_the_next_call() {
         let area = area(Layout::Bits, 2, 8);
         let (mut reader, mut writer) = (area.reader(), area.writer());
         assert!(writer.write(&[1; 8], STAMP, Some(0)));
         let sequence = &area.body[((area.geometry.slots_offset() - HEADER_BYTES) / 8) as usize];
         sequence.fetch_add(1, Ordering::Relaxed);
         assert_eq!(reader.take(&mut [0; 8]), None);
-        assert!(!reader.is_empty(), "its bit is still set");
+        assert!(!reader.is_empty(), "the bit of the slot is still set");
         sequence.fetch_add(1, Ordering::Relaxed);
         assert_eq!(reader.take(&mut [0; 8]), Some(STAMP));
     }
 
     #[test]
-    fn whatever_is_scribbled_into_the_area_the_reader_goes_on() {
+    fn the_reader_survives_garbage_in_the_area() {
         let area = area(Layout::Ring, 4, 8);
         let mut reader = area.reader();
         area.header.slots.store(1 << 30, Ordering::Relaxed);
@@ -310,12 +307,12 @@ mod tests {
         for back in [7, u32::MAX, 1 << 31] {
             area.header.back.store(back, Ordering::Relaxed);
             assert!(reader.take(&mut [0; 64]).is_some());
-            assert!(reader.take(&mut [0; 64]).is_none(), "one look, then in step again");
+            assert!(reader.take(&mut [0; 64]).is_none(), "one failed call, then in step again");
         }
     }
 
     #[test]
-    fn what_is_no_area_is_not_read() {
+    fn memory_that_is_no_area_is_refused() {
         let header = UpHeader::default();
         assert_eq!(header.geometry(), Err(InvalidGeometry::Foreign));
         header.initialize(Geometry::new(Layout::Ring, 64, 64).unwrap());
@@ -326,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_may_sleep_on_nothing_only() {
+    fn a_reader_may_sleep_only_if_no_event_waits() {
         let area = area(Layout::Ring, 4, 8);
         let (mut reader, mut writer) = (area.reader(), area.writer());
         assert!(reader.may_sleep());
@@ -336,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_and_a_reader_at_their_own_pace_never_mix_two_events() {
+    fn concurrent_writer_and_reader_never_mix_two_events() {
         for layout in [Layout::Ring, Layout::Bits] {
             let area = area(layout, 4, 64);
             std::thread::scope(|scope| {

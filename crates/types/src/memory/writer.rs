@@ -1,23 +1,23 @@
-//! The writer's side of a [`super::Up`] in user space: the daemon, for events that do not come from a handler in
-//! the kernel. The kernel's writers follow the same order of stores.
+//! The writer of a [`super::Up`] in user space: the daemon, for events that do not come from a handler in the
+//! kernel. The kernel's writers use the same order of stores.
 
 use super::{Geometry, HEADER_BYTES, Layout, Stamp, UpStorage};
 use crate::shared::{AtomicU64, Ordering, fence};
 
-/// Writes events into a memory_up. One writer per area; its positions are its own, so that a scribbling reader
-/// can only lose events of its own.
+/// Writes events into a memory_up. An area has one writer. The writer keeps its positions in private memory, so
+/// that a reader that writes garbage can only lose its own events.
 #[derive(Debug)]
 pub struct UpWriter<S> {
     storage: S,
     geometry: Geometry,
     back: u32,
-    /// Where the search for a free slot begins.
+    /// The slot at which the search for a free slot begins.
     next: u32,
     dropped: u64,
 }
 
 impl<S: UpStorage> UpWriter<S> {
-    /// A writer of a fresh area, whose header was initialized with `geometry`.
+    /// A writer of a new area, whose header was initialised with `geometry`.
     pub fn new(storage: S, geometry: Geometry) -> Self {
         let words = (geometry.total_bytes() - HEADER_BYTES) / 8;
         assert!(storage.body().len() >= words as usize, "the area is smaller than its geometry");
@@ -28,8 +28,8 @@ impl<S: UpStorage> UpWriter<S> {
         self.storage.body()
     }
 
-    /// Writes one event; `position` is its slot where slots have a meaning. `false`: there was no room (or no
-    /// such position); it is dropped and counted.
+    /// Writes one event; `position` is its slot, if the subscription names a position field. Returns `false` if
+    /// there was no room or no such position; the event is then dropped and counted.
     pub fn write(&mut self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
         let written = match self.geometry.layout() {
             Layout::Ring => self.append(data, stamp),
@@ -44,7 +44,7 @@ impl<S: UpStorage> UpWriter<S> {
         true
     }
 
-    /// Whether the reader sleeps and is to be woken; asked after writing, answered `true` once per sleep.
+    /// Whether the reader sleeps and must be woken. Call it after writing; it returns `true` once per sleep.
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let waiting = &self.storage.header().waiting;
@@ -139,7 +139,7 @@ mod tests {
             for (i, position) in [(1, 3), (2, 0), (3, 3)] {
                 assert!(writer.write(&[i; 12], stamp(i.into()), Some(position)));
             }
-            assert!(!writer.write(&[4; 12], stamp(4), Some(4)), "there is no position 4");
+            assert!(!writer.write(&[4; 12], stamp(4), Some(4)), "position 4 does not exist");
             let mut data = [0; 12];
             assert_eq!((up.take_lowest(&mut data), data[0]), (Some((0, stamp(2))), 2));
             assert_eq!((up.take_lowest(&mut data), data[0]), (Some((3, stamp(3))), 3));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_position_the_next_free_slot_is_taken_until_none_is() {
+    fn without_a_position_events_take_free_slots_until_all_are_used() {
         with(Layout::Bits, |writer, up| {
             assert!((0..4).all(|i| writer.write(&[i; 12], stamp(0), None)));
             assert!(!writer.write(&[9; 12], stamp(0), None));
@@ -162,7 +162,7 @@ mod tests {
         with(Layout::Ring, |writer, up| {
             assert!(!writer.must_wake() && up.may_sleep());
             assert!(writer.write(&[1; 12], stamp(0), None) && writer.must_wake() && !writer.must_wake());
-            assert!(!up.may_sleep(), "something waits to be read");
+            assert!(!up.may_sleep(), "an event waits");
         });
     }
 }

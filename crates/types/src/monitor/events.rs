@@ -1,5 +1,6 @@
-//! The two events of Q-channels that every resource manager knows: `reading` (a monitoring event: facts) and `quality`
-//! (a control event: wishes). Little endian, fixed size, the layout that C gives them; texts end with a zero.
+//! The two standard events of Q-channels: `reading` (a monitoring event with a measurement) and `quality` (a
+//! control event with a request). Little endian, fixed size, in the layout that C gives them; texts end with a zero
+//! byte.
 
 use crate::channel::Name;
 use crate::format::{Field, Format, Kind, Scalar};
@@ -7,25 +8,23 @@ use crate::{AppId, Instant, Nanos};
 
 use super::{AttributeId, Cause, MAX_NAME, Reading, Unit};
 
-/// Bytes of a name in an event, the zero at its end included.
+/// Bytes of a name in an event, including the zero byte at its end.
 const TEXT: usize = MAX_NAME + 2;
 
-/// An event that cannot be what it says it is.
+/// An event with invalid content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a `{event}` event has {what}")]
 pub struct BadEvent {
     /// `reading` or `quality`.
     pub event: &'static str,
-    /// What is wrong with it.
     pub what: String,
 }
 
-/// A reading as it travels, with the name of its attribute, so that it can be shown wherever it arrives.
+/// A reading as it is sent, with the name of its attribute, so that every receiver can display it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadingEvent {
-    /// The reading; its time is of the sender's clock.
+    /// The reading; its time is that of the sender's clock.
     pub reading: Reading,
-    /// The attribute's name.
     pub name: Name,
 }
 
@@ -58,10 +57,9 @@ pub fn reading_format() -> Format {
 }
 
 impl ReadingEvent {
-    /// Bytes of an event.
     pub const SIZE: usize = 80;
 
-    /// The bytes of a reading. Allocates nothing. A name longer than [`MAX_NAME`] is cut.
+    /// Encodes a reading. Allocates nothing. A name longer than [`MAX_NAME`] is cut.
     pub fn encode(reading: &Reading, name: &str) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&reading.attribute.0.to_le_bytes());
@@ -75,12 +73,12 @@ impl ReadingEvent {
         bytes
     }
 
-    /// The attribute of the reading of these bytes.
+    /// The attribute of an encoded reading; `None` if the bytes are too short.
     pub fn attribute_of(bytes: &[u8]) -> Option<AttributeId> {
         (bytes.len() >= Self::SIZE).then(|| AttributeId(word(bytes, 0)))
     }
 
-    /// The reading of these bytes; more of them belong to a newer version and are left alone.
+    /// Decodes a reading. Further bytes belong to a newer version and are ignored.
     pub fn decode(bytes: &[u8]) -> Result<ReadingEvent, BadEvent> {
         let bad = |what: String| BadEvent { event: "reading", what };
         let bytes = whole(bytes, Self::SIZE).map_err(bad)?;
@@ -104,38 +102,37 @@ impl ReadingEvent {
     }
 }
 
-/// What a control event wants.
+/// The meaning of a control event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum QualityKind {
-    /// A controller's own meaning; `subject` says which.
+    /// A meaning that the controller defines; `subject` distinguishes several.
     Own = 0,
-    /// The source is to send `value` events per second (0: none).
+    /// The source should send `value` events per second (0: none).
     Rate = 2,
-    /// Work at the level `value`.
+    /// The receiver should work at the level `value`.
     Level = 3,
-    /// The next report of the attribute, which `subject` names, is to be sent `value` ns later.
+    /// The next report of the attribute named by `subject` should be sent later by `value` ns.
     Delay = 4,
-    /// `value` of the attribute is wanted, `other` is used now.
+    /// `value` of the attribute is wanted, and `other` is used now.
     Want = 8,
-    /// `value` of the attribute is granted, of the wanted `other`.
+    /// `value` of the attribute is granted, of the wanted amount `other`.
     Grant = 9,
-    /// `value` of the attribute is wanted from whoever can give it; `request` names it.
+    /// `value` of the attribute is requested from any host that can give it; `request` identifies the request.
     Request = 10,
-    /// Request `request` can be met with `value`.
+    /// An offer of `value` for the request `request`.
     Offer = 11,
-    /// The offer for `request` is taken.
+    /// The offer for `request` is accepted.
     Accept = 12,
-    /// What was accepted for `request` stands.
+    /// The accepted offer for `request` is confirmed.
     Confirm = 13,
-    /// Request `request` is no longer wanted, or has been met elsewhere.
+    /// The request `request` is withdrawn, or was satisfied by another host.
     Cancel = 14,
     /// A member of a group has `value` now, and has seen the same members for `other` nanoseconds.
     Achieved = 15,
 }
 
 impl QualityKind {
-    /// Every kind.
     pub const ALL: [QualityKind; 12] = [
         QualityKind::Own,
         QualityKind::Rate,
@@ -156,47 +153,44 @@ impl QualityKind {
     }
 }
 
-/// A control event: one controller asks others for something.
+/// A control event: a request of one controller to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QualityEvent {
-    /// Whose: the number of the controller's name ([`AttributeId::of`]).
+    /// The number of the controller's name ([`AttributeId::of`]).
     pub controller: AttributeId,
-    /// What it wants.
     pub kind: QualityKind,
-    /// How much.
+    /// The amount; its unit depends on `kind`.
     pub value: i64,
-    /// A second number, where the kind needs one.
+    /// A second number, for kinds that need one.
     pub other: i64,
-    /// Ties a request, its offers and its end together, or names a stream; chosen by who begins.
+    /// Connects a request with its offers and its end, or identifies a stream; the initiator chooses it.
     pub request: u64,
-    /// When it was said, by the sender's clock.
+    /// The time of sending, by the sender's clock.
     pub at: Instant,
-    /// The application it concerns on the receiver's host; [`super::HOST`]: whichever.
+    /// The application that it concerns on the receiving host; [`super::HOST`]: any.
     pub application: AppId,
-    /// The attribute it is about; of number 0: none.
+    /// The attribute that it concerns; number 0: none.
     pub attribute: AttributeId,
-    /// What else it is about: a parameter, a stream.
+    /// A parameter or a stream that it concerns.
     pub subject: QualityText,
 }
 
-/// A short text inside an event: at most 47 bytes, none of them zero.
+/// A short text inside an event: at most 47 bytes, without a zero byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct QualityText {
     bytes: [u8; 48],
 }
 
 impl QualityText {
-    /// No text.
     pub const NONE: QualityText = QualityText { bytes: [0; 48] };
 
-    /// A text, cut to its room.
+    /// A text; cut if it is too long.
     pub fn new(text: &str) -> QualityText {
         let mut bytes = [0; 48];
         put_text(&mut bytes, text);
         QualityText { bytes }
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         text(&self.bytes)
     }
@@ -245,10 +239,9 @@ pub fn quality_format() -> Format {
 }
 
 impl QualityEvent {
-    /// Bytes of an event.
     pub const SIZE: usize = 96;
 
-    /// Its bytes. Allocates nothing.
+    /// Encodes the event. Allocates nothing.
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..4].copy_from_slice(&self.controller.0.to_le_bytes());
@@ -263,7 +256,7 @@ impl QualityEvent {
         bytes
     }
 
-    /// The event of these bytes; more of them belong to a newer version and are left alone.
+    /// Decodes an event. Further bytes belong to a newer version and are ignored.
     pub fn decode(bytes: &[u8]) -> Result<QualityEvent, BadEvent> {
         let bad = |what: String| BadEvent { event: "quality", what };
         let bytes = whole(bytes, Self::SIZE).map_err(bad)?;
@@ -282,7 +275,7 @@ impl QualityEvent {
     }
 }
 
-/// A structure of these members (name, type, elements or 0).
+/// A structure with these members: name, type, number of elements (0: no array).
 fn layout(name: &str, members: &[(&str, Scalar, u32)]) -> Format {
     let mut format = Format { name: name.to_owned(), size: 0, align: 8, fields: Vec::new() };
     for (name, scalar, count) in members {
@@ -295,12 +288,12 @@ fn layout(name: &str, members: &[(&str, Scalar, u32)]) -> Format {
     format
 }
 
-/// Numbers of applications and lengths of time beyond 32 bits are shown as the largest.
+/// Numbers of applications and time spans beyond 32 bits become the largest 32-bit number.
 fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// As much of a text as leaves room for the zero at its end, whole letters only.
+/// Copies as much of the text as leaves room for the zero byte at its end, whole characters only.
 fn put_text(bytes: &mut [u8], text: &str) {
     let room = bytes.len() - 1;
     let length = text.find('\0').unwrap_or(text.len()).min(room);
@@ -308,7 +301,7 @@ fn put_text(bytes: &mut [u8], text: &str) {
     bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
 }
 
-/// Up to the first zero; what is no text reads as none.
+/// The text before the first zero byte; empty if it is not UTF-8.
 fn text(bytes: &[u8]) -> &str {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()
@@ -346,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formats_say_where_the_members_lie() {
+    fn the_formats_have_the_offsets_of_the_encoding() {
         let (reading_layout, quality_layout) = (reading_format(), quality_format());
         reading_layout.validate().unwrap();
         quality_layout.validate().unwrap();
@@ -359,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_arrives_as_it_was_sent() {
+    fn an_encoded_reading_decodes_to_itself() {
         let event = ReadingEvent::decode(&ReadingEvent::encode(&reading(), "cpu.run_queue")).unwrap();
         assert_eq!((event.reading, event.name.as_str()), (reading(), "cpu.run_queue"));
     }
 
     #[test]
-    fn what_cannot_be_a_reading_is_refused_with_what_is_wrong() {
+    fn an_invalid_reading_is_refused_with_the_reason() {
         let good = ReadingEvent::encode(&reading(), "cpu.run_queue");
         let spoilt = |at: usize, byte: u8| {
             let mut bytes = good;
@@ -381,11 +374,11 @@ mod tests {
         assert!(spoilt(29, 99).contains("the unit 99"));
         assert!(spoilt(30, 0xff).contains("no name"));
         let longer = [&good[..], &[1, 2, 3]].concat();
-        assert!(ReadingEvent::decode(&longer).is_ok(), "a newer version has more");
+        assert!(ReadingEvent::decode(&longer).is_ok(), "a newer version has more bytes");
     }
 
     #[test]
-    fn a_control_event_arrives_as_it_was_sent() {
+    fn an_encoded_control_event_decodes_to_itself() {
         let event = QualityEvent {
             controller: AttributeId::of("balance"),
             kind: QualityKind::Request,
@@ -405,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_at_a_whole_letter() {
+    fn a_text_is_cut_at_a_whole_character() {
         assert_eq!(QualityText::new(&"ä".repeat(40)).as_str(), "ä".repeat(23));
         assert_eq!(QualityText::new("a\0b").as_str(), "a");
     }
 
     proptest! {
         #[test]
-        fn bytes_from_anywhere_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = ReadingEvent::decode(&bytes);
             if let Ok(event) = QualityEvent::decode(&bytes) {
                 prop_assert_eq!(QualityEvent::decode(&event.encode()), Ok(event));

@@ -1,35 +1,33 @@
-//! The standard attributes, said once: readers, the guide, the CLI and E-code's constants all go by this table.
+//! The standard attributes in one table, which readers, the guide, the CLI and E-code's constants use.
 
 use super::{AttributeId, Shape, Unit};
 
 /// A kind of attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name; `*` stands for an interface, a disk or a zone, of which there may be several.
+    /// The name; `*` stands for an interface, a disk or a zone, of which a host may have several.
     pub name: &'static str,
-    /// What its values count.
     pub unit: Unit,
-    /// How they are made.
     pub shape: Shape,
-    /// What it says.
+    /// A description in one line.
     pub about: &'static str,
 }
 
 impl Metric {
-    /// The name for one interface, disk or zone. Letters that no name may have become `_`.
+    /// The name for one interface, disk or zone. Characters that are not allowed in a name become `_`.
     pub fn name_of(&self, instance: &str) -> String {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
         self.name.replace('*', &instance.chars().map(plain).collect::<String>())
     }
 
-    /// The metric of that name in the table.
+    /// The metric of the table with this name.
     pub fn find(name: &str) -> Option<&'static Metric> {
         METRICS.iter().find(|metric| metric.name == name)
     }
 }
 
-/// Constants for E-code that looks at readings: `CPU_RUN_QUEUE` is the number of `cpu.run_queue`, and so on for every
-/// metric of which a host has one.
+/// Constants for E-code that uses readings: `CPU_RUN_QUEUE` is the number of `cpu.run_queue`, and so on for every
+/// metric without `*`.
 pub fn constants() -> impl Iterator<Item = (String, i64)> {
     let single = METRICS.iter().filter(|metric| !metric.name.contains('*'));
     single.map(|metric| (metric.name.replace('.', "_").to_uppercase(), i64::from(AttributeId::of(metric.name).0)))
@@ -51,25 +49,25 @@ const fn part(name: &'static str, about: &'static str) -> Metric {
     Metric { name, unit: Unit::Millionths, shape: Shape::Part, about }
 }
 
-/// All of them, by resource.
+/// All metrics, ordered by resource.
 pub const METRICS: &[Metric] = &[
     level("cpu.run_queue", Unit::Count, "threads that run or wait for a CPU"),
     level("cpu.blocked", Unit::Count, "threads that wait for a disk"),
     part("cpu.utilization", "time that CPUs were busy, of the time of all CPUs"),
     part("cpu.busiest", "time that the busiest CPU was busy"),
-    part("cpu.stolen", "time that other machines of the same host had, of the time of all CPUs"),
+    part("cpu.stolen", "time that the hypervisor gave to other virtual machines, of the time of all CPUs"),
     part("cpu.pressure", "time in which a thread waited for a CPU"),
     rate("cpu.switches", Unit::PerSecond, "changes from one thread to another"),
-    rate("cpu.forks", Unit::PerSecond, "threads and processes born"),
-    level("memory.free", Unit::Bytes, "memory of no use to anybody"),
-    level("memory.available", Unit::Bytes, "memory that can be had without swapping: free, or given up easily"),
+    rate("cpu.forks", Unit::PerSecond, "threads and processes created"),
+    level("memory.free", Unit::Bytes, "unused memory"),
+    level("memory.available", Unit::Bytes, "memory available without swapping: free, or easy to reclaim"),
     level("memory.dirty", Unit::Bytes, "memory that waits to be written to a disk"),
     part("memory.pressure", "time in which a thread waited for memory"),
     part("memory.stalled", "time in which all threads that had work waited for memory"),
     rate("memory.faults", Unit::PerSecond, "pages that had to be mapped"),
     rate("memory.major_faults", Unit::PerSecond, "pages that had to be fetched from a disk"),
     rate("memory.swapped", Unit::PerSecond, "pages that went to swap space or came from it"),
-    sum("memory.killed", Unit::Count, "processes ended for want of memory"),
+    sum("memory.killed", Unit::Count, "processes killed because memory ran out"),
     sum("net.*.rx_bytes", Unit::Bytes, "bytes received"),
     sum("net.*.tx_bytes", Unit::Bytes, "bytes sent"),
     sum("net.*.rx_packets", Unit::Count, "packets received"),
@@ -83,25 +81,25 @@ pub const METRICS: &[Metric] = &[
     sum("net.*.queue_drops", Unit::Count, "packets that found no room in the queue"),
     level("socket.used", Unit::Count, "sockets open"),
     level("socket.tcp", Unit::Count, "TCP sockets in use"),
-    level("socket.tcp_memory", Unit::Bytes, "memory that TCP's buffers take"),
+    level("socket.tcp_memory", Unit::Bytes, "memory in TCP buffers"),
     level("socket.udp", Unit::Count, "UDP sockets in use"),
     sum("socket.opened", Unit::Count, "TCP connections that this host opened"),
     sum("socket.accepted", Unit::Count, "TCP connections that others opened to this host"),
-    level("socket.connected", Unit::Count, "TCP connections that stand"),
+    level("socket.connected", Unit::Count, "established TCP connections"),
     sum("socket.retransmitted", Unit::Count, "TCP segments sent again"),
     sum("socket.refused", Unit::Count, "TCP connections that found the queue of the listening socket full"),
     sum("socket.udp_received", Unit::Count, "UDP datagrams received"),
     sum("socket.udp_dropped", Unit::Count, "UDP datagrams for which a socket had no room, or that were broken"),
     part("disk.pressure", "time in which a thread waited for a disk"),
-    level("disk.free", Unit::Bytes, "room on the file system of the daemon's folder"),
+    level("disk.free", Unit::Bytes, "free space on the file system of the daemon's folder"),
     rate("disk.*.read", Unit::BytesPerSecond, "bytes read"),
     rate("disk.*.written", Unit::BytesPerSecond, "bytes written"),
-    part("disk.*.busy", "time in which the disk had something to do"),
+    part("disk.*.busy", "time in which the disk had requests to process"),
     level("disk.*.queue", Unit::Count, "requests under way"),
     sum("energy.*.used", Unit::Microjoules, "energy used in a power zone of the processor"),
     rate("energy.*.power", Unit::Microwatts, "power drawn by a power zone of the processor"),
-    level("battery.*.charge", Unit::Millionths, "what is left of a battery's charge"),
-    level("battery.*.power", Unit::Microwatts, "power a battery gives or takes"),
+    level("battery.*.charge", Unit::Millionths, "remaining charge of a battery"),
+    level("battery.*.power", Unit::Microwatts, "power that a battery delivers or draws"),
     level("thermal.*.temperature", Unit::Millidegrees, "temperature of a zone"),
     part("app.cpu", "processor time of the application's processes; a whole is one CPU"),
     sum("app.cpu_time", Unit::Nanoseconds, "processor time of the application's processes"),
@@ -122,7 +120,7 @@ mod tests {
     use crate::monitor::{Attribute, MAX_NAME};
 
     #[test]
-    fn every_metric_makes_valid_names_that_are_told_apart() {
+    fn every_metric_gives_valid_and_distinct_names() {
         let names: Vec<_> = METRICS.iter().map(|metric| metric.name_of("enp0s31f6.4000")).collect();
         for (metric, name) in METRICS.iter().zip(&names) {
             Attribute::new(name, metric.unit, metric.shape).unwrap();
@@ -134,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn an_interfaces_odd_letters_become_plain() {
+    fn disallowed_characters_of_an_interface_are_replaced() {
         assert_eq!(Metric::find("net.*.queue").unwrap().name_of("br:0@x"), "net.br_0_x.queue");
     }
 
     #[test]
-    fn e_code_knows_the_numbers_by_their_names() {
+    fn e_code_has_a_constant_for_every_single_metric() {
         let constants: Vec<_> = constants().collect();
         let run_queue = i64::from(AttributeId::of("cpu.run_queue").0);
         assert!(constants.contains(&("CPU_RUN_QUEUE".to_owned(), run_queue)));

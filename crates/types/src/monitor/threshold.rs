@@ -1,12 +1,12 @@
-//! Thresholds: beyond them a reading is told at once.
+//! Thresholds: a reading that crosses one is sent at once.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A limit with a hysteresis: what crossed it must come back as far as `until` before it can cross again, so that a
-/// value that trembles at the limit is told once.
+/// A limit with a hysteresis. A value that crossed the limit must return as far as `until` before it can cross
+/// again, so that a value that fluctuates around the limit is reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Threshold {
@@ -27,17 +27,17 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// Above a limit, with an eighth of it (at least 1) as hysteresis.
+    /// Above `limit`, with an eighth of it (at least 1) as hysteresis.
     pub const fn above(limit: i64) -> Threshold {
         Threshold::Above { limit, until: limit.saturating_sub(eighth(limit)) }
     }
 
-    /// Below a limit, with an eighth of it (at least 1) as hysteresis.
+    /// Below `limit`, with an eighth of it (at least 1) as hysteresis.
     pub const fn below(limit: i64) -> Threshold {
         Threshold::Below { limit, until: limit.saturating_add(eighth(limit)) }
     }
 
-    /// Whether a value is beyond, if it was `beyond` before.
+    /// Whether `value` is beyond the threshold, if the previous value was `beyond` it or not.
     pub const fn is_beyond(self, beyond: bool, value: i64) -> bool {
         match self {
             Threshold::Above { limit, until } => value > limit || (beyond && value > until),
@@ -51,14 +51,14 @@ const fn eighth(limit: i64) -> i64 {
     if eighth == 0 { 1 } else { eighth as i64 }
 }
 
-/// What was written is no threshold.
+/// A text is not a threshold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no threshold: write `> 4`, `< 100M`, `> 80%`, or with the value that clears it `> 4 until 2` (k, M, G: \
+    "{text:?} is not a threshold; write `> 4`, `< 100M`, `> 80%`, or with the value that clears it `> 4 until 2` (k, M, G: \
      decimal; %: of a whole)"
 )]
 pub struct InvalidThreshold {
-    /// What was written, cut to 100 letters.
+    /// The given text, cut to 100 characters.
     pub text: String,
 }
 
@@ -91,7 +91,7 @@ fn parse(text: &str) -> Option<Threshold> {
     })
 }
 
-/// A whole number, or one with a scale.
+/// Parses a number with an optional scale.
 fn number(text: &str) -> Option<i64> {
     let text = text.trim();
     let scales = [('%', 1e4), ('k', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12)];
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_are_read_as_people_write_them() {
+    fn short_and_full_forms_of_thresholds_are_parsed() {
         assert_eq!("> 4".parse(), Ok(Threshold::Above { limit: 4, until: 3 }));
         assert_eq!("<100M".parse(), Ok(Threshold::Below { limit: 100_000_000, until: 112_500_000 }));
         assert_eq!("> 80%".parse(), Ok(Threshold::Above { limit: 800_000, until: 700_000 }));
@@ -141,12 +141,12 @@ mod tests {
             ["", "4", ">", "= 4", "> 4 until 5", "< 4 until 3", "> 4 until", "> x", "> NaN%", "> 9e30M", "é4"]
         {
             let refusal = nonsense.parse::<Threshold>().unwrap_err().to_string();
-            assert!(refusal.contains("is no threshold"), "{nonsense}");
+            assert!(refusal.contains("is not a threshold"), "{nonsense}");
         }
     }
 
     #[test]
-    fn what_came_back_a_little_is_still_beyond() {
+    fn a_value_inside_the_hysteresis_is_still_beyond() {
         let threshold = Threshold::Above { limit: 10, until: 8 };
         let mut beyond = false;
         let expected = [(10, false), (11, true), (10, true), (9, true), (8, false), (10, false), (11, true)];
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_threshold_is_read_back_as_it_is_shown(limit: i64, room in 0..i64::MAX, above: bool) {
+        fn a_printed_threshold_parses_to_itself(limit: i64, room in 0..i64::MAX, above: bool) {
             let threshold = match above {
                 true => Threshold::Above { limit, until: limit.saturating_sub(room) },
                 false => Threshold::Below { limit, until: limit.saturating_add(room) },
@@ -166,15 +166,15 @@ mod tests {
             prop_assert_eq!(threshold.to_string().parse::<Threshold>(), Ok(threshold));
         }
 
-        /// Between a crossing and the next one the value was at `until` or beyond it.
+        /// Between two crossings the value was at `until` or beyond it.
         #[test]
-        fn hysteresis_never_chatters(values in prop::collection::vec(-20i64..20, 1..200), limit in -5i64..5, gap in 0i64..6) {
+        fn a_threshold_is_not_crossed_twice_without_returning(values in prop::collection::vec(-20i64..20, 1..200), limit in -5i64..5, gap in 0i64..6) {
             let threshold = Threshold::Above { limit, until: limit - gap };
             let (mut beyond, mut low) = (false, true);
             for value in values {
                 low |= value <= limit - gap;
                 let then = threshold.is_beyond(beyond, value);
-                prop_assert!(beyond || !then || (value > limit && low), "crossed again without coming back");
+                prop_assert!(beyond || !then || (value > limit && low), "crossed again without returning");
                 prop_assert!(!beyond || then || value <= limit - gap, "cleared too early");
                 low &= !then;
                 beyond = then;
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_texts_are_read_or_refused(text in ".{0,40}") {
+        fn arbitrary_texts_are_parsed_or_refused(text in ".{0,40}") {
             let _ = text.parse::<Threshold>();
         }
     }

@@ -1,4 +1,4 @@
-//! Whose packets a stream takes: those with a mark, from a cgroup's sockets, or of one flow.
+//! Selects the packets of a stream: by mark, by the cgroup of their socket, or by flow.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,16 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Problem;
 
-/// Whose packets. Where several fit, the flow decides before the mark, the mark before the cgroup.
+/// Selects packets. If several selectors match a packet, a flow comes before a mark, a mark before a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Selector {
-    /// Those with this mark (`SO_MARK`, or set by a firewall); 0 is no mark.
+    /// Packets with this mark (`SO_MARK`, or set by a firewall); 0 means no mark.
     Mark(u32),
-    /// Those from sockets made in this cgroup: its path below the mount of cgroup v2, such as `/user.slice/x.scope`.
+    /// Packets from sockets that were created in this cgroup: its path below the mount of cgroup v2, such as
+    /// `/user.slice/x.scope`.
     Cgroup(String),
-    /// Those of one flow.
+    /// Packets of one flow.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "udp,10.0.0.1:5000,10.0.0.2:6000"))]
     Flow(Flow),
 }
@@ -32,17 +33,15 @@ impl fmt::Display for Selector {
     }
 }
 
-/// What is carried, as the IP header numbers it.
+/// The transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
 }
 
 impl Protocol {
-    /// Its number.
+    /// The protocol number in the IP header.
     pub fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
@@ -58,48 +57,46 @@ impl Protocol {
     }
 }
 
-/// A five-tuple, as text: `udp,10.0.0.1:5000,10.0.0.2:6000` (from, to; IPv6 in brackets).
+/// A five-tuple; as text `udp,10.0.0.1:5000,10.0.0.2:6000` (from, to; IPv6 in brackets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// TCP or UDP.
     pub protocol: Protocol,
-    /// Where it comes from.
     pub source: SocketAddr,
-    /// Where it goes to.
     pub destination: SocketAddr,
 }
 
-/// The text names no packets.
+/// A selector that can match no packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum InvalidSelector {
     /// Not a five-tuple.
     Flow(String),
-    /// Neither side can reach the other.
+    /// The addresses have different IP versions.
     Mixed(String),
-    /// Mark 0 is what packets have that nobody marked.
+    /// Mark 0, which every unmarked packet has.
     NoMark,
-    /// A path that does not begin at the root.
+    /// The path does not begin at the root.
     Cgroup(String),
 }
 
 impl InvalidSelector {
-    /// What happened, and what to do about it.
+    /// The refusal with its next step.
     pub fn problem(&self) -> Problem {
         let (message, next_step) = match self {
             InvalidSelector::Flow(flow) => (
-                format!("flow {flow:?} is not protocol,from,to"),
+                format!("flow {flow:?} is not of the form protocol,from,to"),
                 "write it such as udp,10.0.0.1:5000,10.0.0.2:6000 or tcp,[::1]:80,[::1]:4000",
             ),
             InvalidSelector::Mixed(flow) => {
-                (format!("flow {flow:?} goes from one IP version to the other"), "name two addresses of the same")
+                (format!("flow {flow:?} mixes IPv4 and IPv6"), "give two addresses of the same IP version")
             }
-            InvalidSelector::NoMark => {
-                ("mark 0 is no mark: every packet has it".to_owned(), "choose a number from 1 to 4294967295")
-            }
+            InvalidSelector::NoMark => (
+                "mark 0 means no mark; every unmarked packet has it".to_owned(),
+                "choose a number from 1 to 4294967295",
+            ),
             InvalidSelector::Cgroup(path) => (
                 format!("cgroup {path:?} is not a path below the mount of cgroup v2"),
-                "begin with /, such as /user.slice/x.scope",
+                "write a path that begins with /, such as /user.slice/x.scope",
             ),
         };
         Problem::new("net_invalid", message, next_step)
@@ -142,7 +139,7 @@ impl<'de> Deserialize<'de> for Flow {
 }
 
 impl Selector {
-    /// Whether it names packets at all.
+    /// Checks that the selector can match packets.
     pub fn check(&self) -> Result<(), InvalidSelector> {
         match self {
             Selector::Mark(0) => Err(InvalidSelector::NoMark),
@@ -159,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_reads_back_what_it_shows() {
+    fn a_printed_flow_parses_to_itself() {
         for text in ["udp,10.0.0.1:5000,10.0.0.2:6000", "tcp,[::1]:80,[fe80::1]:4000"] {
             assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
         }
@@ -169,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_packets_is_refused_with_an_example() {
+    fn an_invalid_selector_is_refused_with_an_example() {
         for text in ["", "udp", "icmp,1.2.3.4:5,6.7.8.9:10", "udp,1.2.3.4,6.7.8.9:10", "udp,1.2.3.4:99999,6.7.8.9:1"] {
             let refusal = text.parse::<Flow>().unwrap_err().to_string();
             assert!(refusal.contains("udp,10.0.0.1:5000"), "{text}: {refusal}");
