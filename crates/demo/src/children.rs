@@ -1,8 +1,8 @@
-//! The processes the demo starts, each of which ends with it, however it ends.
+//! The child processes of the demo. Each child ends when the demo ends, even if the demo is killed.
 //!
-//! A child is killed when its handle is dropped, and by the kernel (PR_SET_PDEATHSIG) should the demo itself
-//! be killed. All children stay in the demo's session: one group of the automatic grouping and one cgroup
-//! for players and hogs, so that nice levels count between them as they do between programs of one user.
+//! A child is killed when its handle is dropped, and by the kernel (PR_SET_PDEATHSIG) if the demo itself is
+//! killed. All children stay in the session of the demo: players and hogs share one autogroup and one cgroup, so
+//! nice levels count between them as between the programs of one user.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -17,70 +17,69 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::Timespec;
 
-/// Somebody pressed Ctrl-C.
+/// The user pressed Ctrl-C.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// The flag that ends everything at the next look.
+/// A flag that ends the demo at its next check.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(pub Arc<AtomicBool>);
 
 impl Stop {
-    /// One that is never raised.
+    /// A flag that nothing sets.
     pub fn never() -> Stop {
         Stop::default()
     }
-    /// Fails with [`Interrupted`] once it was raised.
+    /// Fails with [`Interrupted`] if the flag is set.
     pub fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
     }
 }
 
-/// A child that does not outlive its handle.
+/// A child process that is killed when this handle is dropped.
 #[derive(Debug)]
-pub struct Killed(Child);
+pub struct ChildGuard(Child);
 
-impl Killed {
-    /// Takes the child over.
-    pub fn new(child: Child) -> Killed {
-        Killed(child)
+impl ChildGuard {
+    pub fn new(child: Child) -> ChildGuard {
+        ChildGuard(child)
     }
-    /// The child itself.
     pub fn child(&mut self) -> &mut Child {
         &mut self.0
     }
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
-    /// Whether it has ended well; an error with what it said where it has not.
+    /// Returns whether the child has ended successfully. If it failed, the error contains its standard error
+    /// output.
     pub fn ended(&mut self, name: &str) -> Result<bool> {
         match self.0.try_wait()? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
-            Some(status) => bail!("{name} failed ({status}): {}", self.said()),
+            Some(status) => bail!("{name} failed ({status}): {}", self.stderr_text()),
         }
     }
-    /// Waits for an end that is certain to come, since its output was closed.
+    /// Waits for the end of a child that has closed its output, and so will end.
     pub fn finish(mut self, name: &str) -> Result<()> {
         let status = self.0.wait()?;
-        ensure!(status.success(), "{name} failed ({status}): {}", self.said());
+        ensure!(status.success(), "{name} failed ({status}): {}", self.stderr_text());
         Ok(())
     }
-    fn said(&mut self) -> String {
-        let mut said = String::new();
+    fn stderr_text(&mut self) -> String {
+        let mut text = String::new();
         if let Some(stderr) = self.0.stderr.take() {
-            // What cannot be read is not repeated; the exit status is already known.
-            stderr.take(4_096).read_to_string(&mut said).ok();
+            // If standard error cannot be read, the exit status must suffice.
+            stderr.take(4_096).read_to_string(&mut text).ok();
         }
-        said.trim().to_owned()
+        text.trim().to_owned()
     }
 }
 
-impl Drop for Killed {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // Both fail only for a child that is over already.
+        // Both calls fail only if the child has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -103,7 +102,8 @@ pub fn find_player() -> Result<PathBuf> {
     )
 }
 
-/// A command for the player, in a process group of its own: Ctrl-C reaches the demo, which ends its children.
+/// A command for the player in its own process group, so that Ctrl-C reaches only the demo, which ends its
+/// children.
 pub fn player_command(player: &Path) -> Command {
     let mut command = Command::new(player);
     command.arg("--die-with-parent").arg(std::process::id().to_string()).process_group(0);
@@ -111,21 +111,21 @@ pub fn player_command(player: &Path) -> Command {
     command
 }
 
-/// Starts it.
-pub fn spawn(mut command: Command) -> Result<Killed> {
+/// Starts the command.
+pub fn spawn(mut command: Command) -> Result<ChildGuard> {
     let program = command.get_program().to_owned();
     let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-    Ok(Killed::new(child))
+    Ok(ChildGuard::new(child))
 }
 
-/// Waits until the player has said `ready`, at most `patience`.
-pub fn wait_until_ready(player: &mut Killed, patience: Duration) -> Result<()> {
+/// Waits until the player has written `ready`, at most for `patience`.
+pub fn wait_until_ready(player: &mut ChildGuard, patience: Duration) -> Result<()> {
     let id = player.id();
     let stdout = player.child().stdout.as_mut().context("the player's output is not piped")?;
     let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
     let heard = poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&limit)).unwrap_or(0);
-    let mut said = [0; 6];
-    if heard == 1 && stdout.read_exact(&mut said).is_ok() && &said == b"ready\n" {
+    let mut line = [0; 6];
+    if heard == 1 && stdout.read_exact(&mut line).is_ok() && &line == b"ready\n" {
         return Ok(());
     }
     if heard == 1 && player.ended("qfabric-player")? {
@@ -134,18 +134,18 @@ pub fn wait_until_ready(player: &mut Killed, patience: Duration) -> Result<()> {
     bail!("player {id} was not ready after {} s", patience.as_secs_f64())
 }
 
-/// Tells it when to start.
-pub fn start_at(player: &mut Killed, moment: qfabric_types::Instant) -> Result<()> {
+/// Sends the start time to the player.
+pub fn start_at(player: &mut ChildGuard, moment: qfabric_types::Instant) -> Result<()> {
     let stdin = player.child().stdin.as_mut().context("the player's input is not piped")?;
-    writeln!(stdin, "{}", moment.get()).context("the player is gone")
+    writeln!(stdin, "{}", moment.get()).context("the player has ended")
 }
 
-/// Processes that burn CPU time, in the demo's own session.
+/// Processes that use as much CPU time as they can get, in the session of the demo.
 #[derive(Debug)]
-pub struct Hogs(Vec<Killed>);
+pub struct Hogs(Vec<ChildGuard>);
 
 impl Hogs {
-    /// Starts `count`, paused.
+    /// Starts `count` paused hogs.
     pub fn start(player: &Path, count: usize) -> Result<Hogs> {
         let one = || {
             let mut command = player_command(player);
@@ -156,22 +156,22 @@ impl Hogs {
         hogs.pause();
         Ok(hogs)
     }
-    /// Lets them burn.
+    /// Lets the hogs run.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
-    /// Lets them rest.
+    /// Stops the hogs.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
-    /// Their numbers.
+    /// The process ids.
     pub fn ids(&self) -> Vec<u32> {
-        self.0.iter().map(Killed::id).collect()
+        self.0.iter().map(ChildGuard::id).collect()
     }
     fn signal(&self, signal: Signal) {
         for hog in &self.0 {
             if let Some(pid) = Pid::from_raw(hog.id() as i32) {
-                // A hog that is gone burns nothing, which is no reason to stop.
+                // A signal to a hog that has ended fails, which is harmless.
                 kill_process(pid, signal).ok();
             }
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_child_is_gone() {
+    fn a_dropped_child_is_killed() {
         let child = spawn(command("sleep", &["60"])).unwrap();
         let proc = PathBuf::from(format!("/proc/{}", child.id()));
         assert!(proc.exists());
@@ -198,21 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_failed_is_quoted() {
+    fn the_error_of_a_failed_child_contains_its_output() {
         let failing = command("sh", &["-c", "echo no such clip >&2; exit 3"]);
         let refusal = spawn(failing).unwrap().finish("player").unwrap_err().to_string();
         assert!(refusal.contains("no such clip") && refusal.contains('3'), "{refusal}");
     }
 
     #[test]
-    fn a_silent_player_is_not_waited_for_for_ever() {
+    fn waiting_for_a_silent_player_times_out() {
         let mut silent = spawn(command("sleep", &["60"])).unwrap();
         let refusal = wait_until_ready(&mut silent, Duration::from_millis(50)).unwrap_err();
         assert!(refusal.to_string().contains("not ready after 0.05 s"), "{refusal}");
     }
 
     #[test]
-    fn a_raised_stop_interrupts() {
+    fn a_set_stop_flag_interrupts() {
         let stop = Stop::never();
         assert!(stop.check().is_ok());
         stop.0.store(true, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! The streams the demo decodes: made once per machine, kept in a cache.
+//! The clips that the demo decodes. They are made once per machine and kept in a cache.
 //!
-//! Problem: real video, no download, the same bytes at every run, and a decoding cost that loads this
-//! machine as it is meant to. Approach: ffmpeg makes and encodes generated scenes; a short piece is decoded
-//! first, on all CPUs at once, and the picture size chosen from what it cost. A clip's name carries the hash
-//! of everything that went into it; it is written beside its place and renamed, so a name is a whole clip.
+//! Problem: the demo needs real video without a download, the same bytes in every run, and a decoding cost that
+//! loads this machine as designed. Approach: ffmpeg generates and encodes scenes. A short piece is decoded first,
+//! on all CPUs at once, and its cost decides the picture size. The name of a clip contains a hash of all its
+//! inputs. A clip is written under a temporary name and then renamed, so a file with the final name is complete.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,39 +12,38 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::children::{Killed, Stop};
+use crate::children::{ChildGuard, Stop};
 use crate::progress::Progress;
 use crate::scenes::{self, Scene, Size};
 use crate::trial;
 
-/// How one clip is made.
+/// The recipe of one clip.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// Short name.
     pub name: &'static str,
-    /// What a reader is told.
+    /// Name in reports.
     pub title: &'static str,
-    /// Its scenes and their frames.
+    /// The scenes, each with its number of frames.
     pub scenes: &'static [(Scene, u32)],
-    /// How its pictures are grouped.
     pub groups: Groups,
-    /// Mean share of one CPU its decoding should take at 25 frames a second.
+    /// Share of one CPU, in the mean, that decoding should take at 25 frames a second.
     pub target: f64,
 }
 
-/// How the encoder groups pictures.
+/// The encoder's groups of pictures.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// Pictures from one I frame to the next, at most.
+    /// Most pictures from one I frame to the next.
     pub longest: u32,
-    /// B frames in a row, at most.
+    /// Most B frames in a row.
     pub b_frames: u32,
-    /// Groups end at scene cuts and B frames come where they pay; otherwise all groups are alike.
+    /// If true, groups end at scene cuts and the encoder chooses the B frames; otherwise all groups are equal.
     pub adaptive: bool,
 }
 
 impl Groups {
-    /// ffmpeg's name of the encoder, and its options.
+    /// The name of ffmpeg's encoder and its options.
     fn encoder(self) -> String {
         let Groups { longest, b_frames, adaptive } = self;
         let choice = match adaptive {
@@ -55,7 +54,7 @@ impl Groups {
     }
 }
 
-/// Closed pattern IBBPBBPBBPBB; the dear one.
+/// Closed pattern IBBPBBPBBPBB; the more expensive clip.
 pub const CLOSED: Recipe = Recipe {
     name: "closed",
     title: "MPEG-2, IBBPBBPBBPBB",
@@ -64,7 +63,7 @@ pub const CLOSED: Recipe = Recipe {
     target: 0.29,
 };
 
-/// Scene cuts and adaptive B frames; the light one.
+/// Scene cuts and adaptive B frames; the cheaper clip.
 pub const MIXED: Recipe = Recipe {
     name: "mixed",
     title: "MPEG-2, mixed groups of pictures",
@@ -80,7 +79,8 @@ pub const MIXED: Recipe = Recipe {
     target: 0.145,
 };
 
-/// No pattern: short scenes of all lengths, groups of pictures as the encoder likes; for the grid.
+/// No pattern: short scenes of different lengths, and groups of pictures that the encoder chooses. Used in the
+/// grid.
 pub const UNPATTERNED: Recipe = Recipe {
     name: "unpatterned",
     title: "MPEG-2, no pattern",
@@ -100,50 +100,46 @@ pub const UNPATTERNED: Recipe = Recipe {
 };
 
 impl Recipe {
-    /// Frames of the clip.
     pub fn frames(&self) -> u32 {
         self.scenes.iter().map(|s| s.1).sum()
     }
 
-    /// The same with each scene cut to a third: what calibration decodes.
+    /// The scenes cut to a third of their frames, for calibration.
     fn shortened(&self) -> Vec<(Scene, u32)> {
         self.scenes.iter().map(|&(scene, frames)| (scene, frames.div_ceil(3))).collect()
     }
 }
 
-/// A clip that lies in the cache.
+/// A clip in the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Clip {
-    /// The recipe's name.
+    /// Name of the recipe.
     pub name: String,
-    /// What a reader is told.
+    /// Name in reports.
     pub title: String,
-    /// Where it lies.
     pub path: PathBuf,
-    /// Picture size.
     pub size: Size,
-    /// Frames of one pass.
+    /// Frames of one pass through the clip.
     pub frames: u32,
 }
 
-/// The folder clips are kept in: `$QFABRIC_CACHE`, `$XDG_CACHE_HOME/qfabric` or `~/.cache/qfabric`.
+/// The folder of the cache: `$QFABRIC_CACHE`, `$XDG_CACHE_HOME/qfabric` or `~/.cache/qfabric`.
 pub fn cache_folder() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("QFABRIC_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("qfabric")))
         .or_else(|| set("HOME").map(|h| h.join(".cache/qfabric")))
-        .context("no cache folder: set QFABRIC_CACHE to a folder that may be written")
+        .context("found no folder for the cache; set QFABRIC_CACHE to a writable folder")
 }
 
-/// Both clips, made where they are missing, at sizes that fit this machine.
+/// Returns both clips in sizes that fit this machine, and makes the missing ones.
 pub fn ensure(cache: &Path, player: &Path, stop: &Stop, progress: &mut dyn Progress) -> Result<[Clip; 2]> {
-    std::fs::create_dir_all(cache).with_context(|| {
-        format!("cannot make {}: set QFABRIC_CACHE to a folder that may be written", cache.display())
-    })?;
+    std::fs::create_dir_all(cache)
+        .with_context(|| format!("cannot create {}; set QFABRIC_CACHE to a writable folder", cache.display()))?;
     let recipes = [&CLOSED, &MIXED];
     let sizes = calibrated(cache, player, recipes, stop, progress)?;
-    let jobs: Vec<Making> =
-        recipes.iter().zip(sizes).map(|(r, size)| Making::new(cache, r, r.scenes.to_vec(), size)).collect();
+    let jobs: Vec<ClipJob> =
+        recipes.iter().zip(sizes).map(|(r, size)| ClipJob::new(cache, r, r.scenes.to_vec(), size)).collect();
     let paths = make_all(&jobs, stop, progress)?;
     let clip = |i: usize| Clip {
         name: recipes[i].name.into(),
@@ -155,26 +151,26 @@ pub fn ensure(cache: &Path, player: &Path, stop: &Stop, progress: &mut dyn Progr
     Ok([clip(0), clip(1)])
 }
 
-/// The clip without a pattern, in the size of the `mixed` one, whose cost it shares.
+/// The clip without a pattern, in the size of the `mixed` clip, because both cost the same.
 pub fn unpatterned(cache: &Path, mixed: &Clip, stop: &Stop, progress: &mut dyn Progress) -> Result<Clip> {
     let recipe = &UNPATTERNED;
-    let making = Making::new(cache, recipe, recipe.scenes.to_vec(), mixed.size);
+    let making = ClipJob::new(cache, recipe, recipe.scenes.to_vec(), mixed.size);
     let path = make_all(&[making], stop, progress)?.remove(0);
     Ok(Clip { name: recipe.name.into(), title: recipe.title.into(), path, size: mixed.size, frames: recipe.frames() })
 }
 
-/// A clip costs at most this many times its design, or its design at most this many times the clip; the frame period
-/// evens out the rest.
+/// Largest accepted ratio between the cost of a clip and its design, in both directions. The frame period corrects
+/// the rest.
 const FITS: f64 = 1.4;
 
-/// By which factor the cost of a clip must change, where decoding it took `share` of one CPU at 25 frames a second;
-/// none where it fits.
-pub fn misfit(clip: &Clip, share: f64) -> Option<f64> {
+/// The factor by which the cost of a clip must change if decoding took `share` of one CPU at 25 frames a second;
+/// `None` if the clip fits.
+pub fn cost_correction(clip: &Clip, share: f64) -> Option<f64> {
     let factor = recipe(clip)?.target / share.max(1e-6);
     (!(1.0 / FITS..=FITS).contains(&factor)).then_some(factor)
 }
 
-/// The share of one CPU that decoding the clip is made to take at 25 frames a second.
+/// The share of one CPU that decoding the clip should take at 25 frames a second.
 pub fn designed_share(clip: &Clip) -> f64 {
     recipe(clip).map_or(0.0, |recipe| recipe.target)
 }
@@ -183,11 +179,10 @@ fn recipe(clip: &Clip) -> Option<&'static Recipe> {
     [&CLOSED, &MIXED, &UNPATTERNED].into_iter().find(|recipe| recipe.name == clip.name)
 }
 
-/// The same clip in the size that costs `factor` times as much: one that lies in the cache where it fits, else a new
-/// one.
+/// The same clip in the size that costs `factor` times as much: a cached clip if one fits, otherwise a new one.
 pub fn resized(cache: &Path, clip: &Clip, factor: f64, stop: &Stop, progress: &mut dyn Progress) -> Result<Clip> {
-    let recipe = recipe(clip).context("a clip of no recipe")?;
-    let making = |size| Making::new(cache, recipe, recipe.scenes.to_vec(), size);
+    let recipe = recipe(clip).context("this clip has no recipe")?;
+    let making = |size| ClipJob::new(cache, recipe, recipe.scenes.to_vec(), size);
     let wanted = clip.size.scaled(factor);
     let cached = (Size::RANGE.0.0..=Size::RANGE.1.0).map(Size).filter(|&size| making(size).path.exists());
     let distance = |size: &Size| (2.0 * (f64::from(size.0) / f64::from(wanted.0)).ln()).abs();
@@ -197,7 +192,7 @@ pub fn resized(cache: &Path, clip: &Clip, factor: f64, stop: &Stop, progress: &m
     Ok(Clip { path, size, ..clip.clone() })
 }
 
-/// The sizes at which decoding costs what the recipes say; measured once and kept.
+/// The sizes at which decoding costs the target of each recipe. Measured once and cached.
 fn calibrated(
     cache: &Path,
     player: &Path,
@@ -205,7 +200,7 @@ fn calibrated(
     stop: &Stop,
     progress: &mut dyn Progress,
 ) -> Result<[Size; 2]> {
-    let jobs: Vec<Making> = recipes.iter().map(|r| Making::new(cache, r, r.shortened(), Size::FULL_HD)).collect();
+    let jobs: Vec<ClipJob> = recipes.iter().map(|r| ClipJob::new(cache, r, r.shortened(), Size::FULL_HD)).collect();
     let targets = recipes.map(|r| r.target);
     let key = hash(&format!("{targets:?} {} {}", jobs[0].path.display(), jobs[1].path.display()));
     let kept = cache.join(format!("calibration-{key:016x}.json"));
@@ -213,22 +208,22 @@ fn calibrated(
         return Ok(sizes);
     }
     let paths = make_all(&jobs, stop, progress)?;
-    let costs = trial::shares_in_company(player, &paths, stop)?;
+    let costs = trial::shares_under_load(player, &paths, stop)?;
     let sizes: [Size; 2] = std::array::from_fn(|i| Size::FULL_HD.scaled(targets[i] / costs[i].max(1e-6)));
     write_whole(&kept, &serde_json::to_vec(&sizes)?)?;
     Ok(sizes)
 }
 
-/// One clip to be made.
-struct Making {
+/// A clip that is to be made.
+struct ClipJob {
     arguments: Vec<String>,
     frames: u32,
     path: PathBuf,
     title: String,
 }
 
-impl Making {
-    fn new(cache: &Path, recipe: &Recipe, scenes: Vec<(Scene, u32)>, size: Size) -> Making {
+impl ClipJob {
+    fn new(cache: &Path, recipe: &Recipe, scenes: Vec<(Scene, u32)>, size: Size) -> ClipJob {
         let frames = scenes.iter().map(|s| s.1).sum();
         let mut arguments = vec!["-filter_complex".into(), scenes::graph(&scenes, size)];
         let tail = ["-map", "[v]", "-r", "25", "-threads", "1", "-c:v"];
@@ -236,14 +231,14 @@ impl Making {
         arguments.extend(["-fflags", "+bitexact", "-flags:v", "+bitexact", "-f", "matroska"].map(String::from));
         let key = hash(&arguments.join("\n"));
         let path = cache.join(format!("{}-{size}-{frames}-{key:016x}.mkv", recipe.name));
-        Making { arguments, frames, path, title: format!("{} {size}", recipe.title) }
+        ClipJob { arguments, frames, path, title: format!("{} {size}", recipe.title) }
     }
 
     fn unfinished(&self) -> PathBuf {
         self.path.with_extension(format!("part{}", std::process::id()))
     }
 
-    fn start(&self) -> Result<Killed> {
+    fn start(&self) -> Result<ChildGuard> {
         let started = Command::new("ffmpeg")
             .args(["-v", "error", "-nostdin", "-y", "-progress", "pipe:1"])
             .args(&self.arguments)
@@ -256,20 +251,20 @@ impl Making {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 bail!("the program ffmpeg is not installed; try: apt-get install ffmpeg")
             }
-            other => Ok(Killed::new(other.context("cannot start ffmpeg")?)),
+            other => Ok(ChildGuard::new(other.context("cannot start ffmpeg")?)),
         }
     }
 }
 
-/// Makes what is missing, all at once: one encoder thread each. Answers where the clips lie.
-fn make_all(jobs: &[Making], stop: &Stop, progress: &mut dyn Progress) -> Result<Vec<PathBuf>> {
-    let missing: Vec<&Making> = jobs.iter().filter(|job| !job.path.exists()).collect();
+/// Makes the missing clips, all at once, with one encoder thread each. Returns the paths of all clips.
+fn make_all(jobs: &[ClipJob], stop: &Stop, progress: &mut dyn Progress) -> Result<Vec<PathBuf>> {
+    let missing: Vec<&ClipJob> = jobs.iter().filter(|job| !job.path.exists()).collect();
     if !missing.is_empty() {
         let titles: Vec<_> = missing.iter().map(|job| job.title.as_str()).collect();
         progress.stage(&format!("making {}", titles.join(" and ")), missing.iter().map(|j| j.frames as u64).sum());
         let made = make_missing(&missing, stop, progress);
         for job in &missing {
-            // Left only where making failed; its absence is what we want.
+            // The file exists only if making the clip failed; otherwise the removal fails, which is harmless.
             std::fs::remove_file(job.unfinished()).ok();
         }
         made?;
@@ -277,7 +272,7 @@ fn make_all(jobs: &[Making], stop: &Stop, progress: &mut dyn Progress) -> Result
     Ok(jobs.iter().map(|job| job.path.clone()).collect())
 }
 
-fn make_missing(missing: &[&Making], stop: &Stop, progress: &mut dyn Progress) -> Result<()> {
+fn make_missing(missing: &[&ClipJob], stop: &Stop, progress: &mut dyn Progress) -> Result<()> {
     let (frames_in, frames) = std::sync::mpsc::channel();
     let mut encoders = Vec::new();
     for (i, job) in missing.iter().enumerate() {
@@ -294,14 +289,14 @@ fn make_missing(missing: &[&Making], stop: &Stop, progress: &mut dyn Progress) -
     for (encoder, job) in encoders.into_iter().zip(missing) {
         encoder.finish("ffmpeg")?;
         let unfinished = job.unfinished();
-        ensure!(unfinished.exists(), "ffmpeg made nothing at {}", unfinished.display());
+        ensure!(unfinished.exists(), "ffmpeg ended without creating {}", unfinished.display());
         std::fs::rename(&unfinished, &job.path)
-            .with_context(|| format!("cannot keep the clip at {}", job.path.display()))?;
+            .with_context(|| format!("cannot move the finished clip to {}", job.path.display()))?;
     }
     Ok(())
 }
 
-/// The next `(encoder, frames made)`; `None` when all encoders have closed their reports.
+/// Returns the next `(encoder, frames made)`, or `None` when all encoders have closed their reports.
 fn next_report(frames: &std::sync::mpsc::Receiver<(usize, u64)>, stop: &Stop) -> Result<Option<(usize, u64)>> {
     use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
     for _ in 0..1_200 {
@@ -312,10 +307,10 @@ fn next_report(frames: &std::sync::mpsc::Receiver<(usize, u64)>, stop: &Stop) ->
             Err(Timeout) => (),
         }
     }
-    bail!("ffmpeg has made no frame for two minutes; is the disk full or the machine asleep?")
+    bail!("ffmpeg has encoded no frame for two minutes; check free disk space and whether other programs use all CPUs")
 }
 
-/// Reads an encoder's `-progress` report on a thread of its own, until the encoder closes it.
+/// Starts a thread that reads an encoder's `-progress` report until the encoder closes it.
 fn follow(encoder: &mut Child, i: usize, frames: std::sync::mpsc::Sender<(usize, u64)>) {
     let Some(report) = encoder.stdout.take() else { return };
     std::thread::spawn(move || {
@@ -328,7 +323,7 @@ fn follow(encoder: &mut Child, i: usize, frames: std::sync::mpsc::Sender<(usize,
     });
 }
 
-/// Writes a file that is either whole or not there.
+/// Writes a file under a temporary name and renames it, so that the file is either complete or absent.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     let unfinished = path.with_extension(format!("part{}", std::process::id()));
     let written = std::fs::File::create(&unfinished).and_then(|mut file| file.write_all(content));
@@ -337,7 +332,7 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// FNV-1a, 64 bits: the same on every machine and with every compiler.
+/// FNV-1a, 64 bits: gives the same value on every machine and with every compiler.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -347,12 +342,12 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    fn tiny(folder: &Path) -> Making {
-        Making::new(folder, &CLOSED, vec![(Scene::Pan, 5), (Scene::Over, 5)], Size(1))
+    fn tiny(folder: &Path) -> ClipJob {
+        ClipJob::new(folder, &CLOSED, vec![(Scene::Pan, 5), (Scene::Over, 5)], Size(1))
     }
 
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn the_hash_equals_the_published_values() {
         assert_eq!((hash(""), hash("a")), (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c));
     }
 
@@ -367,25 +362,25 @@ mod tests {
     }
 
     #[test]
-    fn a_clip_that_costs_a_quarter_more_fits_and_one_that_costs_twice_as_much_does_not() {
+    fn a_clip_fits_at_1_25_times_its_cost_but_not_at_twice_its_cost() {
         let clip = mixed(Size(20));
-        assert_eq!(misfit(&clip, MIXED.target * 1.25), None);
-        assert_eq!(misfit(&clip, 2.0 * MIXED.target), Some(0.5));
+        assert_eq!(cost_correction(&clip, MIXED.target * 1.25), None);
+        assert_eq!(cost_correction(&clip, 2.0 * MIXED.target), Some(0.5));
     }
 
     #[test]
-    fn a_cached_size_is_taken_where_it_is_near_enough() {
+    fn a_cached_clip_of_similar_size_is_used() {
         let folder = tempfile::tempdir().unwrap();
-        let near = Making::new(folder.path(), &MIXED, MIXED.scenes.to_vec(), Size(15)).path;
+        let near = ClipJob::new(folder.path(), &MIXED, MIXED.scenes.to_vec(), Size(15)).path;
         std::fs::write(&near, "a clip").unwrap();
         let clip = resized(folder.path(), &mixed(Size(20)), 0.5, &Stop::never(), &mut Silent).unwrap();
-        assert_eq!((clip.size, clip.path), (Size(15), near), "14 would fit exactly");
+        assert_eq!((clip.size, clip.path), (Size(15), near), "size 14 would fit exactly");
     }
 
     #[test]
-    fn another_recipe_is_another_name() {
+    fn the_name_of_a_clip_depends_on_its_recipe() {
         let folder = Path::new("/cache");
-        let name = |scenes: &[(Scene, u32)], size| Making::new(folder, &CLOSED, scenes.to_vec(), size).path;
+        let name = |scenes: &[(Scene, u32)], size| ClipJob::new(folder, &CLOSED, scenes.to_vec(), size).path;
         let one = name(&[(Scene::Pan, 5)], Size(5));
         assert_ne!(one, name(&[(Scene::Life, 5)], Size(5)));
         assert_ne!(one, name(&[(Scene::Pan, 5)], Size(6)));
@@ -393,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clip_is_made_once_and_is_the_same_each_time() {
+    fn a_clip_is_made_once_and_always_has_the_same_bytes() {
         let bytes: Vec<Vec<u8>> = (0..2)
             .map(|_| {
                 let folder = tempfile::tempdir().unwrap();
@@ -401,7 +396,7 @@ mod tests {
                 let made = std::fs::metadata(&paths[0]).unwrap().modified().unwrap();
                 make_all(&[tiny(folder.path())], &Stop::never(), &mut Silent).unwrap();
                 assert_eq!(std::fs::metadata(&paths[0]).unwrap().modified().unwrap(), made);
-                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file remains");
                 std::fs::read(&paths[0]).unwrap()
             })
             .collect();
@@ -409,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_ffmpeg_refuses_leaves_nothing_and_says_why() {
+    fn a_recipe_that_ffmpeg_refuses_leaves_no_file_and_reports_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = tiny(folder.path());
         broken.arguments[1] = "nonsense[v]".into();

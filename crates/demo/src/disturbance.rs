@@ -1,85 +1,90 @@
-//! What else happened on the machine during a round: a verdict needs rounds that were not disturbed.
+//! Detects rounds that other activity on the machine disturbed. A verdict needs undisturbed rounds.
 //!
-//! | reading | from | disturbed above |
+//! | reading | source | disturbed if |
 //! |---|---|---|
-//! | steal: time in which the hypervisor ran something else | `/proc/stat`, per CPU | 2 % of all CPU time |
-//! | foreign: CPU time of processes that are not the demo's | `/proc/stat` less our own | 5 % of all CPU time |
-//! | speed: cost of the same frames against the calibration | the players' logs | ±15 % |
-//! | room: what the kernel admits before the round | the probe | less than the run's room |
+//! | steal: time in which the hypervisor ran other virtual machines | `/proc/stat`, per CPU | more than 2 % of all CPU time |
+//! | foreign: CPU time of processes outside the demo | `/proc/stat` minus the demo's own | more than 5 % of all CPU time |
+//! | speed: cost of the same frames relative to the calibration | logs of the players | more than 15 % away |
+//! | room: bandwidth that the kernel admits before the round | probing the kernel | less than the run's room |
 //!
-//! PSI and run-queue delay are recorded and decide nothing: the hogs alone keep both high. CPU time that threads are
-//! charged with contains steal wherever the kernel has no paravirtual time accounting, so a round with steal also
-//! shows dearer frames.
+//! PSI and run-queue delay are recorded but decide nothing, because the hogs alone keep both high. The CPU time of
+//! a thread contains steal if the kernel has no paravirtual time accounting, so in a round with steal the frames
+//! also cost more.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Steal above this fraction of all CPU time disturbs.
+/// A round is disturbed if steal exceeds this fraction of all CPU time.
 const MOST_STEAL: f64 = 0.02;
-/// Foreign CPU time above this fraction of all CPU time disturbs.
+/// A round is disturbed if foreign CPU time exceeds this fraction of all CPU time.
 const MOST_FOREIGN: f64 = 0.05;
-/// Costs this far from the calibration disturb.
+/// A round is disturbed if the costs differ from the calibration by more than this fraction.
 const MOST_DRIFT: f64 = 0.15;
-/// So many rounds one after the other, all with dearer frames or all with cheaper ones, show another machine.
+/// The speed of the machine has changed if this number of successive rounds all cost more, or all cost less.
 const DRIFTING: i32 = 3;
 
-/// What was read around one round.
+/// The readings around one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Fraction of each CPU's time that the hypervisor took.
+    /// For each CPU: the fraction of time that the hypervisor took.
     pub steal: Vec<f64>,
     /// Fraction of all CPU time that processes outside the demo used.
     pub foreign: f64,
-    /// PSI of the CPU: fraction of time in which some task waited; none where the kernel has no PSI.
+    /// PSI of the CPU: fraction of time in which some task waited; `None` if the kernel has no PSI.
     pub psi_some: Option<f64>,
-    /// Time the players spent waiting in run queues, per second of playing and player.
+    /// Time that the players spent in run queues, per second and player.
     pub run_delay: f64,
-    /// Cost of the counted frames over that of the same frames in the calibration; none where nothing was calibrated.
+    /// Cost of the counted frames divided by the cost of the same frames in the calibration; `None` without
+    /// calibration.
     pub speed: Option<f64>,
-    /// Room the kernel had left before the round, in CPUs.
+    /// Bandwidth that the kernel still admitted before the round, in CPUs.
     pub room: f64,
-    /// Room that the round needs.
+    /// Bandwidth that the round needs, in CPUs.
     pub room_needed: f64,
 }
 
 impl Surroundings {
-    /// Mean steal over the CPUs.
     pub fn mean_steal(&self) -> f64 {
         crate::rows::mean(&self.steal)
     }
 
-    /// Why the round says nothing; none where it was not disturbed.
+    /// The reason for which the round counts in no verdict; `None` if it was not disturbed.
     pub fn disturbance(&self) -> Option<String> {
         let percent = |x: f64| format!("{:.1} %", x * 100.0);
         let steal = self.mean_steal();
         if steal > MOST_STEAL {
-            return Some(format!("steal {}, at most {}", percent(steal), percent(MOST_STEAL)));
+            return Some(format!("steal {}, the limit is {}", percent(steal), percent(MOST_STEAL)));
         }
         if self.foreign > MOST_FOREIGN {
             return Some(format!("other processes used {} of the CPUs", percent(self.foreign)));
         }
         if self.room < self.room_needed {
-            return Some(format!("{:.3} CPUs could be reserved, {:.3} are needed", self.room, self.room_needed));
+            return Some(format!(
+                "only {:.3} CPUs could be reserved, but the round needs {:.3}",
+                self.room, self.room_needed
+            ));
         }
         let drift = drift(self.speed);
-        (drift.abs() > MOST_DRIFT).then(|| format!("frames cost {:+.0} % against the calibration", drift * 100.0))
+        (drift.abs() > MOST_DRIFT).then(|| format!("frames cost {:+.0} % compared with the calibration", drift * 100.0))
     }
 }
 
-/// By how much frames cost more or less than calibrated, as a fraction; nothing where that is not known.
+/// The relative difference of the costs from the calibration; 0 if it is unknown.
 fn drift(speed: Option<f64>) -> f64 {
     speed.map_or(0.0, |speed| speed - 1.0)
 }
 
-/// Notices that the machine has another speed than when the load was set.
+/// Detects that the speed of the machine has changed since the calibration.
 #[derive(Debug, Default)]
 pub struct Drift {
-    /// Rounds since the last that was as calibrated: above 0 with dearer frames, below 0 with cheaper ones.
+    /// Number of successive rounds away from the calibration: positive if they cost more, negative if they cost
+    /// less.
     row: i32,
 }
 
 impl Drift {
-    /// Takes the speed of the next round; true where it and the rounds just before it show another machine.
+    /// Adds the speed of the next round. Returns true if this round and the rounds directly before it show a
+    /// changed speed.
     pub fn is_shown_by(&mut self, speed: Option<f64>) -> bool {
         let drift = drift(speed);
         let direction = if drift.abs() > MOST_DRIFT { drift.signum() as i32 } else { 0 };
@@ -88,7 +93,7 @@ impl Drift {
     }
 }
 
-/// The counters at one moment.
+/// The counters of the kernel at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
     cpus: Vec<CpuTicks>,
@@ -106,11 +111,12 @@ struct CpuTicks {
 }
 
 impl Counters {
-    /// Reads them; `hogs` are the children that still run, ended ones are counted by the kernel.
+    /// Reads the counters. `hogs` are the children that still run; the kernel adds ended children to the demo's
+    /// own times.
     pub fn read(hogs: &[u32]) -> Result<Counters> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let me = process_ticks("/proc/self/stat", true)?;
-        // A hog that has ended is in our own line, with all other children.
+        // The times of an ended hog are already in the line of the demo itself.
         let hogs: u64 = hogs.iter().filter_map(|pid| process_ticks(&format!("/proc/{pid}/stat"), false).ok()).sum();
         Ok(Counters {
             cpus: stat.lines().filter_map(cpu_line).collect(),
@@ -120,7 +126,8 @@ impl Counters {
         })
     }
 
-    /// What happened from here to `end`; readings of the players and the room are left at zero.
+    /// The readings between `self` and `end`, without the readings of the players and of the room, which stay at
+    /// zero.
     pub fn until(&self, end: &Counters) -> Surroundings {
         let steal = self.cpus.iter().zip(&end.cpus).map(|(a, b)| fraction(b.steal - a.steal, b.all - a.all)).collect();
         let (busy, all) = self.cpus.iter().zip(&end.cpus).fold((0, 0), |(busy, all), (a, b)| {
@@ -146,7 +153,7 @@ fn fraction(part: u64, all: u64) -> f64 {
     part as f64 / all.max(1) as f64
 }
 
-/// user nice system idle iowait irq softirq steal guest guest_nice (proc(5)); guest is part of user.
+/// Fields: user nice system idle iowait irq softirq steal guest guest_nice (proc(5)). `guest` is part of `user`.
 fn cpu_line(line: &str) -> Option<CpuTicks> {
     let (name, numbers) = line.split_once(' ')?;
     let is_one_cpu = name.strip_prefix("cpu").is_some_and(|n| !n.is_empty());
@@ -155,10 +162,10 @@ fn cpu_line(line: &str) -> Option<CpuTicks> {
     (is_one_cpu && t.len() >= 4).then(|| CpuTicks { busy: t[0] + t[1] + t[2], steal, all: t.iter().take(8).sum() })
 }
 
-/// utime + stime of a `/proc/PID/stat`, with those of ended children where wanted.
+/// utime + stime of a `/proc/PID/stat`, with the times of ended children if `with_children`.
 fn process_ticks(path: &str, with_children: bool) -> Result<u64> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    // The name, in parentheses, may contain anything.
+    // The name stands in parentheses and may contain any character.
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<u64> = after_name.split_whitespace().skip(11).take(4).filter_map(|n| n.parse().ok()).collect();
     anyhow::ensure!(fields.len() == 4, "{path} has no CPU times");
@@ -170,7 +177,7 @@ fn psi_some(text: &str) -> Option<u64> {
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// Nanoseconds that the thread `pid` has waited in run queues; zero where the kernel does not tell.
+/// Nanoseconds that the thread `pid` has waited in run queues; 0 if the kernel does not report them.
 pub fn run_delay_ns(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
@@ -186,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn steal_of_a_tenth_disturbs() {
+    fn ten_percent_steal_disturb_a_round() {
         let around = counters(0, 0, 0, 0).until(&counters(90, 0, 10, 90));
         assert!((around.mean_steal() - 0.1).abs() < 1e-9 && around.foreign == 0.0);
         assert!(around.disturbance().unwrap().contains("steal 10.0 %"));
     }
 
     #[test]
-    fn a_compiler_beside_us_disturbs_and_our_own_hogs_do_not() {
+    fn foreign_cpu_time_disturbs_a_round_and_the_hogs_do_not() {
         let calm = counters(0, 0, 0, 0).until(&counters(100, 0, 0, 98));
         assert_eq!(calm.disturbance(), None);
         let compiled = counters(0, 0, 0, 0).until(&counters(100, 0, 0, 60));
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_cost_a_fifth_more_and_a_smaller_room_disturb() {
+    fn higher_frame_costs_and_a_smaller_room_disturb_a_round() {
         let slow = Surroundings { speed: Some(1.2), ..Surroundings::default() };
         assert!(slow.disturbance().unwrap().contains("+20 %"));
         let booked = Surroundings { room: 1.5, room_needed: 1.79, ..Surroundings::default() };
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn three_rounds_off_in_one_direction_show_another_machine() {
+    fn three_successive_rounds_in_one_direction_show_a_changed_speed() {
         let shown = |speeds: &[Option<f64>]| {
             let mut drift = Drift::default();
             speeds.iter().map(|&speed| drift.is_shown_by(speed)).collect::<Vec<_>>()
@@ -220,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_line_is_no_cpu() {
+    fn the_total_line_of_proc_stat_is_not_a_cpu() {
         assert_eq!(cpu_line("cpu  1 2 3 4 5 6 7 8 0 0"), None);
         let one = cpu_line("cpu1 1 2 3 4 5 6 7 8 9 9").unwrap();
         assert_eq!(one, CpuTicks { busy: 6, steal: 8, all: 36 });
@@ -228,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn time_burnt_here_is_ours() {
+    fn cpu_time_of_the_demo_is_not_foreign() {
         let before = Counters::read(&[]).unwrap();
         let end = std::time::Instant::now() + std::time::Duration::from_millis(200);
         while std::time::Instant::now() < end {

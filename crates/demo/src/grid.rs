@@ -1,8 +1,10 @@
-//! The grid: many small scenarios instead of two, so that a policy cannot be lucky.
+//! The grid: many small scenarios instead of two, so that no policy wins by luck.
 //!
-//! 1 to 12 players; 40 to 110 % of the room; clips with a closed, a mixed and no pattern; with and without a load shift;
-//! with and without hogs. All combinations would take hours: cells are drawn at random (`--seed`) until the time is
-//! over, every player number and load equally often. In each cell static GRUB and Q-Fabric play, both also with
+//! Dimensions: 1 to 12 players; 40 to 110 % of the room; clips with a closed, a mixed and no pattern; with and
+//! without a load shift; with and without hogs. Playing all combinations would take hours. So cells are drawn at
+//! random (`--seed`) until the time is used up, with every number of players and every load equally often. In each
+//! cell static GRUB and Q-Fabric play, both also with players that skip frames, and one of the other rivals in
+//! turn. The order is random, and all policies of a cell use the same calibration.
 //! players that skip, and one of the other rivals in turn; in random order, each from the same calibration.
 
 use rand::seq::SliceRandom;
@@ -16,58 +18,60 @@ use crate::rows;
 use crate::stats::{self, Count};
 use crate::verdict::{self, Claim, ENOUGH_JOBS, Measured, State, Verdict};
 
-/// Players of a cell.
+/// Numbers of players.
 pub const PLAYERS: [usize; 6] = [1, 2, 4, 6, 8, 12];
-/// Demand of a cell over the room.
+/// Demand of a cell divided by the room.
 pub const LOADS: [f64; 7] = [0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1];
-/// Jobs of one player in one round at least, the warm-up excepted.
+/// Fewest jobs of one player in one round, without the warm-up.
 const LEAST_JOBS: usize = 50;
 /// Jobs of one player in the pilot round of a cell.
 pub const PILOT_JOBS: usize = 24;
-/// From here on, up to 100 %, a cell counts as loaded.
+/// A cell with a load in this range counts as loaded.
 const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
-/// Rounds are compared only where the same frames cost no more than this times as much in one as in the other: the speed of a
-/// machine changes from second to second, and at 100 % load a tenth decides who misses.
+/// Two rounds are compared only if the same frames cost at most this times as much in one as in the other. The
+/// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
+/// policy misses more.
 const MOST_APART: f64 = 1.05;
-/// Static GRUB misses more than this in a loaded cell; below, there is nothing to improve.
+/// A loaded cell counts only if static GRUB misses more than this fraction of its jobs; below, no policy can
+/// improve much.
 const LEAST_MISSES: f64 = 0.005;
 
 const ALL_CELLS: Claim =
-    Claim::ratio("misses no more than static GRUB in the same room, in the geometric mean of all cells", 1.0);
+    Claim::ratio("misses no more jobs than static GRUB in the same room, in the geometric mean of all cells", 1.0);
 const IN_LOADED: Claim =
     Claim::ratio("misses at most 0.4x as many jobs in the geometric mean of the loaded cells (70 to 100 %)", 0.4);
 const SKIPPING: Claim = Claim::ratio(
-    "with skipping players misses at most 0.5x as many jobs, skipped ones included, in the loaded cells",
+    "misses at most 0.5x as many jobs in the loaded cells if its players skip frames, which count as missed",
     0.5,
 );
-const BOTH_SKIP: Claim =
-    Claim::ratio("misses at most 0.6x as many jobs as a static GRUB whose players skip too, in the loaded cells", 0.6);
+const BOTH_SKIP: Claim = Claim::ratio(
+    "misses at most 0.6x as many jobs as static GRUB in the loaded cells if the players of both skip frames",
+    0.6,
+);
 const ONE_CELL: Claim = Claim::ratio("misses no more jobs than static GRUB in the same room", 1.0);
 
-/// How the costs of a clip repeat.
+/// The pattern in the costs of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// A closed group of pictures.
+    /// Equal, closed groups of pictures.
     Closed,
-    /// Groups of different lengths.
+    /// Groups of pictures of different lengths.
     Mixed,
-    /// None.
     None,
 }
 
 /// One scenario of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Players at once.
+    /// Number of players that run at the same time.
     pub players: usize,
-    /// Demand over the room.
+    /// Demand divided by the room.
     pub load: f64,
-    /// Of the clips.
     pub pattern: Pattern,
-    /// Whether half of the players become dearer and the others cheaper half-way.
+    /// Half-way, the costs of half of the players rise and those of the other half fall.
     pub shifts: bool,
-    /// Whether hogs burn beside them.
+    /// Hogs run beside the players.
     pub hogs: bool,
 }
 
@@ -84,12 +88,12 @@ impl Cell {
         format!("grid: {} players, {:.0} %, {pattern}{shift}{hogs}", self.players, self.load * 100.0)
     }
 
-    /// Jobs of one player in one round, the warm-up included: enough for a verdict about the cell alone.
+    /// Jobs of one player in one round, the warm-up included: enough for a separate verdict about this cell.
     pub fn jobs(&self) -> usize {
         LEAST_JOBS.max((ENOUGH_JOBS as usize).div_ceil(self.players)) + crate::live::WARM_UP
     }
 
-    /// Seconds that so many rounds and the pilot take, about.
+    /// Approximate seconds for `rounds` rounds and the pilot round.
     fn seconds(&self, rounds: usize) -> f64 {
         let playing = |jobs: usize| jobs as f64 * crate::trial::PERIOD_NS * 1e-9 + crate::plan::OVERHEAD_SECONDS;
         rounds as f64 * playing(self.jobs()) + playing(PILOT_JOBS) + crate::plan::TRIAL_SECONDS
@@ -122,7 +126,8 @@ pub fn cells(seconds: f64, all: bool, seed: u64) -> Vec<Cell> {
     cells.enumerate().take_while(fits).map(|(_, cell)| cell).collect()
 }
 
-/// Pattern, shift, hogs. A shift goes between clips of two kinds, so it stands for closed and mixed together.
+/// All combinations of pattern, shift and hogs. A shift switches between the closed and the mixed clip, so it has
+/// no separate pattern.
 fn kinds() -> Vec<(Pattern, bool, bool)> {
     let calm = [(Pattern::Closed, false), (Pattern::Mixed, false), (Pattern::None, false), (Pattern::Closed, true)];
     [true, false].into_iter().flat_map(|hogs| calm.map(|(pattern, shifts)| (pattern, shifts, hogs))).collect()
@@ -137,44 +142,45 @@ pub fn policies(all: bool, i: usize) -> Vec<Policy> {
     policies
 }
 
-/// Whether rounds of a policy are compared with those of others in a verdict.
+/// Whether a verdict compares the rounds of this policy with those of other policies.
 pub fn is_compared(policy: &Policy) -> bool {
     policies(false, 0)[..4].contains(policy)
 }
 
-/// Of a cell's rounds that are compared with each other, the policy whose round is to be played again, and why: the machine was
-/// faster or slower in it than in the others.
-pub fn odd_one_out<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Option<(String, String)> {
+/// Of the compared rounds of a cell, the round whose costs differ most from the others, if the difference is too
+/// large: its policy, and the reason for playing it again.
+pub fn speed_outlier<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Option<(String, String)> {
     let known: Vec<(&RunRecord, f64)> = rounds.filter_map(|round| Some((round, round.around.speed?))).collect();
     let speeds: Vec<f64> = known.iter().map(|(_, speed)| *speed).collect();
     let (least, most) = speeds.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), speed| (a.min(*speed), b.max(*speed)));
     let middle = rows::median(speeds);
     let off = |speed: f64| (speed / middle).ln().abs();
     let (odd, speed) = known.into_iter().max_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
-    let reason = || format!("frames cost {:+.0} % against the cell's other rounds", (speed / middle - 1.0) * 100.0);
+    let reason =
+        || format!("frames cost {:+.0} % compared with the other rounds of the cell", (speed / middle - 1.0) * 100.0);
     (most > MOST_APART * least).then(|| (odd.policy.clone(), reason()))
 }
 
-/// What one cell showed.
+/// The result of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Which one.
     pub cell: Cell,
     /// Misses of static GRUB, as a fraction of its jobs.
     pub rival: f64,
-    /// Q-Fabric's misses over those of static GRUB; 0.5 is added to both counts, so that the ratio always exists.
+    /// Misses of Q-Fabric divided by misses of static GRUB. 0.5 is added to both counts, so that the ratio always
+    /// exists.
     pub ratio: f64,
-    /// What the cell alone says, with the 95 % interval of the ratio.
+    /// The verdict on this cell alone, with the 95 % interval of the ratio.
     pub verdict: Verdict,
-    /// Q-Fabric with players that skip over static GRUB whose players do not.
+    /// The ratio for Q-Fabric with players that skip frames, against static GRUB without skipping.
     pub skipping: Option<f64>,
-    /// Q-Fabric over static GRUB, the players of both skip.
+    /// The ratio if the players of both skip frames.
     pub both_skip: Option<f64>,
-    /// Why the cell counts in no verdict.
+    /// The reason for which the cell counts in no verdict.
     pub disturbance: Option<String>,
 }
 
-/// The cells of which both sides were played.
+/// The results of the cells in which both Q-Fabric and static GRUB were played.
 pub fn outcomes(cells: &[Cell], rounds: &[RunRecord]) -> Vec<Outcome> {
     cells.iter().filter_map(|cell| outcome(cell, rounds)).collect()
 }
@@ -190,9 +196,9 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
     let count = |round: &RunRecord| rows::count(round);
     let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| {
         let (a, b) = (a?, b?);
-        uneven(a, b).is_none().then(|| smoothed_ratio(count(a), count(b)))
+        speed_difference(a, b).is_none().then(|| smoothed_ratio(count(a), count(b)))
     };
-    let unequal = uneven(ours, rival);
+    let unequal = speed_difference(ours, rival);
     let alone = verdict::misses_of_rival(&[(ours, rival)])
         .map(|measured| Measured { disturbed: measured.disturbed.or_else(|| unequal.clone()), ..measured });
     Some(Outcome {
@@ -206,11 +212,11 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
     })
 }
 
-/// Why two rounds say nothing about each other; none where the same frames cost the same in both.
-fn uneven(ours: &RunRecord, rival: &RunRecord) -> Option<String> {
+/// The reason for which two rounds cannot be compared; `None` if the same frames cost about the same in both.
+fn speed_difference(ours: &RunRecord, rival: &RunRecord) -> Option<String> {
     let ratio = ours.around.speed? / rival.around.speed?;
     let apart = !(1.0 / MOST_APART..=MOST_APART).contains(&ratio);
-    apart.then(|| format!("its frames cost {:+.0} % against the rival's", (ratio - 1.0) * 100.0))
+    apart.then(|| format!("its frames cost {:+.0} % compared with the rival's", (ratio - 1.0) * 100.0))
 }
 
 fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
@@ -218,7 +224,7 @@ fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
     rate(ours) / rate(rival)
 }
 
-/// The goals, each over the geometric mean of the cells it is about; then every cell by itself.
+/// The verdicts on the goals, each over the geometric mean of its cells, followed by one verdict per cell.
 pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
     let calm: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.disturbance.is_none()).collect();
     let disturbed = outcomes.iter().filter(|_| calm.is_empty()).find_map(|outcome| outcome.disturbance.clone());
@@ -248,12 +254,12 @@ fn mean(cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>, disturbed: &Opti
     })
 }
 
-/// How many cells are held, missed, and without a verdict.
+/// The number of cells that are held, missed, and without a verdict.
 pub fn tally(outcomes: &[Outcome]) -> String {
     let count = |state| outcomes.iter().filter(|outcome| outcome.verdict.state == state).count();
     let (held, missed, none) = (count(State::Held), count(State::Missed), count(State::Disturbed));
     format!(
-        "{} cells alone, against static GRUB: {held} held, {missed} missed, {none} without a verdict",
+        "{} cells judged separately against static GRUB: {held} held, {missed} missed, {none} without a verdict",
         outcomes.len()
     )
 }
@@ -263,19 +269,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_drawn_once_before_any_is_drawn_again() {
+    fn every_combination_of_players_and_load_is_drawn_once_before_any_is_drawn_again() {
         let all = cells(1e6, false, 3);
         let mut places: Vec<(usize, u32)> = all.iter().map(|c| (c.players, (c.load * 100.0).round() as u32)).collect();
         places.sort_unstable();
         places.dedup();
         assert_eq!((all.len(), places.len()), (42, 42));
         assert!(all.iter().any(|c| c.shifts) && all.iter().any(|c| !c.hogs));
-        assert_eq!(cells(1e6, false, 3), all, "the seed repeats the order");
+        assert_eq!(cells(1e6, false, 3), all, "the same seed gives the same order");
         assert_eq!(cells(1.0, false, 3).len(), 1);
     }
 
     #[test]
-    fn static_grub_and_both_skipping_variants_play_in_every_cell_and_rivals_in_turn() {
+    fn every_cell_plays_static_grub_both_skipping_variants_and_one_rival_in_turn() {
         let rivals: Vec<String> = (0..4).map(|i| policies(false, i)[4].label()).collect();
         assert_eq!(rivals, ["plain", "nice -20", "SCHED_FIFO", "static equal shares, hard"]);
         assert_eq!((policies(false, 0).len(), policies(true, 0).len()), (5, 8));
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_plays_as_many_jobs_as_its_verdict_needs() {
+    fn a_cell_plays_enough_jobs_for_its_verdict() {
         for cell in cells(1e6, false, 3) {
             let jobs = cell.players * (cell.jobs() - crate::live::WARM_UP);
             assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", cell.name());
@@ -327,21 +333,21 @@ mod tests {
     }
 
     #[test]
-    fn the_round_in_which_the_machine_was_slower_is_played_again() {
+    fn a_round_with_much_higher_costs_is_played_again() {
         let rounds = |speeds: [f64; 4]| -> Vec<RunRecord> {
             policies(false, 0)[..4].iter().zip(speeds).map(|(policy, speed)| round(policy, speed)).collect()
         };
-        assert_eq!(odd_one_out(rounds([1.0, 1.02, 0.99, 1.03]).iter()), None);
-        let (odd, reason) = odd_one_out(rounds([0.90, 1.0, 0.91, 0.91]).iter()).unwrap();
+        assert_eq!(speed_outlier(rounds([1.0, 1.02, 0.99, 1.03]).iter()), None);
+        let (odd, reason) = speed_outlier(rounds([0.90, 1.0, 0.91, 0.91]).iter()).unwrap();
         assert_eq!(odd, policy::headline().label());
-        assert_eq!(reason, "frames cost +10 % against the cell's other rounds");
+        assert_eq!(reason, "frames cost +10 % compared with the other rounds of the cell");
     }
 
     #[test]
-    fn rounds_of_a_faster_and_a_slower_machine_are_not_compared() {
+    fn rounds_with_different_costs_are_not_compared() {
         let [rival, ours] = [policy::equal_shares(true), policy::headline()];
-        assert_eq!(uneven(&round(&ours, 0.97), &round(&rival, 1.0)), None);
-        let why = uneven(&round(&ours, 1.11), &round(&rival, 1.0)).unwrap();
-        assert_eq!(why, "its frames cost +11 % against the rival's");
+        assert_eq!(speed_difference(&round(&ours, 0.97), &round(&rival, 1.0)), None);
+        let why = speed_difference(&round(&ours, 1.11), &round(&rival, 1.0)).unwrap();
+        assert_eq!(why, "its frames cost +11 % compared with the rival's");
     }
 }

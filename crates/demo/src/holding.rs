@@ -1,9 +1,9 @@
-//! What Q-Fabric's players hold over time, as the daemon counts it.
+//! Measures the mean bandwidth that the players of Q-Fabric hold over time, from the sums of the daemon.
 //!
-//! Players give most of their reservation back between jobs, so Q/P at the begin of a frame is more than they hold.
-//! Approach: the daemon's sums ([`Reserved`]) are read at the release of the first counted job and shortly before the last
-//! deadline, while every player is still there; their difference is the mean between. A static reservation holds the same
-//! all the time and needs no reading.
+//! Players return most of their reservation between jobs, so Q/P at the start of a frame is more than their mean.
+//! Approach: the sums of the daemon ([`Reserved`]) are read at the release of the first counted job and shortly
+//! before the last deadline, while every player still runs. The difference of the two readings gives the mean. A
+//! static reservation does not change and needs no reading.
 
 use std::path::Path;
 
@@ -12,28 +12,30 @@ use qfabric_client::Client;
 use qfabric_types::api::Reserved;
 use qfabric_types::{Instant, Nanos};
 
-/// Last readings are taken in this time before the end: ten looks, of which on a busy machine one is in time.
+/// The last reading is taken within this time before the end. It is tried ten times, so that at least one is in
+/// time on a busy machine.
 const LAST: Nanos = Nanos::from_millis(500);
 
-/// What the players of one round hold.
+/// The bandwidth that the players of one round hold.
 pub(crate) struct Holding {
     client: Client,
     readings: Readings,
 }
 
 impl Holding {
-    /// Of these processes, from the release of the first counted job to the last deadline.
+    /// Measures these processes from the release of the first counted job to the last deadline.
     pub fn new(socket: &Path, players: impl Iterator<Item = u32>, from: Instant, until: Instant) -> Result<Holding> {
-        let client = Client::connect_to(socket).context("what is reserved cannot be asked")?;
+        let client =
+            Client::connect_to(socket).context("cannot connect to the daemon to read the reserved bandwidth")?;
         Ok(Holding { client, readings: Readings::new(players, from, until) })
     }
 
-    /// To be called every 50 ms or so: reads where it is time to.
-    pub fn look(&mut self, now: Instant) -> Result<()> {
+    /// Reads the sums if a reading is due. Call it about every 50 ms.
+    pub fn read_if_due(&mut self, now: Instant) -> Result<()> {
         if !self.readings.are_due(now) {
             return Ok(());
         }
-        let applications = self.client.applications().context("what is reserved was not told")?;
+        let applications = self.client.applications().context("cannot read the reserved bandwidth from the daemon")?;
         self.readings.note(|pid| applications.iter().find(|app| app.pid == pid as i32).map(|app| app.reserved));
         Ok(())
     }
@@ -47,7 +49,7 @@ impl Holding {
 struct Readings {
     from: Instant,
     until: Instant,
-    /// First and last reading of each player, by process.
+    /// For each player: process id, first and last reading.
     players: Vec<(u32, Option<Reserved>, Option<Reserved>)>,
 }
 
@@ -61,7 +63,7 @@ impl Readings {
         (begins || now + LAST >= self.until) && now <= self.until
     }
 
-    /// A player that has ended keeps its last reading.
+    /// Records a reading. A player that has ended keeps its last reading.
     fn note(&mut self, reading: impl Fn(u32) -> Option<Reserved>) {
         for (pid, first, last) in &mut self.players {
             match (*first, reading(*pid)) {
@@ -93,25 +95,29 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_at_the_first_counted_job_and_before_the_last_deadline() {
+    fn readings_are_due_at_the_first_counted_job_and_before_the_last_deadline() {
         let mut readings = readings();
         assert!(!readings.are_due(at(999)) && readings.are_due(at(1_000)));
         readings.note(|_| reading(1, 10));
         assert!(!readings.are_due(at(1_050)) && !readings.are_due(at(4_400)) && readings.are_due(at(4_500)));
-        assert!(!readings.are_due(at(5_001)), "players that have ended hold nothing");
+        assert!(!readings.are_due(at(5_001)), "no reading is due after the end");
     }
 
     #[test]
-    fn what_was_held_before_the_first_counted_job_does_not_count() {
+    fn bandwidth_before_the_first_counted_job_does_not_count() {
         let mut readings = readings();
         readings.note(|_| reading(900, 1_000));
         readings.note(|_| reading(1_300, 3_000));
         readings.note(|pid| reading(1_400, 4_000).filter(|_| pid == 7));
-        assert_eq!(readings.means(), [Some(500.0 / 3_000.0), Some(0.2)], "one has ended before the last look");
+        assert_eq!(
+            readings.means(),
+            [Some(500.0 / 3_000.0), Some(0.2)],
+            "one player has ended before the last reading"
+        );
     }
 
     #[test]
-    fn one_reading_says_nothing() {
+    fn one_reading_gives_no_mean() {
         let mut readings = readings();
         readings.note(|_| reading(900, 1_000));
         assert_eq!(readings.means(), [None, None]);

@@ -1,10 +1,11 @@
-//! The main job, measured: real video decoded at about 25 frames a second on a loaded machine, without and with
-//! Q-Fabric, side by side in one run.
+//! Measures the main job of Q-Fabric: decoding real video at about 25 frames a second on a loaded machine, without
+//! and with Q-Fabric, side by side in one run.
 //!
-//! Two settings: one player under CPU hogs, and the one that separates the good from the lucky: players near
-//! the capacity of the host whose load shifts half-way. [`run`] makes the clips (once), sets the load for the machine
-//! as it is now, plays the policies in short interleaved rounds, and answers a [`Report`] with intervals and
-//! verdicts. `docs/design/0022-demo.md` gives the reasons.
+//! There are two scenarios: one player under CPU hogs, and several players near the capacity of the host whose
+//! load shifts half-way. The second scenario separates good policies from lucky ones. [`run`] makes the clips
+//! (once), sets the load for the current speed of the machine, plays the policies in short interleaved rounds, and
+//! returns a [`Report`] with intervals and verdicts. `docs/design/0022-demo.md` gives the reasons.
+//!
 //! Source: AQuoSA 2009, §6.1 and Table II.
 #![forbid(unsafe_code)]
 
@@ -33,30 +34,29 @@ pub use progress::{Progress, Silent, Terminal};
 pub use report::Report;
 pub use stage::run;
 
-/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long the whole of it should take, the making of clips excepted.
+    /// Target for the duration of the whole demo, without the making of clips.
     pub seconds: f64,
-    /// Processes that burn CPU time; `None`: six per CPU.
+    /// Number of hogs; `None`: six per CPU.
     pub hogs: Option<usize>,
-    /// Only runs whose `scenario: policy` contains one of these words; empty: all.
+    /// Plays only runs whose `scenario: policy` contains one of these words; empty: plays all.
     pub only: Vec<String>,
-    /// Where report, plots and tables go; made when it is not there. `None`: nowhere.
+    /// Folder for report, plots and tables; created if necessary. `None`: they are not written.
     pub out: Option<PathBuf>,
-    /// Where rows and verdicts go as JSON. `None`: nowhere.
+    /// File for rows and verdicts as JSON. `None`: they are not written.
     pub json: Option<PathBuf>,
-    /// Folder of the clips; `None`: found by [`clips::cache_folder`].
+    /// Folder of the clips; `None`: [`clips::cache_folder`].
     pub cache: Option<PathBuf>,
     /// L: server periods in one frame period.
     pub server_periods: u64,
-    /// All policies instead of those that matter most.
+    /// Plays all policies instead of the most important ones.
     pub all: bool,
-    /// Of the order of the rounds.
+    /// Seed of the random order of the rounds.
     pub seed: u64,
-    /// Further options for the contract of each player under Q-Fabric, as `qfabric-player` takes them.
+    /// Further options for the contract of each player under Q-Fabric, in the syntax of `qfabric-player`.
     pub contract: Vec<String>,
-    /// Raise it to end everything; `run` also raises it on SIGINT and SIGTERM.
+    /// Set this flag to end the demo. `run` also sets it on SIGINT and SIGTERM.
     pub stop: children::Stop,
 }
 

@@ -1,8 +1,8 @@
-//! One round on the real machine: players under one policy, beside the hogs.
+//! Plays one round on the real machine: players under one policy, beside the hogs.
 //!
 //! ```text
-//!  players load and warm up │ reservations set │ hogs burn ──────────────────────────── hogs rest │ logs read
-//!        (hogs rest)        │                  │   start ── jobs ── shift ── jobs ── grace ──     │
+//!  players load and warm up │ reservations set │ hogs run ─────────────────────────── hogs paused │ logs read
+//!        (hogs paused)      │                  │   start ── jobs ── shift ── jobs ── grace ──     │
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -13,79 +13,79 @@ use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::{Deadline, Mechanism};
 use qfabric_types::{Instant, Nanos, ThreadId};
 
-use crate::children::{self, Hogs, Killed, Stop};
+use crate::children::{self, ChildGuard, Hogs, Stop};
 use crate::clips::Clip;
 use crate::disturbance::{Counters, Surroundings, run_delay_ns};
 use crate::holding::Holding;
-use crate::policy::{Ground, Policy};
+use crate::policy::{Policy, RoundSettings};
 use crate::progress::Progress;
 use crate::record::{PlayerRecord, RunRecord, parse_log};
 use crate::trial::Trace;
 
-/// How far into the future the start lies when it is announced: enough for every player to go to sleep.
+/// Time from the announcement of the start to the start: enough for every player to go to sleep.
 const HEAD_START: Nanos = Nanos::from_millis(200);
-/// Late frames are decoded for this long after the last deadline.
+/// Late frames are decoded until this time after the last deadline.
 pub const GRACE: Nanos = Nanos::from_millis(500);
-/// One group of pictures warms up: caches, predictors, the scheduler's view of a new task.
+/// Jobs of the warm-up, one group of pictures: warms caches, predictors, and the scheduler's statistics of a new
+/// task.
 pub const WARM_UP: usize = 12;
-/// Each player starts this many frames after the one before it, so that dear frames do not meet by design.
+/// Each player starts this number of frames after the player before it, so that expensive frames do not coincide
+/// by design.
 const OFFSET: usize = 23;
 /// Priority of players under SCHED_FIFO.
 const FIFO_PRIORITY: u32 = 50;
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long after the grace players may take to write their logs, hogs resting.
+/// Time after the grace in which players may write their logs, while the hogs are paused.
 const LOG_PATIENCE: Nanos = Nanos::from_millis(10_000);
 
-/// What is played in one round.
+/// The settings of one round.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Short name of the scenario.
     pub scenario: String,
-    /// Under which policy.
     pub policy: Policy,
     /// Jobs of each player, the warm-up included.
     pub jobs: usize,
-    /// Whether every player changes its clip half-way.
+    /// Every player changes its clip half-way.
     pub shifts: bool,
-    /// Whether the hogs burn.
+    /// The hogs run.
     pub hogs: bool,
-    /// Rounds of one cycle are compared with each other.
+    /// Rounds with the same cycle number are compared with each other.
     pub cycle: usize,
 }
 
-/// What all rounds share.
+/// The values that all rounds share.
 pub struct Stage<'a> {
-    /// The player program.
     pub player: &'a Path,
     /// The clips: player `i` starts with clip `i mod n`.
     pub clips: &'a [Clip],
-    /// Their costs, as calibrated.
+    /// Calibrated costs of the clips.
     pub traces: &'a [Trace],
-    /// The same as files, for Q-Fabric's profiles and the oracle.
+    /// Files with the contents of `traces`, for Q-Fabric's profiles and the oracle.
     pub trace_files: &'a [PathBuf],
-    /// Where logs go.
+    /// Folder of the logs.
     pub folder: &'a Path,
     /// The hogs, paused.
     pub hogs: &'a Hogs,
     /// The daemon's socket.
     pub socket: &'a Path,
-    /// Raised by Ctrl-C.
+    /// Set by Ctrl-C.
     pub stop: &'a Stop,
 }
 
 impl Stage<'_> {
-    /// Carries one round out. Room and needed room of the surroundings are left at zero.
-    pub fn run(&self, run: &Run, ground: &Ground, progress: &mut dyn Progress) -> Result<RunRecord> {
+    /// Plays one round. Leaves `room` and `room_needed` of the surroundings at zero.
+    pub fn run(&self, run: &Run, settings: &RoundSettings, progress: &mut dyn Progress) -> Result<RunRecord> {
         let before = Counters::read(&self.hogs.ids())?;
-        let mut players = self.ready_players(run, ground)?;
+        let mut players = self.ready_players(run, settings)?;
         let mut deadline = Deadline::new();
-        let bandwidths = reserve(&mut deadline, &players, &run.policy, ground)?;
+        let bandwidths = reserve(&mut deadline, &players, &run.policy, settings)?;
         let start = qfabric_linux::clock::now() + HEAD_START;
-        let stopped = start + ground.period.saturating_mul(run.jobs as u64) + GRACE;
+        let stopped = start + settings.period.saturating_mul(run.jobs as u64) + GRACE;
         if run.hogs {
             self.hogs.resume();
         }
-        let counted = start + ground.period.saturating_mul(warm_up(run.jobs) as u64);
+        let counted = start + settings.period.saturating_mul(warm_up(run.jobs) as u64);
         let mut holding = self.holding(run, &players, counted, stopped - GRACE)?;
         let played = self.play(&mut players, start, stopped, &mut holding, progress);
         self.hogs.pause();
@@ -102,30 +102,30 @@ impl Stage<'_> {
             around,
             reserves: run.policy.reserves(),
             players: lines.into_iter().zip(bandwidths).zip(reserved).map(record).collect(),
-            period: ground.period,
-            server_period: ground.server_period,
+            period: settings.period,
+            server_period: settings.server_period,
             start,
             jobs: run.jobs,
             warm_up: warm_up(run.jobs),
             stopped,
-            early: ground.early,
+            early: settings.early,
             late: 0.0,
             hogs: if run.hogs { self.hogs.ids().len() } else { 0 },
             shift_at: run.shifts.then(|| shift_at(run.jobs)),
         };
-        let played_ns = ground.period.as_f64() * (run.jobs * record.players.len()) as f64;
+        let played_ns = settings.period.as_f64() * (run.jobs * record.players.len()) as f64;
         record.around =
             Surroundings { run_delay: delay_ns as f64 / played_ns, speed: self.speed(run, &record), ..record.around };
         Ok(record)
     }
 
-    /// The calibrated cost of job `k` of player `i` in ns.
+    /// The calibrated cost, in ns, of job `k` of player `i`.
     pub fn calibrated_ns(&self, run: &Run, i: usize, k: usize) -> f64 {
         let (clip, position) = self.frame(run, i, k);
         self.traces[clip].cost_ns(position)
     }
 
-    /// Which clip job `k` of player `i` decodes, and which of its frames.
+    /// The clip and the frame of the clip that job `k` of player `i` decodes.
     pub fn frame(&self, run: &Run, i: usize, k: usize) -> (usize, usize) {
         let (first, second) = (i % self.clips.len(), (i + 1) % self.clips.len());
         match shift_at(run.jobs) as usize {
@@ -134,7 +134,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Cost of the counted frames over that of the same frames in the calibration.
+    /// Cost of the counted frames divided by the cost of the same frames in the calibration.
     fn speed(&self, run: &Run, record: &RunRecord) -> Option<f64> {
         let (mut cost, mut calibrated) = (0.0, 0.0);
         for (i, player) in record.players.iter().enumerate() {
@@ -146,8 +146,9 @@ impl Stage<'_> {
         (calibrated > 0.0).then(|| cost / calibrated)
     }
 
-    fn ready_players(&self, run: &Run, ground: &Ground) -> Result<Vec<Killed>> {
-        let spawned: Result<Vec<Killed>> = (0..ground.players as usize).map(|i| self.spawn(run, ground, i)).collect();
+    fn ready_players(&self, run: &Run, settings: &RoundSettings) -> Result<Vec<ChildGuard>> {
+        let spawned: Result<Vec<ChildGuard>> =
+            (0..settings.players as usize).map(|i| self.spawn(run, settings, i)).collect();
         let mut players = spawned?;
         for player in &mut players {
             self.stop.check()?;
@@ -156,13 +157,13 @@ impl Stage<'_> {
         Ok(players)
     }
 
-    /// Player `i` of `n` clips starts with clip `i mod n` and shifts to the next one; each starts elsewhere in its
-    /// clip, the same under every policy.
-    fn spawn(&self, run: &Run, ground: &Ground, i: usize) -> Result<Killed> {
+    /// Starts player `i`. With `n` clips it begins with clip `i mod n` and shifts to the next clip. Each player
+    /// begins at a different frame, which is the same under every policy.
+    fn spawn(&self, run: &Run, settings: &RoundSettings, i: usize) -> Result<ChildGuard> {
         let (first, second) = (i % self.clips.len(), (i + 1) % self.clips.len());
         let mut command = children::player_command(self.player);
         command.arg(&self.clips[first].path).arg("--wait").arg("--log").arg(self.log_path(i));
-        command.arg("--period").arg(format!("{}ns", ground.period.get()));
+        command.arg("--period").arg(format!("{}ns", settings.period.get()));
         command.arg("--jobs").arg(run.jobs.to_string());
         command.arg("--grace").arg(GRACE.as_secs_f64().to_string());
         command.arg("--start-at").arg((i * OFFSET).to_string()).arg("--name").arg(format!("player {}", i + 1));
@@ -170,8 +171,8 @@ impl Stage<'_> {
             command.arg("--then").arg(&self.clips[second].path);
             command.arg("--shift-at").arg(shift_at(run.jobs).to_string());
         }
-        command.args(run.policy.arguments(ground));
-        if run.policy.is_ours() {
+        command.args(run.policy.arguments(settings));
+        if run.policy.is_qfabric() {
             command.arg("--socket").arg(self.socket);
         }
         if run.policy.predicts() {
@@ -184,16 +185,16 @@ impl Stage<'_> {
         children::spawn(command)
     }
 
-    /// What Q-Fabric's players hold from the first counted job to the last deadline.
-    fn holding(&self, run: &Run, players: &[Killed], from: Instant, until: Instant) -> Result<Option<Holding>> {
-        let ours = run.policy.is_ours();
-        ours.then(|| Holding::new(self.socket, players.iter().map(Killed::id), from, until)).transpose()
+    /// Measures the bandwidth of Q-Fabric's players from the first counted job to the last deadline.
+    fn holding(&self, run: &Run, players: &[ChildGuard], from: Instant, until: Instant) -> Result<Option<Holding>> {
+        let ours = run.policy.is_qfabric();
+        ours.then(|| Holding::new(self.socket, players.iter().map(ChildGuard::id), from, until)).transpose()
     }
 
-    /// Answers how long the players have waited in run queues, all together, in ns.
+    /// Plays the jobs. Returns the time, in ns, that all players together have waited in run queues.
     fn play(
         &self,
-        players: &mut [Killed],
+        players: &mut [ChildGuard],
         start: Instant,
         stopped: Instant,
         holding: &mut Option<Holding>,
@@ -208,18 +209,21 @@ impl Stage<'_> {
             let now = qfabric_linux::clock::now();
             progress.advance(now.since(start).get() / 1_000_000);
             for (player, delay) in players.iter().zip(&mut delays) {
-                *delay = run_delay_ns(player.id()).max(*delay); // zero once it has ended
+                *delay = run_delay_ns(player.id()).max(*delay); // 0 after the player has ended
             }
-            holding.as_mut().map_or(Ok(()), |holding| holding.look(now))?;
+            holding.as_mut().map_or(Ok(()), |holding| holding.read_if_due(now))?;
             let running = players.iter_mut().map(|p| p.ended("qfabric-player")).collect::<Result<Vec<_>>>()?;
             if running.iter().all(|&ended| ended) {
                 return Ok(delays.iter().sum());
             }
             if now > stopped {
-                // A player that still runs only has its log to write.
+                // A player that still runs only has to write its log.
                 self.hogs.pause();
             }
-            ensure!(now < stopped + LOG_PATIENCE, "a player did not end; is the machine overloaded by others?");
+            ensure!(
+                now < stopped + LOG_PATIENCE,
+                "a player did not end in time; check whether other programs use the CPUs"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -232,30 +236,37 @@ impl Stage<'_> {
         let path = self.log_path(i);
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-        parse_log(&text).with_context(|| format!("{} is no log", path.display()))
+        parse_log(&text).with_context(|| format!("{} is not a valid log", path.display()))
     }
 }
 
-/// The job at which the load shifts: the middle of those that count.
+/// The job at which the load shifts: the middle of the counted jobs.
 fn shift_at(jobs: usize) -> u64 {
     let warm_up = warm_up(jobs);
     (warm_up + (jobs - warm_up) / 2) as u64
 }
 
-/// First jobs of a round that do not count.
+/// Number of jobs at the start of a round that do not count.
 pub fn warm_up(jobs: usize) -> usize {
     WARM_UP.min(jobs / 2)
 }
 
-/// Puts the players under a static policy; answers each one's Q/P, or none.
-fn reserve(deadline: &mut Deadline, players: &[Killed], policy: &Policy, ground: &Ground) -> Result<Vec<Option<f64>>> {
-    let reserve_one = |player: &Killed| {
+/// Applies a static policy to the players. Returns the Q/P of each player, or `None` without a reservation.
+fn reserve(
+    deadline: &mut Deadline,
+    players: &[ChildGuard],
+    policy: &Policy,
+    settings: &RoundSettings,
+) -> Result<Vec<Option<f64>>> {
+    let reserve_one = |player: &ChildGuard| {
         if *policy == Policy::Fifo {
             let attributes = SchedAttr::fifo(FIFO_PRIORITY);
-            attributes.give(ThreadId(player.id() as i32)).context("SCHED_FIFO was refused; it needs CAP_SYS_NICE")?;
+            attributes
+                .give(ThreadId(player.id() as i32))
+                .context("the kernel refused SCHED_FIFO; run as root, or with CAP_SYS_NICE")?;
         }
-        let Some(setting) = policy.static_setting(player.id(), ground)? else { return Ok(None) };
-        deadline.apply(&setting).context("a static reservation was refused")?;
+        let Some(setting) = policy.static_setting(player.id(), settings)? else { return Ok(None) };
+        deadline.apply(&setting).context("the kernel refused a static reservation")?;
         Ok(setting.reservation.map(|r| r.budget().as_f64() / r.period().as_f64()))
     };
     players.iter().map(reserve_one).collect()

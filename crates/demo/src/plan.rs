@@ -1,9 +1,9 @@
-//! Which rounds are played, and in which order.
+//! Plans the rounds and their order.
 //!
-//! Policies share the processors, so they play one after another; a machine whose speed changes would favour
-//! whoever plays at the right time. Approach: short rounds. A cycle holds at most one round of each policy, in
-//! random order, so that rounds of one cycle can be compared. Policies behind a claim get as many rounds as
-//! [`crate::verdict::ENOUGH_JOBS`] jobs take; the others one, and more where time is left.
+//! Policies share the processors, so they play one after another. If the speed of the machine changes, it favours
+//! the policy that plays at the right time. Approach: short rounds. A cycle contains at most one round of each
+//! policy, in random order, so that the rounds of one cycle can be compared. A policy with a claim gets enough
+//! rounds for [`crate::verdict::ENOUGH_JOBS`] jobs. Other policies get one round, and more if time is left.
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +11,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::policy::{self, Policy};
 
-/// One of the two settings of the comparison.
+/// One of the two scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     /// One player under CPU hogs.
@@ -21,7 +21,6 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// Both.
     pub const ALL: [Scenario; 2] = [Scenario::Hogs, Scenario::Shift];
 
     /// Short name.
@@ -31,30 +30,31 @@ impl Scenario {
             Scenario::Shift => "shift",
         }
     }
-    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations. A lone player
-    /// on GRUB can be tight; where everybody needs what the others leave over, a wider margin pays.
+    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations. A single player
+    /// under GRUB can use a small margin. If every player needs the time that the others leave unused, a larger
+    /// margin is better.
     pub fn rho(self) -> f64 {
         match self {
             Scenario::Hogs => 0.5,
             Scenario::Shift => 1.3,
         }
     }
-    /// Players at once.
+    /// Number of players that run at the same time.
     pub fn players(self, cpus: usize) -> usize {
         match self {
             Scenario::Hogs => 1,
             Scenario::Shift => crate::trial::PLAYERS_PER_CPU * cpus,
         }
     }
-    /// Jobs of one player in one round, the warm-up included. Behind a claim about one player stand
-    /// 5 x 120 jobs, behind one about six players 5 x 528.
+    /// Jobs of one player in one round, the warm-up included. A claim about one player is based on 5 x 120 jobs, a
+    /// claim about six players on 5 x 528.
     pub fn jobs(self) -> usize {
         match self {
             Scenario::Hogs => 120 + crate::live::WARM_UP,
             Scenario::Shift => 88 + crate::live::WARM_UP,
         }
     }
-    /// Rounds of a policy behind a claim.
+    /// Rounds of a policy with a claim.
     fn claim_rounds(self) -> usize {
         match self {
             Scenario::Hogs => 5,
@@ -72,11 +72,9 @@ impl Scenario {
 /// One policy in one scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// In which setting.
     pub scenario: Scenario,
-    /// Under which policy.
     pub policy: Policy,
-    /// Rounds to be played.
+    /// Number of rounds to play.
     pub rounds: usize,
 }
 
@@ -91,30 +89,29 @@ impl Entry {
 pub struct Round {
     /// Index of the entry.
     pub entry: usize,
-    /// Rounds of one cycle are compared with each other.
+    /// Rounds with the same cycle number are compared with each other.
     pub cycle: usize,
 }
 
-/// What a round costs beside playing: starting players, decoding up to the first frame, late frames.
+/// Seconds of a round besides playing: starting players, decoding up to the first frame, late frames.
 pub const OVERHEAD_SECONDS: f64 = 1.6;
-/// A trial execution of all clips.
+/// Seconds of a trial execution of all clips.
 pub const TRIAL_SECONDS: f64 = 7.0;
-/// Trial execution and pilot rounds.
+/// Seconds of trial execution and pilot rounds.
 const CALIBRATION_SECONDS: f64 = TRIAL_SECONDS + 8.0;
 
-/// All rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Policies with their numbers of rounds; none has zero.
+    /// The policies, each with at least one round.
     pub entries: Vec<Entry>,
-    /// In the order of playing.
+    /// The rounds in the order of playing.
     pub rounds: Vec<Round>,
-    /// Entries for which there was no time, by name.
+    /// Names of the entries for which no time is left.
     pub left_out: Vec<String>,
 }
 
-/// The plan for about `seconds`. Every claim has one round of each side, however short the time is. `only` keeps
-/// entries whose `scenario: label` contains one of its words, whatever their case; empty keeps all.
+/// Plans about `seconds`. Every claim gets at least one round of each side, even if the time is too short. `only`
+/// keeps entries whose `scenario: label` contains one of its words, ignoring case; an empty list keeps all.
 pub fn plan(seconds: f64, only: &[String], all: bool, seed: u64) -> Plan {
     let mut entries: Vec<Entry> = Scenario::ALL
         .into_iter()
@@ -128,8 +125,8 @@ pub fn plan(seconds: f64, only: &[String], all: bool, seed: u64) -> Plan {
     Plan { rounds: order(&entries, seed), entries, left_out }
 }
 
-/// Gives rounds to the entries: one to each claim, one to each other entry, the rest of each claim, and then one
-/// more to every entry in turn, each as long as there is time for it.
+/// Distributes rounds while time is left: first one round to each claim, then one to each other entry, then the
+/// remaining rounds of each claim, and finally one more round to every entry in turn.
 fn allot(entries: &mut [Entry], seconds: f64) {
     let mut left = seconds;
     for entry in entries.iter_mut().filter(|entry| entry.is_claim()) {
@@ -151,7 +148,7 @@ fn allot(entries: &mut [Entry], seconds: f64) {
     while give(entries, &|entry| entry.is_claim() && entry.rounds < entry.scenario.claim_rounds()) {}
     while give(entries, &|_| true) {}
     if let Some(first) = entries.first_mut().filter(|_| left == seconds) {
-        first.rounds = 1; // one round is played, however short the time is
+        first.rounds = 1; // at least one round is played
     }
 }
 
@@ -159,7 +156,7 @@ fn cost(entry: &Entry) -> f64 {
     entry.scenario.jobs() as f64 * crate::trial::PERIOD_NS * 1e-9 + OVERHEAD_SECONDS
 }
 
-/// Cycle by cycle, each in random order.
+/// Orders the rounds cycle by cycle, each cycle in random order.
 fn order(entries: &[Entry], seed: u64) -> Vec<Round> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let cycles = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
@@ -195,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rounds_fill_the_seconds_and_no_more() {
+    fn the_rounds_fill_the_time_without_exceeding_it() {
         for seconds in [180.0, 300.0] {
             let total = total(&plan(seconds, &[], false, 1));
             assert!(total <= seconds && total > seconds - 8.0, "{total} of {seconds}");
@@ -203,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_jobs_stand_behind_every_claim_by_default() {
+    fn the_default_plan_has_enough_jobs_for_every_claim() {
         let plan = default_plan();
         assert!(plan.left_out.is_empty(), "{:?}", plan.left_out);
         for entry in plan.entries.iter().filter(|entry| entry.is_claim()) {
@@ -213,27 +210,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_plays_each_policy_once_in_an_order_that_the_seed_repeats() {
+    fn a_cycle_plays_each_policy_once_in_an_order_that_depends_on_the_seed() {
         let plan = default_plan();
         let first: Vec<usize> = plan.rounds.iter().filter(|r| r.cycle == 0).map(|r| r.entry).collect();
         let mut sorted = first.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, (0..plan.entries.len()).collect::<Vec<_>>());
-        assert_ne!(first, sorted, "the order is not random");
+        assert_ne!(first, sorted, "the order must be random");
         assert_eq!(plan, default_plan());
         let cycles: Vec<usize> = plan.rounds.iter().map(|r| r.cycle).collect();
-        assert!(cycles.is_sorted(), "cycles overlap");
+        assert!(cycles.is_sorted(), "cycles must not overlap");
     }
 
     #[test]
-    fn too_few_seconds_leave_the_claims_and_name_what_is_left_out() {
+    fn a_short_plan_keeps_the_claims_and_lists_the_omitted_policies() {
         let plan = plan(20.0, &[], false, 1);
         assert!(plan.entries.iter().all(|entry| entry.rounds == 1 && entry.is_claim()));
         assert!(plan.left_out.iter().any(|name| name == "shift: nice -20"), "{:?}", plan.left_out);
     }
 
     #[test]
-    fn only_keeps_what_is_named() {
+    fn the_option_only_keeps_the_named_policies() {
         let labels = |only: &str, all| {
             plan(500.0, &[only.into()], all, 1).entries.iter().map(|e| e.policy.label()).collect::<Vec<_>>()
         };
@@ -242,6 +239,6 @@ mod tests {
         assert_eq!(labels("MMA", false).len(), 0);
         assert_eq!(labels("MMA", true).len(), 2);
         assert!(labels("no such policy", true).is_empty());
-        assert_eq!(plan(1.0, &["plain".into()], false, 1).rounds.len(), 1, "one round is played in any case");
+        assert_eq!(plan(1.0, &["plain".into()], false, 1).rounds.len(), 1, "at least one round is played");
     }
 }

@@ -1,4 +1,4 @@
-//! The contenders: schedulers as they come, static reservations, and Q-Fabric with each predictor.
+//! The compared policies: the default schedulers, static reservations, and Q-Fabric with each predictor.
 
 use anyhow::Result;
 use qfabric_types::{Nanos, PredictorSpec, Reclaiming, Reservation, Setting, Share, ThreadId};
@@ -16,47 +16,44 @@ pub enum Policy {
     Nice,
     /// SCHED_FIFO, one priority for all players.
     Fifo,
-    /// SCHED_DEADLINE with one budget for ever.
+    /// SCHED_DEADLINE with a fixed budget.
     Static {
-        /// How the budget is chosen.
         budget: Budget,
-        /// GRUB.
+        /// GRUB instead of hard reservations.
         reclaim: bool,
-        /// Which frames the players skip.
+        /// The frames that players skip.
         skip: Skip,
     },
-    /// Q-Fabric.
     Qfabric {
-        /// What says the next computation time.
+        /// The source of the next computation time.
         knowledge: Knowledge,
-        /// GRUB.
+        /// GRUB instead of hard reservations.
         reclaim: bool,
-        /// Which frames the players skip.
+        /// The frames that players skip.
         skip: Skip,
     },
 }
 
-/// Where Q-Fabric's knowledge of the next job comes from.
+/// The source of Q-Fabric's knowledge about the next job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knowledge {
     /// A predictor of the daemon.
     Predictor(PredictorSpec),
-    /// The cost of each frame, measured before in the calibration and given by the player as foresight: the limit of
-    /// what any predictor could achieve.
+    /// The cost of each frame, measured in the calibration and passed by the player as foresight: the limit for
+    /// any predictor.
     Oracle,
 }
 
-/// Which frames a player does not decode, of those that no other frame needs.
+/// The frames that a player does not decode. Only frames that no other frame needs can be skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Skip {
-    /// None.
     #[default]
     None,
-    /// Those whose deadline has passed.
+    /// Frames whose deadline has passed.
     Late,
-    /// Those that are predicted to end after their deadline.
+    /// Frames that are predicted to end after their deadline.
     Predicted,
 }
 
@@ -76,21 +73,21 @@ impl Skip {
     }
 }
 
-/// How a static budget is chosen.
+/// The choice of a static budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
-    /// This many times the mean of the trial execution.
+    /// This multiple of the mean of the trial execution.
     TimesMean(f64),
-    /// All there is, in equal shares.
+    /// The whole capacity in equal shares.
     EqualShares,
 }
 
-/// A thread runs on one CPU at a time; the rest is left to best effort, as in Q-Fabric's contracts.
+/// A thread runs on one CPU at a time. As in Q-Fabric's contracts, the rest of the CPU is left to best effort.
 const MOST_OF_ONE_CPU: Share = Share::from_ppm(950_000);
 
 impl Policy {
-    /// What the report calls it.
+    /// Name in the report.
     pub fn label(&self) -> String {
         match self {
             Policy::Plain => "plain".into(),
@@ -105,42 +102,44 @@ impl Policy {
         }
     }
 
-    /// Whether a reservation is held under it.
+    /// Whether the players hold reservations.
     pub fn reserves(&self) -> bool {
         matches!(self, Policy::Static { .. } | Policy::Qfabric { .. })
     }
 
-    /// Whether the daemon is needed for it.
-    pub fn is_ours(&self) -> bool {
+    /// Whether the policy needs the daemon.
+    pub fn is_qfabric(&self) -> bool {
         matches!(self, Policy::Qfabric { .. })
     }
 
-    /// Whether its players predict what a frame costs, in the daemon or on their own.
+    /// Whether the cost of a frame is predicted, in the daemon or in the player.
     pub fn predicts(&self) -> bool {
         match self {
             Policy::Static { skip, .. } => *skip == Skip::Predicted,
-            policy => policy.is_ours(),
+            policy => policy.is_qfabric(),
         }
     }
 
-    /// Whether a claim needs it: Q-Fabric as it comes, and the rival near capacity.
+    /// Whether a claim needs the policy: Q-Fabric with its defaults, and the rival near capacity.
     pub fn is_claim(&self, scenario: Scenario) -> bool {
         *self == headline() || (scenario == Scenario::Shift && *self == equal_shares(true))
     }
 
-    /// Whether it knows the cost of each frame beforehand.
+    /// Whether the cost of each frame is known beforehand.
     pub fn is_oracle(&self) -> bool {
         matches!(self, Policy::Qfabric { knowledge: Knowledge::Oracle, .. })
     }
 
     /// The setting of a static policy for one player.
-    pub fn static_setting(&self, player: u32, ground: &Ground) -> Result<Option<Setting>> {
+    pub fn static_setting(&self, player: u32, settings: &RoundSettings) -> Result<Option<Setting>> {
         let Policy::Static { budget, reclaim, .. } = self else { return Ok(None) };
         let share = match budget {
-            Budget::TimesMean(factor) => Share::from_f64(ground.mean_share * factor),
-            Budget::EqualShares => Share::from_ppm(ground.capacity.ppm() / ground.players.max(1)).min(MOST_OF_ONE_CPU),
+            Budget::TimesMean(factor) => Share::from_f64(settings.mean_share * factor),
+            Budget::EqualShares => {
+                Share::from_ppm(settings.capacity.ppm() / settings.players.max(1)).min(MOST_OF_ONE_CPU)
+            }
         };
-        let reservation = Reservation::new(share.budget_in(ground.server_period), ground.server_period)?;
+        let reservation = Reservation::new(share.budget_in(settings.server_period), settings.server_period)?;
         Ok(Some(Setting {
             thread: ThreadId(player as i32),
             reservation: Some(reservation),
@@ -149,19 +148,24 @@ impl Policy {
         }))
     }
 
-    /// What the player is told on its command line.
-    pub fn arguments(&self, ground: &Ground) -> Vec<String> {
+    /// Arguments for the command line of the player.
+    pub fn arguments(&self, settings: &RoundSettings) -> Vec<String> {
         match self {
             Policy::Plain | Policy::Fifo => Vec::new(),
             Policy::Static { skip, .. } => skip.arguments(),
             Policy::Nice => ["--policy", "nice"].map(String::from).into(),
             Policy::Qfabric { knowledge, reclaim, skip } => {
                 let mut arguments = vec!["--qfabric".into(), "--predictor".into(), knowledge.predictor().to_string()];
-                arguments.extend(["--server-period".into(), format!("{}ns", ground.server_period.get())]);
-                arguments.extend(["--early".into(), ground.early.to_string(), "--rho".into(), ground.rho.to_string()]);
+                arguments.extend(["--server-period".into(), format!("{}ns", settings.server_period.get())]);
+                arguments.extend([
+                    "--early".into(),
+                    settings.early.to_string(),
+                    "--rho".into(),
+                    settings.rho.to_string(),
+                ]);
                 arguments.extend(skip.arguments());
-                // Last, so that a caller's options hold.
-                arguments.extend(ground.contract.iter().cloned());
+                // The options of the caller come last, so that they take precedence.
+                arguments.extend(settings.contract.iter().cloned());
                 arguments.extend((!reclaim).then(|| "--hard".into()));
                 arguments
             }
@@ -176,7 +180,7 @@ impl Knowledge {
             Knowledge::Oracle => "oracle".into(),
         }
     }
-    /// The contract's predictor; not asked where the player gives the cost itself.
+    /// The contract's predictor. It is unused if the player passes the cost itself.
     fn predictor(self) -> PredictorSpec {
         match self {
             Knowledge::Predictor(predictor) => predictor,
@@ -208,31 +212,31 @@ fn name(predictor: PredictorSpec) -> String {
     }
 }
 
-/// What the policies of one scenario have in common.
+/// The parameters that all policies of one scenario share.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct RoundSettings {
     /// T.
     pub period: Nanos,
-    /// P, for reservations, and for rounding the errors of all policies alike.
+    /// P, for reservations, and for rounding the errors of all policies in the same way.
     pub server_period: Nanos,
-    /// What may be reserved on this host.
+    /// Bandwidth that may be reserved on this host.
     pub capacity: Share,
-    /// How many players share it.
+    /// Number of players that share the capacity.
     pub players: u32,
-    /// How early a job may be inside the target interval, as a fraction of T.
+    /// Largest earliness of a job inside the target interval, as a fraction of T.
     pub early: f64,
     /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations.
     pub rho: f64,
     /// Mean of the trial execution, as a share of one CPU.
     pub mean_share: f64,
-    /// Contract options that all Q-Fabric policies have in common.
+    /// Contract options of all Q-Fabric policies.
     pub contract: Vec<String>,
 }
 
 const HINT: PredictorSpec = PredictorSpec::Hint { n: 24 };
 
-/// The predictors that only know the past: those of the paper.
-fn of_the_paper() -> [PredictorSpec; 3] {
+/// The predictors of the paper, which use only past costs.
+fn paper_predictors() -> [PredictorSpec; 3] {
     [
         PredictorSpec::MovingAverage { n: 12 },
         PredictorSpec::Interleaved { n: 3, lanes: 12 },
@@ -240,22 +244,22 @@ fn of_the_paper() -> [PredictorSpec; 3] {
     ]
 }
 
-/// Q-Fabric as it comes: the hint, on GRUB.
+/// Q-Fabric with its defaults: the hint, under GRUB.
 pub fn headline() -> Policy {
-    ours(Knowledge::Predictor(HINT), true)
+    qfabric(Knowledge::Predictor(HINT), true)
 }
 
 /// Q-Fabric without skipping.
-pub fn ours(knowledge: Knowledge, reclaim: bool) -> Policy {
+pub fn qfabric(knowledge: Knowledge, reclaim: bool) -> Policy {
     Policy::Qfabric { knowledge, reclaim, skip: Skip::None }
 }
 
-/// The whole room in equal shares: with GRUB the rival near capacity.
+/// The whole room in equal shares. With GRUB it is the rival near capacity.
 pub fn equal_shares(reclaim: bool) -> Policy {
     Policy::Static { budget: Budget::EqualShares, reclaim, skip: Skip::None }
 }
 
-/// The same policy with players that skip.
+/// The same policy with players that skip frames.
 pub fn skipping(policy: Policy, skip: Skip) -> Policy {
     match policy {
         Policy::Static { budget, reclaim, .. } => Policy::Static { budget, reclaim, skip },
@@ -264,15 +268,15 @@ pub fn skipping(policy: Policy, skip: Skip) -> Policy {
     }
 }
 
-/// The policies for one player under hogs, the important ones first. Hard reservations show what each predictor is
-/// worth: with GRUB a lone player may use what is left over, and hardly needs a budget.
+/// The policies for one player under hogs, the important ones first. Hard reservations show the value of each
+/// predictor, because under GRUB a single player may use all free time and hardly needs a budget.
 pub fn under_hogs(all: bool) -> Vec<Policy> {
     let fixed = |factor, reclaim| Policy::Static { budget: Budget::TimesMean(factor), reclaim, skip: Skip::None };
     let mut policies = vec![Policy::Plain, Policy::Nice, Policy::Fifo, fixed(1.2, false), fixed(1.2, true)];
-    policies.extend([headline(), ours(Knowledge::Predictor(HINT), false), ours(Knowledge::Oracle, true)]);
+    policies.extend([headline(), qfabric(Knowledge::Predictor(HINT), false), qfabric(Knowledge::Oracle, true)]);
     if all {
         policies.extend([fixed(1.0, false), fixed(1.0, true)]);
-        policies.extend(of_the_paper().map(|predictor| ours(Knowledge::Predictor(predictor), false)));
+        policies.extend(paper_predictors().map(|predictor| qfabric(Knowledge::Predictor(predictor), false)));
     }
     policies
 }
@@ -280,9 +284,9 @@ pub fn under_hogs(all: bool) -> Vec<Policy> {
 /// The policies for players near capacity, the important ones first.
 pub fn near_capacity(all: bool) -> Vec<Policy> {
     let mut policies = vec![Policy::Nice, Policy::Fifo, equal_shares(false), equal_shares(true)];
-    policies.extend([headline(), ours(Knowledge::Oracle, true)]);
+    policies.extend([headline(), qfabric(Knowledge::Oracle, true)]);
     if all {
-        policies.extend(of_the_paper().map(|predictor| ours(Knowledge::Predictor(predictor), true)));
+        policies.extend(paper_predictors().map(|predictor| qfabric(Knowledge::Predictor(predictor), true)));
         policies.extend([equal_shares(true), headline()].map(|policy| skipping(policy, Skip::Predicted)));
     }
     policies
@@ -292,8 +296,8 @@ pub fn near_capacity(all: bool) -> Vec<Policy> {
 mod tests {
     use super::*;
 
-    fn ground() -> Ground {
-        Ground {
+    fn settings() -> RoundSettings {
+        RoundSettings {
             period: Nanos::from_millis(40),
             server_period: Nanos::from_millis(10),
             capacity: Share::from_ppm(1_800_000),
@@ -308,10 +312,10 @@ mod tests {
     #[test]
     fn equal_shares_never_exceed_the_capacity() {
         let policy = equal_shares(true);
-        let setting = policy.static_setting(7, &ground()).unwrap().unwrap();
+        let setting = policy.static_setting(7, &settings()).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_millis(3));
         assert!(setting.reclaiming == Reclaiming::Grub && setting.thread == ThreadId(7));
-        let alone = Ground { players: 1, ..ground() };
+        let alone = RoundSettings { players: 1, ..settings() };
         let setting = policy.static_setting(7, &alone).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_micros(9_500));
     }
@@ -319,13 +323,13 @@ mod tests {
     #[test]
     fn a_static_budget_is_a_multiple_of_the_mean() {
         let policy = Policy::Static { budget: Budget::TimesMean(1.2), reclaim: false, skip: Skip::None };
-        let setting = policy.static_setting(7, &ground()).unwrap().unwrap();
+        let setting = policy.static_setting(7, &settings()).unwrap().unwrap();
         assert_eq!(setting.reservation.unwrap().budget(), Nanos::from_micros(2_400));
-        assert_eq!(Policy::Plain.static_setting(7, &ground()).unwrap(), None);
+        assert_eq!(Policy::Plain.static_setting(7, &settings()).unwrap(), None);
     }
 
     #[test]
-    fn every_policy_of_a_scenario_has_a_name_of_its_own() {
+    fn the_policies_of_a_scenario_have_different_names() {
         for policies in [under_hogs(true), near_capacity(true)] {
             let names: std::collections::BTreeSet<_> = policies.iter().map(Policy::label).collect();
             assert_eq!(names.len(), policies.len());
@@ -333,15 +337,15 @@ mod tests {
     }
 
     #[test]
-    fn the_players_contract_is_on_its_command_line() {
-        let mma = ours(Knowledge::Predictor(of_the_paper()[1]), false);
+    fn the_contract_of_a_player_is_on_its_command_line() {
+        let mma = qfabric(Knowledge::Predictor(paper_predictors()[1]), false);
         assert_eq!(
-            skipping(mma, Skip::Late).arguments(&ground()).join(" "),
+            skipping(mma, Skip::Late).arguments(&settings()).join(" "),
             "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.8 --skip late --rho 2 --hard"
         );
-        assert!(Policy::Plain.arguments(&ground()).is_empty());
+        assert!(Policy::Plain.arguments(&settings()).is_empty());
         let rival = skipping(equal_shares(true), Skip::Predicted);
-        assert_eq!(rival.arguments(&ground()).join(" "), "--skip predicted");
+        assert_eq!(rival.arguments(&settings()).join(" "), "--skip predicted");
         assert_eq!(rival.label(), "static equal shares, GRUB, skips predicted");
     }
 }

@@ -1,18 +1,18 @@
-//! Telling whoever waits what is going on.
+//! Reports the progress of the demo to the user.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Somebody who wants to know how far the demo is.
+/// A receiver of progress reports.
 pub trait Progress {
-    /// A stage begins; it is over when [`Progress::advance`] reaches `length`.
+    /// Begins a stage, which ends when [`Progress::advance`] reaches `length`.
     fn stage(&mut self, name: &str, length: u64);
-    /// So far in this stage.
+    /// Sets the position in the current stage.
     fn advance(&mut self, position: u64);
-    /// A line that stays.
+    /// Prints a line that stays visible.
     fn note(&mut self, line: &str);
 }
 
-/// Nobody wants to know.
+/// Discards all reports.
 #[derive(Debug, Default)]
 pub struct Silent;
 
@@ -22,7 +22,7 @@ impl Progress for Silent {
     fn note(&mut self, _: &str) {}
 }
 
-/// A bar on standard error; plain lines where that is no terminal.
+/// Shows a bar on standard error, or plain lines if standard error is not a terminal.
 #[derive(Debug)]
 pub struct Terminal {
     bar: ProgressBar,
@@ -32,7 +32,7 @@ pub struct Terminal {
 impl Default for Terminal {
     fn default() -> Self {
         let style = ProgressStyle::with_template("{bar:30.cyan/blue} {percent:>3}% {msg}")
-            .expect("the template is a constant")
+            .expect("the constant template is valid")
             .progress_chars("━╸─");
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         Terminal { bar: ProgressBar::new(0).with_style(style), is_terminal }

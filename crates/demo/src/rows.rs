@@ -1,10 +1,11 @@
-//! From jobs to a row of the table (the columns of AQuoSA's Table II).
+//! Computes a row of the table from jobs (the columns of AQuoSA's Table II).
 //!
 //! The scheduling error of every policy is the finish time rounded up to the same server period P
-//! ([`quantized_error`]), also for policies that know no P: only so do the columns compare. A job that was
-//! not decoded when the players gave up counts as missed, ending at that moment; a skipped one counts as missed and
-//! has neither error nor cost. A row gathers the rounds of its policy that were not disturbed; where all were, it
-//! gathers all and says so. The machine's state alone decides which rounds count, never their outcome.
+//! ([`quantized_error`]), also for policies without P; only then are the columns comparable. A job that was not
+//! decoded when the players stopped counts as missed and as ending at that time. A skipped job counts as missed
+//! and has neither error nor cost. A row combines the undisturbed rounds of its policy. If all rounds were
+//! disturbed, it combines all of them and says so. Only the state of the machine decides which rounds count, never
+//! their outcome.
 
 use qfabric_types::{Instant, Nanos, quantized_error};
 use serde::{Deserialize, Serialize};
@@ -13,44 +14,43 @@ use crate::record::{PlayerRecord, RunRecord};
 use crate::stats;
 pub use crate::stats::Count;
 
-/// One policy in one scenario. Errors are fractions of T, bandwidths and demands fractions of one CPU.
+/// One policy in one scenario. Errors are fractions of T; bandwidths and demands are fractions of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The policy.
     pub policy: String,
-    /// Jobs counted, of all players.
+    /// Number of counted jobs of all players.
     pub jobs: u64,
-    /// Jobs that ended after their deadline, or not at all.
+    /// Jobs that ended after their deadline or never ended.
     pub misses: u64,
-    /// Fraction of jobs with the error inside the target interval.
+    /// Fraction of jobs with an error inside the target interval.
     pub in_target: f64,
     /// Mean of ε/T.
     pub mean_error: f64,
     /// Population standard deviation of ε/T.
     pub sd_error: f64,
-    /// Mean of Q/P per player over the time of the counted jobs; none without a reservation.
+    /// Mean of Q/P per player over the time of the counted jobs; `None` without a reservation.
     pub mean_bandwidth: Option<f64>,
-    /// Population standard deviation of Q/P in force when frames begin.
+    /// Population standard deviation of Q/P in force at the start of frames.
     pub sd_bandwidth: Option<f64>,
     /// 99th percentile of |interval between frames − T|.
     pub jitter_p99_ns: u64,
     /// Short name of the scenario.
     pub scenario: String,
-    /// Players at once.
+    /// Number of players that run at the same time.
     pub players: u64,
-    /// Processes that burned CPU time beside them.
+    /// Number of hogs beside the players.
     pub hogs: u64,
     /// Fraction of jobs missed.
     pub miss_ratio: f64,
-    /// Jobs not decoded when the players gave up; among the misses.
+    /// Jobs that were not decoded when the players stopped. Included in `misses`.
     pub unfinished: u64,
-    /// Mean cost per T and player: what was needed.
+    /// Mean cost per T and player: the needed bandwidth.
     pub mean_demand: f64,
-    /// The dearest job's cost per T.
+    /// Cost per T of the most expensive job.
     pub peak_demand: f64,
     /// Autocorrelation of the costs at a distance of 12 jobs, mean of the players.
     pub autocorrelation_12: f64,
-    /// `mean_bandwidth` over `mean_demand`: what was reserved over what was needed.
+    /// `mean_bandwidth` divided by `mean_demand`: reserved divided by needed bandwidth.
     pub bandwidth_per_demand: Option<f64>,
     /// Q/P of all players together, mean over time.
     pub total_bandwidth: Option<f64>,
@@ -58,7 +58,7 @@ pub struct Row {
     pub period_ns: u64,
     /// P in ns.
     pub server_period_ns: u64,
-    /// First jobs of each player and round left out, as warm-up.
+    /// Number of omitted jobs at the start of each player and round (the warm-up).
     pub warm_up: u64,
     /// Lower end of the 95 % interval of `miss_ratio`.
     pub misses_low: f64,
@@ -66,17 +66,18 @@ pub struct Row {
     pub misses_high: f64,
     /// Median over the rounds of the fraction of jobs missed.
     pub miss_ratio_median: f64,
-    /// Frames that the players did not decode on purpose; among the misses.
+    /// Frames that the players deliberately did not decode. Included in `misses`.
     pub skipped: u64,
-    /// Rounds behind this row.
+    /// Number of rounds behind this row.
     pub rounds: u64,
-    /// Rounds that were disturbed, beside those where at least one was not.
+    /// Number of disturbed rounds that the row omits. 0 if all rounds were disturbed.
     pub disturbed_rounds: u64,
-    /// Whether every round was disturbed: the row counts them, no verdict does.
+    /// Whether every round was disturbed. The row then counts them, but no verdict does.
     pub disturbed: bool,
     /// Mean steal of the rounds behind this row, as a fraction of all CPU time.
     pub steal: f64,
-    /// Mean of Q/P per player in force when a frame begins: more than is held over time where players give back.
+    /// Mean of Q/P per player in force at the start of a frame. Greater than `mean_bandwidth` if players return
+    /// bandwidth between frames.
     pub bandwidth_at_begin: Option<f64>,
 }
 
@@ -85,18 +86,17 @@ pub struct Row {
 pub struct Point {
     /// Number of the job.
     pub k: u64,
-    /// ε/T; for a skipped job the error at the moment of the decision, which counts in no mean.
+    /// ε/T. For a skipped job the error at the time of the decision, which counts in no mean.
     pub error: f64,
-    /// Cost per T; none for a job that was not decoded.
+    /// Cost per T; `None` for a job that was not decoded.
     pub cost: Option<f64>,
-    /// Q/P it ran under.
+    /// Q/P under which the job ran.
     pub bandwidth: Option<f64>,
-    /// Ended after its deadline, or not at all.
+    /// The job ended after its deadline or never ended.
     pub missed: bool,
-    /// Not decoded on purpose.
+    /// The job was deliberately not decoded.
     #[serde(default)]
     pub skipped: bool,
-    /// When it ended.
     #[serde(skip)]
     pub finish: Instant,
 }
@@ -121,7 +121,7 @@ pub fn points(run: &RunRecord, player: &PlayerRecord) -> Vec<Point> {
     (run.warm_up..run.jobs).map(at).collect()
 }
 
-/// The rounds that count: those that were not disturbed, or all where every one was.
+/// The rounds that count: the undisturbed rounds, or all rounds if every round was disturbed.
 pub fn counted<'a>(rounds: &[&'a RunRecord]) -> Vec<&'a RunRecord> {
     let calm: Vec<_> = rounds.iter().copied().filter(|round| round.around.disturbance().is_none()).collect();
     if calm.is_empty() { rounds.to_vec() } else { calm }
@@ -133,21 +133,21 @@ pub fn count(run: &RunRecord) -> Count {
     Count { misses: points.iter().filter(|p| p.missed).count() as u64, jobs: points.len() as u64 }
 }
 
-/// Q/P over demand of one round; none without reservations or decoded frames.
+/// Q/P divided by the demand of one round; `None` without reservations or decoded frames.
 pub fn bandwidth_per_demand(run: &RunRecord) -> Option<f64> {
     let points: Vec<Point> = run.players.iter().flat_map(|player| points(run, player)).collect();
     let costs = costs_of(&points);
     reserved(&[run]).filter(|_| !costs.is_empty()).map(|reserved| reserved / mean(&costs).max(1e-9))
 }
 
-/// Mean of Q/P per player over the time of the counted jobs; none without reservations.
+/// Mean of Q/P per player over the time of the counted jobs; `None` without reservations.
 fn reserved(rounds: &[&RunRecord]) -> Option<f64> {
     let reserving = rounds.iter().filter(|run| run.reserves);
     let held: Vec<f64> = reserving.flat_map(|run| &run.players).filter_map(|player| player.reserved).collect();
     (!held.is_empty()).then(|| mean(&held))
 }
 
-/// The row of the rounds of one policy; panics without any.
+/// Computes the row of the rounds of one policy. Panics if `rounds` is empty.
 pub fn row(rounds: &[&RunRecord]) -> Row {
     let counted = counted(rounds);
     let run = counted[0];
@@ -201,7 +201,7 @@ fn bandwidths_of(run: &RunRecord, points: &[Point]) -> Vec<f64> {
     points.iter().filter(|_| run.reserves).filter_map(|p| p.bandwidth).collect()
 }
 
-/// The middle value; of an even number the mean of both; 0 of nothing.
+/// The median; for an even number of values the mean of the middle two; 0 for an empty list.
 pub fn median(mut xs: Vec<f64>) -> f64 {
     xs.sort_by(f64::total_cmp);
     let half = xs.len() / 2;
@@ -216,13 +216,13 @@ fn costs_of(points: &[Point]) -> Vec<f64> {
     points.iter().filter_map(|p| p.cost).collect()
 }
 
-/// Mean; 0 of nothing.
+/// The mean; 0 for an empty list.
 pub fn mean(xs: &[f64]) -> f64 {
-    // Not `sum`, which is −0 of nothing.
+    // `sum` would return −0 for an empty list.
     xs.iter().fold(0.0, |sum, x| sum + x) / xs.len().max(1) as f64
 }
 
-/// Population standard deviation; 0 of nothing.
+/// Population standard deviation; 0 for an empty list.
 pub fn sd(xs: &[f64]) -> f64 {
     let m = mean(xs);
     (xs.iter().map(|x| (x - m).powi(2)).sum::<f64>() / xs.len().max(1) as f64).sqrt()
@@ -232,7 +232,7 @@ fn fraction(xs: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
     xs.iter().filter(|&&x| holds(x)).count() as f64 / xs.len().max(1) as f64
 }
 
-/// Autocorrelation of a sequence with itself `lag` places later; 0 of a constant or too short one.
+/// Autocorrelation of the sequence at distance `lag`; 0 for a constant sequence or a sequence that is too short.
 pub fn autocorrelation(costs: &[f64], lag: usize) -> f64 {
     let (m, n) = (mean(costs), costs.len());
     let variance: f64 = costs.iter().map(|c| (c - m).powi(2)).sum();
@@ -242,7 +242,7 @@ pub fn autocorrelation(costs: &[f64], lag: usize) -> f64 {
     (lag..n).map(|i| (costs[i] - m) * (costs[i - lag] - m)).sum::<f64>() / variance
 }
 
-/// The smallest value that 99 of 100 distances of frame intervals from T do not exceed.
+/// The smallest value that is not exceeded by 99 % of the differences between frame interval and T.
 fn jitter_p99_ns(players: &[Vec<Point>], period: Nanos) -> u64 {
     let distance = |pair: &[Point]| pair[1].finish.since(pair[0].finish).get().abs_diff(period.get());
     let mut distances: Vec<u64> =
@@ -260,7 +260,7 @@ pub(crate) mod tests {
 
     const T_MS: u64 = 40;
 
-    /// A player whose jobs end the given number of ms after their releases, each costing a quarter of that.
+    /// A player whose jobs end the given numbers of ms after their releases and cost a quarter of that time.
     pub(crate) fn run(response_ms: &[u64], jobs: usize, budget_ms: f64) -> RunRecord {
         let line = |(k, &ms): (usize, &u64)| {
             let release = Instant::new(k as u64 * T_MS * 1_000_000);
@@ -302,7 +302,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_holds_what_the_jobs_did() {
+    fn a_row_contains_the_statistics_of_its_jobs() {
         let row = row(&[&run(&[40, 35, 41, 20], 4, 2.5)]);
         assert_eq!((row.jobs, row.misses, row.unfinished), (4, 1, 0));
         // Errors in T: 0, 0 (35 ms rounds up to 40), +1/4, −1/2.
@@ -320,7 +320,7 @@ pub(crate) mod tests {
     fn a_job_that_was_never_decoded_is_a_miss_at_the_end() {
         let row = row(&[&run(&[10, 10], 3, 2.5)]);
         assert_eq!((row.jobs, row.misses, row.unfinished), (3, 1, 1));
-        // It was due at 120 ms; the players gave up at 1120 ms: 25 periods of 40 ms.
+        // The deadline was at 120 ms; the players stopped at 1120 ms, 25 periods of 40 ms later.
         assert!((row.mean_error - (-0.75 * 2.0 + 25.0) / 3.0).abs() < 1e-9);
     }
 
@@ -331,7 +331,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_player_holds_between_frames_counts_too() {
+    fn the_mean_bandwidth_includes_the_time_between_frames() {
         let mut run = run(&[40, 40], 2, 2.5);
         run.players[0].reserved = Some(0.15);
         let row = row(&[&run]);
@@ -349,7 +349,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_disturbed_round_counts_only_where_there_is_no_other() {
+    fn a_disturbed_round_counts_only_if_all_rounds_were_disturbed() {
         let (calm, mut stolen) = (run(&[10, 10], 2, 2.5), run(&[90, 90], 2, 2.5));
         stolen.around.steal = vec![0.5];
         let both = row(&[&stolen, &calm]);
@@ -377,7 +377,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_periodic_cost_is_like_itself_one_period_later() {
+    fn a_periodic_cost_is_correlated_with_itself_one_period_later() {
         let ms: Vec<u64> = (0..240).map(|k| if k % 12 == 0 { 36 } else { 12 }).collect();
         let row = row(&[&run(&ms, 240, 2.5)]);
         assert!(row.autocorrelation_12 > 0.9, "{}", row.autocorrelation_12);

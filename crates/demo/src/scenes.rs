@@ -1,24 +1,24 @@
-//! What the clips show: scenes made by ffmpeg's lavfi sources, joined into one filter graph.
+//! The contents of the clips: scenes from ffmpeg's lavfi sources, joined into one filter graph.
 //!
-//! Problem: a decoder's cost must vary as it does with film. Approach: grainy texture panned by whole
-//! pixels (cheap P and B frames, dear I frames), a pattern moving over it, a zoom (everything changes), a
-//! cellular automaton (sharp edges everywhere). No temporal noise: it would make every frame as dear as an
-//! I frame. Frames are counted, never timed, so two runs make the same bytes.
+//! Problem: the cost of decoding must vary as it does with a film. Approach: a grainy texture panned by whole
+//! pixels (cheap P and B frames, expensive I frames), a pattern that moves over it, a zoom (every pixel changes),
+//! and a cellular automaton (sharp edges everywhere). The scenes have no temporal noise, which would make every
+//! frame as expensive as an I frame. Frames are counted, never timed, so two runs make the same bytes.
 
-/// Where a scene's pictures come from.
+/// The source of a scene's pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// A texture panned by whole pixels.
     Pan,
-    /// A test pattern moving over the texture.
+    /// A test pattern that moves over the texture.
     Over,
     /// A zoom into the Mandelbrot set.
     Zoom,
-    /// Conway's life in big cells.
+    /// Conway's Game of Life with large cells.
     Life,
 }
 
-/// Width and height are `128·UNITS` and `72·UNITS`.
+/// Width and height are `128·n` and `72·n` pixels for `Size(n)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Size(pub u32);
@@ -26,18 +26,19 @@ pub struct Size(pub u32);
 impl Size {
     /// 1920x1080.
     pub const FULL_HD: Size = Size(15);
-    /// Smallest and largest that are made: 640x360 to 3840x2160.
+    /// Smallest and largest size: 640x360 to 3840x2160.
     pub const RANGE: (Size, Size) = (Size(5), Size(30));
 
-    /// Pixels across.
+    /// Width in pixels.
     pub fn width(self) -> u32 {
         self.0 * 128
     }
-    /// Lines.
+    /// Height in pixels.
     pub fn height(self) -> u32 {
         self.0 * 72
     }
-    /// The size whose decoding costs `factor` times as much as this one: cost goes with the pixels.
+    /// The size whose decoding costs `factor` times as much as this one. The cost is proportional to the number of
+    /// pixels.
     pub fn scaled(self, factor: f64) -> Size {
         let units = (f64::from(self.0) * factor.max(0.0).sqrt()).round() as u32;
         Size(units.clamp(Size::RANGE.0.0, Size::RANGE.1.0))
@@ -50,7 +51,7 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// The filter graph that shows `scenes` one after another, each for its number of frames; its output is `[v]`.
+/// The filter graph that shows `scenes` one after another, each for its number of frames. Its output is `[v]`.
 pub fn graph(scenes: &[(Scene, u32)], size: Size) -> String {
     let mut chains = String::new();
     let mut joined = String::new();
@@ -86,7 +87,7 @@ fn source(scene: Scene, i: usize, size: Size) -> String {
     }
 }
 
-/// One grainy picture, larger than the screen, repeated for ever.
+/// One grainy picture, larger than the screen, repeated endlessly.
 fn texture(size: Size) -> String {
     format!(
         "color=gray:s={}x{}:r=25,format=yuv420p,trim=end_frame=1,noise=alls=60:all_seed=7:allf=u,\

@@ -1,4 +1,4 @@
-//! The whole demo: clips, calibration, every round, report.
+//! The whole demo: clips, calibration, all rounds, report.
 
 mod cells;
 mod rounds;
@@ -21,28 +21,29 @@ use crate::disturbance::Surroundings;
 use crate::grid;
 use crate::live::{Run, Stage};
 use crate::plan;
-use crate::policy::Ground;
+use crate::policy::RoundSettings;
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Agenda, Machine, Report};
 use crate::trial::{self, Trace};
 
-/// Hogs per CPU: with fewer than six, fair sharing still carries a light player.
+/// Hogs per CPU. With fewer than six, fair scheduling alone still suffices for a light player.
 const HOGS_PER_CPU: usize = 6;
-/// e/T: one server period of four.
+/// e/T: one of four server periods.
 const EARLY: f64 = 0.25;
-/// Left free of what the kernel would admit, so that rounding and late departures refuse nothing.
+/// Bandwidth that stays unreserved below the kernel's limit, so that rounding and late departures cause no
+/// refusals.
 const MARGIN: Share = Share::from_ppm(10_000);
-/// How long a round waits for room that an earlier one still holds.
+/// Longest wait of a round for bandwidth that an earlier round still holds.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// A round that was disturbed or failed is played again at most this often.
+/// Most repetitions of a round that was disturbed or failed.
 const REPEATS: usize = 2;
 
-/// Passes over each clip in a trial execution; the middle cost of each frame counts.
+/// Passes over each clip in a trial execution. The median cost of each frame counts.
 const PASSES: usize = 3;
 
-/// Runs the demo. On Ctrl-C everything is put back and what was measured so far comes back as a report that
-/// is not complete.
+/// Runs the demo. On Ctrl-C it undoes all its changes to the host and returns an incomplete report of the rounds
+/// measured so far.
 pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     let _signals = raise_on_signals(&options.stop)?;
     let player = children::find_player()?;
@@ -62,27 +63,27 @@ pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     Ok(report)
 }
 
-/// Corrects what the kernel lends though it is reserved: what an earlier service lost would take the verdict from all rounds.
-/// What cannot be corrected, or not be measured, the report says.
+/// Corrects the kernel's sums if the kernel lends reserved bandwidth. An earlier service may have left them wrong,
+/// and then no round would get a verdict. If the sums cannot be measured or corrected, the report says so.
 fn stop_lending(progress: &mut dyn Progress) {
     let debugfs = Path::new(hrtick::DEBUGFS);
     let found = doctor::reclaiming(debugfs);
     if found.state == State::Warn {
-        progress.note(&format!("{}; the kernel's sums are corrected first, within a minute", found.reason));
+        progress.note(&format!("{}; correcting the kernel's sums first, which takes up to a minute", found.reason));
         progress.note(&doctor::fix_reclaiming(debugfs).reason);
     }
 }
 
-/// The two scenarios.
+/// Plays the two scenarios.
 fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
     let plan = plan::plan(options.seconds, &options.only, options.all, options.seed);
     ensure!(
         !plan.rounds.is_empty(),
-        "nothing is called {:?}; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid",
+        "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid",
         options.only
     );
     if !plan.left_out.is_empty() {
-        progress.note(&format!("left out for want of time (--seconds): {}", plan.left_out.join("; ")));
+        progress.note(&format!("omitted for lack of time (use a longer --seconds): {}", plan.left_out.join("; ")));
     }
     let clips = clips::ensure(cache, player, &options.stop, progress)?;
     let folder = Folder::make()?;
@@ -90,7 +91,7 @@ fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn 
     Ok(Report::new(measured, &Agenda::of_plan(&plan, options.seed)))
 }
 
-/// The grid.
+/// Plays the grid.
 fn grid(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
     let cells = grid::cells(options.seconds, options.all, options.seed);
     let [closed, mixed] = clips::ensure(cache, player, &options.stop, progress)?;
@@ -100,7 +101,7 @@ fn grid(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progr
     Ok(Report::new(measured, &Agenda::of_cells(cells, options.all, options.seed)))
 }
 
-/// What is needed to measure.
+/// The resources of the measurements.
 struct Bench<'a> {
     options: &'a Options,
     player: &'a Path,
@@ -116,7 +117,7 @@ impl<'a> Bench<'a> {
     fn new(options: &'a Options, player: &'a Path, clips: Vec<Clip>, folder: &'a Folder) -> Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let hogs = Hogs::start(player, options.hogs.unwrap_or(HOGS_PER_CPU * cpus))?;
-        let free = qfabric_linux::capacity::probe().context("how much may be reserved here")?;
+        let free = qfabric_linux::capacity::probe().context("cannot probe the bandwidth available for reservations")?;
         let room = free.saturating_sub(MARGIN);
         Ok(Bench { options, player, clips, folder, hogs, room, cpus, repeats_left: 0 })
     }
@@ -136,7 +137,7 @@ impl<'a> Bench<'a> {
         self.hogs.pause();
         let passes = passes?;
         let of_clip = |i: usize| passes.iter().map(|pass| pass[i].clone()).collect::<Vec<_>>();
-        Ok((0..clips.len()).map(|i| Trace::middle(&of_clip(i))).collect())
+        Ok((0..clips.len()).map(|i| Trace::median(&of_clip(i))).collect())
     }
 
     /// Sets the load of `run` from a pilot round of `jobs` jobs.
@@ -151,14 +152,15 @@ impl<'a> Bench<'a> {
         let pilot_run = Run { jobs, ..run.clone() };
         let trial = self.with_period(Calibration { trace_files: trial_files, ..trial }, &pilot_run);
         let pilot = self.pilot(&pilot_run, &trial, progress)?;
-        let company = self.with_stage(&trial, Path::new(""), |stage| calibrate::company(stage, &pilot_run, &pilot));
-        let traces: Vec<Trace> = trial.traces.iter().zip(company).map(|(trace, by)| trace.scaled(by)).collect();
+        let ratios = self.with_stage(&trial, Path::new(""), |stage| calibrate::cost_ratios(stage, &pilot_run, &pilot));
+        let traces: Vec<Trace> = trial.traces.iter().zip(ratios).map(|(trace, by)| trace.scaled(by)).collect();
         calibrate::write(&traces, &self.folder.0, &run.scenario)?;
         Ok(self.with_period(Calibration { traces, ..trial }, run))
     }
 
-    /// A pilot round, played again while it fails or something else has the CPUs: it sets the load of all others. That
-    /// frames cost more or less than alone is what it is played for.
+    /// Plays a pilot round, and repeats it if it fails or if other activity disturbs it, because it sets the load
+    /// of all other rounds. A change in the cost of the frames is no disturbance here: the pilot round measures
+    /// that change.
     fn pilot(&self, run: &Run, trial: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
         for _ in 0..REPEATS {
             let reason = match self.play(run, trial, progress) {
@@ -169,12 +171,12 @@ impl<'a> Bench<'a> {
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) => format!("{error:#}"),
             };
-            progress.note(&format!("pilot round played again: {reason}"));
+            progress.note(&format!("playing the pilot round again: {reason}"));
         }
         self.play(run, trial, progress)
     }
 
-    /// The calibration with the period at which the run demands what was designed.
+    /// The calibration with the period at which the run has the designed demand.
     fn with_period(&self, calibration: Calibration, run: &Run) -> Calibration {
         let (players, designed) = (calibration.players, calibration.designed);
         let (mean, dearest) =
@@ -185,20 +187,21 @@ impl<'a> Bench<'a> {
 
     fn play(&self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
         let free = self.wait_for_room()?;
-        let ground = self.ground(calibration);
-        let daemon = run.policy.is_ours().then(|| self.daemon(ground.server_period)).transpose()?;
+        let settings = self.settings(calibration);
+        let daemon = run.policy.is_qfabric().then(|| self.daemon(settings.server_period)).transpose()?;
         let socket = daemon.as_ref().map(|d| d.socket().to_owned()).unwrap_or_default();
-        let mut record = self.with_stage(calibration, &socket, |stage| stage.run(run, &ground, progress))?;
+        let mut record = self.with_stage(calibration, &socket, |stage| stage.run(run, &settings, progress))?;
         (record.around.room, record.around.room_needed) = (free.as_f64(), self.room.as_f64());
         Ok(record)
     }
 
-    /// Waits until threads of earlier rounds have left their reservations; answers what is free then.
+    /// Waits until the threads of earlier rounds have left their reservations. Returns the free bandwidth.
     fn wait_for_room(&self) -> Result<Share> {
         let end = Instant::now() + ROOM_PATIENCE;
         loop {
             self.options.stop.check()?;
-            let free = qfabric_linux::capacity::probe().context("how much may be reserved here")?;
+            let free =
+                qfabric_linux::capacity::probe().context("cannot probe the bandwidth available for reservations")?;
             if free >= self.room || Instant::now() > end {
                 return Ok(free);
             }
@@ -219,20 +222,20 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The daemon's control thread is scheduled by deadlines too: one that lies behind those of the players'
-    /// reservations would make it wait for all of them, and new budgets would come too late. Its own reservation is
-    /// part of the room: rivals may hand out as much as it does with everything it needs itself.
+    /// Starts the daemon with a control thread whose deadlines lie before those of the players. With later
+    /// deadlines it would wait for all players, and new budgets would come too late. Its own reservation is part
+    /// of the room: the rivals may hand out as much bandwidth as the daemon together with its own needs.
     fn daemon(&self, server_period: Nanos) -> Result<Embedded> {
         let mut config = Config::default();
         config.limits.capacity = Some(self.room);
         config.control.period = Nanos::new(server_period.get() / 2);
         config.control.budget = Nanos::new(config.control.period.get() / 10);
-        Embedded::start(config).context("the embedded daemon")
+        Embedded::start(config).context("cannot start the embedded daemon")
     }
 
-    fn ground(&self, calibration: &Calibration) -> Ground {
+    fn settings(&self, calibration: &Calibration) -> RoundSettings {
         let players = calibration.players;
-        Ground {
+        RoundSettings {
             period: calibration.period,
             server_period: Nanos::new(calibration.period.get() / self.options.server_periods),
             capacity: self.room,
@@ -245,7 +248,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Why a round says nothing: it was disturbed, or failed. None where it was interrupted.
+/// The reason for which a round does not count: it was disturbed, or it failed. `None` if the user interrupted it.
 fn disturbance(played: &Result<RunRecord>) -> Option<String> {
     match played {
         Ok(record) => record.around.disturbance(),
@@ -254,27 +257,28 @@ fn disturbance(played: &Result<RunRecord>) -> Option<String> {
     }
 }
 
-/// A folder of our own for logs and traces, removed at the end.
+/// A private folder for logs and traces, removed at the end.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
     fn make() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("qfabric-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Folder(path))
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok(); // what cannot be removed lies in the system's temporary folder
+        std::fs::remove_dir_all(&self.0).ok(); // a folder that cannot be removed stays in the system's temporary folder
     }
 }
 
-/// Raises the flag on SIGINT and SIGTERM for as long as the answer lives.
+/// Sets the flag on SIGINT and SIGTERM until the returned value is dropped.
 fn raise_on_signals(stop: &Stop) -> Result<Signals> {
     use signal_hook::consts::{SIGINT, SIGTERM};
-    let register = |signal| signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot catch signals");
+    let register =
+        |signal| signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot install the signal handlers");
     Ok(Signals([register(SIGINT)?, register(SIGTERM)?]))
 }
 
@@ -293,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_folder_is_gone_afterwards() {
+    fn the_private_folder_is_removed_at_the_end() {
         let folder = Folder::make().unwrap();
         let path = folder.0.clone();
         assert!(path.is_dir());

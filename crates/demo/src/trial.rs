@@ -1,26 +1,25 @@
-//! Trial execution: what does decoding cost here, before anything is promised?
+//! Trial execution: measures the cost of decoding on this machine before anything is reserved.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::children::{self, Killed, Stop};
+use crate::children::{self, ChildGuard, Stop};
 
 /// 25 frames a second.
 pub const PERIOD_NS: f64 = 40e6;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Players per CPU near capacity.
 pub const PLAYERS_PER_CPU: usize = 3;
-/// Calibration takes the best of so many tries: whatever else runs on the machine only ever adds.
+/// Number of tries, of which the cheapest counts, because other activity on the machine only increases the cost.
 const TRIES: usize = 3;
 
-/// One decoded stream: cost in ns and bytes of each frame.
+/// The trace of one decoded clip: cost in ns and size in bytes of each frame.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Trace {
     /// CPU time of each frame in ns.
     pub costs_ns: Vec<f64>,
-    /// Bytes of each frame.
     pub bytes: Vec<f64>,
 }
 
@@ -30,37 +29,37 @@ impl Trace {
         self.costs_ns.iter().sum::<f64>() / self.costs_ns.len().max(1) as f64 / PERIOD_NS
     }
 
-    /// Cost of the frame at `position` of the endless loop of the clip.
+    /// Cost of the frame at `position` in the endless repetition of the clip.
     pub fn cost_ns(&self, position: usize) -> f64 {
         self.costs_ns.get(position % self.costs_ns.len().max(1)).copied().unwrap_or(0.0)
     }
 
-    /// The middle cost of each frame of several passes over the same frames: one pass meets interrupts and cold caches,
-    /// which would pass for its dearest frame.
-    pub fn middle(passes: &[Trace]) -> Trace {
+    /// The median cost of each frame over several passes. In a single pass, interrupts and cold caches would make
+    /// some frames look too expensive.
+    pub fn median(passes: &[Trace]) -> Trace {
         let cost = |i: usize| crate::rows::median(passes.iter().map(|pass| pass.cost_ns(i)).collect());
         let bytes = passes.first().map_or(Vec::new(), |pass| pass.bytes.clone());
         Trace { costs_ns: (0..bytes.len()).map(cost).collect(), bytes }
     }
 
-    /// The same with every cost multiplied.
+    /// The same trace with all costs multiplied by `factor`.
     pub fn scaled(&self, factor: f64) -> Trace {
         Trace { costs_ns: self.costs_ns.iter().map(|cost| cost * factor).collect(), bytes: self.bytes.clone() }
     }
 
-    /// As `qfabric-player --trace` writes it.
+    /// The trace in the format of `qfabric-player --trace`.
     pub fn text(&self) -> String {
         let line = |(cost, bytes): (&f64, &f64)| format!("{cost:.0} {bytes:.0}\n");
         self.costs_ns.iter().zip(&self.bytes).map(line).collect()
     }
 
-    /// Reads what `qfabric-player --trace` wrote.
+    /// Parses the output of `qfabric-player --trace`.
     pub fn parse(text: &str) -> Result<Trace> {
         let mut trace = Trace::default();
         for line in text.lines() {
             let mut words = line.split_whitespace().map(str::parse::<f64>);
             let (Some(Ok(cost)), Some(Ok(bytes))) = (words.next(), words.next()) else {
-                anyhow::bail!("{line:?} is not a cost and a size")
+                anyhow::bail!("expected a cost and a size, found {line:?}")
             };
             trace.costs_ns.push(cost);
             trace.bytes.push(bytes);
@@ -70,10 +69,10 @@ impl Trace {
     }
 }
 
-/// Decodes each clip at full speed, all at once, one player per clip, above best effort (nice −20 where that
-/// is allowed); writes the traces to `outputs`.
+/// Decodes each clip at full speed, all at the same time, with one player per clip and above best effort (nice −20
+/// if the demo runs as root). Writes the traces to `outputs`.
 pub fn run(player: &Path, clips: &[PathBuf], outputs: &[PathBuf], stop: &Stop) -> Result<Vec<Trace>> {
-    let mut trials: Vec<Killed> = Vec::new();
+    let mut trials: Vec<ChildGuard> = Vec::new();
     for (clip, output) in clips.iter().zip(outputs) {
         let mut command = children::player_command(player);
         command.arg(clip).arg("--trace").arg(output);
@@ -90,7 +89,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn wait_for_all(trials: &mut [Killed], stop: &Stop) -> Result<()> {
+fn wait_for_all(trials: &mut [ChildGuard], stop: &Stop) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     for trial in trials {
         while !trial.ended("qfabric-player")? {
@@ -102,10 +101,9 @@ fn wait_for_all(trials: &mut [Killed], stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Mean share of one CPU that decoding each clip takes at 25 frames a second while as many decode as will
-/// near capacity: neighbours share caches, memory and often cores, so a clip decoded alone would look too
-/// cheap.
-pub fn shares_in_company(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
+/// Mean share of one CPU that decoding each clip takes at 25 frames a second, with as many decoders as near
+/// capacity. Decoders share caches, memory and often cores, so a clip decoded alone would look too cheap.
+pub fn shares_under_load(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
     let folder = std::env::temp_dir();
     let players = PLAYERS_PER_CPU * std::thread::available_parallelism().map_or(1, usize::from);
     let copies: Vec<PathBuf> = (0..players.max(clips.len())).map(|i| clips[i % clips.len()].clone()).collect();
@@ -113,7 +111,7 @@ pub fn shares_in_company(player: &Path, clips: &[PathBuf], stop: &Stop) -> Resul
     let outputs: Vec<PathBuf> = (0..copies.len()).map(output).collect();
     let tries: Result<Vec<Vec<Trace>>> = (0..TRIES).map(|_| run(player, &copies, &outputs, stop)).collect();
     for path in &outputs {
-        std::fs::remove_file(path).ok(); // already gone is as good
+        std::fs::remove_file(path).ok(); // a missing file needs no removal
     }
     let tries = tries?;
     let least = |i: usize| tries.iter().map(|traces| traces[i].mean_share()).fold(f64::INFINITY, f64::min);
@@ -125,21 +123,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_milliseconds_a_frame_are_a_quarter_of_a_cpu() {
+    fn ten_milliseconds_per_frame_are_a_quarter_of_a_cpu() {
         let trace = Trace::parse("8000000 1\n12000000 2\n").unwrap();
         assert!((trace.mean_share() - 0.25).abs() < 1e-12);
         assert_eq!(trace.bytes, [1.0, 2.0]);
     }
 
     #[test]
-    fn a_frame_that_was_dear_once_is_not_dear() {
+    fn a_cost_that_is_high_in_one_pass_does_not_count() {
         let pass = |costs: [f64; 3]| Trace { costs_ns: costs.into(), bytes: vec![1.0, 2.0, 3.0] };
-        let middle = Trace::middle(&[pass([30.0, 8.0, 9.0]), pass([31.0, 170.0, 8.0]), pass([48.0, 9.0, 10.0])]);
-        assert_eq!(middle, pass([31.0, 9.0, 9.0]));
+        let median = Trace::median(&[pass([30.0, 8.0, 9.0]), pass([31.0, 170.0, 8.0]), pass([48.0, 9.0, 10.0])]);
+        assert_eq!(median, pass([31.0, 9.0, 9.0]));
     }
 
     #[test]
-    fn a_trace_that_is_none_is_refused() {
+    fn an_invalid_trace_is_refused() {
         assert!(Trace::parse("").is_err());
         assert!(Trace::parse("12000000\n").unwrap_err().to_string().contains("12000000"));
     }

@@ -1,9 +1,9 @@
-//! Claims, and what the rounds say of them.
+//! Claims, and the verdicts of the rounds on them.
 //!
-//! The rule: a claim «at most b» is **held** when the whole 95 % interval lies at or below b, **missed** when the
+//! The rule: a claim «at most b» is **held** if the whole 95 % interval lies at or below b, and **missed** if the
 //! whole interval lies above b. In every other case there is no verdict, and the reason is given: fewer than
-//! [`ENOUGH_JOBS`] jobs in undisturbed rounds, rounds that were disturbed, or an interval that contains b. So «0 of 43
-//! jobs» never holds «at most 1 %»: its interval ends at 8.2 %.
+//! [`ENOUGH_JOBS`] jobs in undisturbed rounds, disturbed rounds, or an interval that contains b. So «0 of 43 jobs»
+//! never holds «at most 1 %», because its interval ends at 8.2 %.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,37 +13,38 @@ use crate::record::RunRecord;
 use crate::rows::{self, Row};
 use crate::stats::{self, Count, Interval};
 
-/// Jobs behind a claim on misses, at least, of each side.
+/// Fewest jobs of each side for a verdict about misses.
 pub const ENOUGH_JOBS: u64 = 600;
-/// One player under hogs.
+// One player under hogs.
 const MISSES: Claim = Claim::percent("misses at most 1 % of its jobs", 0.01);
 const OVERHEAD: Claim = Claim::ratio("reserves at most 1.15x its mean demand", 1.15);
-/// Near capacity.
+// Near capacity.
 const MISSES_OF_RIVAL: Claim = Claim::ratio("misses at most 0.5x as many jobs as static GRUB in the same room", 0.5);
 const BANDWIDTH_OF_RIVAL: Claim = Claim::ratio("reserves at most 0.85x as much as static GRUB", 0.85);
 
-/// Something that Q-Fabric promises to keep at or below a bound.
+/// A promise of Q-Fabric to keep a value at or below a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// What Q-Fabric does, the bound included.
+    /// The action of Q-Fabric, including the bound.
     text: &'static str,
     bound: f64,
-    /// Whether value and bound are fractions to be read in percent; otherwise they are ratios.
+    /// True if value and bound are fractions shown in percent, false if they are ratios.
     percent: bool,
 }
 
 impl Claim {
-    /// Of a ratio.
+    /// A claim about a ratio.
     pub const fn ratio(text: &'static str, bound: f64) -> Claim {
         Claim { text, bound, percent: false }
     }
 
-    /// Of a fraction.
+    /// A claim about a fraction.
     const fn percent(text: &'static str, bound: f64) -> Claim {
         Claim { text, bound, percent: true }
     }
 
-    /// Applies the rule to what was measured at a place; nothing was where no round of both sides was played.
+    /// Applies the rule to the measurement. `None` means that no round of both sides was played. `place` begins
+    /// the sentence.
     pub fn judge(&self, place: &str, measured: Option<Measured>) -> Verdict {
         let nothing = Verdict {
             claim: format!("{place}: Q-Fabric {}", self.text),
@@ -54,7 +55,7 @@ impl Claim {
             high: None,
             bound: self.bound,
             percent: self.percent,
-            reason: Some("no round of both sides was played in one cycle".into()),
+            reason: Some("no cycle has a round of both sides".into()),
         };
         let Some(measured) = measured else { return nothing };
         let (state, reason) = rule(&measured, self.bound);
@@ -70,7 +71,6 @@ impl Claim {
     }
 }
 
-/// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -78,42 +78,40 @@ pub enum State {
     Held,
     /// The interval lies outside the claim.
     Missed,
-    /// No verdict; [`Verdict::reason`] says why.
+    /// No verdict; [`Verdict::reason`] gives the reason.
     Disturbed,
 }
 
 impl Verdict {
-    /// There is no verdict for this reason, whatever was measured.
+    /// Replaces the verdict by this reason for having none.
     pub fn withdraw(&mut self, reason: &str) {
         (self.state, self.reason) = (State::Disturbed, Some(reason.into()));
     }
 }
 
-/// One claim and what became of it.
+/// One claim and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// One sentence with its bound.
     pub claim: String,
-    /// What became of it.
     pub state: State,
-    /// Jobs behind it, those of the side with fewer.
+    /// Number of jobs of the side with fewer jobs.
     pub samples: u64,
-    /// Measured value.
     pub value: Option<f64>,
-    /// Lower end of its 95 % interval.
+    /// Lower end of the 95 % interval.
     pub low: Option<f64>,
-    /// Upper end; none where nothing bounds it.
+    /// Upper end of the 95 % interval; `None` if it is unbounded.
     pub high: Option<f64>,
-    /// The claim is «at most this».
+    /// The claim is «at most this value».
     pub bound: f64,
-    /// Whether value and bound are fractions to be read in percent; otherwise they are ratios.
+    /// True if value and bound are fractions shown in percent, false if they are ratios.
     pub percent: bool,
-    /// Why there is no verdict.
+    /// The reason if there is no verdict.
     pub reason: Option<String>,
 }
 
 impl Verdict {
-    /// How it is marked in text.
+    /// The mark in text.
     pub fn mark(&self) -> &'static str {
         match self.state {
             State::Held => "✔",
@@ -136,23 +134,22 @@ impl Verdict {
     }
 }
 
-/// What was measured for a claim.
+/// The measurement for a claim.
 pub struct Measured {
-    /// The value itself.
     pub value: f64,
-    /// Its 95 % interval; none of one round.
+    /// The 95 % interval; `None` for a single round.
     pub interval: Option<Interval>,
-    /// Jobs of the side with fewer.
+    /// Number of jobs of the side with fewer jobs.
     pub samples: u64,
-    /// Why there cannot be a verdict.
+    /// The reason for which there can be no verdict.
     pub disturbed: Option<String>,
 }
 
 /// The four claims, as far as their policies were played.
 pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
-    let ours = |scenario| of(rounds, scenario, &policy::headline().label());
+    let ours = |scenario| rounds_of(rounds, scenario, &policy::headline().label());
     let (hogs, shift) = (ours(Scenario::Hogs), ours(Scenario::Shift));
-    let rival = of(rounds, Scenario::Shift, &policy::equal_shares(true).label());
+    let rival = rounds_of(rounds, Scenario::Shift, &policy::equal_shares(true).label());
     let mut verdicts = Vec::new();
     if let Some(first) = hogs.first() {
         let place = format!("one player under {} hogs", first.hogs);
@@ -168,7 +165,7 @@ pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
     verdicts
 }
 
-fn of<'a>(rounds: &'a [RunRecord], scenario: Scenario, policy: &str) -> Vec<&'a RunRecord> {
+fn rounds_of<'a>(rounds: &'a [RunRecord], scenario: Scenario, policy: &str) -> Vec<&'a RunRecord> {
     rounds.iter().filter(|round| round.scenario == scenario.name() && round.policy == policy).collect()
 }
 
@@ -178,13 +175,13 @@ fn rule(measured: &Measured, bound: f64) -> (State, Option<String>) {
         return none(format!("disturbed ({disturbed})"));
     }
     if measured.samples < ENOUGH_JOBS {
-        return none(format!("{} jobs, {ENOUGH_JOBS} are needed; use a longer --seconds", measured.samples));
+        return none(format!("{} jobs, but {ENOUGH_JOBS} are needed; use a longer --seconds", measured.samples));
     }
     match measured.interval {
         Some(interval) if interval.high <= bound => (State::Held, None),
         Some(interval) if interval.low > bound => (State::Missed, None),
         Some(_) => none("the interval contains the bound; use a longer --seconds".into()),
-        None => none("one round says nothing of the spread; use a longer --seconds".into()),
+        None => none("the spread cannot be computed from one round; use a longer --seconds".into()),
     }
 }
 
@@ -200,7 +197,8 @@ fn misses(rounds: &[&RunRecord]) -> Option<Measured> {
     })
 }
 
-/// A number that each round has, such as its bandwidth over its demand; the median over the rounds.
+/// Judges a number that each round has, such as its bandwidth divided by its demand, by the median over the
+/// rounds.
 fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>) -> Option<Measured> {
     let counted = rows::counted(rounds);
     let values: Option<Vec<f64>> = counted.iter().map(|round| value(round)).collect();
@@ -212,10 +210,10 @@ fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>)
     })
 }
 
-/// Our round and the rival's in the same cycle.
+/// Our round and the rival's round of the same cycle.
 pub type Pair<'a> = (&'a RunRecord, &'a RunRecord);
 
-/// Rounds of one cycle, ours and the rival's; those in which neither was disturbed where there are any.
+/// Pairs of rounds of the same cycle. Returns only the undisturbed pairs if there are any.
 fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
     let partner = |round: &RunRecord| rival.iter().copied().find(|other| other.cycle == round.cycle);
     let all: Vec<Pair> = ours.iter().filter_map(|round| Some((*round, partner(round)?))).collect();
@@ -223,7 +221,7 @@ fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
     if calm.is_empty() { all } else { calm }
 }
 
-/// Our misses over the rival's, from rounds of the same frames.
+/// Our misses divided by the rival's, from rounds with the same frames.
 pub fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
     let counts: Vec<(Count, Count)> = pairs.iter().map(|(a, b)| (rows::count(a), rows::count(b))).collect();
     let (ours, rival) = (Count::sum(counts.iter().map(|c| &c.0)), Count::sum(counts.iter().map(|c| &c.1)));
@@ -239,7 +237,7 @@ pub fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
 fn bandwidth_of_rival(pairs: &[Pair]) -> Option<Measured> {
     let total = |round: &RunRecord| rows::row(&[round]).total_bandwidth;
     let ratio = |pair: &Pair| Some(total(pair.0)? / total(pair.1)?);
-    // The daemon's answer may come too late on a busy machine: such a round says nothing of what is reserved.
+    // On a busy machine the daemon's answer may come too late. Such a round has no bandwidth and is omitted.
     let pairs: Vec<Pair> = pairs.iter().copied().filter(|pair| ratio(pair).is_some()).collect();
     let ratios: Vec<f64> = pairs.iter().filter_map(ratio).collect();
     if ratios.is_empty() {
@@ -254,18 +252,18 @@ fn bandwidth_of_rival(pairs: &[Pair]) -> Option<Measured> {
     })
 }
 
-/// The first disturbance; rounds that were not disturbed have been chosen before, where there were any.
+/// The first disturbance. The caller has already selected undisturbed rounds if there were any.
 fn disturbance(rounds: &[&RunRecord]) -> Option<String> {
     rounds.iter().find_map(|round| round.around.disturbance())
 }
 
-/// Comparisons without a promise: what the default scheduler does, and what knowledge is worth.
+/// Comparisons without a bound: with the default scheduler, and with costs that are known beforehand.
 pub fn comparisons(rows: &[Row]) -> Vec<String> {
     let find = |scenario: Scenario, policy: &str| {
         rows.iter().find(|row| row.scenario == scenario.name() && row.policy == policy)
     };
     let headline = policy::headline().label();
-    let oracle = policy::ours(policy::Knowledge::Oracle, true).label();
+    let oracle = policy::qfabric(policy::Knowledge::Oracle, true).label();
     let sentence = |scenario, rival: &str, what: &str| {
         let (ours, rival) = (find(scenario, &headline)?, find(scenario, rival)?);
         let place = if scenario == Scenario::Hogs { "one player" } else { "near capacity" };
@@ -273,7 +271,7 @@ pub fn comparisons(rows: &[Row]) -> Vec<String> {
     };
     let against_plain = sentence(Scenario::Hogs, "plain", "against the default scheduler:");
     let limits =
-        Scenario::ALL.map(|scenario| sentence(scenario, &oracle, "against the limit, costs known beforehand:"));
+        Scenario::ALL.map(|scenario| sentence(scenario, &oracle, "against the limit with costs known beforehand:"));
     against_plain.into_iter().chain(limits.into_iter().flatten()).collect()
 }
 
@@ -282,7 +280,7 @@ fn misses_of(row: &Row) -> String {
     format!("{} misses {} [{low}, {high}]", row.policy, percent(row.miss_ratio))
 }
 
-/// A fraction as people read it.
+/// A fraction as a percentage with a useful number of digits.
 pub fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     if percent == 0.0 || percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
@@ -293,7 +291,7 @@ mod tests {
     use super::*;
     use crate::rows::tests::run;
 
-    /// A round of `jobs` jobs, the first `misses` of which are late.
+    /// A round of `jobs` jobs, of which the first `misses` are late.
     fn round(scenario: &str, policy: String, cycle: usize, misses: usize, jobs: usize, budget_ms: f64) -> RunRecord {
         let ms: Vec<u64> = (0..jobs).map(|k| if k < misses { 50 } else { 36 }).collect();
         let mut round = run(&ms, jobs, budget_ms);
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn none_of_43_jobs_is_not_at_most_one_percent() {
+    fn no_miss_in_43_jobs_does_not_hold_at_most_one_percent() {
         let verdict = &verdicts(&hogs(0, 43, 1))[0];
         assert_eq!((verdict.state, verdict.samples), (State::Disturbed, 43));
         assert!(verdict.reason.as_ref().unwrap().contains("600 are needed"), "{verdict:?}");
@@ -333,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_rivals_misses_needs_the_whole_interval() {
+    fn at_most_half_of_the_rivals_misses_needs_the_whole_interval() {
         assert_eq!(states(&shift(5, 40)), [State::Held, State::Held]);
         assert_eq!(states(&shift(19, 40))[0], State::Disturbed);
         assert_eq!(states(&shift(60, 40))[0], State::Missed);
-        assert_eq!(states(&shift(0, 0))[0], State::Disturbed, "where nobody misses, nothing is shown");
+        assert_eq!(states(&shift(0, 0))[0], State::Disturbed, "without misses there is no verdict");
     }
 
     #[test]
-    fn disturbed_rounds_give_no_verdict_and_calm_ones_beside_them_do() {
+    fn a_verdict_uses_only_undisturbed_rounds() {
         let mut rounds = hogs(0, 150, 5);
         let stolen = |round: &mut RunRecord| round.around.steal = vec![0.3];
         rounds.iter_mut().for_each(stolen);
@@ -354,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_of_another_cycle_is_no_partner() {
+    fn a_rival_round_of_another_cycle_is_not_paired() {
         let mut rounds = shift(5, 40);
         rounds.iter_mut().filter(|round| round.policy.starts_with("static")).for_each(|round| round.cycle += 10);
         let verdict = &verdicts(&rounds)[0];
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_whose_reservations_were_not_told_leaves_the_others_their_verdict() {
+    fn a_round_without_a_bandwidth_is_omitted_from_the_verdict() {
         let mut rounds = shift(5, 40);
         rounds[0].players[0].reserved = None;
         let verdict = &verdicts(&rounds)[1];
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_of_what_was_not_played() {
+    fn policies_that_were_not_played_have_no_verdict() {
         assert!(verdicts(&[round("shift", "nice -20".into(), 0, 3, 100, 0.0)]).is_empty());
         assert!(verdicts(&[]).is_empty() && comparisons(&[]).is_empty());
     }

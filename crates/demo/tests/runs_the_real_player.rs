@@ -1,7 +1,7 @@
-//! One short run of each kind on this machine, with the real player and small clips.
+//! Plays one short round of each kind on this machine, with the real player and small clips.
 //!
-//! What is checked is that every job is there and everything is put back; how well a policy did is for the
-//! demo to say, on a machine with nothing else to do.
+//! The tests check that every job is recorded and that all changes are undone. The quality of a policy is measured
+//! by the demo, on a machine without other load.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 use qfabric_demo::children::{Hogs, Interrupted, Stop};
 use qfabric_demo::clips::Clip;
 use qfabric_demo::live::{Run, Stage};
-use qfabric_demo::policy::{self, Ground, Knowledge, Policy, Skip};
+use qfabric_demo::policy::{self, Knowledge, Policy, RoundSettings, Skip};
 use qfabric_demo::record::RunRecord;
 use qfabric_demo::scenes::Size;
 use qfabric_demo::trial::Trace;
 use qfabric_demo::{Silent, rows, trial};
 use qfabric_types::{Nanos, Share};
 
-/// Builds the player beside this test, with the same profile.
+/// Builds the player in the folder of this test, with the same profile.
 fn player() -> &'static Path {
     static PLAYER: OnceLock<PathBuf> = OnceLock::new();
     PLAYER.get_or_init(|| {
@@ -43,7 +43,7 @@ struct World {
 }
 
 impl World {
-    /// Two clips of 50 small frames, tried, and two hogs.
+    /// Two clips of 50 small frames with their trial executions, and two hogs.
     fn new() -> World {
         let folder = tempfile::tempdir().unwrap();
         let clips = ["testsrc2", "mandelbrot"].map(|source| clip(folder.path(), source));
@@ -66,7 +66,7 @@ impl World {
             stop: &self.stop,
         };
         let run = Run { scenario: "test".into(), policy, jobs: 30, shifts, hogs: true, cycle: 0 };
-        let record = stage.run(&run, &ground(), &mut Silent)?;
+        let record = stage.run(&run, &settings(), &mut Silent)?;
         assert!(record.players.iter().all(|p| p.lines.len() <= 30));
         Ok(record)
     }
@@ -83,13 +83,13 @@ fn clip(folder: &Path, source: &str) -> Clip {
         .args(["-pix_fmt", "yuv420p", "-c:v", "mpeg2video", "-g", "12", "-bf", "2", "-threads", "1"])
         .arg(&path)
         .status()
-        .expect("the ffmpeg program is needed: apt-get install ffmpeg");
+        .expect("the program ffmpeg is not installed; try: apt-get install ffmpeg");
     assert!(made.success());
     Clip { name: source.into(), title: source.into(), path, size: Size(5), frames: 50 }
 }
 
-fn ground() -> Ground {
-    Ground {
+fn settings() -> RoundSettings {
+    RoundSettings {
         period: Nanos::from_millis(40),
         server_period: Nanos::from_millis(10),
         capacity: Share::from_ppm(200_000),
@@ -110,7 +110,7 @@ fn players_without_a_reservation_leave_a_row_without_bandwidth() {
 }
 
 #[test]
-fn a_round_knows_what_happened_around_it() {
+fn a_round_records_its_surroundings() {
     let world = World::new();
     let round = world.round(false, Policy::Plain, Path::new("")).unwrap();
     assert!(!round.around.steal.is_empty() && round.around.speed.is_some_and(|speed| speed > 0.0));
@@ -118,12 +118,12 @@ fn a_round_knows_what_happened_around_it() {
 }
 
 #[test]
-fn players_that_skip_late_frames_count_them_as_missed() {
+fn skipped_frames_count_as_missed() {
     let world = World::new();
     let policy = policy::skipping(policy::equal_shares(true), Skip::Predicted);
-    assert!(policy.predicts() && !policy.is_ours());
-    // A budget that no frame fits into: every B frame is late, and is not decoded.
-    let starved = Ground { capacity: Share::from_ppm(4_000), ..ground() };
+    assert!(policy.predicts() && !policy.is_qfabric());
+    // No frame fits into this budget: every B frame is late and is not decoded.
+    let starved = RoundSettings { capacity: Share::from_ppm(4_000), ..settings() };
     if !qfabric_linux::testing::may_reserve() {
         return;
     }
@@ -141,7 +141,7 @@ fn players_that_skip_late_frames_count_them_as_missed() {
     };
     let record = stage.run(&run, &starved, &mut Silent).unwrap();
     let lines = || record.players.iter().flat_map(|player| &player.lines);
-    assert!(lines().all(|line| !line.skipped || line.kind == 'B'), "a frame was skipped that others need");
+    assert!(lines().all(|line| !line.skipped || line.kind == 'B'), "a frame that other frames need was skipped");
     let row = rows::row(&[&record]);
     assert!(row.skipped <= row.misses && row.misses <= row.jobs, "{row:?}");
 }
@@ -157,7 +157,7 @@ fn static_and_tuned_reservations_leave_rows_with_bandwidth() {
     assert!((row.mean_bandwidth.unwrap() - 0.1).abs() < 1e-6 && row.sd_bandwidth.unwrap() < 1e-9);
 
     let daemon = qfabric_daemon::Embedded::start(qfabric_daemon::Config::default()).unwrap();
-    for tuned in [policy::headline(), policy::ours(Knowledge::Oracle, true)] {
+    for tuned in [policy::headline(), policy::qfabric(Knowledge::Oracle, true)] {
         let row = world.run(true, tuned, daemon.socket()).unwrap();
         assert!(row.mean_bandwidth.unwrap() > 0.0 && row.jobs == 36, "{row:?}");
     }

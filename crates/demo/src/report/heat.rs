@@ -1,6 +1,8 @@
-//! The grid as heat maps: players down, load across; colour and number are the ratio of misses to static GRUB.
+//! Draws the grid as heat maps: players downwards, load to the right. Colour and number show the ratio of misses
+//! to those of static GRUB.
 //!
-//! Colours are plain, for viewers of the file that know no CSS variables; the page replaces them ([`super::plots::themed`]).
+//! The colours are plain values, for viewers without CSS variables; the page replaces them
+//! ([`super::plots::themed`]).
 
 use std::fmt::Write;
 
@@ -10,10 +12,10 @@ use crate::verdict::Verdict;
 const CELL: (usize, usize) = (92, 58);
 const LEFT: usize = 74;
 const TOP: usize = 46;
-/// Ratios from this part and to this multiple have the full colour.
+/// A ratio of this value, or of its inverse, has the full colour.
 const FULL: f64 = 8.0;
 
-/// A heat map of one ratio.
+/// The heat map of one ratio.
 pub fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
     let (width, height) = (LEFT + CELL.0 * LOADS.len() + 12, TOP + CELL.1 * PLAYERS.len() + 44);
     let mut svg = format!(
@@ -61,7 +63,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
     text(svg, (x + w / 2, y + 48), 10, "middle", &kind(&outcome.cell));
 }
 
-/// The cell's mark and interval.
+/// The mark and the interval of a cell.
 fn verdict(verdict: &Verdict) -> String {
     let number = |x: Option<f64>| x.map_or("∞".into(), |x| format!("{x:.2}"));
     format!("{} [{}, {}]", verdict.mark(), number(verdict.low.or(Some(0.0))), number(verdict.high))
@@ -88,5 +90,5 @@ fn text(svg: &mut String, (x, y): (usize, usize), size: u32, anchor: &str, text:
 }
 
 fn put(svg: &mut String, text: std::fmt::Arguments) {
-    svg.write_fmt(text).expect("a String takes all");
+    svg.write_fmt(text).expect("writing to a String cannot fail");
 }

@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing but itself: no scripts, no links, pictures inside.
+//! The report as one self-contained page, without scripts and links, and with embedded pictures.
 
 use std::fmt::Write;
 
@@ -11,12 +11,12 @@ use crate::verdict::{State, Verdict, percent};
 
 const STYLE: &str = include_str!("report.css");
 
-const HEAT: &str = "Below 1 (green) Q-Fabric misses fewer jobs. Half a miss is added to both sides. Dashed: disturbed cells, \
-    which count in no verdict. Empty: not played in this run.";
-/// Verdicts shown first; the rest follow below.
+const HEAT: &str = "Below 1 (green), Q-Fabric misses fewer jobs. 0.5 is added to the misses of both sides. Dashed: \
+    disturbed cells, which count in no verdict. Empty: not played in this run.";
+/// Number of verdicts at the top of the page; the others follow below the tables.
 const HEADLINES: usize = 3;
 
-/// The page.
+/// Returns the page.
 pub fn page(report: &Report) -> Result<String> {
     let mut body = String::new();
     heading(&mut body, report);
@@ -38,25 +38,25 @@ pub fn page(report: &Report) -> Result<String> {
     ))
 }
 
-/// Product, date, kernel, CPU and background load.
+/// Version, date, kernel, CPUs and background load in one line.
 pub fn title_line(report: &Report) -> String {
     let Report { version, date, machine, .. } = report;
     let (kernel, cpus, processor) = (&machine.kernel, machine.cpus, &machine.processor);
     format!("Q-Fabric {version} demo, {date}, {kernel}, {cpus} x {processor}, {}", background(report))
 }
 
-/// Hogs, and what the demo did not start: means over the rounds.
+/// The hogs, and the load that the demo did not start: means over the rounds.
 fn background(report: &Report) -> String {
     let foreign: Vec<f64> = report.rounds.iter().map(|round| round.around.foreign).collect();
     format!(
-        "{} CPU hogs, other processes {} of the CPUs, steal {}",
+        "{} CPU hogs, other processes use {} of the CPUs, steal {}",
         report.machine.hogs,
         percent(crate::rows::mean(&foreign)),
         percent(report.steal)
     )
 }
 
-/// The rows of each scenario that has any, in order.
+/// The rows of each scenario that has rows, in order.
 pub fn by_scenario(report: &Report) -> Vec<(&str, Vec<&Row>)> {
     let mut scenarios: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &report.rows {
@@ -68,14 +68,14 @@ pub fn by_scenario(report: &Report) -> Vec<(&str, Vec<&Row>)> {
     scenarios
 }
 
-/// What a scenario is called in full.
+/// The full title of a scenario.
 pub fn title(report: &Report, scenario: &str) -> String {
     let row = report.rows.iter().find(|row| row.scenario == scenario);
     let (players, hogs) = row.map_or((0, 0), |row| (row.players, row.hogs));
     match scenario {
         cell if cell.starts_with("grid") => cell.to_owned(),
         "shift" => format!(
-            "{players} players near capacity, load shift half-way, {hogs} CPU hogs beside them (Q-Fabric: ρ = {})",
+            "{players} players near capacity, load shift half-way, beside {hogs} CPU hogs (Q-Fabric: ρ = {})",
             Scenario::Shift.rho()
         ),
         _ => format!("one player under {hogs} CPU hogs (Q-Fabric: ρ = {})", Scenario::Hogs.rho()),
@@ -92,7 +92,9 @@ fn heading(body: &mut String, report: &Report) {
         let (done, planned) = (report.rounds.len(), report.planned);
         add(
             body,
-            format_args!("<p class=\"warning\">Interrupted after {done} of {planned} rounds: nothing is claimed.</p>"),
+            format_args!(
+                "<p class=\"warning\">Interrupted after {done} of {planned} rounds: there are no verdicts.</p>"
+            ),
         );
     }
 }
@@ -102,9 +104,9 @@ fn lead(body: &mut String, report: &Report) {
     add(
         body,
         format_args!(
-            "<p class=\"lead\">Real video, decoded frame by frame on a loaded machine: without and with Q-Fabric, in short \
-             interleaved rounds of one run. A verdict needs the whole 95 % interval on one side of the bound, 600 jobs and \
-             undisturbed rounds. Room for reservations: {room}.</p>"
+            "<p class=\"lead\">Real video, decoded frame by frame on a loaded machine, without and with Q-Fabric, in \
+             short interleaved rounds of one run. A verdict needs a 95 % interval on one side of the bound, 600 jobs, \
+             and undisturbed rounds. Bandwidth available for reservations: {room}.</p>"
         ),
     );
 }
@@ -177,7 +179,7 @@ fn circumstances(body: &mut String, report: &Report) {
     add(
         body,
         format_args!(
-            "<li>{} may be reserved here: probed before the first round, less a margin</li>",
+            "<li>Available for reservations: {}, probed before the first round, minus a margin</li>",
             machine.capacity
         ),
     );
@@ -191,15 +193,16 @@ fn circumstances(body: &mut String, report: &Report) {
     add(
         body,
         format_args!(
-            "<li>The first {warm_up} jobs of each player warm up and count nowhere; a frame not decoded half a second after \
-             the last deadline counts as missed, ending then</li><li>qfabric {}</li></ul>",
+            "<li>The first {warm_up} jobs of each player are the warm-up and count in no statistic. A frame that is \
+             not decoded half a second after the last deadline counts as missed and as ending at that time.</li>\
+             <li>qfabric {}</li></ul>",
             report.version
         ),
     );
 }
 
 fn add(body: &mut String, text: std::fmt::Arguments) {
-    body.write_fmt(text).expect("a String takes all");
+    body.write_fmt(text).expect("writing to a String cannot fail");
 }
 
 fn escape(text: &str) -> String {

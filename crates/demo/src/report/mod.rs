@@ -1,4 +1,4 @@
-//! The report: table, plots, JSON, one HTML page.
+//! The report: tables, plots, JSON, and one HTML page.
 
 mod heat;
 mod html;
@@ -21,43 +21,42 @@ use crate::rows::{self, Point, Row};
 use crate::trial::Trace;
 use crate::verdict::{self, Verdict};
 
-/// Everything measured.
+/// The measurements of the whole demo.
 pub struct Measured {
-    /// The rounds, in the order of playing.
+    /// The rounds in the order of playing.
     pub records: Vec<RunRecord>,
     /// Rounds that could not be played, with the reason.
     pub missing: Vec<String>,
-    /// Where.
     pub machine: Machine,
     /// The clips with their trial executions.
     pub clips: Vec<(Clip, Trace)>,
-    /// The calibration of each scenario that was played, by its short name.
+    /// The calibration of each played scenario, with the scenario's short name.
     pub loads: Vec<(String, Calibration)>,
 }
 
-/// What was to be measured.
+/// The planned measurements.
 pub struct Agenda {
     /// Scenario and policy of each row, in order.
     pub rows: Vec<(String, String)>,
-    /// Rounds.
+    /// Number of planned rounds.
     pub rounds: usize,
-    /// Policies for which there is no time.
+    /// Policies for which no time is left.
     pub left_out: Vec<String>,
-    /// The cells of the grid; empty without one.
+    /// The cells of the grid; empty if the grid is not played.
     pub cells: Vec<Cell>,
     /// Seed of the random order.
     pub seed: u64,
 }
 
 impl Agenda {
-    /// The two scenarios.
+    /// The agenda of the two scenarios.
     pub fn of_plan(plan: &Plan, seed: u64) -> Agenda {
         let row = |entry: &crate::plan::Entry| (entry.scenario.name().to_owned(), entry.policy.label());
         let rows = plan.entries.iter().map(row).collect();
         Agenda { rows, rounds: plan.rounds.len(), left_out: plan.left_out.clone(), cells: Vec::new(), seed }
     }
 
-    /// The grid.
+    /// The agenda of the grid.
     pub fn of_cells(cells: Vec<Cell>, all: bool, seed: u64) -> Agenda {
         let of = |(i, cell): (usize, &Cell)| {
             let name = cell.name();
@@ -68,22 +67,21 @@ impl Agenda {
     }
 }
 
-/// All results with their circumstances.
+/// All results and the conditions under which they were measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the program.
     pub version: String,
-    /// When it was made, in UTC.
+    /// Time of the report, in UTC.
     pub date: String,
-    /// Whether it ran to its end; an interrupted report claims nothing.
+    /// Whether the demo ran to its end. An interrupted report contains no verdicts.
     pub complete: bool,
-    /// Rounds planned.
+    /// Number of planned rounds.
     pub planned: usize,
     /// Seed of the order of the rounds.
     pub seed: u64,
-    /// Where it ran.
     pub machine: Machine,
-    /// What was decoded.
+    /// The decoded clips.
     pub clips: Vec<ClipNote>,
     /// The load of each scenario.
     pub loads: Vec<Load>,
@@ -91,97 +89,93 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// The jobs behind each row.
     pub runs: Vec<RunPoints>,
-    /// The claims.
     pub verdicts: Vec<Verdict>,
-    /// Comparisons without a promise.
+    /// Comparisons without a bound.
     pub comparisons: Vec<String>,
     /// The surroundings of each round, in the order of playing.
     pub rounds: Vec<RoundNote>,
     /// Rounds that could not be played, with the reason.
     pub missing: Vec<String>,
-    /// Policies for which there was no time.
+    /// Policies for which no time was left.
     pub left_out: Vec<String>,
-    /// The cells of the grid; empty without one.
+    /// The cells of the grid; empty if the grid was not played.
     pub grid: Vec<Outcome>,
     /// Mean steal over all rounds, as a fraction of all CPU time.
     pub steal: f64,
 }
 
-/// How a scenario was loaded.
+/// The load of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// Its short name.
+    /// Short name of the scenario.
     pub scenario: String,
     /// T in ns.
     pub period_ns: u64,
-    /// Demand of all players together in CPUs, as calibrated.
+    /// Calibrated demand of all players together, in CPUs.
     pub demand: f64,
-    /// The same as designed; less is demanded where a frame would not fit into its period.
+    /// Designed demand in CPUs. The calibrated demand is lower if a frame would not fit into its period.
     pub designed: f64,
 }
 
-/// One round and its surroundings.
+/// One round with its surroundings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundNote {
     /// Short name of the scenario.
     pub scenario: String,
-    /// The policy.
     pub policy: String,
-    /// Rounds of one cycle are compared with each other.
+    /// Rounds with the same cycle number are compared with each other.
     pub cycle: usize,
-    /// Misses of the round.
     pub misses: u64,
-    /// Its jobs.
     pub jobs: u64,
-    /// What else happened on the machine.
+    /// Readings of other activity on the machine.
     pub around: Surroundings,
-    /// Why it counts in no verdict; none where it was not disturbed.
+    /// The reason for which the round counts in no verdict; `None` if it was not disturbed.
     pub disturbance: Option<String>,
 }
 
-/// Where it ran.
+/// The machine on which the demo ran.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// The room: what may be reserved, as probed, less a margin.
+    /// The room: bandwidth that may be reserved, as probed, minus a margin.
     pub capacity: Share,
-    /// Processes burning CPU time.
+    /// Number of hogs.
     pub hogs: usize,
-    /// The kernel.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// The processor.
+    /// Model of the processor.
     pub processor: String,
-    /// Where budgets are enforced: at the tick, or by a high-resolution timer; in the host's own words.
+    /// The enforcement of budgets, at the tick or by a high-resolution timer, as `qfabric doctor` describes it.
     pub enforcement: String,
-    /// What the kernel lends though it is reserved, in its own words; none where it lends only what is free.
+    /// The reserved bandwidth that the kernel lends under GRUB, as `qfabric doctor` describes it; `None` if it
+    /// lends only free bandwidth.
     #[serde(default)]
     pub lends_too_much: Option<String>,
 }
 
-/// One clip, and what decoding it cost in the trial execution.
+/// One clip, and the cost of its decoding in the trial execution.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClipNote {
-    /// What it is.
+    /// Name of the clip in reports.
     pub title: String,
-    /// Picture size.
     pub size: String,
-    /// Frames of one pass.
+    /// Frames of one pass through the clip.
     pub frames: u32,
     /// Mean share of one CPU.
     pub mean: f64,
-    /// The dearest frame's share of one CPU.
+    /// Share of one CPU of the most expensive frame.
     pub peak: f64,
     /// Autocorrelation of the costs at a distance of 12 frames.
     pub autocorrelation_12: f64,
 }
 
 impl ClipNote {
-    /// What it is and what it cost.
+    /// Describes the clip and its cost.
     pub fn sentence(&self) -> String {
         format!(
-            "{}, {}, {} frames: decoding takes {:.1} % of one CPU in the mean, {:.1} % at the peak, autocorrelation at \
-             12 frames {:.2} (trial execution beside the hogs)",
+            "{}, {}, {} frames: decoding takes {:.1} % of one CPU in the mean and {:.1} % at the peak, autocorrelation \
+             at 12 frames {:.2} (trial execution beside the hogs)",
             self.title,
             self.size,
             self.frames,
@@ -193,7 +187,7 @@ impl ClipNote {
 }
 
 impl RunPoints {
-    /// The jobs of the first player, which stands for all in the plots over time.
+    /// The jobs of the first player, which the plots over time show for all players.
     pub fn first_player(&self) -> &[Point] {
         self.players.first().map_or(&[], Vec::as_slice)
     }
@@ -204,19 +198,18 @@ impl RunPoints {
 pub struct RunPoints {
     /// Short name of the scenario.
     pub scenario: String,
-    /// The policy.
     pub policy: String,
     /// The target interval in T.
     pub target: (f64, f64),
-    /// Probability of each error, all players: `(ε/T, fraction of jobs)`, by ε.
+    /// Probability of each error over all players: `(ε/T, fraction of jobs)`, ordered by ε.
     pub pmf: Vec<(f64, f64)>,
     /// The jobs of each player in the first counted round.
     pub players: Vec<Vec<Point>>,
-    /// The first job after the shift, where there is one.
+    /// The first job after the shift; `None` without a shift.
     pub shift_at: Option<u64>,
 }
 
-/// What `--json` writes.
+/// The JSON object that `--json` writes.
 #[derive(Serialize)]
 struct Summary<'a> {
     rows: &'a [Row],
@@ -234,7 +227,7 @@ struct Summary<'a> {
 }
 
 impl Report {
-    /// Works the rounds out.
+    /// Computes rows, verdicts and comparisons from the rounds.
     pub fn new(measured: Measured, agenda: &Agenda) -> Report {
         let Measured { records, missing, machine, clips, loads } = measured;
         let policies = by_policy(agenda, &records);
@@ -298,28 +291,28 @@ impl Report {
         table::text(self)
     }
 
-    /// The self-contained page.
+    /// The self-contained HTML page.
     pub fn html(&self) -> Result<String> {
         html::page(self)
     }
 
-    /// The grid's heat maps by name; none without a grid.
+    /// The heat maps of the grid with their names; empty if the grid was not played.
     fn heat_maps(&self) -> Vec<(&'static str, String)> {
         if self.grid.is_empty() {
             return Vec::new();
         }
-        let title = "Misses of Q-Fabric over those of static GRUB";
-        let skipping = "The same, players of both skip frames predicted to be late";
+        let title = "Misses of Q-Fabric divided by those of static GRUB";
+        let skipping = "The same ratio if the players of both skip frames that are predicted to be late";
         vec![
             ("grid", heat::svg(title, &self.grid, |outcome| Some(outcome.ratio))),
             ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| outcome.both_skip)),
         ]
     }
 
-    /// Writes `report.html`, `report.json`, `summary.json`, `report.txt` and the plots as PNG and SVG to
-    /// `folder`, which is made where it is not there.
+    /// Writes `report.html`, `report.json`, `summary.json`, `report.txt` and the plots as PNG and SVG to `folder`,
+    /// which is created if necessary.
     pub fn write_to(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         for (name, figure) in plots::figures(self) {
             plots::png(&folder.join(format!("{name}.png")), &figure)?;
             write_whole(&folder.join(format!("{name}.svg")), plots::svg(&figure)?.as_bytes())?;
@@ -335,7 +328,7 @@ impl Report {
 }
 
 impl Machine {
-    /// What the host says of itself.
+    /// Reads the properties of this host.
     pub fn examine() -> Machine {
         let system = rustix::system::uname();
         let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
@@ -350,7 +343,7 @@ impl Machine {
     }
 }
 
-/// Where GRUB lends what is reserved, no comparison under GRUB says anything.
+/// Checks whether GRUB lends reserved bandwidth; if so, no comparison under GRUB is valid.
 fn lends_too_much() -> Option<String> {
     use qfabric_linux::doctor::{self, State};
     let finding = doctor::reclaiming(Path::new(qfabric_linux::hrtick::DEBUGFS));
@@ -383,7 +376,7 @@ fn note(clip: &Clip, trace: &Trace) -> ClipNote {
     }
 }
 
-/// The rounds of each row, in the agenda's order; only rows with rounds.
+/// The rounds of each row in the agenda's order. Omits rows without rounds.
 fn by_policy<'a>(agenda: &Agenda, records: &'a [RunRecord]) -> Vec<Vec<&'a RunRecord>> {
     let of = |(scenario, label): &(String, String)| {
         records.iter().filter(|r| r.scenario == *scenario && r.policy == *label).collect::<Vec<_>>()
@@ -409,13 +402,13 @@ fn round_note(round: &RunRecord) -> RoundNote {
     }
 }
 
-/// Now, to the minute, in UTC.
+/// The current time in UTC, to the minute.
 fn date() -> String {
     let now = time::OffsetDateTime::now_utc();
     format!("{} {:02}:{:02} UTC", now.date(), now.hour(), now.minute())
 }
 
-/// The errors of all counted rounds; jobs over time are those of the first one.
+/// The errors of all counted rounds, and the jobs over time of the first counted round.
 fn run_points(rounds: &[&RunRecord]) -> RunPoints {
     let counted = rows::counted(rounds);
     let run = counted[0];
@@ -432,7 +425,7 @@ fn run_points(rounds: &[&RunRecord]) -> RunPoints {
     }
 }
 
-/// Fractions of the errors on the lattice of the server period.
+/// Fractions of the errors, rounded to multiples of the server period.
 fn pmf(errors: &[f64], step: f64) -> Vec<(f64, f64)> {
     let mut counts = std::collections::BTreeMap::new();
     for error in errors {
@@ -446,7 +439,7 @@ mod tests {
     use super::*;
     use crate::rows::tests::run;
 
-    /// A report of two scenarios from records that were never measured.
+    /// A report of two scenarios from invented records.
     pub(crate) fn report() -> Report {
         Report::new(measured(), &agenda())
     }
@@ -481,14 +474,14 @@ mod tests {
     }
 
     #[test]
-    fn a_report_survives_its_json() {
+    fn a_report_read_back_from_json_is_equal() {
         let report = report();
         let again: Report = serde_json::from_slice(&serde_json::to_vec(&report).unwrap()).unwrap();
         assert_eq!((again.text(), again.html().unwrap()), (report.text(), report.html().unwrap()));
     }
 
     #[test]
-    fn a_report_that_was_interrupted_claims_nothing() {
+    fn an_interrupted_report_has_no_verdicts() {
         let report = report();
         let partial = Report { complete: false, planned: 18, verdicts: Vec::new(), ..report.clone() };
         assert!(partial.text().contains("5 of 18") && partial.html().unwrap().contains("5 of 18"));
@@ -496,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stolen_round_is_named_and_gives_no_verdict() {
+    fn a_round_with_steal_is_named_and_gives_no_verdict() {
         let mut records: Vec<RunRecord> = Vec::new();
         for cycle in 0..5 {
             let mut round = run(&[30; 200], 200, 2.5);
@@ -531,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_but_itself() {
+    fn the_page_is_self_contained() {
         let page = report().html().unwrap();
         for outside in ["http:", "https:", "src=\"", "@import", "url(", "<link", "<script"] {
             let own = page.replace("http://www.w3.org/2000/svg", "");
@@ -559,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_lends_what_is_reserved_nothing_is_claimed() {
+    fn if_the_kernel_lends_reserved_bandwidth_all_verdicts_are_withdrawn() {
         let machine = Machine { lends_too_much: Some("GRUB lends 0.4 CPU".into()), ..Machine::default() };
         let report = Report::new(Measured { machine, ..measured() }, &agenda());
         let reasons = report.verdicts.iter().map(|verdict| (verdict.state, verdict.reason.as_deref()));

@@ -1,8 +1,9 @@
-//! The plots: probability mass function of ε, ε over time, budget and cost over time; a panel per policy.
+//! Draws the plots: probability mass function of ε, ε over time, and budget and cost over time, with one panel per
+//! policy.
 //!
-//! All panels of one figure have one scale, so that policies can be compared by eye. One figure is drawn twice, as PNG
-//! and as SVG, by the same code. Letters come with the program: a machine without fonts draws the same picture. In the
-//! page, colours are CSS variables ([`themed`]) and follow the reader's light or dark mode.
+//! All panels of a figure have the same scale, so that policies can be compared by eye. The same code draws each
+//! figure as PNG and as SVG. The font is embedded, so a machine without fonts draws the same picture. In the page,
+//! colours are CSS variables ([`themed`]) that follow the light or dark mode of the reader.
 
 use std::path::Path;
 use std::sync::Once;
@@ -27,7 +28,7 @@ const OURS: RGBColor = RGBColor(13, 116, 206);
 const STATIC: RGBColor = RGBColor(217, 119, 6);
 const OTHER: RGBColor = RGBColor(100, 116, 139);
 const HELD: RGBColor = RGBColor(5, 150, 105);
-/// Each colour and the CSS variable that stands for it in the page.
+/// Each colour with the CSS variable that replaces it in the page.
 const VARIABLES: [(RGBColor, &str); 10] = [
     (PAPER, "--paper"),
     (INK, "--ink"),
@@ -41,7 +42,7 @@ const VARIABLES: [(RGBColor, &str); 10] = [
     (HELD, "--held"),
 ];
 
-/// What a figure shows of each run.
+/// The quantity that a figure shows for each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Pmf,
@@ -49,15 +50,15 @@ enum Kind {
     Budget,
 }
 
-/// A page of panels.
+/// A figure with one panel per run.
 pub struct Figure<'a> {
-    /// What a reader is told.
+    /// Caption below the figure.
     pub caption: &'static str,
     kind: Kind,
     runs: Vec<&'a RunPoints>,
 }
 
-/// What all panels of a figure have in common.
+/// The scale that all panels of a figure share.
 struct Scale {
     /// Largest value of the vertical axis.
     top: f64,
@@ -84,18 +85,19 @@ impl Figure<'_> {
     }
 }
 
-/// Every figure of a report with its name, such as `hogs-pmf`.
+/// All figures of a report with their names, such as `hogs-pmf`.
 pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
     let mut figures = Vec::new();
     if !report.grid.is_empty() {
-        return figures; // it has heat maps instead
+        return figures; // the grid has heat maps instead
     }
     for (scenario, _) in super::html::by_scenario(report) {
         for (name, kind, caption) in [
             (
                 "pmf",
                 Kind::Pmf,
-                "Probability of each scheduling error ε (in T); shaded: the target interval. The last bar holds everything from 1 T on.",
+                "Probability of each scheduling error ε (in T); shaded: the target interval. The last bar contains all \
+                 errors of 1 T and more.",
             ),
             (
                 "error",
@@ -105,7 +107,8 @@ pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
             (
                 "budget",
                 Kind::Budget,
-                "What the first player reserved (line) and what each frame cost (bars), in % of one CPU; red: missed deadlines; dashed: the load shift.",
+                "Bandwidth reserved by the first player (line) and cost of each frame (bars), in % of one CPU; red: \
+                 missed deadlines; dashed: the load shift.",
             ),
         ] {
             let runs = report.runs.iter().filter(|run| run.scenario == scenario).collect();
@@ -115,7 +118,7 @@ pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
     figures
 }
 
-/// The SVG with colours that follow the page's light or dark mode.
+/// Replaces the colours of the SVG with variables that follow the page's light or dark mode.
 pub fn themed(svg: &str) -> String {
     VARIABLES.iter().fold(svg.to_owned(), |text, (colour, name)| {
         let hex = format!("\"#{:02X}{:02X}{:02X}\"", colour.0, colour.1, colour.2);
@@ -131,7 +134,7 @@ pub fn png(path: &Path, figure: &Figure) -> Result<()> {
     area.present().map_err(|e| failed(&e))
 }
 
-/// The figure as SVG text.
+/// Returns the figure as SVG text.
 pub fn svg(figure: &Figure) -> Result<String> {
     let mut text = String::new();
     {
@@ -147,7 +150,7 @@ type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorTy
 
 fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
     static LETTERS: Once = Once::new();
-    // A second registration would change nothing; a font that cannot be read would leave plots without text.
+    // A failed registration leaves the plots without text. Registering the font again would not help.
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
     area.fill(&PAPER)?;
     let scale = figure.scale();
@@ -163,7 +166,7 @@ fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
     Ok(())
 }
 
-/// A colour per family of policies.
+/// One colour per family of policies.
 fn colour(policy: &str) -> RGBColor {
     match policy {
         p if p.starts_with("Q-Fabric") => OURS,
@@ -224,7 +227,7 @@ fn pmf<DB: DrawingBackend>(panel: &Area<DB>, run: &RunPoints, scale: &Scale) -> 
     chart.draw_series(bars.iter().map(bar)).map(drop)
 }
 
-/// The same with everything from 1 T on (and up to −1 T) in one bar.
+/// Gathers all errors of 1 T and more in one bar, and all errors of −1 T and less in another.
 fn gathered(pmf: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut bars: Vec<(f64, f64)> = Vec::new();
     for &(error, p) in pmf {
@@ -237,7 +240,7 @@ fn gathered(pmf: &[(f64, f64)]) -> Vec<(f64, f64)> {
     bars
 }
 
-/// The lattice's step, from the closest two errors.
+/// The distance between neighbouring errors, from the closest two.
 fn step(pmf: &[(f64, f64)]) -> f64 {
     let closest = pmf.windows(2).map(|w| w[1].0 - w[0].0).fold(f64::INFINITY, f64::min);
     if closest.is_finite() { closest.min(0.25) } else { 0.25 }
@@ -290,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_beyond_one_period_is_gathered_in_one_bar() {
+    fn errors_beyond_one_period_are_gathered_in_one_bar() {
         assert_eq!(gathered(&[(-0.5, 0.25), (1.0, 0.25), (2.0, 0.25), (7.25, 0.25)]), [(-0.5, 0.25), (1.0, 0.75)]);
     }
 
@@ -309,16 +312,16 @@ mod tests {
     }
 
     #[test]
-    fn every_colour_of_the_page_follows_its_mode() {
+    fn every_colour_of_the_page_follows_the_mode_of_the_reader() {
         let report = report();
         for (name, figure) in figures(&report) {
             let page = themed(&svg(&figure).unwrap());
-            assert!(page.contains("var(--ink)") && !page.contains("=\"#"), "{name} keeps a colour of its own");
+            assert!(page.contains("var(--ink)") && !page.contains("=\"#"), "{name} keeps a fixed colour");
         }
     }
 
     #[test]
-    fn the_panels_of_a_figure_have_one_scale() {
+    fn the_panels_of_a_figure_share_one_scale() {
         let report = report();
         let (_, budgets) = figures(&report).remove(2);
         let dearest = budgets.runs.iter().flat_map(|run| run.first_player()).filter_map(|p| p.cost).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The tables and verdicts as text.
+//! Prints the tables and verdicts as text.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::Report;
 use crate::rows::Row;
 use crate::verdict::percent;
 
-/// The columns, each with the words a reader needs.
+/// The column headings.
 pub const COLUMNS: [&str; 13] = [
     "policy",
     "jobs",
@@ -26,44 +26,46 @@ pub const COLUMNS: [&str; 13] = [
     "jitter p99",
 ];
 
-/// Explains the columns.
-pub const LEGEND: &str = "ε: finishing time less deadline, in % of the frame period, rounded up to the server period P \
-    for all policies alike; Q/P: bandwidth reserved per player, mean over time (what is given back between frames \
-    counts), σ of what is in force when frames begin; demand: bandwidth used, all in % of one CPU; jitter: distance of the interval between frames from the period. Skipped frames count as missed. With \
-    GRUB a job that finds time left over ends early, outside the target: there misses and Q/P count. CPU times contain \
-    what the hypervisor took away meanwhile, unless the kernel accounts for steal.";
+/// The legend of the columns.
+pub const LEGEND: &str = "ε: finish time minus deadline, in % of the frame period, rounded up to the server period P \
+    for all policies; Q/P: reserved bandwidth per player, mean over time (bandwidth that a player returns between \
+    frames lowers it), σ of the bandwidth in force when frames begin; demand: bandwidth used; all in % of one CPU; \
+    jitter: difference between frame interval and period. Skipped frames count as missed. With GRUB a job that gets \
+    unused time ends early, outside the target, so compare misses and Q/P there. CPU times include steal unless the \
+    kernel accounts for steal.";
 
-/// Everything.
+/// The whole report as text.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     for (scenario, rows) in super::html::by_scenario(report) {
-        write!(text, "{}\n{}\n\n", super::html::title(report, scenario), table(&rows)).expect("a String takes all");
+        write!(text, "{}\n{}\n\n", super::html::title(report, scenario), table(&rows)).expect("write to a String");
     }
     text += LEGEND;
     text += "\n\n";
     for line in circumstances(report) {
-        writeln!(text, "{line}").expect("a String takes all");
+        writeln!(text, "{line}").expect("write to a String");
     }
     if !report.complete {
         let (done, planned) = (report.rounds.len(), report.planned);
-        writeln!(text, "interrupted after {done} of {planned} rounds: nothing is claimed").expect("a String takes all");
+        writeln!(text, "interrupted after {done} of {planned} rounds: there are no verdicts")
+            .expect("write to a String");
     }
     text += "\n";
     for verdict in &report.verdicts {
-        writeln!(text, "{} {}", verdict.mark(), verdict.sentence()).expect("a String takes all");
+        writeln!(text, "{} {}", verdict.mark(), verdict.sentence()).expect("write to a String");
     }
     for comparison in &report.comparisons {
-        writeln!(text, "· {comparison}").expect("a String takes all");
+        writeln!(text, "· {comparison}").expect("write to a String");
     }
     text
 }
 
-/// Clips, loads and disturbances, a sentence each.
+/// Clips, loads and disturbances, one sentence each.
 pub fn circumstances(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.clips.iter().map(super::ClipNote::sentence).collect();
     lines.extend(report.loads.iter().map(|load| {
         format!(
-            "{}: frame period {:.1} ms, demand {:.3} CPUs ({:.3} designed), set by a pilot round beside the hogs",
+            "{}: frame period {:.1} ms, demand {:.3} CPUs ({:.3} designed), calibrated beside the hogs",
             load.scenario,
             load.period_ns as f64 / 1e6,
             load.demand,
@@ -73,7 +75,7 @@ pub fn circumstances(report: &Report) -> Vec<String> {
     let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
     let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
     lines.push(format!(
-        "{} rounds in random order (--seed {}), {disturbed} of them disturbed; steal {} in the mean, {} at worst",
+        "{} rounds in random order (--seed {}), {disturbed} of them disturbed; steal {} in the mean and {} at most",
         report.rounds.len(),
         report.seed,
         percent(report.steal),
@@ -81,12 +83,12 @@ pub fn circumstances(report: &Report) -> Vec<String> {
     ));
     lines.extend(report.missing.iter().map(|reason| format!("not played: {reason}")));
     if !report.left_out.is_empty() {
-        lines.push(format!("left out for want of time: {}", report.left_out.join("; ")));
+        lines.push(format!("omitted for lack of time: {}", report.left_out.join("; ")));
     }
     lines
 }
 
-/// The cells of a row, in the order of [`COLUMNS`].
+/// The cells of a row in the order of [`COLUMNS`].
 pub fn cells(row: &Row) -> [String; 13] {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("–".into(), show);
     let share: fn(f64) -> String = |x| format!("{:.1} %", x * 100.0);
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_its_unit_and_absence_is_shown() {
+    fn every_number_has_its_unit_and_missing_values_are_shown() {
         let report = report();
         let plain = cells(&report.rows[0]);
         assert_eq!((plain[2].as_str(), plain[8].as_str(), plain[11].as_str()), ("5 (100 %)", "–", "–"));

@@ -1,4 +1,4 @@
-//! The grid, cell by cell.
+//! Plays the grid, cell by cell.
 
 use std::path::Path;
 
@@ -21,13 +21,13 @@ use crate::record::RunRecord;
 use crate::report::Measured;
 use crate::trial;
 
-/// In a cell at most so many rounds are played again because the machine was faster or slower in them.
-const EVENINGS: usize = 4;
-/// Longer frame periods get a smaller clip.
+/// Most rounds of a cell that are played again because the speed of the machine differed.
+const MOST_OUTLIERS: usize = 4;
+/// Longest frame period. A longer one gets a smaller clip.
 const LONGEST_PERIOD_NS: f64 = 100e6;
 
 impl Bench<'_> {
-    /// Every cell with its policies, in random order.
+    /// Plays every cell with its policies, in random order.
     pub(super) fn grid(&mut self, cells: &[Cell], cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
         let mut random = ChaCha8Rng::seed_from_u64(self.options.seed);
         let mut measured = Measured {
@@ -46,7 +46,7 @@ impl Bench<'_> {
                 Err(error) if error.is::<Interrupted>() => break,
                 Err(error) => {
                     let reason = format!("{}: {error:#}", cell.name());
-                    progress.note(&format!("not played: {reason}"));
+                    progress.note(&format!("could not play {reason}"));
                     measured.missing.extend(policies.iter().map(|_| reason.clone()));
                 }
             }
@@ -89,42 +89,43 @@ impl Bench<'_> {
         measured.loads.push((cell.name(), calibration.clone()));
         let mut rounds: Vec<(&Policy, RunRecord)> = Vec::new();
         for policy in policies {
-            match self.undisturbed(&run(policy.clone()), &calibration, progress) {
+            match self.play_undisturbed(&run(policy.clone()), &calibration, progress) {
                 Ok(record) => rounds.push((policy, record)),
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
             }
         }
-        let evened = self.even_out(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
+        let repeated = self.repeat_outliers(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
         measured.records.extend(rounds.into_iter().map(|(_, record)| record));
-        evened
+        repeated
     }
 
-    /// Plays again what met another machine than the rounds that it is compared with, a bounded number of times.
-    fn even_out(
+    /// Plays a round again if its frame costs differ too much from those of the rounds that it is compared with.
+    /// Bounded by [`MOST_OUTLIERS`].
+    fn repeat_outliers(
         &mut self,
         rounds: &mut [(&Policy, RunRecord)],
         run: impl Fn(&Policy) -> Run,
         calibration: &Calibration,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        for _ in 0..EVENINGS {
+        for _ in 0..MOST_OUTLIERS {
             let compared = rounds.iter().filter(|(policy, _)| grid::is_compared(policy)).map(|(_, record)| record);
-            let Some((odd, reason)) = grid::odd_one_out(compared).filter(|_| self.repeats_left > 0) else { break };
-            progress.note(&format!("played again, {odd}: {reason}"));
+            let Some((odd, reason)) = grid::speed_outlier(compared).filter(|_| self.repeats_left > 0) else { break };
+            progress.note(&format!("playing {odd} again: {reason}"));
             self.repeats_left -= 1;
             let Some((policy, record)) = rounds.iter_mut().find(|(_, record)| record.policy == odd) else { break };
-            *record = self.undisturbed(&run(policy), calibration, progress)?;
+            *record = self.play_undisturbed(&run(policy), calibration, progress)?;
         }
         Ok(())
     }
 
-    /// What so many players can use: a thread runs on one CPU at a time.
+    /// The bandwidth that this number of players can use: a thread runs on one CPU at a time.
     fn room_for(&self, players: usize) -> f64 {
         self.room.as_f64().min(0.95 * players as f64)
     }
 
-    /// The clips of a cell: a quarter of the size where the frame period would be longer than 100 ms.
+    /// The clips of a cell: a quarter of the size if the frame period would be longer than 100 ms.
     fn clips_of(&self, cell: &Cell, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Clip>> {
         let stop = &self.options.stop;
         let kinds = match (cell.shifts, cell.pattern) {
@@ -141,13 +142,18 @@ impl Bench<'_> {
         kinds.iter().map(|clip| clips::resized(cache, clip, 0.25, stop, progress)).collect()
     }
 
-    /// Plays a round again while it is disturbed or fails, a bounded number of times.
-    fn undisturbed(&mut self, run: &Run, calibration: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
+    /// Plays a round, and repeats it a bounded number of times if it is disturbed or fails.
+    fn play_undisturbed(
+        &mut self,
+        run: &Run,
+        calibration: &Calibration,
+        progress: &mut dyn Progress,
+    ) -> Result<RunRecord> {
         for _ in 0..REPEATS {
             let played = self.play(run, calibration, progress);
             let Some(reason) = disturbance(&played).filter(|_| self.repeats_left > 0) else { return played };
             self.repeats_left -= 1;
-            progress.note(&format!("played again, {}: {reason}", run.policy.label()));
+            progress.note(&format!("playing {} again: {reason}", run.policy.label()));
         }
         self.play(run, calibration, progress)
     }

@@ -1,4 +1,4 @@
-//! The two scenarios, round by round.
+//! Plays the two scenarios, round by round.
 
 use std::path::Path;
 
@@ -18,23 +18,23 @@ use crate::record::RunRecord;
 use crate::report::Measured;
 use crate::trial::Trace;
 
-/// All rounds together are played again at most so often: this part of their number.
+/// At most one in this number of rounds is played again.
 const REPEATED_PART: usize = 3;
-/// The load is set at most so often: anew where the first third of the rounds shows another machine.
+/// Most calibrations of the load. It is set again if the first third of the rounds shows a changed speed.
 const SETTINGS: usize = 2;
 
-/// A round, and what came of it.
-struct Turn<'a> {
+/// A planned round and its outcome.
+struct PlannedRound<'a> {
     name: String,
     is_claim: bool,
     run: Run,
     calibration: &'a Calibration,
     repeats: usize,
-    /// None before it was played.
+    /// `None` before the round is played.
     outcome: Option<Result<RunRecord>>,
 }
 
-impl Turn<'_> {
+impl PlannedRound<'_> {
     fn disturbance(&self) -> Option<String> {
         disturbance(self.outcome.as_ref()?)
     }
@@ -55,11 +55,11 @@ impl Bench<'_> {
             let calibrations = [hogs?, shift?];
             let mut turns = self.turns(plan, &calibrations);
             if self.shows_another_machine(&mut turns, progress) && settings_left > 0 {
-                progress.note("the machine has another speed than when the load was set: from the beginning");
+                progress.note("the speed of the machine has changed since the calibration: starting again");
                 continue;
             }
-            self.rest(&mut turns, progress);
-            self.disturbed(&mut turns, progress);
+            self.play_remaining(&mut turns, progress);
+            self.repeat_disturbed(&mut turns, progress);
             let (records, missing) = outcomes(turns);
             let machine = self.machine();
             let loads = Scenario::ALL.into_iter().zip(calibrations);
@@ -69,16 +69,21 @@ impl Bench<'_> {
         }
     }
 
-    /// Decodes the clips beside the hogs; other sizes where they cost much more or less than they were made for.
+    /// Decodes the clips beside the hogs. Replaces clips whose cost differs much from their design by clips of
+    /// other sizes.
     fn fitting_trials(&mut self, cache: &Path, progress: &mut dyn Progress) -> Result<Vec<Trace>> {
         let mut trials = self.trials(progress)?;
-        let misfits: Vec<Option<f64>> =
-            self.clips.iter().zip(&trials).map(|(clip, trial)| clips::misfit(clip, trial.mean_share())).collect();
-        if misfits.iter().any(Option::is_some) {
-            for (clip, factor) in self.clips.iter_mut().zip(misfits) {
+        let corrections: Vec<Option<f64>> = self
+            .clips
+            .iter()
+            .zip(&trials)
+            .map(|(clip, trial)| clips::cost_correction(clip, trial.mean_share()))
+            .collect();
+        if corrections.iter().any(Option::is_some) {
+            for (clip, factor) in self.clips.iter_mut().zip(corrections) {
                 let Some(factor) = factor else { continue };
                 *clip = clips::resized(cache, clip, factor, &self.options.stop, progress)?;
-                progress.note(&format!("{} is decoded in {}, which fits this machine now", clip.title, clip.size));
+                progress.note(&format!("using {} in the size {}, which fits this machine", clip.title, clip.size));
             }
             trials = self.trials(progress)?;
         }
@@ -114,10 +119,10 @@ impl Bench<'_> {
         Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, cycle }
     }
 
-    fn turns<'a>(&self, plan: &Plan, calibrations: &'a [Option<Calibration>; 2]) -> Vec<Turn<'a>> {
+    fn turns<'a>(&self, plan: &Plan, calibrations: &'a [Option<Calibration>; 2]) -> Vec<PlannedRound<'a>> {
         let turn = |round: &Round| {
             let Entry { scenario, policy, .. } = &plan.entries[round.entry];
-            Some(Turn {
+            Some(PlannedRound {
                 name: format!("{}, {}", scenario_title(*scenario), policy.label()),
                 is_claim: policy.is_claim(*scenario),
                 run: self.run_of(*scenario, policy.clone(), round.cycle),
@@ -129,35 +134,36 @@ impl Bench<'_> {
         plan.rounds.iter().filter_map(turn).collect()
     }
 
-    /// Plays the first third; true, and the rest of it is left out, where the machine is another than the load was set on.
-    fn shows_another_machine(&self, turns: &mut [Turn], progress: &mut dyn Progress) -> bool {
+    /// Plays the first third of the rounds. Returns true, and stops early, if the speed of the machine has changed
+    /// since the calibration.
+    fn shows_another_machine(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) -> bool {
         let (count, mut drift) = (turns.len(), Drift::default());
         turns.iter_mut().enumerate().take(count / 3).any(|(i, turn)| {
-            self.take(turn, &format!("{} of {count}", i + 1), progress);
+            self.play_planned(turn, &format!("{} of {count}", i + 1), progress);
             matches!(&turn.outcome, Some(Ok(record)) if drift.is_shown_by(record.around.speed))
         })
     }
 
-    /// Plays what was not played yet.
-    fn rest(&self, turns: &mut [Turn], progress: &mut dyn Progress) {
+    /// Plays the rounds that have not been played.
+    fn play_remaining(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) {
         let count = turns.len();
         for (i, turn) in turns.iter_mut().enumerate().filter(|(_, turn)| turn.outcome.is_none()) {
-            self.take(turn, &format!("{} of {count}", i + 1), progress);
+            self.play_planned(turn, &format!("{} of {count}", i + 1), progress);
         }
     }
 
-    /// Plays disturbed and failed rounds again, a bounded number of times. After all others, since what slows a machine down
-    /// often lasts for some rounds.
-    fn disturbed(&self, turns: &mut [Turn], progress: &mut dyn Progress) {
+    /// Repeats disturbed and failed rounds a bounded number of times. They come after all others, because a slow
+    /// phase of a machine often lasts for several rounds.
+    fn repeat_disturbed(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) {
         for _ in 0..turns.len().div_ceil(REPEATED_PART) {
             let Some(turn) = to_play_again(turns) else { break };
             turn.repeats += 1;
-            self.take(turn, "again", progress);
+            self.play_planned(turn, "again", progress);
         }
     }
 
-    /// Plays a round, unless the demo was interrupted.
-    fn take(&self, turn: &mut Turn, which: &str, progress: &mut dyn Progress) {
+    /// Plays a round unless the user interrupted the demo.
+    fn play_planned(&self, turn: &mut PlannedRound, which: &str, progress: &mut dyn Progress) {
         let (run, calibration) = (&turn.run, turn.calibration);
         let outcome = self.options.stop.check().and_then(|()| {
             progress.stage(&format!("{which}: {}", turn.name), run.jobs as u64 * calibration.period.get() / 1_000_000);
@@ -165,19 +171,20 @@ impl Bench<'_> {
         });
         turn.outcome = Some(outcome);
         if let Some(reason) = turn.disturbance() {
-            progress.note(&format!("not counted, {}: {reason}", turn.name));
+            progress.note(&format!("{} does not count: {reason}", turn.name));
         }
     }
 }
 
-/// Of the disturbed and failed rounds, the next: one behind a claim before all others, and the one least often played again.
-fn to_play_again<'t, 'a>(turns: &'t mut [Turn<'a>]) -> Option<&'t mut Turn<'a>> {
+/// The next disturbed or failed round to repeat: rounds with a claim first, and among them the round with the
+/// fewest repetitions.
+fn to_play_again<'t, 'a>(turns: &'t mut [PlannedRound<'a>]) -> Option<&'t mut PlannedRound<'a>> {
     let again = turns.iter_mut().filter(|turn| turn.repeats < REPEATS && turn.disturbance().is_some());
     again.min_by_key(|turn| (!turn.is_claim, turn.repeats))
 }
 
-/// What was played; and what could not be, with the reason.
-fn outcomes(turns: Vec<Turn>) -> (Vec<RunRecord>, Vec<String>) {
+/// The records of the played rounds, and the rounds that could not be played, with the reason.
+fn outcomes(turns: Vec<PlannedRound>) -> (Vec<RunRecord>, Vec<String>) {
     let (mut records, mut missing) = (Vec::new(), Vec::new());
     for turn in turns {
         match turn.outcome {
@@ -200,14 +207,14 @@ fn scenario_title(scenario: Scenario) -> &'static str {
 mod tests {
     use super::*;
 
-    fn turn<'a>(calibration: &'a Calibration, is_claim: bool, outcome: Option<Result<RunRecord>>) -> Turn<'a> {
+    fn turn<'a>(calibration: &'a Calibration, is_claim: bool, outcome: Option<Result<RunRecord>>) -> PlannedRound<'a> {
         let policy = if is_claim { policy::headline() } else { policy::equal_shares(false) };
         let run = Run { scenario: "hogs".into(), policy, jobs: 1, shifts: false, hogs: true, cycle: 0 };
-        Turn { name: format!("claim {is_claim}"), is_claim, run, calibration, repeats: 0, outcome }
+        PlannedRound { name: format!("claim {is_claim}"), is_claim, run, calibration, repeats: 0, outcome }
     }
 
     #[test]
-    fn a_claims_rounds_are_played_again_first_and_none_for_ever() {
+    fn rounds_of_claims_are_repeated_first_and_repetitions_are_bounded() {
         let calibration = Calibration {
             players: 1,
             rho: 0.5,
