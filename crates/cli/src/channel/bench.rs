@@ -1,4 +1,4 @@
-//! `qfabric channel bench`: what events cost between applications of this host, daemon included.
+//! `qfabric channel bench`: measures submission and delivery of events between applications of this host, through the daemon.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,33 +12,35 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Measures submission and delivery on this host: one source, many sinks, a rate.
+/// Measures the times of submission and delivery of events from one source to many sinks on this host.
+///
+/// Uses the running daemon and a channel of its own. Prints median and 99th percentile in microseconds, and the number of lost
+/// deliveries.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel bench --sinks 100 --size 100 --rate 10 --json")]
 pub struct Args {
-    /// Sinks
+    /// Number of sinks, 1 to 1000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     sinks: u32,
-    /// Bytes of an event
+    /// Size of an event in bytes, 1 to 1048576 (1 MiB)
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     size: u32,
-    /// Events per second
+    /// Events per second, above 0
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// For so long
+    /// Duration in seconds, above 0
     #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
     seconds: f64,
-    /// As JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     if !(args.rate.is_finite() && args.rate > 0.0 && args.seconds.is_finite() && args.seconds > 0.0) {
-        return Err(Failure::usage("rate and seconds are above 0"));
+        return Err(Failure::usage("--rate and --seconds must be above 0"));
     }
     let (sending, receiving) = (connected(&args.daemon)?, connected(&args.daemon)?);
     let events = (args.rate * args.seconds).ceil() as u32;
@@ -106,7 +108,7 @@ fn measure(
     Ok((submitted, seen))
 }
 
-/// Median and 99th hundredth, in microseconds.
+/// Median and 99th percentile in microseconds, of times in nanoseconds.
 fn quantiles(mut times: Times) -> (f64, f64) {
     times.sort_unstable();
     let at = |part: f64| times.get(((times.len() as f64 - 1.0) * part).round().max(0.0) as usize).copied().unwrap_or(0);
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_of_the_sorted_times_in_microseconds() {
+    fn quantiles_are_taken_from_sorted_times_and_converted_to_microseconds() {
         assert_eq!(quantiles((1..=101).rev().map(|n| n * 1000).collect()), (51.0, 100.0));
         assert_eq!(quantiles(Vec::new()), (0.0, 0.0));
     }

@@ -1,11 +1,11 @@
-//! Events as people and programs read them.
+//! Prints events as text or JSON.
 
 use qfabric_client::channel::{Channel, Event};
 use qfabric_client::clock;
 use qfabric_types::event_json;
 use serde_json::{Map, Value, json};
 
-/// An event that was just taken, with its fields and how long it was on its way, as one line.
+/// One line for an event that has just arrived: its origin, its latency, its type, its fields and its Q-attributes.
 pub fn line(channel: &Channel, event: &Event<'_>, as_json: bool) -> String {
     let latency_us = clock::now().get().saturating_sub(event.sent_ns) as f64 / 1e3;
     let format = channel.format(event.event_type);

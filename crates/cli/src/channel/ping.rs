@@ -1,4 +1,4 @@
-//! `qfabric channel ping`: how long events take to an application of another host, and back.
+//! `qfabric channel ping`: measures the time of an event to an application on another host and back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,57 +16,56 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// How long the other host may take to open the channel.
+/// Longest wait until the other host opens the channel.
 const OPENS: Duration = Duration::from_secs(5);
-/// Between two looks whether it has.
+/// Time between two checks whether the other host has opened the channel.
 const LOOK: Duration = Duration::from_millis(10);
-/// Exchanges that are compared by one difference of the two clocks: they may drift, so it is not believed for long.
+/// Number of exchanges for which one difference of the two clocks is used. The clocks may drift, so it is computed again.
 const BY_ONE_CLOCK: usize = 64;
 
-/// Measures how long events take to an application of another host, and back, through both services.
+/// Measures the time of an event to an application on another host and back, through both daemons.
 ///
-/// One event at a time, on the channel ping.HOST; that host's service answers by a connection like any application's. The
-/// clocks of two hosts differ: of 64 exchanges, the fastest is taken to have been as long on its way there as on its way back.
+/// Sends one event at a time on the channel ping.HOST. The daemon of the other host answers through a connection like that of an
+/// application. The clocks of two hosts differ; the command assumes that the fastest of 64 exchanges took the same time in both
+/// directions. Ends with 3 if the host is not present, and with 1 if it does not open the channel within 5 s or answers no ping.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ping left --count 1000 --json")]
 pub struct Args {
-    /// The other host's name; this host's own is allowed
+    /// Name of the other host, or of this host; `qfabric group hosts` lists them
     #[arg(value_name = "HOST")]
     host: Name,
-    /// How many
+    /// Number of pings, 1 to 1000000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
-    /// Between an answer and the next ping
+    /// Time between an answer and the next ping
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     interval: Nanos,
-    /// Bytes of an event
+    /// Size of an event in bytes, 32 to 16384
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(Ping::SIZE as i64..=16384))]
     size: u32,
-    /// How long an answer is waited for; the ping and its answer are dropped then, wherever they are
+    /// Longest wait for an answer; later, the ping and its answer are dropped
     #[arg(long, value_name = "TIME", default_value = "1s")]
     timeout: Nanos,
-    /// As JSON: one_way and round_trip in microseconds
+    /// Print JSON instead of text, with one_way, one_way_back and round_trip in microseconds
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let stop = interrupted()?;
-    let channel = Ping::channel(&args.host).map_err(|_| {
-        Failure::usage(format!("the name {} is too long to be asked: 59 characters at most", args.host))
-    })?;
+    let channel = Ping::channel(&args.host)
+        .map_err(|_| Failure::usage(format!("the name {} is too long for a ping: at most 59 characters", args.host)))?;
     let known = args.daemon.client()?.hosts().map_err(connect::failure)?;
     if known.iter().all(|known| known.host != args.host) {
         let names: Vec<_> = known.iter().map(|known| known.host.as_str()).collect();
-        return Err(Failure::refused(format!("no host {} is there now; there are: {}", args.host, names.join(", "))));
+        return Err(Failure::refused(format!("no host {} is present; the hosts are: {}", args.host, names.join(", "))));
     }
     let channels = connected(&args.daemon)?;
-    let mut asking = Asking::begin(&channels, &channel, &args, &stop)?;
-    let (exchanges, sent) = asking.exchange(&args, &stop).map_err(connect::failure)?;
-    drop((asking, channels));
+    let mut pinger = Pinger::begin(&channels, &channel, &args, &stop)?;
+    let (exchanges, sent) = pinger.exchange(&args, &stop).map_err(connect::failure)?;
+    drop((pinger, channels));
     let times = Times::of(&exchanges);
     match args.json {
         true => output::print_json(&times.json(&args, sent))?,
@@ -75,7 +74,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(u8::from(exchanges.is_empty())))
 }
 
-/// What one ping met: sent and got back by this host's clock, arrived and answered by the other's.
+/// The four times of one ping in nanoseconds: sent and back by this host's clock, arrived and answered by the other's.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     sent: u64,
@@ -85,38 +84,37 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Without the time that the answering application took.
+    /// Does not include the time that the answering application took.
     fn round_trip(&self) -> u64 {
         (self.back - self.sent).saturating_sub(self.answered - self.arrived)
     }
 
-    /// How much the other clock is ahead, if both ways were as long.
+    /// Nanoseconds by which the other clock is ahead, if both directions took the same time.
     fn ahead(&self) -> i64 {
         (self.arrived.wrapping_sub(self.sent).cast_signed() + self.answered.wrapping_sub(self.back).cast_signed()) / 2
     }
 }
 
-/// An application that asks.
-struct Asking {
+/// The application that sends the pings.
+struct Pinger {
     _channel: Channel,
     sink: Sink,
     source: Source,
-    /// Who answers.
-    answers: u32,
+    answering_sink: u32,
 }
 
-impl Asking {
-    fn begin(channels: &Channels, channel: &ChannelId, args: &Args, stop: &AtomicBool) -> Result<Asking, Failure> {
-        let opened = enter(channels, channel).map_err(connect::failure)?;
+impl Pinger {
+    fn begin(channels: &Channels, channel: &ChannelId, args: &Args, stop: &AtomicBool) -> Result<Pinger, Failure> {
+        let opened = open_or_create(channels, channel).map_err(connect::failure)?;
         let sink = opened.sink(&SinkOptions::default()).map_err(connect::failure)?;
         let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;
         let until = Instant::now() + OPENS;
         while !stop.load(Ordering::Relaxed) {
-            if let Some(answers) = who_answers(&opened, &args.host).map_err(connect::failure)? {
-                return Ok(Asking { _channel: opened, sink, source, answers });
+            if let Some(answering_sink) = find_answering_sink(&opened, &args.host).map_err(connect::failure)? {
+                return Ok(Pinger { _channel: opened, sink, source, answering_sink });
             }
             if Instant::now() >= until {
-                let why = "its service is too old to answer, or its access list or this host's does not let it join and \
+                let why = "its daemon is too old to answer, or an access list (its own or this host's) does not let it join and \
                            send there (its log says so)";
                 return Err(Failure::fault(format!("{} did not open {channel} within 5 s: {why}", args.host)));
             }
@@ -125,7 +123,7 @@ impl Asking {
         Err(Failure::fault("stopped before the other host answered"))
     }
 
-    /// The answered ones, and how many were sent.
+    /// The answered exchanges, and the number of pings sent.
     fn exchange(&mut self, args: &Args, stop: &AtomicBool) -> Result<(Vec<Exchange>, u64), ClientError> {
         let (mut exchanges, mut sent) = (Vec::new(), 0);
         let mut payload = vec![0; args.size as usize];
@@ -143,7 +141,7 @@ impl Asking {
     fn ask(&mut self, args: &Args, number: u64, payload: &[u8]) -> Result<Option<Exchange>, ClientError> {
         let sent = clock::now();
         let until = sent + args.timeout;
-        let to = To::Sink(args.host.as_str(), self.answers);
+        let to = To::Sink(args.host.as_str(), self.answering_sink);
         self.source.submit(&Submission { deadline: Some(until), to, payload, ..Submission::default() })?;
         loop {
             let left = until.get().saturating_sub(clock::now().get());
@@ -158,16 +156,16 @@ impl Asking {
                         back,
                     }));
                 }
-                // Of an earlier ping, too late.
+                // The late answer to an earlier ping.
                 _ => {}
             }
         }
     }
 }
 
-/// Opens the channel, created where nobody holds it. Others who ask do the same at the same moment: one of them creates it, and
-/// the last of them may just be leaving.
-fn enter(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientError> {
+/// Opens the channel, or creates it if it does not exist. Other pings may run at the same time: one of them creates the channel,
+/// and the last member may close it between the two calls, so both are repeated.
+fn open_or_create(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientError> {
     let is = |error: &ClientError, code: &str| matches!(error, ClientError::Refused(problem) if problem.code == code);
     let until = Instant::now() + OPENS;
     loop {
@@ -182,7 +180,7 @@ fn enter(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientErro
     }
 }
 
-fn who_answers(channel: &Channel, host: &Name) -> Result<Option<u32>, ClientError> {
+fn find_answering_sink(channel: &Channel, host: &Name) -> Result<Option<u32>, ClientError> {
     let info = channel.look()?;
     let there = info.hosts.iter().filter(|there| there.host == *host).flat_map(|there| &there.sinks);
     let answers = |sink: &&qfabric_client::channel::SinkInfo| {
@@ -191,7 +189,7 @@ fn who_answers(channel: &Channel, host: &Name) -> Result<Option<u32>, ClientErro
     Ok(there.into_iter().find(answers).map(|sink| sink.number))
 }
 
-/// All of them, in nanoseconds and in order.
+/// Sorted times in nanoseconds.
 #[derive(Debug, PartialEq, Eq)]
 struct Times {
     one_way: Vec<u64>,
@@ -237,7 +235,7 @@ impl Times {
     }
 }
 
-/// Of sorted nanoseconds, in microseconds; none where there are none.
+/// A quantile in microseconds of sorted nanoseconds; none if there are no times.
 fn quantile(sorted: &[u64], part: f64) -> Option<f64> {
     let at = (sorted.len().checked_sub(1)? as f64 * part).round() as usize;
     sorted.get(at).map(|ns| *ns as f64 / 1e3)
@@ -247,22 +245,23 @@ fn quantile(sorted: &[u64], part: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// There in `there`, back in `back`; the other clock is 5,000 behind, and the application takes 100.
+    /// An exchange that takes `there` to the other host and `back` back. The other clock is 5,000 behind; the application takes
+    /// 100.
     fn exchange(sent: u64, there: u64, back: u64) -> Exchange {
         let arrived = sent + there - 5_000;
         Exchange { sent, arrived, answered: arrived + 100, back: sent + there + 100 + back }
     }
 
     #[test]
-    fn ways_are_told_apart_though_clocks_differ() {
+    fn both_directions_are_measured_although_the_clocks_differ() {
         let times = Times::of(&[exchange(10_000, 50, 50), exchange(20_000, 90, 60), exchange(30_000, 60, 100)]);
         assert_eq!(times.one_way, [50, 60, 90]);
         assert_eq!(times.back, [50, 60, 100]);
-        assert_eq!(times.round_trip, [100, 150, 160], "without what the application took");
+        assert_eq!(times.round_trip, [100, 150, 160], "without the time of the application");
     }
 
     #[test]
-    fn a_clock_that_drifts_is_set_again() {
+    fn the_difference_of_drifting_clocks_is_computed_again() {
         let exchanges: Vec<_> = (0..640u64)
             .map(|n| {
                 let mut exchange = exchange(10_000 + n * 1_000, 50, 50);
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_there_is_no_time() {
+    fn without_an_answer_there_are_no_times() {
         let times = Times::of(&[]);
         assert_eq!((quantile(&times.one_way, 0.5), quantile(&[3_000], 0.99)), (None, Some(3.0)));
     }

@@ -1,4 +1,4 @@
-//! `qfabric channel pub`: events from JSON.
+//! `qfabric channel pub`: publishes events that it reads as JSON.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -22,49 +22,50 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// Longest line of the summary's wait for sinks between two looks.
+/// Time between two checks of the channel while waiting for its sinks or their reports.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest wait for what became of the events. Sinks report within 2 s of the last one, but not of what waits in their queues.
+/// Longest wait for the reports of the sinks. Sinks report within 2 s after the last event, but not about events in their queues.
 const REPORTED: Duration = Duration::from_secs(3);
 
-/// Publishes events on a channel: JSON objects with their fields by name, one after the other.
+/// Publishes events on a channel; reads them as JSON objects with the fields by name, one after the other.
 ///
-/// Creates the channel where no host holds it; then --format says what its events look like. Afterwards it says what
-/// became of them: sinks of other hosts report within 2 s.
+/// If the channel does not exist, creates it with the types of events from --format. At the end waits up to 3 s for the reports
+/// of the sinks and prints the counts as JSON: delivered, filtered, dropped, late, lost and unknown. Ends with 2 if an event does
+/// not fit its format, and with 3 if the access list or the channel refuses the command.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: echo '{\"number\": 1}' | qfabric channel pub video --format frame.h --json -")]
 pub struct Args {
-    /// The channel, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
-    /// C structure declarations: what its events look like, where it is to be created
+    /// File with C structure declarations of the events; needed to create the channel, otherwise compared with the channel's
     #[arg(long, value_name = "FILE")]
     format: Option<PathBuf>,
-    /// The events; - for the standard input
+    /// File with the events as JSON; - is the standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     json: PathBuf,
-    /// Type of the events, where the channel has several
+    /// Type of the events; needed if the channel has several types
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// A Q-attribute of every event, such as rate=25
+    /// Q-attribute of every event, such as rate=25, a whole number of 64 bits; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(String, i64)>,
-    /// 0, the lowest, to 7
+    /// Priority of the events, 0 (lowest) to 7 (highest)
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     priority: u8,
-    /// Events are of no use any more so long after they were submitted
+    /// Drop events that are not delivered within this time after their submission, such as 40ms [default: never]
     #[arg(long, value_name = "TIME")]
     deadline: Option<Nanos>,
-    /// Events per second at most
+    /// Largest number of events per second [default: as fast as they are read]
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
-    /// Wait until the channel has so many sinks
+    /// Wait until the channel has at least this number of sinks on all hosts
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     sinks: usize,
-    /// Order of queued events, where it is to be created
+    /// Order of queued events, if the channel is created: time of submission, or earliest deadline first
     #[arg(long, value_enum, default_value_t = OrderName::Time)]
     order: OrderName,
-    /// What a full queue does, where it is to be created
+    /// Back-pressure of a full queue, if the channel is created: drop the oldest or the newest event, or make sources wait
     #[arg(long, value_enum, default_value_t = PressureName::DropOldest)]
     pressure: PressureName,
     #[command(flatten)]
@@ -84,7 +85,6 @@ enum PressureName {
     Block,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let opened = open(&channels, &args)?;
@@ -109,14 +109,14 @@ pub fn run(args: Args) -> Outcome {
         }
         sums.add(submit(&source, &args, number, &payload)?);
     }
-    let counts = settled(&channels, &opened, &source, &stop)?;
+    let counts = final_counts(&channels, &opened, &source, &stop)?;
     output::print(&(sums.json(counts).to_string() + "\n"))?;
     Ok(Done(0))
 }
 
 fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
     match (channels.open(&args.channel.to_string()), &args.format) {
-        (Ok(opened), Some(file)) => agree(&opened, &Text::read(file)?.text).map(|()| opened),
+        (Ok(opened), Some(file)) => check_formats(&opened, &Text::read(file)?.text).map(|()| opened),
         (Ok(opened), None) => Ok(opened),
         (Err(ClientError::Refused(problem)), Some(file)) if problem.code == "no_such_channel" => {
             let spec = Spec {
@@ -137,14 +137,14 @@ fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
     }
 }
 
-/// Whether a channel that is there has the events that its publisher thinks of.
-fn agree(opened: &Channel, text: &str) -> Result<(), Failure> {
+/// Refuses if the types of the existing channel differ from those in `text`.
+fn check_formats(opened: &Channel, text: &str) -> Result<(), Failure> {
     let formats = qfabric_ecode::parse_formats(text).map_err(|error| Failure::usage(format!("--format: {error}")))?;
     let (id, known) = (opened.id(), &opened.info().types);
     let there = |format: &Format| known.iter().find(|there| there.format.name == format.name);
     let pairs: Vec<_> = formats.iter().filter_map(|format| Some((format, &there(format)?.format))).collect();
     if pairs.is_empty() && !formats.is_empty() {
-        let remedy = "leave --format out, or choose another name: qfabric channel ls";
+        let remedy = "leave --format out, or choose another channel: qfabric channel ls";
         return Err(Failure::refused(format!("{id} has none of these events; {remedy}")));
     }
     let differs = pairs.into_iter().find_map(|(format, there)| Some((&format.name, format.first_difference(there)?)));
@@ -161,7 +161,11 @@ fn event_type(opened: &Channel, name: Option<&str>) -> Result<u16, Failure> {
             Failure::usage(format!("{} has no events of type {name}; it has {}", opened.id(), known.join(", ")))
         }),
         None if known.len() <= 1 => Ok(0),
-        None => Err(Failure::usage(format!("{} has several types; say --type: {}", opened.id(), known.join(", ")))),
+        None => Err(Failure::usage(format!(
+            "{} has several types of events; choose one with --type: {}",
+            opened.id(),
+            known.join(", ")
+        ))),
     }
 }
 
@@ -198,8 +202,9 @@ fn submit(source: &Source, args: &Args, event_type: u16, payload: &[u8]) -> Resu
     source.submit_patiently(&event, Duration::from_secs(60)).map_err(connect::failure)
 }
 
-/// What is known of the source's events once it is known of all, or when that takes too long. None: the channel is gone.
-fn settled(
+/// Waits until the sinks have reported about all events, at most [`REPORTED`], and returns the counts of the source. None: the
+/// channel is closed.
+fn final_counts(
     channels: &Channels,
     opened: &Channel,
     source: &Source,
@@ -222,13 +227,13 @@ fn settled(
     }
 }
 
-/// Events that still wait for their readers, or are on their way.
+/// Events without a report: they wait in a queue, or are on their way.
 fn unknown(counts: &SourceCounts) -> u64 {
     let SourceCounts { delivered, filtered, dropped, late, lost, .. } = counts;
     counts.sent.saturating_sub(delivered + filtered + dropped + late + lost)
 }
 
-/// What was said of all events when they were submitted.
+/// Sums of the answers to all submissions.
 #[derive(Default)]
 struct Sums {
     events: u64,
@@ -247,7 +252,7 @@ impl Sums {
         self.dropped += u64::from(sent.dropped);
     }
 
-    /// With what became of them, where that is known.
+    /// The sums, with the counts of the source if they are known.
     fn json(&self, counts: Option<SourceCounts>) -> Value {
         let Sums { events, remote, local, filtered, dropped } = self;
         let Some(counts) = counts else {

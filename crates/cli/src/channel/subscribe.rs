@@ -1,4 +1,4 @@
-//! `qfabric channel sub`: events as they come.
+//! `qfabric channel sub`: prints the events of a channel as they arrive.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,58 +18,59 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// How long a Ctrl-C may take.
-const LOOK: Duration = Duration::from_millis(100);
-/// The level of roles in the tree of groups.
+/// Longest time without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+/// The level of roles in the QoS tree (001 §3.3).
 const ROLE: u8 = 2;
 
-/// Prints the events of a channel as they come, decoded by their formats.
+/// Prints the events of a channel as they arrive, decoded by their formats, until Ctrl-C or --count events.
 ///
-/// With filters in E-code: IN, where they arrive; OUT, where they are submitted, on the hosts that allow it.
+/// Ends with 3 if the channel does not exist (use --wait then), the access list forbids to join it, or a host refuses a filter.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel sub video --wait
           qfabric channel sub video --out-filter large.ec --count 10 --json
           qfabric channel sub video --wants frame_rate=10:15 --wants importance=0
           qfabric channel sub video --together")]
 pub struct Args {
-    /// The channel, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
-    /// E-code: which events are kept out when they arrive
+    /// File with an IN-filter in E-code: it runs on this host, on each event that arrives
     #[arg(long, value_name = "FILE")]
     in_filter: Option<PathBuf>,
-    /// E-code, shipped to the hosts of the sources: which events are not even sent here
+    /// File with an OUT-filter in E-code: it runs on the hosts of the sources, so that blocked events are not sent
     #[arg(long, value_name = "FILE")]
     out_filter: Option<PathBuf>,
-    /// Only events of this type; may be said more than once
+    /// Receive only events of this type; may be repeated [default: all types]
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// What OUT-filters can know of this sink, such as load=3
+    /// Q-attribute of this sink, which OUT-filters can read, such as load=3; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(String, i64)>,
-    /// What this sink is content with, for policies: a metric's range or value, such as frame_rate=10:15 or importance=2
+    /// Range or value of a metric that this sink can use, for policies, such as frame_rate=10:15 or importance=2; may be repeated
     #[arg(long = "wants", value_name = "METRIC=MIN:MAX", value_parser = wanted)]
     wants: Vec<QosRange>,
-    /// Print each event when all sinks can, as the policy sync of the source's host decides; until then as it comes
+    /// Print each event at the time that the policy sync on the host of the source decides for all sinks
+    ///
+    /// As long as no such policy runs, events are printed as they arrive.
     #[arg(long)]
     together: bool,
-    /// Events that wait here at most
+    /// Number of events that can wait in the queue of this sink, 1 to 4096; the channel's back-pressure applies to further events
     #[arg(long, default_value_t = 256)]
     capacity: u32,
-    /// Wait for the channel, where no host holds it yet
+    /// Wait for the channel if it does not exist yet
     #[arg(long)]
     wait: bool,
-    /// End after so many events
+    /// End after this number of events [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
-    /// As JSON, one object per line
+    /// Print one JSON object per line instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let Some(opened) = open(&channels, &args, &stop)? else { return Ok(Done(0)) };
@@ -93,13 +94,13 @@ pub fn run(args: Args) -> Outcome {
     }
     let shown = show(&channels, &opened, &mut sink, together.as_mut(), &args, &stop);
     if args.out_filter.is_some() {
-        // Hosts that have gone have taken it with them.
+        // Ignored: a host that has ended has no filter any more.
         let _ = opened.remove_filter(Direction::Out, &name, FilterScope::All);
     }
     shown.map(|()| Done(0))
 }
 
-/// Prints events until there were enough, or a signal came.
+/// Prints events until `--count` events or a signal.
 fn show(
     channels: &Channels,
     opened: &Channel,
@@ -111,9 +112,9 @@ fn show(
     let now = || clock::now().get();
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 && !stop.load(Ordering::Relaxed) {
-        let patience = together.as_ref().map_or(LOOK, |together| together.patience(LOOK, now()));
-        let next = sink.next(patience).map_err(connect::failure)?;
-        say_what_was_decided(channels, together.as_deref_mut())?;
+        let wait = together.as_ref().map_or(SIGNAL_CHECK, |together| together.time_until_due(SIGNAL_CHECK, now()));
+        let next = sink.next(wait).map_err(connect::failure)?;
+        print_decisions(channels, together.as_deref_mut())?;
         let line = next.map(|event| (event.event().sent_ns, events::line(opened, &event.event(), args.json)));
         let Some(together) = &mut together else {
             if let Some((_, line)) = line {
@@ -122,9 +123,9 @@ fn show(
             }
             continue;
         };
-        line.into_iter().for_each(|(sent, line)| together.take_in(sent, line, now()));
+        line.into_iter().for_each(|(sent, line)| together.push(sent, line, now()));
         together.report().map_err(connect::failure)?;
-        while let Some(line) = if left > 0 { together.due(now()) } else { None } {
+        while let Some(line) = if left > 0 { together.pop_due(now()) } else { None } {
             output::print(&line)?;
             left -= 1;
         }
@@ -137,10 +138,10 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
         match channels.open(&args.channel.to_string()) {
             Ok(opened) => return Ok(Some(opened)),
             Err(ClientError::Refused(problem)) if args.wait && problem.code == "no_such_channel" => {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(SIGNAL_CHECK);
             }
             Err(ClientError::Refused(mut problem)) if problem.code == "no_such_channel" => {
-                problem.next_step += "; or wait for it: --wait";
+                problem.next_step += "; or wait for the channel with --wait";
                 return Err(Failure::problem(&problem));
             }
             Err(error) => return Err(connect::failure(error)),
@@ -149,11 +150,11 @@ fn open(channels: &Channels, args: &Args, stop: &AtomicBool) -> Result<Option<Ch
     Ok(None)
 }
 
-/// On the standard error: whoever reads the events is not disturbed.
-fn say_what_was_decided(channels: &Channels, mut together: Option<&mut Together>) -> Result<(), Failure> {
+/// Prints decisions of policies on stderr, so that stdout has only events.
+fn print_decisions(channels: &Channels, mut together: Option<&mut Together>) -> Result<(), Failure> {
     while let Some(notice) = channels.next_notice().map_err(connect::failure)? {
         if let Some(together) = together.as_deref_mut() {
-            together.hear(&notice);
+            together.on_notice(&notice);
         }
         if let Notice::Decided { attribute, subject, amount: Some(amount), .. } = notice {
             eprintln!("{attribute} for {subject}: {}", crate::policy::amount(&attribute, amount));
@@ -162,7 +163,7 @@ fn say_what_was_decided(channels: &Channels, mut together: Option<&mut Together>
     Ok(())
 }
 
-/// The group of the channel's name is where its policies look for roles.
+/// Registers in the group with the channel's name, in which the policies of the channel look for roles.
 fn register(channels: &Channels, args: &Args) -> Result<Option<Registration>, Failure> {
     if args.wants.is_empty() && !args.together {
         return Ok(None);
@@ -178,11 +179,11 @@ fn register(channels: &Channels, args: &Args) -> Result<Option<Registration>, Fa
     channels.register_as(request).map(Some).map_err(connect::failure)
 }
 
-/// `METRIC=MIN:MAX`, or `METRIC=VALUE`.
+/// Parses `METRIC=MIN:MAX` or `METRIC=VALUE`.
 fn wanted(text: &str) -> Result<QosRange, String> {
     let (metric, range) = pair(text)?;
     let (min, max) = range.split_once(':').unwrap_or((&range, &range));
-    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no whole number of 64 bits"));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number of 64 bits"));
     let (min, max): (i64, i64) = (number(min)?, number(max)?);
     match min <= max {
         true => Ok(QosRange { metric, min, max }),
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_sink_wants_is_a_range_or_one_value() {
+    fn a_wanted_metric_is_a_range_or_one_value() {
         let range = |metric: &str, min, max| Ok(QosRange { metric: metric.to_owned(), min, max });
         assert_eq!(wanted("frame_rate=10:15"), range("frame_rate", 10, 15));
         assert_eq!(wanted("importance=2"), range("importance", 2, 2));

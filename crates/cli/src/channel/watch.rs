@@ -1,4 +1,4 @@
-//! `qfabric channel watch`: a channel's rates as they are now.
+//! `qfabric channel watch`: prints the rates of a channel.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,36 +13,38 @@ use crate::exit::{Done, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// How long a Ctrl-C may take.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest time without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Shows a channel's members, rates and drops as they are now, until Ctrl-C.
+/// Prints the members of a channel and the rates of its events, one line for each interval, until Ctrl-C.
 ///
-/// Counted are the members of this host.
+/// The numbers of hosts, sources and sinks are those of all hosts; the rates are those of the members on this host. If this host
+/// has no sinks, the rates of delivered, dropped, late and lost events are those that the sinks' hosts report. Ends with 3 if
+/// the channel does not exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel watch video\n          qfabric channel watch video --events")]
 pub struct Args {
-    /// Its name, or quality:NAME
+    /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
-    /// Time between two lines
+    /// Time between two lines, at least 100ms
     #[arg(long, default_value = "1s")]
     interval: Nanos,
-    /// Its events, too: joins it as a sink
+    /// Also print the events; joins the channel as a sink
     #[arg(long)]
     events: bool,
-    /// End after so many lines
+    /// End after this number of lines [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
-    /// As JSON, one object per line
+    /// Print one JSON object per line instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// What is counted of a channel's members on this host. What became of events: at its sinks; where it has none, of what its
-/// sources sent, as the sinks' hosts report.
+/// Counts of a channel's members on this host. Delivered, dropped, late and lost events are counted at the sinks of this host;
+/// if it has none, at its sources, from the reports of the sinks' hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
     hosts: usize,
@@ -64,7 +66,6 @@ impl Totals {
     }
 }
 
-/// Carries it out.
 pub fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let client = args.daemon.client()?;
@@ -72,18 +73,18 @@ pub fn run(args: Args) -> Outcome {
         if args.events { Some(channels.open(&args.channel.to_string()).map_err(connect::failure)?) } else { None };
     let sink = opened.as_ref().map(|opened| opened.sink(&SinkOptions::default())).transpose();
     let mut sink = sink.map_err(connect::failure)?;
-    let interval = Duration::from_nanos(args.interval.get()).max(LOOK);
+    let interval = Duration::from_nanos(args.interval.get()).max(SIGNAL_CHECK);
     let mut before = totals(&client.channel(&args.channel).map_err(connect::failure)?);
     for _ in 0..args.count.unwrap_or(u64::MAX) {
         let until = Instant::now() + interval;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             match (&mut sink, &opened) {
                 (Some(sink), Some(opened)) => {
-                    if let Some(event) = sink.next(LOOK).map_err(connect::failure)? {
+                    if let Some(event) = sink.next(SIGNAL_CHECK).map_err(connect::failure)? {
                         output::print(&events::line(opened, &event.event(), args.json))?;
                     }
                 }
-                _ => std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now()))),
+                _ => std::thread::sleep(SIGNAL_CHECK.min(until.saturating_duration_since(Instant::now()))),
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -113,7 +114,7 @@ fn totals(info: &ChannelInfo) -> Totals {
 }
 
 fn line(before: Totals, now: Totals, seconds: f64, as_json: bool) -> String {
-    // A member that has left takes its counts with it.
+    // The counts of a member that has left are gone, so a sum may become smaller.
     let rate = |of: fn(&Totals) -> u64| of(&now).saturating_sub(of(&before)) as f64 / seconds;
     let (submitted, delivered) = (rate(|t| t.submitted), rate(|t| t.delivered));
     let (dropped, late, lost) = (rate(|t| t.dropped), rate(|t| t.late), rate(|t| t.lost));
