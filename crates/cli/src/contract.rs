@@ -321,7 +321,7 @@ mod tests {
             ("--fixed 0.96", "fixed 0.96 CPU is above 0.95 CPU"),
             ("--fixed 0", "budget 0 ms"),
             ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),
-            ("--controller kernel", "no known period"),
+            ("--controller kernel", "an unknown period"),
             ("--period 40ms --controller kernel --predictor hint:24", "not hint:24"),
             ("--period 40ms --controller both", "user or kernel"),
         ] {
