@@ -37,7 +37,7 @@ fn a_refused_program_runs_on_the_host_that_the_refusal_names() {
     assert_eq!((&loans[0]["host"], &loans[0]["share"]), (&"alpha".into(), &0.3.into()), "{loans}");
     assert!(loans[0]["left_ns"].as_u64().unwrap() > 3_000_000_000, "{loans}");
     run(&beta, &[]).expect(3, &["for alpha", "no room on the other host either"]);
-    run(&beta, &["--claim", "alpha:1"]).expect(3, &["nothing is kept here for alpha:0000000000000001"]);
+    run(&beta, &["--claim", "alpha:1"]).expect(3, &["this host has no loan for the claim alpha:0000000000000001"]);
     run(&beta, &["--claim", "alpha"]).expect(2, &["HOST:NUMBER"]);
     let claim = claim(&refused);
     {
