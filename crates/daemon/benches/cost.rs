@@ -1,8 +1,8 @@
-//! What the service costs: idle, and with applications that mark 25 jobs a second. Prints figures; asserts
-//! nothing, since machines differ.
+//! Measures the cost of the service: idle, and with applications that mark 25 jobs a second. Prints figures and
+//! asserts nothing, because machines differ.
 //!
-//! The service and the applications are processes of their own. CPU time is the service's process clock, so it
-//! is exact; of it, the control thread's is what `schedstat` says at the end.
+//! The service and the applications are separate processes. CPU time is the process clock of the service, so it is
+//! exact.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", folder] => Ok(qfabric_daemon::run(config(folder))?),
         ["apply", socket, count, seconds] => apply(socket, count.parse()?, seconds.parse()?),
-        // What `make bench ARGS=--short` gives to every bench: show that it works.
+        // `make bench ARGS=--short` gives this option to every bench: show only that it works.
         ref given if given.contains(&"--max-time") => measure(APPLICATIONS, 2),
         _ => measure(APPLICATIONS, 20),
     }
@@ -69,7 +69,7 @@ fn measure(count: usize, seconds: u64) -> Result<(), Box<dyn std::error::Error>>
     stop(&mut service)
 }
 
-/// Share of one CPU that a process spends while the window passes; `at_end` runs right after.
+/// Share of one CPU that a process uses during the window; `at_end` runs right after.
 fn spent(process: &Child, window: Duration, at_end: impl FnOnce()) -> Result<f64, Box<dyn std::error::Error>> {
     let (start, before) = (Instant::now(), process_cpu(process.id() as i32)?);
     std::thread::sleep(window);
@@ -85,7 +85,8 @@ fn resident_mb(process: &Child) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-/// Wake-ups, jobs, settings, seconds of handling, and wake-up calls of applications, as the service counts them.
+/// Wake-ups, records, settings, seconds of handling, wake-ups by applications, ticks, and due looks, as the service
+/// counts.
 fn counters(client: &Client) -> Result<[f64; 7], Box<dyn std::error::Error>> {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(client.socket())?;
@@ -108,7 +109,7 @@ fn counters(client: &Client) -> Result<[f64; 7], Box<dyn std::error::Error>> {
     Ok(names.map(|name| sum(&format!("qfabric_{name}"))))
 }
 
-/// Threads that each hold a session and do next to nothing, 25 times a second.
+/// Runs threads that each hold a session and do very short jobs, 25 times a second.
 fn apply(socket: &str, count: usize, seconds: u64) -> Result<(), Box<dyn std::error::Error>> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let threads: Vec<_> = (0..count)
@@ -122,7 +123,7 @@ fn apply(socket: &str, count: usize, seconds: u64) -> Result<(), Box<dyn std::er
 }
 
 fn one(i: usize, socket: &str, until: Instant) -> Result<(), String> {
-    // Spread over the period, as applications that know nothing of each other are.
+    // Spread over the period, as independent applications are.
     std::thread::sleep(Duration::from_micros(40_000 / 50 * i as u64 % 40_000));
     let mut contract = Contract::new(&format!("app-{i}"), Nanos::from_millis(40));
     (contract.jobs, contract.max_bandwidth) = (JobSource::Marked, qfabric_types::Share::from_ppm(100_000));

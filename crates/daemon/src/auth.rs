@@ -1,10 +1,11 @@
-//! Who asks, and what it may touch: peer credentials decide, nothing that the caller says of itself.
+//! Decides which user a caller is and which processes it may change. Only peer credentials count, never the
+//! caller's words.
 //!
-//! A user touches only processes whose real, effective and saved user are all its own (a set-uid program it
-//! started is not its own), root touches all. A process is pinned by a pidfd before its folder is read, and is
-//! still alive after: so what was read is about the process that the pidfd means, however fast numbers are
-//! reused. An application belongs to its process's user, whoever asked for it, and counts against that user's
-//! maximum.
+//! A user may change only processes whose real, effective and saved user are all this user (so not a set-uid
+//! program that the user started); root may change all. The daemon opens a pidfd before it reads the process's
+//! folder in `/proc` and checks afterwards that the process is still alive. So the facts belong to the process of
+//! the pidfd, however fast the kernel reuses process ids. An application belongs to the user of its process,
+//! whoever requested the contract, and counts against that user's maximum.
 
 use std::io;
 
@@ -15,7 +16,7 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::problem;
 
-/// The process at the other end of a socket, as the kernel vouches for it at the time of its connecting.
+/// The process at the other end of a socket, as the kernel recorded it when the process connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub pid: i32,
@@ -23,36 +24,36 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Of a connected Unix socket.
+    /// Reads the credentials of a connected Unix socket.
     pub fn of(socket: impl std::os::fd::AsFd) -> io::Result<Peer> {
         let credentials = socket_peercred(socket)?;
         let owner = Owner { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() };
         Ok(Peer { pid: credentials.pid.as_raw_nonzero().get(), owner })
     }
 
-    /// Whether it may change what concerns the whole host: root may, and the user that the service runs as.
+    /// Whether the peer may change settings of the whole host: root and the user that the service runs as may.
     pub fn administers(self) -> bool {
         let own = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
         self.may_touch(own)
     }
 
-    /// Whether it may change what belongs to `owner`.
+    /// Whether the peer may change a process or application of `owner`.
     pub fn may_touch(self, owner: Owner) -> bool {
         self.owner.uid == 0 || self.owner.uid == owner.uid
     }
 }
 
-/// A process that a contract is for: it is alive, and belongs to `owner`.
+/// A living process for which a contract is requested.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub pid: i32,
     pub owner: Owner,
-    /// All groups of its process: real, effective, saved, supplementary.
+    /// All groups of the process: real, effective, saved, supplementary.
     pub groups: Vec<u32>,
     pub watch: watch::Process,
 }
 
-/// Finds the process `pid` for `peer`, and the thread where only one is meant.
+/// Finds the process `pid` for `peer`; checks the thread if the contract covers a single thread.
 pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Problem> {
     if pid <= 0 {
         return Err(problem::invalid(format!("pid is {pid}; name a process by its positive number")));
@@ -71,7 +72,7 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Pro
     Ok(Target { pid, owner: users.owner(), groups: users.groups, watch })
 }
 
-/// Whether the process is still all of `owner`: it may have become a set-uid program since it was looked at.
+/// Whether all users of the process are still `owner`: it may have executed a set-uid program since the last check.
 pub(crate) fn still_owns(owner: Owner, pid: i32) -> bool {
     let peer = Peer { pid, owner };
     Users::of(pid).is_some_and(|users| users.belong_to(peer))
@@ -84,13 +85,12 @@ fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
     }
 }
 
-/// The users (real, effective, saved) and the groups a process runs under.
+/// The users (real, effective, saved) and the groups that a process runs under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Users {
     uids: [u32; 3],
     /// The effective group.
     gid: u32,
-    /// All of them.
     groups: Vec<u32>,
 }
 
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_set_uid_program_is_not_its_starters() {
+    fn a_set_uid_program_does_not_belong_to_the_user_who_started_it() {
         let sudo = STATUS.replace("1000\t1000\t1000\t1000", "1000\t0\t0\t0");
         assert!(!Users::parse(&sudo).unwrap().belong_to(peer(1000)));
     }
 
     #[test]
-    fn nonsense_status_is_nobodys() {
+    fn an_unreadable_status_belongs_to_no_user() {
         for status in ["", "Uid:\n", "Uid:\t1\t2\n", "Uid:\tx\ty\tz\n", "Uid:\t1\t2\t3\nGid:\n"] {
             assert_eq!(Users::parse(status), None, "{status:?}");
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_gone_processes_are_refused_by_name() {
+    fn invalid_pids_and_ended_processes_are_refused_with_their_code() {
         let root = peer(0);
         assert_eq!(target(root, 0, Covers::Program).unwrap_err().code, "invalid");
         assert_eq!(target(root, -4, Covers::Program).unwrap_err().code, "invalid");

@@ -1,6 +1,7 @@
-//! Looking, now and then, for bandwidth that the kernel has booked for nobody: other tools take threads out of
-//! SCHED_DEADLINE in ways that lose it. The control thread promises that much less. The kernel's sum may also be too
-//! small: then something was subtracted twice, and the control thread says so.
+//! Measures, every 30 s, the bandwidth that the kernel has booked for no thread. Other tools can take threads out
+//! of SCHED_DEADLINE in ways that lose their bandwidth; the control thread then promises less capacity by this
+//! amount. The kernel's sum may also be too small, because something was subtracted twice; the control thread then
+//! logs it.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,13 +16,14 @@ use qfabric_linux::hrtick::DEBUGFS;
 use crate::control::Requests;
 use crate::ending::Ending;
 
-/// The first look comes when the service has settled; each costs some milliseconds of an ordinary thread.
+/// The first measurement waits until the service has settled. Each costs some milliseconds of an ordinary thread.
 const FIRST: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_secs(30);
-/// A thread that left is subtracted at its 0-lag time: only what both of two looks find is lost, this far apart.
+/// Time between the two measurements that must agree. The kernel subtracts a thread that left at its 0-lag time, so a
+/// single measurement may include bandwidth that is not lost.
 const APART: Duration = Duration::from_secs(3);
 
-/// The thread that looks; ends when dropped.
+/// The measuring thread; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct BooksThread {
     stop: Option<Sender<()>>,
@@ -32,22 +34,22 @@ impl BooksThread {
     pub fn start(requests: Requests, ending: &Ending) -> std::io::Result<BooksThread> {
         let (stop, stopped) = channel::<()>();
         let pause = move |time| matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout));
-        let look = move || {
-            let mut told = false;
+        let measure = move || {
+            let mut logged = false;
             let mut time = FIRST;
             while pause(time) {
                 match lost(&requests, &pause) {
                     Some(Ok(lost)) => requests.lost(lost),
-                    Some(Err(error)) if !told => {
-                        told = true;
-                        tracing::info!(%error, "what the kernel has booked for nobody is not known");
+                    Some(Err(error)) if !logged => {
+                        logged = true;
+                        tracing::info!(%error, "cannot measure the bandwidth booked for no thread");
                     }
                     _ => {}
                 }
                 time = EVERY;
             }
         };
-        let thread = ending.spawn("qf-books", look)?;
+        let thread = ending.spawn("qf-books", measure)?;
         Ok(BooksThread { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -56,13 +58,13 @@ impl Drop for BooksThread {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It only looks; nothing to learn from its end.
+            // The thread only measures; its result is of no interest here.
             let _ = thread.join();
         }
     }
 }
 
-/// What both of two looks find; `None`: the service ends.
+/// The amount that two measurements agree on, in the kernel's bandwidth units. `None`: the service ends.
 fn lost(requests: &Requests, pause: &dyn Fn(Duration) -> bool) -> Option<Result<i64, BooksError>> {
     let first = match read(requests) {
         Ok(first) if first != 0 => first,
@@ -71,7 +73,7 @@ fn lost(requests: &Requests, pause: &dyn Fn(Duration) -> bool) -> Option<Result<
     pause(APART).then(|| read(requests).map(|second| in_both(first, second)))
 }
 
-/// What is booked too much, or too little, in both looks.
+/// The amount that both measurements contain. Positive: booked for no thread. Negative: subtracted twice.
 fn in_both(first: i64, second: i64) -> i64 {
     match first.signum() == second.signum() {
         true => first.signum() * first.abs().min(second.abs()),
@@ -79,7 +81,8 @@ fn in_both(first: i64, second: i64) -> i64 {
     }
 }
 
-/// Without debugfs the control thread asks admission control, so that no increase of its own is refused meanwhile.
+/// Without debugfs the control thread measures by admission control, so that none of its own increases is refused
+/// during the measurement.
 fn read(requests: &Requests) -> Result<i64, BooksError> {
     let mut probes = None;
     let mut grantable = || {
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_two_looks_find_counts_whether_too_much_or_too_little_is_booked() {
+    fn only_the_amount_that_two_measurements_agree_on_counts() {
         assert_eq!((in_both(65_536, 104_000), in_both(104_000, 65_536)), (65_536, 65_536));
         assert_eq!((in_both(-943_720, -2_000_000), in_both(-9, -8)), (-943_720, -8));
         assert_eq!((in_both(65_536, 0), in_both(65_536, -3), in_both(-3, 65_536)), (0, 0, 0));

@@ -1,9 +1,10 @@
-//! Closing what others sent.
+//! Closes descriptors and connections of other processes without blocking the service.
 //!
-//! `close()` of a descriptor that another process sent may wait as long as that process likes: its file system is one of
-//! its own (FUSE), or it is a TCP socket with a linger time. The same holds for a connection with messages that nobody read:
-//! what came with them is closed with it. So none of it is closed by a thread that others wait for. Each user has a thread
-//! of its own for that, as long as there is something to close: who blocks it, blocks nobody else.
+//! `close()` of a descriptor that another process sent can block for as long as that process likes: the descriptor
+//! may belong to a FUSE file system of that process, or be a TCP socket with a linger time. Closing a connection
+//! with unread messages also closes the descriptors in these messages. So no thread that others wait for closes
+//! them. Each user has a separate thread for this, as long as there is something to close; a user who blocks it
+//! blocks no other user.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,15 +13,14 @@ use std::thread::Builder;
 
 use qfabric_sync::{Lock, rank};
 
-/// Things of one user that may wait to be closed; who has more loses its connections.
-pub(crate) const MOST: usize = 64;
+/// Items of one user that may wait to be closed. The daemon ends the connections of a user with more.
+pub(crate) const MAX_WAITING: usize = 64;
 
-/// By user, what waits to be closed while a thread closes what came before. Cheap to clone.
+/// For each user that has a closing thread: the items that wait for it. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Closer(Arc<Lock<HashMap<u32, VecDeque<Thing>>, { rank::CLOSER }>>);
+pub(crate) struct Closer(Arc<Lock<HashMap<u32, VecDeque<Closable>>, { rank::CLOSER }>>);
 
-/// Closed when dropped.
-type Thing = Box<dyn Send>;
+type Closable = Box<dyn Send>;
 
 impl Closer {
     /// Drops `thing`, which user `uid` sent, in another thread.
@@ -29,19 +29,20 @@ impl Closer {
             let own = self.clone();
             let started = Builder::new().name("qf-close".to_owned()).spawn(move || own.work(uid));
             if started.is_err() {
-                // No thread is to be had: then nobody is served for long anyway.
+                // No thread could be started. A service that cannot start threads fails soon anyway, so this one
+                // closes.
                 self.work(uid);
             }
         }
     }
 
-    /// Whether more waits to be closed than one user may have.
+    /// Whether the user has more than [`MAX_WAITING`] items waiting.
     pub fn is_full(&self, uid: u32) -> bool {
-        self.0.with(|users| users.get(&uid).is_some_and(|waiting| waiting.len() > MOST))
+        self.0.with(|users| users.get(&uid).is_some_and(|waiting| waiting.len() > MAX_WAITING))
     }
 
-    /// Whether there is no thread for the user yet.
-    fn is_first(&self, uid: u32, thing: Thing) -> bool {
+    /// Queues `thing`. Returns true if the user has no closing thread yet.
+    fn is_first(&self, uid: u32, thing: Closable) -> bool {
         let mut users = self.0.lock();
         let is_first = !users.contains_key(&uid);
         users.entry(uid).or_default().push_back(thing);
@@ -54,8 +55,8 @@ impl Closer {
         }
     }
 
-    /// None: nothing waits any more, and the thread ends.
-    fn next(&self, uid: u32) -> Option<Thing> {
+    /// Returns `None` when the user's queue is empty: the closing thread ends.
+    fn next(&self, uid: u32) -> Option<Closable> {
         let mut users = self.0.lock();
         let next = users.get_mut(&uid).and_then(VecDeque::pop_front);
         if next.is_none() {
@@ -65,7 +66,7 @@ impl Closer {
     }
 }
 
-/// A descriptor whose other end a user holds. However it is dropped, the [`Closer`] closes it.
+/// A descriptor whose other end a user holds. Dropping it passes it to the [`Closer`].
 pub(crate) struct Foreign {
     fd: Option<OwnedFd>,
     uid: u32,
@@ -80,7 +81,7 @@ impl Foreign {
 
 impl AsFd for Foreign {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_ref().expect("taken when dropped").as_fd()
+        self.fd.as_ref().expect("present until drop").as_fd()
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes as long to drop as its other end lives, and says that it was begun.
+    /// Its drop reports on the first channel that it began, then blocks until the second channel is closed.
     struct Slow(Sender<()>, Receiver<()>);
 
     impl Drop for Slow {
@@ -109,19 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn who_blocks_a_close_blocks_nobody_else_and_is_full_after_a_while() {
+    fn a_blocked_close_blocks_no_other_user_and_fills_the_queue_of_its_user() {
         let closer = Closer::default();
         let (begun, has_begun) = channel();
         let (end, ended) = channel();
         closer.close(7, Slow(begun, ended));
         has_begun.recv().unwrap();
-        (0..=MOST).for_each(|_| closer.close(7, ()));
+        (0..=MAX_WAITING).for_each(|_| closer.close(7, ()));
         assert!(closer.is_full(7) && !closer.is_full(8));
         let (other, has_other) = channel();
         let (never, at_once) = channel();
         drop(never);
         closer.close(8, Slow(other, at_once));
-        has_other.recv().expect("another user's is closed meanwhile");
+        has_other.recv().expect("the other user's item is closed meanwhile");
         drop(end);
         while closer.is_full(7) {
             std::thread::yield_now();

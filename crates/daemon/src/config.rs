@@ -1,7 +1,7 @@
-//! What the administrator decides, read from a TOML file.
+//! The configuration of the daemon, read from a TOML file.
 //!
-//! Every key has a default; a key that is not known is refused with its line, since a typing error in a limit
-//! would otherwise grant without limit. Times carry their unit (`"2ms"`), shares are fractions of one CPU.
+//! Every key has a default. An unknown key is refused with its line: a misspelt limit would otherwise be no limit.
+//! Times have a unit (`"2ms"`); shares are fractions of one CPU.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,24 +15,21 @@ use serde::{Deserialize, Deserializer};
 use crate::channels::ChannelsConfig;
 use crate::ecalls::EcallsConfig;
 
-/// Where the service looks when nothing else is said.
+/// Default path of the configuration file.
 pub const CONFIG_PATH: &str = "/etc/qfabric/daemon.toml";
 
-/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The local API.
     pub api: Api,
-    /// What may be handed out, and to whom.
+    /// The capacity that may be promised, and the maximum of each user, group and priority level.
     pub limits: HostLimits,
-    /// What carries reservations out.
+    /// The mechanism that applies settings.
     pub mechanism: MechanismConfig,
-    /// The control thread.
     pub control: Control,
-    /// What is done to contracts before they are admitted.
+    /// Rules that change contracts before admission.
     pub contracts: Contracts,
-    /// Services, subscriptions, handlers.
     pub ecalls: EcallsConfig,
     /// Q-channels between hosts.
     pub channels: ChannelsConfig,
@@ -44,47 +41,47 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
-    /// Folder of `qfabric.sock`, `ring.sock`, the journal and the lock file. None: `/run/qfabric` for root,
-    /// `$XDG_RUNTIME_DIR/qfabric` for everybody else.
+    /// Folder of `qfabric.sock`, `ring.sock`, the journal and the lock file. Default: `/run/qfabric` for root,
+    /// `$XDG_RUNTIME_DIR/qfabric` for other users.
     pub directory: Option<PathBuf>,
-    /// Permission bits of both sockets, in octal: who may ask. What they may ask for is decided by their
-    /// credentials.
+    /// Permission bits of both sockets, in octal: the users that may send requests. The credentials of a caller
+    /// decide which requests are allowed.
     #[serde(deserialize_with = "octal")]
     pub mode: u32,
-    /// Group of both sockets, by name or number. None: that of the daemon.
+    /// Group of both sockets, by name or number. Default: the group of the daemon.
     pub group: Option<String>,
-    /// Connections served at the same time, on either socket: one user has at most a quarter, all users together leave an
-    /// eighth to root and the service's own user. A user's next one is refused, an administrator's waits.
+    /// Most connections at the same time, for each socket. One user may have at most a quarter of them; all users
+    /// together leave an eighth to root and the service's own user. A further connection of a user is refused; one
+    /// of an administrator waits.
     pub max_connections: usize,
-    /// A request not complete, or not answered, after this long is given up.
+    /// A request that is not complete, or not answered, after this time is aborted.
     #[serde(deserialize_with = "time")]
     pub timeout: Nanos,
 }
 
-/// What carries reservations out.
+/// The mechanism that applies settings.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MechanismConfig {
-    /// Which one.
     pub name: MechanismName,
-    /// `ext`: what all threads without a server get at least, together, on each CPU …
+    /// `ext` only: the CPU time that all threads without a server get together, at least, on each CPU …
     #[serde(deserialize_with = "time")]
     pub best_effort: Nanos,
     /// … in every period of this length.
     #[serde(deserialize_with = "time")]
     pub best_effort_period: Nanos,
-    /// `ext`: what takes its place where the kernel ends it.
+    /// `ext` only: the mechanism that takes over if the kernel ejects it.
     pub fallback: Fallback,
 }
 
-/// What takes the place of a mechanism that the kernel ended.
+/// The mechanism that takes over after an ejection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fallback {
-    /// SCHED_DEADLINE: whoever asked for what it can give goes on.
+    /// SCHED_DEADLINE: applications whose contracts it can serve continue.
     #[default]
     Deadline,
-    /// Nothing: every thread stays under the normal scheduler.
+    /// No mechanism: every thread stays under the normal scheduler.
     None,
 }
 
@@ -92,60 +89,57 @@ pub enum Fallback {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Control {
-    /// Q of its own reservation; `"0ms"` for none.
+    /// Q of the control thread's reservation; `"0ms"` for no reservation.
     #[serde(deserialize_with = "time")]
     pub budget: Nanos,
-    /// P of its own reservation.
+    /// P of the control thread's reservation.
     #[serde(deserialize_with = "time")]
     pub period: Nanos,
-    /// Whether the daemon's memory is locked as it is touched, so that a decision never waits for a disk.
+    /// Whether the daemon locks its memory, so that a decision never waits for a disk.
     pub lock_memory: bool,
-    /// Records taken from one ring at one look; the rest waits for the next look.
+    /// Most records that one look takes from one ring; the others wait for the next look.
     pub jobs_per_look: usize,
-    /// How long an application may go on without its ring after its lease has closed.
+    /// Time that an application may continue without its ring after its lease has closed.
     #[serde(deserialize_with = "time")]
     pub lease_grace: Nanos,
 }
 
-/// What is done to contracts before they are admitted.
+/// Rules that change contracts before admission.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contracts {
-    /// Whether GRUB reclaiming is up to the contract.
+    /// Who decides about GRUB reclaiming.
     pub reclaim: Reclaim,
 }
 
-/// Who decides on `SCHED_FLAG_RECLAIM`.
+/// Who decides about `SCHED_FLAG_RECLAIM`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reclaim {
-    /// The contract (whose own default is yes).
+    /// The contract decides; its own default is yes.
     #[default]
     AsAsked,
-    /// Always on: leftover reservations are used up before anybody misses a deadline.
+    /// Always on: unused reserved time prevents deadline misses of others.
     Always,
-    /// Always off: nobody ever gets more than his budget.
+    /// Always off: no application gets more than its budget.
     Never,
 }
 
-/// Logs, to standard error.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// How.
     pub format: LogFormat,
-    /// What, in the words of `tracing`'s filters; `QFABRIC_LOG` overrides it.
+    /// A filter in the syntax of `tracing`; the environment variable `QFABRIC_LOG` overrides it.
     pub filter: String,
 }
 
-/// How logs are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// For programs, one object per line.
+    /// JSON for programs, one object per line.
     Json,
 }
 
@@ -169,7 +163,7 @@ impl Default for MechanismConfig {
 impl Default for Control {
     fn default() -> Self {
         Control {
-            // Shorter than the server periods of most applications: EDF then puts it before what it steers.
+            // Shorter than the server periods of most applications, so EDF runs the control thread before them.
             budget: Nanos::from_micros(500),
             period: Nanos::from_millis(5),
             lock_memory: true,
@@ -185,42 +179,35 @@ impl Default for Log {
     }
 }
 
-/// The configuration cannot be meant. Nothing was started.
+/// The configuration is not valid. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidConfig {
-    /// The file is not there, or not for us to read.
-    #[error("cannot read {}: {source}; name another file with --config, or leave it out for the defaults", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is no TOML, or has a key or a value that is not known; the text names line and key.
+    /// The file does not exist, or the service may not read it.
+    #[error("cannot read {}: {source}; name another file with --config, or omit it for the defaults", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// The file is not valid TOML, or has an unknown key or an invalid value.
     #[error("{}: {text}", path.display())]
     Syntax {
-        /// Which file.
         path: PathBuf,
-        /// Line, key, and what would have been understood.
+        /// Line and key, and the keys or values that are valid there.
         text: String,
     },
-    /// A value is outside what can be meant.
+    /// A value is outside its range.
     #[error("{key} is {value}; use {expected}")]
     OutOfRange {
-        /// Dotted name of the key.
+        /// Dotted name of the key, such as `api.timeout`.
         key: &'static str,
-        /// What it is.
         value: String,
-        /// What would have been accepted.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// There is no place for the sockets.
-    #[error("no folder for the sockets: $XDG_RUNTIME_DIR is not set; set it, or set api.directory")]
+    /// The folder of the sockets is not known.
+    #[error("no folder for the sockets: $XDG_RUNTIME_DIR is not set; set this variable or api.directory")]
     NoDirectory,
 }
 
 impl Config {
-    /// Reads `path`; without one, [`CONFIG_PATH`] where it exists, else the defaults.
+    /// Reads `path`; without a path, reads [`CONFIG_PATH`] if that file exists, else returns the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, InvalidConfig> {
         let standard = Path::new(CONFIG_PATH);
         match path {
@@ -236,7 +223,7 @@ impl Config {
         Config::parse(&text, path)
     }
 
-    /// Reads `text`, which came from `path`, and checks it.
+    /// Parses and checks `text`, which came from `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Config, InvalidConfig> {
         let syntax = |error: toml::de::Error| InvalidConfig::Syntax { path: path.to_owned(), text: error.to_string() };
         let config: Config = toml::from_str(text).map_err(syntax)?;
@@ -244,7 +231,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Says what is out of range, if anything is.
+    /// Checks every value that does not depend on this machine. The error names the first one out of range.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let Config { api, control, .. } = self;
         within("api.max_connections", api.max_connections, 1, 10_000, "1 to 10000")?;
@@ -269,12 +256,12 @@ impl Config {
         self.control_reservation().map(drop)
     }
 
-    /// Says what cannot be meant on this machine, if anything is.
+    /// Checks the values that depend on this machine.
     pub fn check_here(&self) -> Result<(), InvalidConfig> {
         let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
         match self.limits.capacity {
             Some(capacity) if cpus > 0 && capacity.as_f64() > cpus as f64 => {
-                let expected = "no more than the CPUs of this machine, or leave it out for what the kernel admits";
+                let expected = "no more than the CPUs of this machine, or remove the key to use what the kernel admits";
                 Err(out_of_range("limits.capacity", format!("{capacity} on a machine with {cpus}"), expected))
             }
             _ => Ok(()),
@@ -293,7 +280,7 @@ impl Config {
         }
     }
 
-    /// The control thread's own reservation, if it is to have one.
+    /// The control thread's reservation, or `None` if the budget is 0.
     pub fn control_reservation(&self) -> Result<Option<Reservation>, InvalidConfig> {
         let Control { budget, period, .. } = self.control;
         if budget == Nanos::ZERO {
@@ -316,7 +303,7 @@ impl Config {
         }
     }
 
-    /// Puts the sockets, the journal and the lock file into `directory`.
+    /// Sets `api.directory`, the folder of the sockets, the journal and the lock file.
     pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.api.directory = Some(directory.into());
         self
@@ -330,15 +317,16 @@ impl From<InvalidLimit> for InvalidConfig {
     }
 }
 
-/// What the supervisor is told, where `capacity` may be promised now.
+/// The limits for the supervisor, with the `capacity` that may be promised now.
 pub(crate) fn supervisor_limits(limits: &HostLimits, capacity: Share) -> Limits {
     let HostLimits { levels, users, groups, default_user, .. } = limits.clone();
     let exempt = [0, rustix::process::geteuid().as_raw()].into();
     Limits { capacity, levels, users, groups, default_user, exempt }
 }
 
-/// Whom an application counts for: its process's user, and of all groups of the process the one with the smallest maximum,
-/// so that nobody escapes a maximum by running under another of own groups; without one the group it runs under.
+/// The user and group that an application counts against: the user of its process and, of all groups of the
+/// process, the one with the smallest maximum. So a program cannot escape a maximum by running under another of its
+/// groups. If no group has a maximum, the group that the process runs under.
 pub(crate) fn counted_for(limits: &HostLimits, owner: Owner, groups: &[u32]) -> Owner {
     let own = groups.iter().chain([&owner.gid]);
     let tightest = own.filter_map(|gid| Some((limits.groups.get(gid)?, *gid))).min();
@@ -355,7 +343,7 @@ fn within<T: PartialOrd + ToString>(
     if (low..=high).contains(&value) { Ok(()) } else { Err(out_of_range(key, value, expected)) }
 }
 
-/// A folder or file that is written as it is meant: a way up, or a character that no path has, hides another place.
+/// Refuses a path with `..` or control characters, because it could name another place than the one it seems to name.
 pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidConfig> {
     let goes_up = path.components().any(|part| part == Component::ParentDir);
     let text = path.to_string_lossy();
@@ -373,7 +361,7 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, 
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-/// `"0660"`: as everybody writes permission bits; a TOML number would be read as decimal.
+/// Reads `"0660"`, the usual form of permission bits. A TOML number would be read as decimal.
 fn octal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let text = String::deserialize(deserializer)?;
     let refused = |_| serde::de::Error::custom(format!("{text:?} is not a mode in octal, such as \"0660\""));
@@ -395,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_example_is_understood_and_says_the_defaults() {
+    fn the_shipped_example_parses_to_the_defaults() {
         let shipped = include_str!("../../../packaging/daemon.toml");
         assert_eq!(parse(shipped), Ok(Config::default()));
     }
 
     #[test]
-    fn every_example_line_that_is_commented_out_is_understood_too() {
+    fn every_commented_example_line_parses() {
         let uncommented: String = include_str!("../../../packaging/daemon.toml")
             .lines()
             .map(|line| line.strip_prefix("#:").unwrap_or(line).to_owned() + "\n")
@@ -419,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_refused_with_its_line_and_what_would_be_understood() {
+    fn a_wrong_value_is_refused_with_its_line_and_the_accepted_values() {
         for (text, parts) in [
             ("[control]\nbudget = \"2\"\n", ["line 2", "40ms"]),
             ("[api]\nmode = \"rw\"\n", ["line 2", "0660"]),
@@ -434,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_written_as_they_are_meant() {
+    fn paths_with_dots_or_control_characters_are_refused() {
         for text in [
             "[api]\ndirectory = '/run/../etc'",
             "[api]\ndirectory = \"/run/q\\u0000fabric\"",
@@ -449,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cpus_than_there_are_cannot_be_promised() {
+    fn a_capacity_beyond_the_machines_cpus_is_refused() {
         let refusal = parse("[limits]\ncapacity = 4096\n").unwrap().check_here().unwrap_err().to_string();
         assert!(
             refusal.contains("limits.capacity is 4096 CPU") && refusal.contains("CPUs of this machine"),
@@ -460,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_supervisor_is_told_the_maxima_and_what_may_be_promised_now() {
+    fn the_supervisors_limits_have_the_maxima_and_the_present_capacity() {
         let config = parse("[limits]\ncapacity = 0.8\ndefault_user = 0.3\n[limits.levels]\n9 = 0.2\n").unwrap();
         let (room, share) = (Share::from_ppm(700_000), Share::from_ppm);
         let limits = supervisor_limits(&config.limits, room);
@@ -477,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_user_has_half_a_cpu_and_an_administrator_what_there_is() {
+    fn by_default_a_user_may_hold_half_a_cpu_and_an_administrator_has_no_maximum() {
         let limits = supervisor_limits(&parse("").unwrap().limits, Share::from_ppm(1_900_000));
         let cap = |uid| limits.user_cap(Owner { uid, gid: uid });
         assert_eq!((cap(54_321), cap(0)), (Some(Share::from_ppm(500_000)), None));

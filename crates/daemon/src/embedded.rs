@@ -1,4 +1,4 @@
-//! The same service inside a program, on a private socket: for `qfabric run` where no daemon runs, and for tests.
+//! Runs the service inside another program, on a private socket: for `qfabric run` without a daemon, and for tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -9,27 +9,28 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::ending::Ending;
 use crate::folder;
-use crate::service::{Beside, Service};
+use crate::service::{ServeHooks, Service};
 use crate::startup::{DaemonError, Keep};
 
-/// A service that takes longer to end hangs. Others may have to be served on a loaded machine meanwhile.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A service that takes longer to end counts as hanging. On a loaded machine other processes may run first.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running service in this process. Dropping it puts everything back.
+/// A running service in this process. Dropping it restores everything.
 #[derive(Debug)]
 pub struct Embedded {
     socket: PathBuf,
     ending: Ending,
     thread: Option<JoinHandle<Result<(), DaemonError>>>,
-    /// Disconnected when the service is over. Never locked: only so that the service can be shared.
+    /// Disconnected when the service is over. The mutex is never locked; it only makes the receiver `Sync`.
     over: Mutex<Receiver<()>>,
-    /// Removed last, where it was made for this service alone.
+    /// The folder that was created for this service alone, if there is one. Removed last.
     _directory: Option<tempfile::TempDir>,
 }
 
 impl Embedded {
-    /// Starts the service and returns once it answers. Without `api.directory` the folder of its sockets is a fresh
-    /// private one, and its journal lies where `qfabric restore` and the next start look for it; its memory is locked only where the configuration says so.
+    /// Starts the service and returns once it answers. Without `api.directory` the sockets are in a new private
+    /// folder, and the journal is where `qfabric restore` and the next start look for it. The service locks the
+    /// program's memory only if the configuration says so.
     pub fn start(config: Config) -> Result<Embedded, DaemonError> {
         let (config, directory) = with_directory(config)?;
         let keep = if directory.is_some() { Keep::Apart } else { Keep::WithSockets };
@@ -37,28 +38,30 @@ impl Embedded {
         let ending = Ending::new().map_err(failed)?;
         let service = Service::prepare(&config, keep, &ending)?;
         let socket = service.socket();
-        let (tell, told) = sync_channel(1);
+        let (report_ready, is_ready) = sync_channel(1);
         let (lives, over) = sync_channel::<()>(1);
         let serve = move || {
             let _lives = lives;
-            // Where the starter has given up, nobody is told.
-            service.serve(Beside { ready: || tell.send(()).unwrap_or(()), reload: || None })
+            // The send fails if the starter has given up.
+            service.serve(ServeHooks { ready: || report_ready.send(()).unwrap_or(()), reload: || None })
         };
         let spawned = std::thread::Builder::new().name("qf-api".to_owned()).spawn(serve);
         let thread = Some(spawned.map_err(failed)?);
         let mut embedded = Embedded { socket, ending, thread, over: over.into(), _directory: directory };
-        match told.recv() {
+        match is_ready.recv() {
             Ok(()) => Ok(embedded),
-            Err(_) => Err(embedded.end().err().unwrap_or(DaemonError::Engine("the API ended by itself".to_owned()))),
+            Err(_) => {
+                Err(embedded.end().err().unwrap_or(DaemonError::Engine("the API ended before it answered".to_owned())))
+            }
         }
     }
 
-    /// Where it is to be found.
+    /// Path of the HTTP socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Ends it now and says how that went.
+    /// Ends the service now and returns its result.
     pub fn stop(mut self) -> Result<(), DaemonError> {
         self.end()
     }
@@ -66,14 +69,14 @@ impl Embedded {
     fn end(&mut self) -> Result<(), DaemonError> {
         self.ending.ask();
         let over = self.over.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if self.thread.is_some() && over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if self.thread.is_some() && over.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             self.thread = None;
             let outcome = self.ending.put_back_instead();
-            return Err(DaemonError::Engine(format!("a thread of the service hangs and is left behind; {outcome}")));
+            return Err(DaemonError::Engine(format!("a thread of the service hangs and is abandoned; {outcome}")));
         }
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(DaemonError::Engine("the API failed; everything was put back".to_owned())),
+            Some(Err(_)) => Err(DaemonError::Engine("the API thread panicked; every thread is restored".to_owned())),
             None => Ok(()),
         }
     }
@@ -82,7 +85,7 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::error!(%error, "the embedded service");
+            tracing::error!(%error, "the embedded service ended with an error");
         }
     }
 }
@@ -91,7 +94,7 @@ fn with_directory(config: Config) -> Result<(Config, Option<tempfile::TempDir>),
     if config.api.directory.is_some() {
         return Ok((config, None));
     }
-    // Where root has the environment of another user, that folder is the user's.
+    // If root runs with the environment of another user, that folder belongs to the other user and is not safe.
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|own| folder::check(own).is_ok());
     let parent = own.unwrap_or_else(std::env::temp_dir);
     let made = tempfile::Builder::new().prefix("qfabric-").tempdir_in(&parent);
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_fails_ends_the_service_which_says_so_and_puts_everything_back() {
+    fn a_panicking_thread_ends_the_service_with_an_error_that_names_it_and_everything_is_restored() {
         if !qfabric_linux::testing::may_reserve() {
             return;
         }
@@ -113,7 +116,11 @@ mod tests {
         let failing = service.ending.spawn("qf-test", || panic!("on purpose")).unwrap();
         failing.join().expect("contained");
         let over = service.over.get_mut().unwrap();
-        assert_eq!(over.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "nobody asked it to end");
+        assert_eq!(
+            over.recv_timeout(TIMEOUT),
+            Err(RecvTimeoutError::Disconnected),
+            "the service must end without a request"
+        );
         assert!(service.ending.is_all_back());
         let error = service.stop().unwrap_err().to_string();
         assert!(error.contains("qf-test") && error.contains("on purpose"), "{error}");

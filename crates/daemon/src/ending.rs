@@ -1,13 +1,14 @@
-//! How the service ends: who begins it, and what is left to do where a thread does not follow.
+//! Ends the service: how an end begins, and what happens if a thread does not end in time.
 //!
 //! ```text
-//! SIGTERM ─────────┐                     ┌─> control thread: puts every thread back, ends
+//! SIGTERM ─────────┐                     ┌─> control thread: restores every thread, ends
 //! dropped ─────────┼─> Ending: a flag ───┤
 //! panic ───────────┘   beside all queues └─> API thread: no new callers, stops the other threads, ends
-//!                                 not over in time ──> whoever began it: the journal is put back, the process ends
+//!                                 not over in time ──> the thread that began it: restores from the journal, ends the process
 //! ```
 //! The flag needs no place in a queue and no lock, so it reaches the control thread however many requests wait. The
-//! first reason stays. A thread that panics ends the service in the same order: nobody is served by a part of it.
+//! first reason stays. A thread that panics ends the service in the same order, because a service without one of its
+//! threads must not go on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,27 +23,26 @@ use tokio::sync::Notify;
 
 use crate::control::{wake, wake_descriptor};
 
-/// How long the control thread may take to put everything back: threads leave their reservations side by side within
-/// 2 s. Putting them back from the journal instead takes as long, and all of it less than 5 s.
+/// Time that the control thread has to restore everything: threads leave their reservations in parallel within 2 s.
+/// Restoring from the journal instead takes as long; both together take less than 5 s.
 pub(crate) const PUT_BACK: Duration = Duration::from_millis(2_500);
-/// How long the other threads may take after that, where everything has been put back.
-pub(crate) const OTHERS: Duration = Duration::from_millis(2_000);
-/// How long the process may take to end by itself after that.
-const LAST_WORDS: Duration = Duration::from_millis(300);
-/// A panic in a debug build ends the process at once, so that no test goes on beside it. Unit tests of what happens
-/// after a panic need it contained.
+/// Time that the other threads have after that, if everything is restored.
+pub(crate) const OTHER_THREADS: Duration = Duration::from_millis(2_000);
+/// Time that the process has to log and exit after that.
+const FINAL_LOG: Duration = Duration::from_millis(300);
+/// A panic in a debug build ends the process at once, so that no test continues after it. Unit tests of the behaviour
+/// after a panic need the panic contained.
 const PANICS_ABORT: bool = cfg!(all(debug_assertions, not(test)));
 
-/// Why the service ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It was told to.
+    /// SIGTERM, SIGINT, or the owner dropped the service.
     Asked,
-    /// A thread cannot go on.
+    /// A thread of the service panicked.
     Panicked { thread: &'static str, message: String },
 }
 
-/// The end of one service. Cheap to clone, usable from any thread.
+/// The end of one service: a flag with a reason. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending(Arc<Shared>);
 
@@ -51,16 +51,15 @@ struct Shared {
     reason: OnceLock<Reason>,
     /// Wakes the control thread.
     control: Arc<OwnedFd>,
-    /// Wakes whoever waits in a runtime.
+    /// Wakes tasks that wait for the end.
     begun: Notify,
-    /// The folder of the journal, once there is one.
+    /// The folder of the journal; set when the journal exists.
     journal: OnceLock<PathBuf>,
-    /// The control thread has put back everything, or never changed anything.
+    /// The control thread has restored everything, or has changed nothing yet.
     put_back: AtomicBool,
 }
-
 impl Ending {
-    /// Of a service that is about to start.
+    /// For a service that is about to start.
     pub fn new() -> io::Result<Ending> {
         Ok(Ending(Arc::new(Shared {
             reason: OnceLock::new(),
@@ -71,47 +70,47 @@ impl Ending {
         })))
     }
 
-    /// What the control thread waits for beside its other sources.
+    /// The descriptor that wakes the control thread at the end.
     pub fn control_wake(&self) -> &Arc<OwnedFd> {
         &self.0.control
     }
 
-    /// From now on the control thread changes threads, and notes them in the journal in `folder`.
+    /// From now on the control thread changes threads and records the changes in the journal in `folder`.
     pub fn journal_in(&self, folder: PathBuf) {
-        // One service, one journal.
+        // There is one journal per service.
         let _ = self.0.journal.set(folder);
         self.0.put_back.store(false, Ordering::Release);
     }
 
-    /// Everything is as it was.
+    /// The control thread reports that everything is restored.
     pub fn all_is_back(&self) {
         self.0.put_back.store(true, Ordering::Release);
     }
 
-    /// Whether something is left to put back.
+    /// Whether everything is restored.
     pub fn is_all_back(&self) -> bool {
         self.0.put_back.load(Ordering::Acquire)
     }
 
-    /// The service is to end.
+    /// Ends the service on request.
     pub fn ask(&self) {
         self.begin(Reason::Asked);
     }
 
-    /// Whether it is ending.
+    /// Whether the end has begun.
     pub fn has_begun(&self) -> bool {
         self.reason().is_some()
     }
 
-    /// Why, if it is.
+    /// The reason, if the end has begun.
     pub fn reason(&self) -> Option<&Reason> {
         self.0.reason.get()
     }
 
-    /// Waits until it is.
+    /// Waits until the end begins.
     pub async fn begun(&self) -> &Reason {
         loop {
-            // Made before the look, so that no end falls between the two.
+            // Created before the check, so that an end between the check and the wait is not missed.
             let begun = self.0.begun.notified();
             if let Some(reason) = self.reason() {
                 return reason;
@@ -121,7 +120,7 @@ impl Ending {
     }
 
     fn begin(&self, reason: Reason) {
-        // The first stays.
+        // Fails if there is a reason already: the first one stays.
         let _ = self.0.reason.set(reason);
         wake(&*self.0.control);
         self.0.begun.notify_waiters();
@@ -131,56 +130,62 @@ impl Ending {
     pub fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         let ending = self.clone();
         Builder::new().name(name.to_owned()).spawn(move || {
-            // Whoever joins learns of a panic by the end of the service.
+            // A panic ends the service, so joining this thread does not need to report it.
             let _ = ending.guard(name, body);
         })
     }
 
-    /// Runs `body` in the calling thread; a panic in it ends the service. None: it panicked.
+    /// Runs `body` in the calling thread; a panic in it ends the service. Returns `None` after a panic.
     pub fn guard<T>(&self, thread: &'static str, body: impl FnOnce() -> T) -> Option<T> {
         contain(body).map_err(|message| self.failed(thread, message)).ok()
     }
 
-    /// A thread cannot go on: the service ends.
+    /// Ends the service because a thread panicked.
     pub fn failed(&self, thread: &'static str, message: String) {
-        tracing::error!(thread, message, "a thread of the service failed: the service ends");
+        tracing::error!(
+            thread,
+            message,
+            "a thread of the service panicked; the service ends and restores every thread"
+        );
         self.begin(Reason::Panicked { thread, message });
     }
 
-    /// The service was not over in time. Where the control thread has not put back what it changed, that is done here,
-    /// from its journal; the answer says what happened.
+    /// For a service that did not end in time: restores from the journal if the control thread has not restored
+    /// everything. Returns a description of the result.
     pub fn put_back_instead(&self) -> String {
         let Some(folder) = self.0.journal.get().filter(|_| !self.is_all_back()) else {
-            return "every thread is back under its former scheduler".to_owned();
+            return "every thread is restored to its former scheduler".to_owned();
         };
         match journal::restore_own(folder) {
             Ok(restored) => {
-                let failed = restored.failed.iter().map(|failure| format!("; not put back: {failure}"));
-                format!("{} threads were put back from the journal{}", restored.threads, failed.collect::<String>())
+                let failed = restored.failed.iter().map(|failure| format!("; not restored: {failure}"));
+                format!("{} threads were restored from the journal{}", restored.threads, failed.collect::<String>())
             }
-            Err(error) => format!("threads keep their last reservations until the next start: {error}"),
+            Err(error) => format!(
+                "cannot restore from the journal, so threads keep their last reservations until the next start: {error}"
+            ),
         }
     }
 
-    /// As [`Ending::put_back_instead`], and ends the process. The last step is a signal that no thread can hold up.
+    /// As [`Ending::put_back_instead`], then ends the process. The last step is a SIGKILL, which no thread can delay.
     pub fn force(&self) -> ! {
         let outcome = self.put_back_instead();
-        // Both may wait for a lock of a thread that hangs.
-        let last_words = move || {
-            tracing::error!(outcome, "a thread hangs: the service ends without it");
-            // Written by another thread.
-            std::thread::sleep(LAST_WORDS / 2);
+        // Logging and `exit` may both wait for a lock of the hanging thread, so they run in a thread of their own.
+        let log_and_exit = move || {
+            tracing::error!(outcome, "a thread of the service hangs; ending the process without it");
+            // Gives the log thread time to write the line.
+            std::thread::sleep(FINAL_LOG / 2);
             std::process::exit(1)
         };
-        if Builder::new().name("qf-last-words".to_owned()).spawn(last_words).is_ok() {
-            std::thread::sleep(LAST_WORDS);
+        if Builder::new().name("qf-last-words".to_owned()).spawn(log_and_exit).is_ok() {
+            std::thread::sleep(FINAL_LOG);
         }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::process::abort()
     }
 }
 
-/// Runs `body`; where it panics, the answer is what the panic said, and its caller decides what ends with it.
+/// Runs `body`. If it panics, returns the panic message; the caller decides what ends with it.
 pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     qfabric_sync::contain(body).inspect_err(|_| {
         if PANICS_ABORT {
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_a_thread_ends_the_service_by_its_name() {
+    fn a_panic_ends_the_service_and_names_the_thread() {
         let ending = Ending::new().unwrap();
         let thread = ending.spawn("qf-test", || panic!("the {}th wheel", 5)).unwrap();
         thread.join().expect("contained");
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_who_waits_learns_of_the_end_also_who_comes_later() {
+    async fn earlier_and_later_waiters_learn_of_the_end() {
         let ending = Ending::new().unwrap();
         let (one, other) = (ending.clone(), ending.clone());
         let waits = [one, other].map(|ending| tokio::spawn(async move { ending.begun().await.clone() }));

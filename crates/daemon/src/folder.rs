@@ -1,19 +1,20 @@
-//! Folders that nobody else can change: what lies there decides whom programs talk to, and what a privileged service writes
-//! to the scheduler at its next start.
+//! Checks that no other user can change a folder. The files in such a folder decide which service programs talk to,
+//! and what a privileged service writes to the scheduler at its next start.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Others may add files to a folder with this bit, and not touch those of somebody else.
+/// In a folder with this bit, users may add files but not rename or remove files of others.
 const STICKY: u32 = 0o1000;
 
-/// Refuses a folder that another user than root and this one may change, or exchange: it and all above it belong to one of
-/// these two, and nobody else may write there. In a folder above it others may have files, as in `/tmp`.
+/// Refuses a folder that a user other than root and the service's own user could change or replace. The folder and
+/// all its parents must belong to one of these two users, and no other user may write to them. Parents may be
+/// sticky folders in which others have files, such as `/tmp`.
 ///
 /// # Errors
-/// Says which folder it is and who may write there; or it cannot be looked at.
+/// The message names the folder and the user or group that may write to it, or the error that reading it gave.
 pub(crate) fn check(folder: &Path) -> io::Result<()> {
     let real = fs::canonicalize(folder)?;
     for (depth, place) in real.ancestors().enumerate() {
@@ -27,7 +28,7 @@ pub(crate) fn check(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Who else may write there, if anybody.
+/// The other user or group that may write there, if there is one.
 fn others(found: &Metadata) -> Option<String> {
     let (mode, uid, gid) = (found.mode(), found.uid(), found.gid());
     if !is_trusted(uid) {
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_or_exchange_is_refused_by_name() {
+    fn a_folder_that_others_may_write_to_or_replace_is_refused_with_its_path() {
         let top = tempfile::tempdir().unwrap();
         let (between, folder) = (top.path().join("between"), top.path().join("between/folder"));
         fs::create_dir_all(&folder).unwrap();
@@ -68,7 +69,7 @@ mod tests {
         assert!(refusal(&folder).contains("everybody may write to") && refusal(&folder).ends_with("folder"));
         set(&folder, 0o755);
         set(&between, 0o777);
-        assert!(refusal(&folder).ends_with("between"), "others may exchange it: {}", refusal(&folder));
+        assert!(refusal(&folder).ends_with("between"), "others may replace it: {}", refusal(&folder));
         set(&between, 0o1777);
         check(&folder).unwrap();
         set(&between, 0o755);
@@ -94,6 +95,6 @@ mod tests {
         check(&folder).unwrap();
         chown(top.path(), Some(54_321), None).unwrap();
         set(top.path(), 0o1755);
-        assert!(refusal(&folder).starts_with("user 54321"), "who owns a folder may rename what is in it");
+        assert!(refusal(&folder).starts_with("user 54321"), "the owner of a folder may rename its entries");
     }
 }

@@ -1,5 +1,6 @@
-//! Connections from other hosts that were refused in the handshake: a certificate of another authority, or one that has
-//! expired. Zenoh tells that to its log only, with a hint that is about something else; so the log is listened to.
+//! Counts connections from other hosts that failed in the TLS handshake: the certificate is from another authority
+//! or has expired. Zenoh reports these failures only in its log, together with an unrelated hint, so this file
+//! reads the log.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,24 +12,22 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Who retries does it every second.
-const SAY: Duration = Duration::from_secs(30);
-/// What Zenoh says of every connection that did not come about.
+/// Shortest time between two of our log lines: a host that retries does so every second.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
+/// Text that Zenoh appends to the message of every failed connection.
 const HINT: &str = ". Hint: increase";
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-static SAID: Lock<Option<Instant>, { rank::LOG }> = Lock::new(None);
+static LAST_LOGGED: Lock<Option<Instant>, { rank::LOG }> = Lock::new(None);
 
-/// How many there were.
 pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Listens to the log.
 pub(crate) struct Handshakes;
 
 impl Handshakes {
-    /// What it has to hear.
+    /// The log lines of Zenoh that contain handshake failures.
     pub fn filter() -> Targets {
         Targets::new().with_target("zenoh_link_tls", Level::WARN)
     }
@@ -40,23 +39,23 @@ impl<S: Subscriber> Layer<S> for Handshakes {
         event.record(&mut text);
         if let Some((why, _)) = text.0.split_once(HINT) {
             REFUSED.fetch_add(1, Ordering::Relaxed);
-            if is_time_to_say_so() {
-                tracing::warn!(why, "a connection from another host was refused; its own log says more");
+            if log_is_due() {
+                tracing::warn!(why, "refused the TLS handshake of another host; compare certificates, see its log");
             }
         }
     }
 }
 
-fn is_time_to_say_so() -> bool {
-    let mut said = SAID.lock();
-    let due = said.is_none_or(|said| said.elapsed() >= SAY);
+fn log_is_due() -> bool {
+    let mut last = LAST_LOGGED.lock();
+    let due = last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL);
     if due {
-        *said = Some(Instant::now());
+        *last = Some(Instant::now());
     }
     due
 }
 
-/// An event's message.
+/// The message of a log event.
 struct Text(String);
 
 impl Visit for Text {
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_zenoh_says_of_a_handshake_is_counted_and_other_words_are_not() {
+    fn only_zenohs_handshake_failures_are_counted() {
         let before = refused();
         let listening = tracing_subscriber::registry().with(Handshakes.with_filter(Handshakes::filter()));
         tracing::subscriber::with_default(listening, || {

@@ -1,16 +1,17 @@
-//! The per-host service: real threads, sockets and timers around a pure [`qfabric_host::Host`].
+//! The service that runs on each host: threads, sockets and timers around a [`qfabric_host::Host`], which has none
+//! of them.
 //!
-//! | thread | does | may wait for |
+//! | thread | task | may wait for |
 //! |---|---|---|
 //! | api | HTTP, ring hand-out, credentials, metrics | callers, the control thread |
-//! | channels | `channels.sock`: events of applications, in and out | nobody |
-//! | control | host, mechanism, rings, observer | its own sources alone |
-//! | signals | SIGTERM and SIGINT; ends the process where another thread hangs | signals alone |
+//! | channels | `channels.sock`: events from and to applications | nothing |
+//! | control | host, mechanism, rings, observer | its own event sources only |
+//! | signals | SIGTERM and SIGINT; ends the process if another thread hangs | signals only |
 //!
-//! Callers never reach the control thread but through a bounded queue, and applications under contract never
-//! but through rings of their own, whose contents are treated as hostile. If the service dies, threads keep
-//! their last reservation: it goes on being replenished, so that nobody is stuck; the next start puts them
-//! back from the journal.
+//! Callers reach the control thread only through a bounded queue. Applications under contract reach it only through
+//! their own rings, and the daemon treats the contents of a ring as hostile. If the service dies, threads keep their
+//! last reservation: the kernel continues to replenish it, so no thread is stuck. The next start restores the threads
+//! from the journal.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -47,25 +48,25 @@ pub use startup::DaemonError;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs the service in the foreground until SIGTERM or SIGINT; then puts everything back. At SIGHUP the access list is
-/// read again.
+/// Runs the service in the foreground until SIGTERM or SIGINT, then restores every thread. On SIGHUP the service
+/// reads the access list again.
 pub fn run(config: Config) -> Result<(), DaemonError> {
     let same = config.clone();
     run_and_reload(config, move || Ok(same.clone()))
 }
 
-/// As [`run`]; at SIGHUP `read` is asked for the configuration again, and what can change while the service runs is
-/// changed.
+/// As [`run`]. On SIGHUP the service calls `read` for the new configuration and applies the sections that can change
+/// while it runs.
 pub fn run_and_reload(
     config: Config,
     read: impl Fn() -> Result<Config, InvalidConfig> + Send + 'static,
 ) -> Result<(), DaemonError> {
-    // First made, last dropped: what the end of the service says is written, too.
+    // Created first and dropped last, so that log lines of the shutdown are written, too.
     let _log = logging::start(&config.log);
     survive_hangups();
     let failed = |error| DaemonError::Engine(format!("cannot wait for signals: {error}"));
     let ending = ending::Ending::new().map_err(failed)?;
-    // To the end of this function.
+    // Lives to the end of this function.
     let _signals = signals::Signals::start(&ending).map_err(failed)?;
     let service = service::Service::prepare(&config, startup::Keep::WithSockets, &ending)?;
     let socket = service.socket();
@@ -75,17 +76,18 @@ pub fn run_and_reload(
     };
     let reload = || {
         let hangups = signal(SignalKind::hangup());
-        let hangups = hangups.inspect_err(|error| tracing::error!(%error, "SIGHUP is ignored")).ok()?;
+        let ignored = |error: &_| tracing::error!(%error, "SIGHUP is ignored; restart to apply a new configuration");
+        let hangups = hangups.inspect_err(ignored).ok()?;
         Some(reload::Reload { read: Some(Box::new(read)), running: config.clone(), hangups })
     };
-    service.serve(service::Beside { ready, reload })
+    service.serve(service::ServeHooks { ready, reload })
 }
 
-/// From now on SIGHUP does not end this process: a handler that was installed once stays.
+/// From now on SIGHUP does not end this process: tokio never removes an installed signal handler.
 fn survive_hangups() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let installed = runtime.and_then(|runtime| runtime.block_on(async { signal(SignalKind::hangup()).map(drop) }));
     if let Err(error) = installed {
-        tracing::error!(%error, "SIGHUP would end this service without putting anything back; use SIGTERM");
+        tracing::error!(%error, "SIGHUP would end this service without restoring any thread; use SIGTERM");
     }
 }

@@ -1,7 +1,7 @@
-//! Logs on standard error, for people or for programs.
+//! Writes log lines to standard error, as text for people or as JSON for programs.
 //!
-//! Lines go through a bounded queue to a thread that writes them: where nobody reads standard error (a full pipe, a
-//! stopped terminal), that thread alone waits. What finds the queue full is dropped and counted.
+//! Lines go through a bounded queue to a thread that writes them. If standard error blocks (a full pipe, a stopped
+//! terminal), only that thread waits. A line that finds the queue full is dropped and counted.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -13,45 +13,45 @@ use tracing_subscriber::prelude::*;
 use crate::config::{Log, LogFormat};
 use crate::handshakes::Handshakes;
 
-/// Overrides the configured filter.
+/// Environment variable that overrides the configured filter.
 const FILTER_VARIABLE: &str = "QFABRIC_LOG";
 
-/// What Zenoh says without need: at each call that a certificate is checked against the authority and not against a host's name,
-/// which is what the access list is for; that gossip is off, which is wanted; its own numbers and addresses. Whoever wants to see
-/// it says so in the filter.
+/// Silences log lines of Zenoh that need no action. For every connection it logs that it checks the certificate
+/// against the authority and not against a host name (the access list does that), that gossip is off (as intended),
+/// and its own ids and addresses. The configured filter can turn these lines on again.
 const QUIET: &str = "zenoh=warn,zenoh::net::routing::hat=error,zenoh_link_tls=error";
 
-/// Lines that wait to be written: the start of a service with many applications fits.
-const WAITING: usize = 4_096;
+/// Capacity of the queue, in lines: enough for the start of a service with many applications.
+const QUEUE_LINES: usize = 4_096;
 
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// Lines that found the queue full.
+/// Number of lines dropped because the queue was full.
 pub(crate) fn dropped() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
 }
 
-/// Starts logging. Where a program that embeds the service logs already, that goes on. What waits is written when the
-/// answer is dropped, which takes a second at most.
+/// Starts logging. If the program that embeds the service has a logger already, that logger stays. Dropping the
+/// returned guard writes the queued lines; this takes at most a second.
 pub(crate) fn start(log: &Log) -> WorkerGuard {
     let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| log.filter.clone());
-    let (filter, nonsense) = match EnvFilter::try_new(format!("{QUIET},{filter}")) {
+    let (filter, invalid) = match EnvFilter::try_new(format!("{QUIET},{filter}")) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new("info"), Some((filter, error))),
     };
     let colours = std::io::stderr().is_terminal();
-    let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING).thread_name("qf-log");
+    let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_LINES).thread_name("qf-log");
     let (queue, written) = queue.finish(std::io::stderr());
     let _ = DROPPED.set(queue.error_counter());
     let lines = tracing_subscriber::fmt::layer().with_writer(queue).with_ansi(colours);
     let all = tracing_subscriber::registry().with(Handshakes.with_filter(Handshakes::filter()));
-    // An error says that logging was started before.
+    // `try_init` fails if the program has a logger already.
     let _ = match log.format {
         LogFormat::Text => all.with(lines.with_target(false).with_filter(filter)).try_init(),
         LogFormat::Json => all.with(lines.json().with_filter(filter)).try_init(),
     };
-    if let Some((filter, error)) = nonsense {
-        tracing::warn!(filter, %error, "log.filter is not understood; using \"info\"");
+    if let Some((filter, error)) = invalid {
+        tracing::warn!(filter, %error, "invalid log filter, using \"info\"; correct log.filter or QFABRIC_LOG");
     }
     written
 }

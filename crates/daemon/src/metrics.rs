@@ -1,7 +1,7 @@
-//! `/metrics`: every number once, with its name, unit and meaning, from one report of the control thread.
+//! The metrics of `/metrics`: each with its name, its unit and a description, from one report of the control thread.
 //!
-//! Nothing is registered and nothing is counted here: a scrape asks the control thread for a copy of its
-//! counters, so that the hot path counts in plain words and never meets a lock.
+//! This module does not count. A scrape asks the control thread for a copy of its counters, so that the control
+//! thread increments plain integers and takes no lock.
 
 mod channels;
 mod ecalls;
@@ -26,17 +26,16 @@ use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
 use crate::logging;
 
-/// What a scraper is told the answer is.
+/// The content type of the answer.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// One number: its name (unit last), its meaning, and where it is found.
+/// One metric: its name (which ends in the unit), its description, and a function that returns its value.
 struct Metric<T> {
     name: &'static str,
     help: &'static str,
     value: fn(&T) -> Value,
 }
 
-/// A number as it is shown.
 #[derive(Clone, Copy)]
 enum Value {
     Counter(u64),
@@ -50,77 +49,113 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
 use Value::{Counter, Gauge};
 
 const STATUS: [Metric<HostStatus>; 5] = [
-    of("capacity_cpus", "CPUs that may be promised", |s| Gauge(s.capacity.as_f64())),
-    of("guaranteed_cpus", "CPUs guaranteed to classes A and B", |s| Gauge(s.guaranteed.as_f64())),
-    of("granted_cpus", "CPUs granted now", |s| Gauge(s.granted.as_f64())),
-    of("lent_cpus", "CPUs kept for applications that other hosts refused", |s| {
+    of("capacity_cpus", "capacity: bandwidth that may be promised in total, in CPUs", |s| Gauge(s.capacity.as_f64())),
+    of("guaranteed_cpus", "bandwidth guaranteed to applications of classes A and B, in CPUs", |s| {
+        Gauge(s.guaranteed.as_f64())
+    }),
+    of("granted_cpus", "bandwidth granted to all applications at present, in CPUs", |s| Gauge(s.granted.as_f64())),
+    of("lent_cpus", "bandwidth of loans: kept for applications that other hosts refused, in CPUs", |s| {
         Gauge(s.loans.iter().map(|loan| loan.share.as_f64()).sum())
     }),
-    of("applications", "applications under contract", |s| Gauge(s.applications.len() as f64)),
+    of("applications", "number of applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
 const CONTROL: [Metric<Counters>; 24] = [
-    of("control_wakeups", "times the control thread woke up", |c| Counter(c.wakeups)),
-    of("control_ticks", "wake-ups at which the host had something due", |c| Counter(c.ticks)),
-    of("control_looks_due", "wake-ups at which a promised look was due", |c| Counter(c.looks_due)),
-    of("control_requests", "requests of the API to the control thread", |c| Counter(c.requests)),
-    of("settings_applied", "settings the kernel carried out", |c| Counter(c.applied)),
-    of("settings_given_back", "settings that took from a thread while it slept", |c| Counter(c.given_back)),
-    of("settings_awake", "attempts at that which found the thread awake or in debt", |c| Counter(c.awake)),
-    of("settings_busy", "settings the kernel had no room for at that moment", |c| Counter(c.busy)),
-    of("settings_gone", "settings for threads that were gone", |c| Counter(c.gone)),
-    of("settings_denied", "settings the kernel refused for good", |c| Counter(c.denied)),
-    of("threads_left_out", "threads beyond the bound of their application", |c| Counter(c.threads_left_out)),
-    of("births_deferred", "new threads that waited for their turn", |c| Counter(c.births_deferred)),
-    of("births_dropped", "new threads left under the normal scheduler", |c| Counter(c.births_dropped)),
-    of("observations", "records of context switches read", |c| Counter(c.observations)),
-    of("observations_lost", "records of context switches the kernel dropped", |c| Counter(c.observations_lost)),
-    of("looks_cut_short", "looks at a ring ended by their bound", |c| Counter(c.looks_cut_short)),
-    of("outputs_left", "drains of the host ended by their bound", |c| Counter(c.outputs_left)),
-    of("mechanism_ejections", "times the kernel ended the mechanism", |c| Counter(c.ejections)),
-    of("rescues", "jobs that used up their budget and got more at once", |c| Counter(c.rescues)),
+    of("control_wakeups", "wake-ups of the control thread", |c| Counter(c.wakeups)),
+    of("control_ticks", "wake-ups of the control thread with a timer of the host due", |c| Counter(c.ticks)),
+    of("control_looks_due", "wake-ups of the control thread with a promised look at a ring due", |c| {
+        Counter(c.looks_due)
+    }),
+    of("control_requests", "requests from the API to the control thread", |c| Counter(c.requests)),
+    of("settings_applied", "settings that the kernel carried out", |c| Counter(c.applied)),
+    of("settings_given_back", "settings that decreased the reservation of a sleeping thread", |c| {
+        Counter(c.given_back)
+    }),
+    of("settings_awake", "attempts to decrease a reservation that found the thread awake or in debt", |c| {
+        Counter(c.awake)
+    }),
+    of("settings_busy", "settings that the kernel had no bandwidth for at that time", |c| Counter(c.busy)),
+    of("settings_gone", "settings for threads that had ended", |c| Counter(c.gone)),
+    of("settings_denied", "settings that the kernel refused permanently", |c| Counter(c.denied)),
+    of("threads_left_out", "threads beyond the limit of their application (limits.max_threads)", |c| {
+        Counter(c.threads_left_out)
+    }),
+    of("births_deferred", "new threads that were covered later, because of the rate limit", |c| {
+        Counter(c.births_deferred)
+    }),
+    of("births_dropped", "new threads that were not covered, because of the rate limit", |c| Counter(c.births_dropped)),
+    of("observations", "context switch records read from the kernel", |c| Counter(c.observations)),
+    of("observations_lost", "context switch records that the kernel dropped", |c| Counter(c.observations_lost)),
+    of("looks_cut_short", "looks at a ring that ended at their bound before the ring was empty", |c| {
+        Counter(c.looks_cut_short)
+    }),
+    of("outputs_left", "drains of the host's outputs that ended at their bound", |c| Counter(c.outputs_left)),
+    of("mechanism_ejections", "times that the kernel ejected the mechanism", |c| Counter(c.ejections)),
+    of("rescues", "running jobs that received a larger budget", |c| Counter(c.rescues)),
     of("events_favoured", "events that favoured the server of their sink", |c| Counter(c.favoured)),
-    of("events_not_favoured", "events that asked for that in vain", |c| Counter(c.not_favoured)),
-    of("own_threads_left_out", "own threads that could not be put into the service's server", |c| {
+    of("events_not_favoured", "events that requested favour, but found no server to favour", |c| {
+        Counter(c.not_favoured)
+    }),
+    of("own_threads_left_out", "failed attempts to put a thread of the daemon into the daemon's server", |c| {
         Counter(c.own_threads_left_out)
     }),
-    of("booked_for_nobody_cpus", "CPUs that the kernel has booked for no thread; negative: subtracted twice", |c| {
-        Gauge(books::cpus(c.booked_for_nobody))
-    }),
-    of("inputs_ignored", "inputs the host could make no sense of", |c| Counter(c.inputs_ignored)),
+    of(
+        "booked_for_nobody_cpus",
+        "bandwidth that the kernel has booked for no thread, in CPUs; negative: subtracted twice",
+        |c| Gauge(books::cpus(c.booked_for_nobody)),
+    ),
+    of("inputs_ignored", "inputs that the host ignored because they were inconsistent", |c| Counter(c.inputs_ignored)),
 ];
 
 const APPLICATION: [Metric<Application>; 9] = [
-    of("app_guaranteed_cpus", "CPUs guaranteed to the application", |a| Gauge(a.guaranteed.as_f64())),
-    of("app_wanted_cpus", "CPUs its controller wants", |a| Gauge(a.wanted.as_f64())),
-    of("app_granted_cpus", "CPUs it is granted", |a| Gauge(a.granted.as_f64())),
-    of("app_used_cpus", "CPUs its jobs used over the time they had", |a| Gauge(a.used.as_f64())),
-    of("app_threads", "its threads under reservation", |a| Gauge(reserved(a) as f64)),
-    of("app_jobs", "jobs it ended", |a| Counter(a.quality.jobs)),
-    of("app_misses", "jobs that ended after their deadline", |a| Counter(a.quality.misses)),
-    of("app_error_mean_ratio", "mean scheduling error over the period", |a| Gauge(a.quality.mean_error)),
-    of("app_in_target_ratio", "jobs whose error lay in the target interval", |a| Gauge(a.quality.in_target)),
+    of("app_guaranteed_cpus", "bandwidth guaranteed to the application, in CPUs", |a| Gauge(a.guaranteed.as_f64())),
+    of("app_wanted_cpus", "bandwidth that the application's controller wants, in CPUs", |a| Gauge(a.wanted.as_f64())),
+    of("app_granted_cpus", "bandwidth granted to the application, in CPUs", |a| Gauge(a.granted.as_f64())),
+    of("app_used_cpus", "CPU time of the application's jobs divided by the time they had, in CPUs", |a| {
+        Gauge(a.used.as_f64())
+    }),
+    of("app_threads", "number of the application's threads under reservation", |a| Gauge(reserved(a) as f64)),
+    of("app_jobs", "jobs of the application that ended", |a| Counter(a.quality.jobs)),
+    of("app_misses", "jobs of the application that ended after their deadline", |a| Counter(a.quality.misses)),
+    of("app_error_mean_ratio", "mean scheduling error of the application's jobs, divided by the period", |a| {
+        Gauge(a.quality.mean_error)
+    }),
+    of(
+        "app_in_target_ratio",
+        "fraction of the application's jobs with a scheduling error in the target interval",
+        |a| Gauge(a.quality.in_target),
+    ),
 ];
 
-/// Of applications whose mechanism has servers that count.
+/// Metrics of applications under a mechanism whose servers have counters.
 const SERVER: [Metric<ServerCounts>; 6] = [
-    of("app_periods_served", "server periods that got their service", |s| Counter(s.served)),
-    of("app_periods_missed", "server periods that did not", |s| Counter(s.missed)),
+    of("app_periods_served", "server periods in which the server got its service", |s| Counter(s.served)),
+    of("app_periods_missed", "server periods in which the server did not get its service", |s| Counter(s.missed)),
     of("app_window_violations", "missed server periods beyond the window", |s| Counter(s.violations)),
-    of("app_event_boosts", "times a pending event put it before others", |s| Counter(s.boosts)),
-    of("app_events_pending", "events raised for it", |s| Counter(s.events)),
-    of("app_throttles", "times its budget was used up while it wanted to run on", |s| Counter(s.throttles)),
+    of("app_event_boosts", "times that a pending event put the server before others", |s| Counter(s.boosts)),
+    of("app_events_pending", "events raised for the server", |s| Counter(s.events)),
+    of("app_throttles", "times that the server used up its budget while it wanted to run on", |s| Counter(s.throttles)),
 ];
 
 const RING: [Metric<RingCounters>; 6] = [
-    of("ring_records", "records taken from its ring", |r| Counter(r.taken)),
-    of("ring_rejected", "records that made no sense", |r| Counter(r.rejected)),
-    of("ring_flooded", "times its ring was left unread for a while, holding more than it can mean", |r| {
-        Counter(r.flooded)
-    }),
-    of("ring_dropped", "records it dropped for want of room, by its own account", |r| Counter(r.dropped)),
-    of("ring_wakeups", "wake-up calls it made", |r| Counter(r.wakes)),
-    of("ring_silenced", "times its wake-up calls were not listened to for a while", |r| Counter(r.silenced)),
+    of("ring_records", "records read from the application's ring", |r| Counter(r.taken)),
+    of("ring_rejected", "invalid records in the application's ring", |r| Counter(r.rejected)),
+    of(
+        "ring_flooded",
+        "times that the ring was not read for up to 100 ms, because it held more records than the limit",
+        |r| Counter(r.flooded),
+    ),
+    of(
+        "ring_dropped",
+        "records that the application dropped because its ring was full, as the application reports",
+        |r| Counter(r.dropped),
+    ),
+    of("ring_wakeups", "wake-ups that the application sent", |r| Counter(r.wakes)),
+    of(
+        "ring_silenced",
+        "times that the application's wake-ups were ignored for up to 100 ms, because there were too many",
+        |r| Counter(r.silenced),
+    ),
 ];
 
 fn reserved(application: &Application) -> usize {
@@ -149,9 +184,13 @@ impl Collector for Shown {
         let Report { status, rings, counters, notes_dropped } = &self.0;
         STATUS.iter().try_for_each(|metric| one(&mut encoder, metric, status))?;
         CONTROL.iter().try_for_each(|metric| one(&mut encoder, metric, counters))?;
-        let dropped = of("notes_dropped", "log lines dropped because they came too fast", |n: &u64| Counter(*n));
+        let dropped = of("notes_dropped", "log lines dropped because a queue was full", |n: &u64| Counter(*n));
         one(&mut encoder, &dropped, &(notes_dropped + logging::dropped()))?;
-        let refused = of("connections_refused", "connections beyond a user's share of places", |n: &u64| Counter(*n));
+        let refused = of(
+            "connections_refused",
+            "connections refused because the user, or all users together, had too many",
+            |n: &u64| Counter(*n),
+        );
         one(&mut encoder, &refused, &refused_connections())?;
         handling(&mut encoder, counters)?;
         let labels = |app: &Application| labels(app);
@@ -176,7 +215,7 @@ impl Collector for Shown {
 
 type Labels = [(&'static str, String); 4];
 
-/// Two applications may have the same name; the number tells them apart.
+/// The labels of an application. Its number is one of them, because two applications may have the same name.
 fn labels(app: &Application) -> Labels {
     let name = app.contract.name.clone();
     [("app", app.id.to_string()), ("name", name), ("pid", app.pid.to_string()), ("uid", app.owner.uid.to_string())]
@@ -217,7 +256,7 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
     let ends = HANDLING_BUCKETS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::INFINITY]);
     let buckets: Vec<_> = ends.zip(counters.handling.buckets).collect();
     let count = counters.handling.buckets.iter().sum();
-    let help = "time from a wake-up to the next sleep";
+    let help = "time that the control thread needs from a wake-up to the next sleep, in seconds";
     let mut metric =
         encoder.encode_descriptor("control_handling", help, Some(&Unit::Seconds), MetricType::Histogram)?;
     metric.encode_histogram::<NoLabelSet>(counters.handling.sum.as_secs_f64(), count, &buckets, None)
@@ -268,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_names_applications_rings_and_what_was_lost() {
+    fn a_scrape_has_applications_rings_and_dropped_lines() {
         let text = text(report(), EcallsReport { raised: 9, ..Default::default() }, Vec::new(), None);
         for line in [
             "qfabric_ecalls_raised_total 9",
@@ -284,7 +323,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
-        assert!(!text.contains("app=\"3\""), "a ring without application has no row");
+        assert!(!text.contains("app=\"3\""), "a ring without an application has no row");
     }
 
     #[test]

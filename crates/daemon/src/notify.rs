@@ -1,5 +1,5 @@
-//! Telling systemd how the service stands: one datagram to the socket named in `$NOTIFY_SOCKET`. Outside
-//! systemd there is no such socket, and nothing happens.
+//! Reports the state of the service to systemd: one datagram to the socket named in `$NOTIFY_SOCKET`. Without
+//! systemd the variable is not set, and nothing is sent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -7,26 +7,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
-/// The service serves.
+/// The service answers requests.
 pub(crate) const READY: &str = "READY=1";
-/// The service puts everything back.
+/// The service restores all threads and ends.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// The service reads its configuration again; systemd wants to know since when (CLOCK_MONOTONIC, in µs).
+/// The service reads its configuration again. systemd requires the time at which this began (CLOCK_MONOTONIC, µs).
 pub(crate) fn reloading() -> String {
     format!("RELOADING=1\nMONOTONIC_USEC={}", qfabric_linux::clock::now().get() / 1_000)
 }
 
-/// Sends `state`, where somebody wants to know. A failure is logged: systemd will tell it more loudly.
+/// Sends `state` if `$NOTIFY_SOCKET` is set. A failure is only logged: systemd itself reports a service that does not
+/// notify it.
 pub(crate) fn notify(state: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(Path::new(&path), state)
     {
-        tracing::warn!(%error, state, "cannot tell systemd");
+        tracing::warn!(%error, state, "cannot report the state to systemd at $NOTIFY_SOCKET");
     }
 }
 
-/// A path that begins with `@` names a socket that is in no file system.
+/// A path that begins with `@` names a socket in the abstract namespace, outside any file system.
 fn send(path: &Path, state: &str) -> io::Result<()> {
     let address = match path.as_os_str().as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_and_no_hang() {
+    fn a_missing_socket_is_an_error_and_does_not_block() {
         assert!(send(Path::new("/nonexistent/notify"), READY).is_err());
         assert!(send(Path::new("@qfabric-nobody"), READY).is_err());
     }

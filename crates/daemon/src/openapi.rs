@@ -1,4 +1,4 @@
-//! `GET /v1/openapi.json`: what this API takes and answers, from the types that it takes and answers with.
+//! Serves `GET /v1/openapi.json`: the requests and answers of this API, derived from the types that the code uses.
 
 use utoipa::OpenApi;
 
@@ -6,7 +6,7 @@ use crate::api::{ecalls, routes};
 use crate::channels::routes as channels;
 use crate::net::routes as net;
 
-/// The description, as JSON.
+/// The description as JSON.
 pub(crate) fn document() -> String {
     Described::openapi().to_json().expect("the description is plain data")
 }
@@ -15,8 +15,8 @@ pub(crate) fn document() -> String {
 #[openapi(
     info(
         title = "Q-Fabric local API",
-        description = "HTTP over the Unix socket qfabric.sock; peer credentials decide. Times in nanoseconds, \
-                       shares in CPUs. Every refusal is a Problem and has changed nothing.",
+        description = "HTTP over the Unix socket qfabric.sock; rights follow from peer credentials. Times are in nanoseconds, \
+                       shares in CPUs. Every refusal is a Problem; a refused request changes nothing.",
     ),
     paths(
         routes::join,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_served_is_described() {
+    fn every_served_path_is_described() {
         let paths = described()["paths"].clone();
         for (path, methods) in [
             ("/v1/applications", &["get", "post"][..]),
@@ -130,18 +130,18 @@ mod tests {
     }
 
     #[test]
-    fn every_schema_referred_to_is_there() {
+    fn every_referenced_schema_exists() {
         let text = document();
         let schemas = described()["components"]["schemas"].clone();
         for reference in text.split("#/components/schemas/").skip(1) {
             let name = reference.split('"').next().unwrap();
-            assert!(schemas[name].is_object(), "{name} is referred to but not described");
+            assert!(schemas[name].is_object(), "{name} is referenced but not described");
         }
     }
 
-    /// The description is of what is really sent: same names, and the types as JSON has them.
+    /// The description has the same field names as the JSON that is really sent, and types that fit its values.
     #[test]
-    fn the_contract_described_is_the_contract_sent() {
+    fn the_description_of_a_contract_matches_its_json() {
         let sent = serde_json::to_value(Contract::default()).unwrap();
         let described = described()["components"]["schemas"]["Contract"]["properties"].clone();
         let names =

@@ -1,12 +1,13 @@
-//! SIGHUP: the configuration is read again, and what can change while the service runs is changed.
+//! SIGHUP: reads the configuration again and applies the sections that can change while the service runs.
 //!
-//! | section | while it runs |
+//! | section | effect of SIGHUP |
 //! |---|---|
-//! | `channels` access list and certificate | yes, as `qfabric channel reload` does |
-//! | `limits` | yes, all at once; guarantees that were given are kept, the rest is shared out anew |
-//! | everything else | at the next start; the log names the sections that differ |
+//! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
+//! | `limits` | applied, all at once; existing guarantees stay, the remaining capacity is divided again |
+//! | all others | applied at the next start; the log names the sections that differ |
 //!
-//! A file that cannot be used changes nothing. Limits that were set through the API give way to those of the file. The service never ends by SIGHUP.
+//! A file with an error changes nothing. Limits of the file replace limits that were set through the API. SIGHUP
+//! never ends the service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::config::{Config, InvalidConfig};
 use crate::control::Requests;
 use crate::notify;
 
-/// Reads the configuration as it was read at the start.
+/// Reads the configuration from the same place as at the start.
 pub(crate) type Read = Box<dyn Fn() -> Result<Config, InvalidConfig> + Send>;
 
-/// What is needed to read it again.
+/// What the task that waits for SIGHUP needs.
 pub(crate) struct Reload {
-    /// None: it failed, and is not asked again.
+    /// `None`: the function panicked and is not called again.
     pub read: Option<Read>,
-    /// What is in force.
+    /// The configuration in force.
     pub running: Config,
     pub hangups: Signal,
 }
@@ -38,7 +39,7 @@ impl fmt::Debug for Reload {
 }
 
 impl Reload {
-    /// At every SIGHUP, until dropped.
+    /// Reloads at every SIGHUP, until dropped.
     pub async fn run(mut self, requests: Requests, channels: Arc<Channels>) {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
@@ -49,21 +50,21 @@ impl Reload {
 
     async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>) {
         let Some(new) = self.read_aside().await else {
-            return tracing::error!("SIGHUP: the configuration cannot be read again; restart the service to do that");
+            return tracing::error!("SIGHUP: cannot read the configuration any more; restart the service to apply it");
         };
         let new = match new {
             Ok(new) => new,
-            Err(error) => return tracing::error!(%error, "SIGHUP: what was read before stays in force"),
+            Err(error) => return tracing::error!(%error, "SIGHUP: invalid configuration; the old one stays in force"),
         };
         self.limits(&new.limits, requests).await;
         reload_access(channels.clone()).await;
         for section in self.next_start(&new) {
-            tracing::warn!(section, "SIGHUP: this section has changed; that takes effect at the next start");
+            tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
         }
-        tracing::info!("SIGHUP: the configuration was read again");
+        tracing::info!("SIGHUP: configuration applied");
     }
 
-    /// In a worker thread: a file may be on a file system that does not answer.
+    /// Reads in a worker thread, because the file may be on a file system that does not answer.
     async fn read_aside(&mut self) -> Option<Result<Config, InvalidConfig>> {
         let read = self.read.take()?;
         let reading = tokio::task::spawn_blocking(move || {
@@ -75,15 +76,18 @@ impl Reload {
         Some(new)
     }
 
-    /// Also where the file says the same as before: other ones may have been set through the API.
+    /// Applies the limits even if the file is unchanged, because the API may have set others.
     async fn limits(&mut self, new: &HostLimits, requests: &Requests) {
         match requests.set_limits(new.clone()).await {
             Ok(limits) => self.running.limits = limits,
-            Err(problem) => tracing::error!(why = problem.message, "SIGHUP: limits stay what they were"),
+            Err(problem) => tracing::error!(
+                why = problem.message,
+                "SIGHUP: the old limits stay in force; correct the section [limits] and send SIGHUP again"
+            ),
         }
     }
 
-    /// Sections that differ from what is in force.
+    /// Sections that differ from the configuration in force.
     fn next_start(&self, new: &Config) -> Vec<&'static str> {
         let now = &self.running;
         let differs = [
@@ -99,13 +103,13 @@ impl Reload {
     }
 }
 
-/// Hosts without channels, or without an access list, have nothing to read.
+/// Does nothing on a host without channels or without an access list.
 async fn reload_access(channels: Arc<Channels>) {
     let Some(outcome) = tokio::task::spawn_blocking(move || channels.reload_access()).await.ok().flatten() else {
         return;
     };
     if let Err(problem) = outcome {
-        tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the access list stays what it was");
+        tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old access list stays in force");
     }
 }
 
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_section_that_waits_for_the_next_start_is_named() {
+    async fn sections_that_need_a_restart_are_named() {
         let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
         let reload = Reload { read: Some(Box::new(|| Ok(Config::default()))), running: Config::default(), hangups };
         let mut new = Config::default();

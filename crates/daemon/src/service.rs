@@ -1,10 +1,10 @@
-//! The service put together: control thread, API thread, and how both end.
+//! Assembles the service: starts the control thread and the API thread, and ends both.
 //!
 //! ```text
-//! prepared ──> control ready ──> sockets bound ──> serving ──(signal, or dropped)──> stopping ──> put back
-//!                                                     └──(a thread fails)──> stopping ──> put back ──> error
+//! prepared ──> control ready ──> sockets bound ──> serving ──(signal, or dropped)──> stopping ──> restored
+//!                                                     └──(a thread fails)──> stopping ──> restored ──> error
 //! ```
-//! How an end begins, and what happens where it does not come in time, says [`crate::ending`].
+//! [`crate::ending`] describes how an end begins and what happens if a thread does not end in time.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -26,12 +26,13 @@ use crate::net::Net;
 use crate::reload::Reload;
 use crate::startup::{self, DaemonError, Keep, Place};
 
-/// Requests that are under way when the service ends may take this long. What hangs in the kernel is left behind.
-const UNDER_WAY: Duration = Duration::from_millis(300);
+/// Time that requests in progress have to finish when the service ends. A request that hangs in the kernel is
+/// abandoned.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Everything made ready, nothing served yet.
+/// A service with all parts ready that does not answer callers yet.
 pub(crate) struct Service {
-    /// First: whatever fails, threads are put back before anything else goes.
+    /// Declared first, so that whatever fails, the threads are restored before anything else is dropped.
     control: Control,
     sockets: Sockets,
     ecalls: Arc<Ecalls>,
@@ -40,22 +41,22 @@ pub(crate) struct Service {
     places: usize,
     timeout: Duration,
     ending: Ending,
-    /// Held to the end: the next service on this folder starts after everything was put back.
+    /// Held to the end: the next service on this folder starts only after everything is restored.
     _lock: File,
-    /// Removed after that, too.
+    /// Removed after the lock is released.
     _own: Option<OwnFolder>,
 }
 
-/// What the API thread does beside serving.
-pub(crate) struct Beside<Ready, Again> {
-    /// Called when callers are served.
+/// Functions that the API thread calls besides serving.
+pub(crate) struct ServeHooks<Ready, Again> {
+    /// Called once, when the sockets answer.
     pub ready: Ready,
-    /// Made within the runtime, where signals can be waited for.
+    /// Called inside the runtime, because only there signals can be waited for.
     pub reload: Again,
 }
 
 impl Service {
-    /// Makes everything ready. After this the sockets exist, and callers wait until [`Service::serve`].
+    /// Makes everything ready. Afterwards the sockets exist, and callers wait until [`Service::serve`].
     pub fn prepare(config: &Config, keep: Keep, ending: &Ending) -> Result<Service, DaemonError> {
         let Place { directory, lock, journal, own } = startup::prepare(config, keep)?;
         ending.journal_in(own.as_ref().map_or(&*directory, OwnFolder::path).to_owned());
@@ -84,21 +85,26 @@ impl Service {
         })
     }
 
-    /// Where callers find it.
+    /// Path of the HTTP socket.
     pub fn socket(&self) -> PathBuf {
         self.sockets.http_path.clone()
     }
 
-    /// Serves until its end begins; then puts everything back. An error says that the service ended by itself.
-    pub fn serve(mut self, beside: Beside<impl FnOnce(), impl FnOnce() -> Option<Reload>>) -> Result<(), DaemonError> {
+    /// Serves until the end begins, then restores everything. An error means that the service ended without a
+    /// request.
+    pub fn serve(
+        mut self,
+        hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
+    ) -> Result<(), DaemonError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
-        let outcome = self.serve_in(&runtime, beside);
-        runtime.shutdown_timeout(UNDER_WAY);
+        let outcome = self.serve_in(&runtime, hooks);
+        runtime.shutdown_timeout(DRAIN_TIMEOUT);
         let Service { control, sockets, net, _lock, .. } = self;
         drop(control);
         net.put_back();
-        // Only now: the next service finds everything as it was, and its own sockets stay.
+        // Dropped only now: the next service finds everything restored, and this one does not remove the next one's
+        // sockets.
         drop((sockets, _lock));
         outcome
     }
@@ -106,12 +112,12 @@ impl Service {
     fn serve_in(
         &mut self,
         runtime: &Runtime,
-        beside: Beside<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
+        hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
         let Service { control, sockets, ecalls, net, channels, places, timeout, ending, .. } = self;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
-        // Dropped on every way out: then nothing of ours is in the kernel any more.
+        // Dropped on every return path, which removes all our programs from the kernel.
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let _dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
         let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
@@ -123,7 +129,8 @@ impl Service {
         let _policies =
             policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
         let booked = BooksThread::start(requests.clone(), ending);
-        let _booked = booked.map_err(|error| DaemonError::Engine(format!("cannot start looking: {error}")))?;
+        let _booked =
+            booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
         let router = api::router(requests.clone(), ecalls.clone(), net.clone(), channels.clone(), timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
@@ -134,13 +141,13 @@ impl Service {
                 tokio::spawn(api::serve_rings(rings, requests.clone(), places, timeout)),
             ];
             tokio::spawn(log_notes(notes));
-            if let Some(reload) = (beside.reload)() {
+            if let Some(reload) = (hooks.reload)() {
                 tokio::spawn(reload.run(requests, channels.clone()));
             }
-            (beside.ready)();
+            (hooks.ready)();
             wait(ending, &mut control.ended, serving).await
         });
-        // Nobody new comes in while everything is put back.
+        // No new caller connects while everything is restored.
         sockets.remove();
         ending.ask();
         outcome
@@ -154,17 +161,18 @@ async fn wait(
     control: &mut oneshot::Receiver<()>,
     [http, rings]: [Serving; 2],
 ) -> Result<(), DaemonError> {
-    let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended by itself")));
-    let (http, rings) = (Aborted(http), Aborted(rings));
+    let next = "see the log for the cause, then restart the service";
+    let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended unexpectedly; {next}")));
+    let (http, rings) = (AbortOnDrop(http), AbortOnDrop(rings));
     let outcome = tokio::select! {
         biased;
         reason = ending.begun() => outcome(reason),
-        // It may have seen an end before this thread was told of it.
+        // The control thread may have seen the end before this thread was notified.
         _ = control => ending.reason().map_or_else(|| failed("the control thread"), outcome),
         () = http.ended() => failed("the API's socket"),
         () = rings.ended() => failed("the rings' socket"),
     };
-    tracing::info!("stopping: every thread is put back");
+    tracing::info!("stopping: restoring every thread to its former scheduler");
     outcome
 }
 
@@ -172,15 +180,16 @@ fn outcome(reason: &Reason) -> Result<(), DaemonError> {
     match reason {
         Reason::Asked => Ok(()),
         Reason::Panicked { thread, message } => Err(DaemonError::Engine(format!(
-            "the thread {thread} failed ({message}), so the service ended; everything is put back, start it again"
+            "the thread {thread} failed ({message}), so the service ended; \
+             every thread is restored; start the service again"
         ))),
     }
 }
 
-/// A task that does not outlive its owner.
-struct Aborted(Serving);
+/// A task that is aborted when its owner drops it.
+struct AbortOnDrop(Serving);
 
-impl Aborted {
+impl AbortOnDrop {
     async fn ended(&self) {
         while !self.0.is_finished() {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -188,7 +197,7 @@ impl Aborted {
     }
 }
 
-impl Drop for Aborted {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -211,12 +220,12 @@ mod tests {
 
     use super::*;
 
-    /// Ends a test that hangs.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    /// Bound of every wait, so that the test fails instead of hanging.
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn ask(socket: &PathBuf, path: &str) -> UnixStream {
         let mut stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\n\r\n").unwrap();
         stream
     }
@@ -227,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_that_waits_for_the_kernel_holds_up_no_other_request() {
+    fn a_scrape_that_waits_for_the_kernel_delays_no_other_request() {
         if !may_reserve() {
             return;
         }
         let (_alone, folder, ending) = (live_lock(), tempfile::tempdir().unwrap(), Ending::new().unwrap());
         let config = Config::default().in_directory(folder.path());
         let service = Service::prepare(&config, Keep::WithSockets, &ending).unwrap();
-        let (net, socket, (tell, told)) = (service.net.clone(), service.socket(), sync_channel(1));
-        let ready = move || tell.send(()).unwrap();
-        let serving = std::thread::spawn(move || service.serve(Beside { ready, reload: || None }));
-        told.recv().unwrap();
+        let (net, socket, (notify, is_ready)) = (service.net.clone(), service.socket(), sync_channel(1));
+        let ready = move || notify.send(()).unwrap();
+        let serving = std::thread::spawn(move || service.serve(ServeHooks { ready, reload: || None }));
+        is_ready.recv().unwrap();
         let held = net.hold_up();
         let scrape = ask(&socket, "/metrics");
-        // Some of them come when the scrape waits already.
+        // Some of these requests arrive while the scrape waits.
         assert!((0..200).all(|_| is_answered(ask(&socket, "/v1/status"))));
         drop(held);
         assert!(is_answered(scrape));

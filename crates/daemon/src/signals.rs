@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, in a thread that waits for nothing else: they end the service whatever its other threads do.
+//! Ends the service on SIGTERM and SIGINT. The thread waits for nothing else, so it works whatever other threads do.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::ending::{Ending, OTHERS, PUT_BACK};
+use crate::ending::{Ending, OTHER_THREADS, PUT_BACK};
 use crate::notify;
 
-/// The running thread; it ends with the service, when this is dropped.
+/// The running thread. Dropping this value, at the end of the service, ends the thread.
 #[derive(Debug)]
 pub(crate) struct Signals {
     _over: oneshot::Sender<()>,
@@ -37,9 +37,9 @@ async fn watch(ending: &Ending, [mut terminate, mut interrupt]: [Signal; 2], mut
         _ = &mut over => return,
     }
     notify::notify(notify::STOPPING);
-    // An error of its own says that the other end was dropped: the service is over.
+    // A receive error means that the sender was dropped: the service is over.
     let is_over = tokio::time::timeout(PUT_BACK, &mut over).await.is_ok();
-    if !is_over && (!ending.is_all_back() || tokio::time::timeout(OTHERS, over).await.is_err()) {
+    if !is_over && (!ending.is_all_back() || tokio::time::timeout(OTHER_THREADS, over).await.is_err()) {
         ending.force();
     }
 }

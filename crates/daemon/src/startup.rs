@@ -1,4 +1,5 @@
-//! Before anything is promised: the folder, the only service in it, what a killed one left, capabilities, memory.
+//! Prepares the service: folder, lock, restore after a crash, capabilities, locked memory. All before the first
+//! promise.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -17,55 +18,46 @@ use crate::config::{Config, InvalidConfig};
 use crate::control::StartError;
 use crate::folder;
 
-/// The service cannot start. Nothing was promised, and nothing is left changed.
+/// The service cannot start. No promise was made and no change is left.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The configuration cannot be meant.
+    /// A value of the configuration is not valid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
-    /// Reservations need a capability that this process has not. It refuses to run rather than to promise what
-    /// it cannot hold.
+    /// Reservations need a capability that this process lacks. The service does not start, because it could not
+    /// keep its promises.
     #[error(
-        "CAP_SYS_NICE is missing, so no reservation can be given; start it as root or by its systemd unit, \
-         or once: setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace,cap_bpf,cap_net_admin,cap_kill+ep {}", program.display()
+        "CAP_SYS_NICE is missing, so no reservation is possible; start the service as root or with its systemd unit, \
+         or grant the capability once: \
+         setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace,cap_bpf,cap_net_admin,cap_kill+ep {}",
+        program.display()
     )]
     NoCapability {
-        /// This program.
+        /// The executable to which `setcap` applies.
         program: PathBuf,
     },
     /// Another service runs on the same folder.
-    #[error("a service is running on {} already; use it, stop it, or set api.directory", directory.display())]
-    Running {
-        /// The folder.
-        directory: PathBuf,
-    },
-    /// The folder or a socket in it cannot be made or used.
+    #[error("another service already runs in {}; use it, stop it, or set api.directory", directory.display())]
+    Running { directory: PathBuf },
+    /// The folder, or a socket in it, cannot be created or used.
     #[error("{}: {source}; check its owner and permissions, or set api.directory", path.display())]
-    Path {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Path { path: PathBuf, source: io::Error },
     /// The group of the sockets does not exist.
-    #[error("api.group: there is no group {group:?}; create it (groupadd --system {group}) or leave it out")]
-    NoGroup {
-        /// What was configured.
-        group: String,
-    },
+    #[error("api.group: group {group:?} does not exist; create it (groupadd --system {group}) or remove the key")]
+    NoGroup { group: String },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The mechanism asked for cannot be had here; the text says why, and what to use instead.
+    /// The configured mechanism is not available here; the text gives the reason and an alternative.
     #[error("{0}")]
     Mechanism(String),
     /// The record of interfaces cannot be used.
     #[error(transparent)]
     Net(#[from] qfabric_linux::net::NetError),
     /// This host cannot have channels as configured.
-    #[error("channels: {0}; see the section [channels] of the configuration")]
+    #[error("channels: {0}; check the section [channels] of the configuration")]
     Channels(String),
-    /// The control thread or the API's runtime cannot start, or ended by itself.
+    /// The control thread or the API's runtime cannot start, or ended unexpectedly.
     #[error("{0}")]
     Engine(String),
 }
@@ -79,27 +71,28 @@ impl From<StartError> for DaemonError {
     }
 }
 
-/// A folder that belongs to this service alone, put back as it was before any service ran.
+/// A folder that only this service uses, in which everything that an earlier service changed is restored.
 pub(crate) struct Place {
-    /// Of the sockets.
+    /// Folder of the sockets.
     pub directory: PathBuf,
-    /// Held as long as the service runs; the kernel lets go of it, however the process ends.
+    /// Held while the service runs. The kernel releases it however the process ends.
     pub lock: File,
     pub journal: Journal,
-    /// Of the journal, where that is not the folder of the sockets.
+    /// Folder of the journal, if it is not the folder of the sockets.
     pub own: Option<OwnFolder>,
 }
 
-/// Where the journal is kept.
+/// Where the journal is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// In the folder of the sockets: it is the same at the next start.
+    /// In the folder of the sockets, which is the same at the next start.
     WithSockets,
-    /// In a fixed place: the folder of the sockets is made for this service alone, and nobody would find it.
+    /// In a fixed place. The folder of the sockets is new for every service, so the next start would not find a
+    /// journal there.
     Apart,
 }
 
-/// Makes the place ready, and the process fit.
+/// Prepares the folder and the process.
 pub(crate) fn prepare(config: &Config, keep: Keep) -> Result<Place, DaemonError> {
     config.check()?;
     config.check_here()?;
@@ -117,7 +110,8 @@ pub(crate) fn prepare(config: &Config, keep: Keep) -> Result<Place, DaemonError>
     if config.control.lock_memory
         && let Err(error) = memory::lock_all()
     {
-        tracing::warn!(%error, "memory is not locked: decisions may wait for a disk; raise LimitMEMLOCK");
+        tracing::warn!(%error, "cannot lock memory, so decisions may wait for a disk; raise LimitMEMLOCK or set \
+                                control.lock_memory = false");
     }
     Ok(Place { directory, lock, journal, own })
 }
@@ -130,8 +124,9 @@ fn check_capability() -> Result<(), DaemonError> {
     Err(DaemonError::NoCapability { program })
 }
 
-/// Everybody may enter: the sockets' own modes decide who may ask. The journal's own mode keeps it private. Nobody else may
-/// write there: whoever could, could answer in this service's name, or prepare what it finds at its next start.
+/// Every user may enter the folder: the modes of the sockets decide who may send requests, and the mode of the
+/// journal keeps it private. No other user may write to the folder: such a user could answer requests in the name
+/// of this service, or prepare files for its next start.
 fn make_directory(directory: &Path) -> Result<(), DaemonError> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
     let safe = made.and_then(|()| folder::check(directory));
@@ -149,46 +144,56 @@ fn lock(directory: &Path) -> Result<File, DaemonError> {
     }
 }
 
-/// Puts back what a service that was killed here left.
+/// Restores the changes of a service that was killed in this folder.
 fn restore(directory: &Path) -> Result<(), DaemonError> {
     if books::repair_after_crash() > 0 {
-        tracing::warn!("a rebuild of the root domain was killed: its cpuset is removed");
+        tracing::warn!("a former service was killed while it rebuilt the root domain; its cpuset is removed now");
     }
     let restored = journal::restore(directory)?;
     let (threads, settings) = (restored.threads, restored.settings);
     if threads + settings > 0 {
-        tracing::warn!(threads, settings, "a former service was killed here: what it had changed is put back");
+        tracing::warn!(
+            threads,
+            settings,
+            "a former service was killed here; the threads and settings that it had changed are restored"
+        );
     }
     let networks = qfabric_linux::net::restore(directory)?;
     if networks.interfaces > 0 {
-        tracing::warn!(networks.interfaces, "a former service was killed here: interfaces queue as before");
+        tracing::warn!(
+            networks.interfaces,
+            "a former service was killed here; the queues of the network interfaces are restored"
+        );
     }
     for failure in restored.failed.iter().chain(&networks.failed) {
-        tracing::error!("not put back: {failure}");
+        tracing::error!("not restored: {failure}");
     }
     Ok(())
 }
 
-/// Where services without a folder of their own keep their journals: the run folder that nobody configured.
+/// The folder for journals of services with a temporary socket folder, below the default run folder.
 fn own_folder() -> Option<OwnFolder> {
     let made = Config::default().directory().map_err(|error| error.to_string());
     match made.and_then(|run| OwnFolder::make(&run).map_err(|error| error.to_string())) {
         Ok(folder) => Some(folder),
         Err(error) => {
-            tracing::warn!(error, "the journal is in a private folder: if this process is killed, nothing is put back");
+            tracing::warn!(
+                error,
+                "the journal is in a temporary folder: if this process is killed, no later start restores its changes"
+            );
             None
         }
     }
 }
 
-/// Puts back what killed services without a folder of their own left. What cannot be is no reason not to start.
+/// Restores the changes of killed services that had a temporary socket folder. A failure does not prevent the start.
 fn restore_stale(config: &Config) {
     let mut runs: Vec<PathBuf> = [Config::default().directory(), config.directory()].into_iter().flatten().collect();
     runs.dedup();
     for run in runs {
         match journal::own::restore_stale(&run) {
             Ok(found) => found.into_iter().for_each(|(path, restored)| log_stale(&path, restored)),
-            Err(error) => tracing::error!(%error, "journals of killed services cannot be read"),
+            Err(error) => tracing::error!(%error, "cannot read the journals of killed services; run `qfabric restore`"),
         }
     }
 }
@@ -197,10 +202,11 @@ fn log_stale(path: &Path, restored: Result<Restored, JournalError>) {
     match restored {
         Ok(Restored { threads, settings, failed, .. }) => {
             let journal = path.display();
-            tracing::warn!(%journal, threads, settings, "a service in another program was killed: put back");
-            failed.iter().for_each(|failure| tracing::error!("not put back: {failure}"));
+            tracing::warn!(%journal, threads, settings, "a service inside another program was killed; its changes are \
+                                                         restored");
+            failed.iter().for_each(|failure| tracing::error!("not restored: {failure}"));
         }
-        Err(error) => tracing::error!(%error, "not put back"),
+        Err(error) => tracing::error!(%error, "not restored"),
     }
 }
 
@@ -209,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_service_on_the_same_folder_is_refused_by_name() {
+    fn a_second_service_on_the_same_folder_is_refused_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let first = lock(dir.path()).unwrap();
         let refusal = lock(dir.path()).unwrap_err().to_string();
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_no_place_for_a_service() {
+    fn a_service_refuses_a_folder_that_others_may_write_to() {
         use std::os::unix::fs::PermissionsExt;
         let top = tempfile::tempdir().unwrap();
         let open = top.path().join("open");

@@ -1,4 +1,5 @@
-//! Who gets in, who does not, and what the refusal says. Real scheduler, real credentials.
+//! Tests of admission with the real scheduler and real credentials: accepted and refused contracts, and the
+//! refusals' texts.
 
 mod common;
 
@@ -25,7 +26,7 @@ fn ask(client: &Client, pid: i32, contract: Contract) -> Result<qfabric_types::a
 fn refused(error: ClientError) -> Problem {
     match error {
         ClientError::Refused(problem) => problem,
-        other => panic!("no refusal: {other}"),
+        other => panic!("not a refusal: {other}"),
     }
 }
 
@@ -54,13 +55,13 @@ fn the_contract_that_would_cross_the_total_is_refused_with_what_is_free_and_who_
     assert_eq!(problem.code, "over_committed");
     assert_eq!((problem.asked, problem.free), (Some(Share::from_ppm(300_000)), Some(Share::from_ppm(200_000))));
     assert_eq!((problem.holders[0].id, problem.holders[0].name.as_str()), (holder.id, "first"));
-    assert_eq!(client.status().unwrap().applications.len(), 1, "nothing was changed");
-    ask(&client, second.pid(), guaranteed("second", 200_000)).expect("what is free can be had");
+    assert_eq!(client.status().unwrap().applications.len(), 1, "a refusal changes nothing");
+    ask(&client, second.pid(), guaranteed("second", 200_000)).expect("the free amount is admitted");
 }
 
-/// Else the kernel refuses what was promised.
+/// Otherwise the kernel would refuse promised reservations.
 #[test]
-fn a_configured_capacity_leaves_out_what_the_service_holds_itself() {
+fn a_configured_capacity_excludes_the_services_own_reservation() {
     let _lock = live_lock();
     let all = books::ceiling(Path::new(DEBUGFS)).expect("this kernel has a limit");
     let mut config = with_capacity(&all.to_string());
@@ -71,7 +72,7 @@ fn a_configured_capacity_leaves_out_what_the_service_holds_itself() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_touched() {
+fn invalid_requests_are_refused_without_effect() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let own = std::process::id();
@@ -139,7 +140,8 @@ fn a_process_has_one_contract_and_a_thread_has_one() {
     assert!(problem.message.contains(&app.id.to_string()), "{problem:?}");
 }
 
-/// Its program's contract gives way to one of its own, and takes it back: twenty times, looked at all the time.
+/// The contract of the program gives way to one of the thread, and takes the thread back: twenty times, under
+/// observation.
 #[test]
 fn a_thread_that_changes_its_contract_is_never_without_a_reservation() {
     let _lock = live_lock();
@@ -198,11 +200,11 @@ fn a_thread_pinned_to_a_part_of_the_cpus_is_refused_with_the_reason() {
     let problem = ask(&client, program.pid(), contract).unwrap_err();
     assert_eq!(problem.code, "affinity", "{problem:?}");
     assert!(problem.message.contains("CPUs 0"), "{problem:?}");
-    assert!(client.applications().unwrap().is_empty(), "the promise was taken back");
+    assert!(client.applications().unwrap().is_empty(), "the promise is withdrawn");
 }
 
 #[test]
-fn a_user_touches_only_its_own_processes_within_its_own_maximum() {
+fn a_user_may_change_only_its_own_processes_within_its_own_maximum() {
     let _lock = live_lock();
     let mut config = with_capacity("0.9");
     config.limits.users.insert(NOBODY, Share::from_ppm(200_000));
@@ -213,12 +215,12 @@ fn a_user_touches_only_its_own_processes_within_its_own_maximum() {
     let socket = service.socket().to_str().unwrap();
     let (pid, id) = (roots.pid().to_string(), held.id.to_string());
     let mut nobody = role("nobody", Some(NOBODY), &[("SOCKET", socket), ("ROOTS", &pid), ("HELD", &id)]);
-    assert!(nobody.wait(), "see above what nobody was told");
+    assert!(nobody.wait(), "the role `nobody` failed; see its output above");
     eventually("its applications left with it", || client.applications().unwrap().len() == 1);
 }
 
 #[test]
-fn limits_change_while_applications_run_and_what_was_guaranteed_is_kept() {
+fn limits_change_while_applications_run_and_guarantees_are_kept() {
     let _lock = live_lock();
     let (service, client) = service(with_capacity("0.5"));
     let program = Process::shell("sleep 60");
@@ -226,11 +228,11 @@ fn limits_change_while_applications_run_and_what_was_guaranteed_is_kept() {
     let app = ask(&client, program.pid(), contract).unwrap();
     let granted = || client.application(app.id).unwrap().granted;
     let in_force = || client.application(app.id).unwrap().threads[0].reservation.map_or(Share::ZERO, |r| r.share());
-    assert_eq!(granted(), Share::from_ppm(500_000), "a controller that has seen no job asks for all there is");
+    assert_eq!(granted(), Share::from_ppm(500_000), "a controller without jobs requests the maximum");
     let before = client.limits().unwrap();
     let lower = |ppm: u32| HostLimits { users: [(0, Share::from_ppm(ppm))].into(), ..before.clone() };
     assert_eq!(client.set_limits(&lower(300_000)).unwrap(), lower(300_000));
-    // The kernel may have had less room than our books before, on a machine that is shared.
+    // On a shared machine the kernel may have had less room than our accounting.
     assert_eq!((granted(), in_force() <= granted()), (Share::from_ppm(300_000), true));
     client.set_limits(&lower(100_000)).unwrap();
     assert_eq!((granted(), in_force() <= granted()), (Share::from_ppm(200_000), true), "the guarantee is kept");
@@ -249,14 +251,14 @@ fn limits_change_while_applications_run_and_what_was_guaranteed_is_kept() {
         let problem = problem(&answer);
         assert_eq!((answered, problem.code.as_str()), (status, code), "{body} → {problem:?}");
     }
-    assert_eq!(client.limits().unwrap(), lower(100_000), "what is refused changes nothing");
+    assert_eq!(client.limits().unwrap(), lower(100_000), "a refusal changes nothing");
     assert_eq!(granted(), Share::from_ppm(200_000));
     client.set_limits(&before).unwrap();
     assert_eq!(granted(), Share::from_ppm(500_000));
 }
 
 #[test]
-fn of_limits_that_two_administrators_change_at_the_same_time_none_is_lost() {
+fn concurrent_changes_of_limits_by_two_administrators_are_all_kept() {
     const CHANGES: u32 = 200;
     let _lock = live_lock();
     let (service, client) = service(with_capacity("0.5"));
@@ -265,7 +267,7 @@ fn of_limits_that_two_administrators_change_at_the_same_time_none_is_lost() {
         for uid in first_uid..first_uid + CHANGES {
             let users = Change::Set([(uid, Some(Share::from_ppm(uid)))].into());
             let answer = client.change_limits(&LimitsPatch { users, ..LimitsPatch::default() }).unwrap();
-            assert_eq!(answer.users.get(&uid), Some(&Share::from_ppm(uid)), "the answer has what is in force");
+            assert_eq!(answer.users.get(&uid), Some(&Share::from_ppm(uid)), "the answer has the limits in force");
         }
     };
     std::thread::scope(|scope| {
@@ -304,12 +306,12 @@ fn a_change_of_limits_that_is_refused_changes_nothing() {
     assert_eq!(
         (answered, serde_json::from_str(&answer).ok()),
         (200, Some(expected)),
-        "null is no maximum, not the default"
+        "null removes the maximum instead of restoring the default"
     );
 }
 
 #[test]
-#[ignore = "run as another user by a_user_touches_only_its_own_processes_within_its_own_maximum"]
+#[ignore = "run as another user by a_user_may_change_only_its_own_processes_within_its_own_maximum"]
 fn nobody() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
     let (roots, held) = (given("ROOTS").parse().unwrap(), qfabric_types::AppId(given("HELD").parse().unwrap()));
@@ -318,7 +320,7 @@ fn nobody() {
     assert!(problem.message.contains("user 0") && problem.message.contains("user 65534"), "{problem:?}");
     assert_eq!(refused(client.release(held).unwrap_err()).code, "not_yours");
     assert_eq!(refused(client.change(held, &Contract::default()).unwrap_err()).code, "not_yours");
-    let limits = client.limits().expect("everybody may read limits");
+    let limits = client.limits().expect("every user may read limits");
     assert_eq!(refused(client.set_limits(&limits).unwrap_err()).code, "not_administrator");
     assert_eq!(refused(client.change_limits(&LimitsPatch::default()).unwrap_err()).code, "not_administrator");
 
@@ -332,7 +334,7 @@ fn nobody() {
 }
 
 #[test]
-fn another_group_of_the_process_is_no_way_past_a_groups_maximum() {
+fn a_groups_maximum_also_counts_programs_that_run_under_another_of_their_groups() {
     if !rustix::process::geteuid().is_root() {
         return qfabric_linux::testing::skip("only root can give a process groups");
     }

@@ -1,4 +1,4 @@
-//! The API against callers that send anything: every answer is a described one, and the service goes on.
+//! Tests of the API with arbitrary input: every answer is documented, and the service continues.
 
 mod common;
 
@@ -12,7 +12,7 @@ use qfabric_shm::fds;
 
 const METHODS: [&str; 8] = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS", "BREW"];
 
-/// Paths near those that exist, and far from them.
+/// Paths similar to valid ones, and arbitrary ones.
 fn path() -> impl Strategy<Value = String> {
     let id = prop_oneof!["[0-9]{1,25}", "[a-z%./]{0,12}", Just("-1".to_owned()), Just("1e3".to_owned())];
     prop_oneof![
@@ -24,7 +24,7 @@ fn path() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Bodies near a contract, and far from one.
+/// Bodies similar to a contract, and arbitrary ones.
 fn body() -> impl Strategy<Value = String> {
     let number = prop_oneof![any::<f64>().prop_map(|n| n.to_string()), any::<i64>().prop_map(|n| n.to_string())];
     let key = prop_oneof![
@@ -47,7 +47,7 @@ fn body() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn whatever_is_asked_is_answered_with_a_document_or_a_problem() {
+fn every_request_is_answered_with_a_document_or_a_problem() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
@@ -67,7 +67,7 @@ fn whatever_is_asked_is_answered_with_a_document_or_a_problem() {
 }
 
 #[test]
-fn bytes_that_are_no_http_close_the_connection_and_nothing_else() {
+fn bytes_that_are_not_http_close_only_their_connection() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(200));
@@ -107,7 +107,7 @@ fn slow_and_silent_callers_give_their_places_back() {
     let mut idle: Vec<_> = (0..8).map(|_| UnixStream::connect(service.socket()).unwrap()).collect();
     idle[0].write_all(b"POST /v1/applications HTTP/1.1\r\nhost: q\r\ncontent-length: 100\r\n\r\n{").unwrap();
     idle[1].write_all(b"GET /v1/st").unwrap();
-    client.status().expect("somebody's place becomes free");
+    client.status().expect("a place becomes free");
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn the_description_and_the_metrics_are_served() {
     }
 }
 
-/// Run by the next test as another user: opens connections, says how many have a place, and keeps them.
+/// Run by the next test as another user: opens connections, prints how many have a place, and keeps them open.
 #[test]
 #[ignore = "a role"]
-fn connections_that_say_nothing() {
+fn silent_connections() {
     let connect = |_| UnixStream::connect(given("SOCKET")).unwrap();
     let mut all: Vec<UnixStream> = (0..8).map(connect).collect();
-    // They are looked at in order: when the last is refused, it is known what became of the others.
+    // The daemon accepts them in order: when the last one is refused, the others have been decided.
     let mut answer = String::new();
     all[7].read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("too_many_connections"), "{answer}");
@@ -146,25 +146,25 @@ fn connections_that_say_nothing() {
 }
 
 #[test]
-fn users_that_take_all_places_they_get_leave_some_to_root() {
+fn users_that_take_every_place_leave_some_to_root() {
     if !rustix::process::geteuid().is_root() {
         return qfabric_linux::testing::skip("only root can be several users");
     }
     let _lock = live_lock();
     let mut config = quiet();
-    // Longer than any test: no place becomes free by waiting.
+    // Longer than any test, so that no place becomes free by a timeout.
     config.api.timeout = qfabric_types::Nanos::from_millis(600_000);
     config.api.max_connections = 17;
     let (service, client) = service(config);
     drop(client);
     let (socket, mut holders, mut held) = (service.socket().to_str().unwrap().to_owned(), Vec::new(), Vec::new());
     for uid in [NOBODY, NOBODY - 1, NOBODY - 2, NOBODY - 3, NOBODY - 4] {
-        let mut holder = role("connections_that_say_nothing", Some(uid), &[("SOCKET", &socket)]);
+        let mut holder = role("silent_connections", Some(uid), &[("SOCKET", &socket)]);
         let lines = BufReader::new(holder.0.stdout.take().unwrap()).lines().map_while(Result::ok);
         held.extend(lines.filter_map(|line| line.strip_prefix("held=")?.parse::<usize>().ok()).next());
         holders.push(holder);
     }
-    assert_eq!(held, [4, 4, 4, 3, 0], "a quarter each, and one eighth is left");
+    assert_eq!(held, [4, 4, 4, 3, 0], "a quarter for each user, and an eighth is left");
     assert_eq!(call(service.socket(), "GET", "/v1/status", "").0, 200);
     let (_, metrics) = call(service.socket(), "GET", "/metrics", "");
     let refused = metrics.lines().find_map(|line| line.strip_prefix("qfabric_connections_refused_total "));

@@ -1,4 +1,4 @@
-//! ECalls: hostile connections, and what a user may.
+//! Tests of ECalls: hostile connections, and the rights of users.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn metric(client: &Client, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-fn says_hello(client: &Client) -> std::os::fd::OwnedFd {
+fn connect_with_hello(client: &Client) -> std::os::fd::OwnedFd {
     let socket = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
     let mut bytes = Vec::new();
     FromClient::Hello { version: VERSION }.encode(&mut bytes);
@@ -33,13 +33,13 @@ fn says_hello(client: &Client) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn hostile_messages_are_counted_and_nobody_else_notices() {
+fn hostile_messages_are_counted_and_disturb_no_other_connection() {
     if !may_reserve() {
         return;
     }
     let _alone = live_lock();
     let (_service, client) = service(quiet());
-    let (ours, theirs) = (Ecalls::connect(&client).unwrap(), says_hello(&client));
+    let (ours, theirs) = (Ecalls::connect(&client).unwrap(), connect_with_hello(&client));
     let own = ours.register_service("test.sample", "", SAMPLE, false).unwrap();
     let mut events = ours.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -47,7 +47,8 @@ fn hostile_messages_are_counted_and_nobody_else_notices() {
     for _ in 0..300 {
         let mut message = bytes.new_tree(&mut runner).unwrap().current();
         message[0] %= 9;
-        // A call that nobody made, a socket that is none, a subscription of somebody else: all may be asked.
+        // A call without a caller, a descriptor that is no socket, a subscription of another user: any message may
+        // be sent.
         let _ = fds::send_now(&theirs, &[std::io::IoSlice::new(&message)]);
         let _ = fds::recv_now(&theirs, &mut [0; MAX_MESSAGE]);
     }
@@ -58,7 +59,7 @@ fn hostile_messages_are_counted_and_nobody_else_notices() {
 }
 
 #[test]
-fn a_wrong_version_is_told_which_is_spoken() {
+fn a_client_of_another_version_is_refused_with_the_daemons_version() {
     if !may_reserve() {
         return;
     }
@@ -73,21 +74,21 @@ fn a_wrong_version_is_told_which_is_spoken() {
 }
 
 #[test]
-fn events_of_others_services_are_nonsense() {
+fn events_of_another_owners_service_are_rejected_and_counted() {
     if !may_reserve() {
         return;
     }
     let _alone = live_lock();
     let (_service, client) = service(quiet());
-    let theirs = says_hello(&client);
+    let theirs = connect_with_hello(&client);
     let kernels = client.services().unwrap();
     let raise = Raise { service: kernels[0].id, pid: -1, deadline_us: 0, cpu: true, data: &[0; 8] };
     fds::send_now(&theirs, &[std::io::IoSlice::new(&raise.head()), std::io::IoSlice::new(raise.data)]).unwrap();
-    eventually("it is counted", || metric(&client, "qfabric_ecalls_nonsense_total") == 1);
+    eventually("the message is counted", || metric(&client, "qfabric_ecalls_nonsense_total") == 1);
 }
 
 #[test]
-fn a_user_subscribes_for_its_own_processes_and_to_what_it_is_granted() {
+fn a_user_may_subscribe_for_its_own_processes_and_to_granted_services() {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
         return;
     }
@@ -103,12 +104,12 @@ fn a_user_subscribes_for_its_own_processes_and_to_what_it_is_granted() {
     let mut child =
         role("user_subscribes", Some(NOBODY), &[("QF_SOCKET", &socket), ("QF_ROOT", &std::process::id().to_string())]);
     assert!(child.wait(), "the user's part failed");
-    eventually("nothing of the user is left", || client.subscriptions().unwrap().is_empty());
+    eventually("the user's subscriptions have ended", || client.subscriptions().unwrap().is_empty());
     drop((own, open));
 }
 
 #[test]
-#[ignore = "run by a_user_subscribes_for_its_own_processes_and_to_what_it_is_granted, as another user"]
+#[ignore = "run by a_user_may_subscribe_for_its_own_processes_and_to_granted_services, as another user"]
 fn user_subscribes() {
     let client = Client::connect_to(given("QF_SOCKET")).unwrap();
     let root: i32 = given("QF_ROOT").parse().unwrap();
@@ -125,7 +126,7 @@ fn user_subscribes() {
     assert_eq!(refused(Subscribe::to("root.sample")).code, "not_yours");
     let with_memory = |wanted: Subscribe| ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap();
     let mut wakeups = with_memory(Subscribe::to("sched.wakeup"));
-    assert_eq!(wakeups.info().only_pid, Some(std::process::id() as i32), "narrowed to the caller");
+    assert_eq!(wakeups.info().only_pid, Some(std::process::id() as i32), "restricted to the caller");
     std::thread::sleep(Duration::from_millis(5));
     assert!(wakeups.next(PATIENCE).unwrap().is_some());
     let mut timer = with_memory(Subscribe::to("timer").option("period", "5ms"));
@@ -136,7 +137,7 @@ fn user_subscribes() {
 }
 
 #[test]
-fn without_a_scheduler_that_favours_a_chain_in_the_kernel_works_as_ever() {
+fn a_chain_in_the_kernel_works_without_a_scheduler_that_favours() {
     if !may_reserve() {
         return;
     }
@@ -155,13 +156,13 @@ fn without_a_scheduler_that_favours_a_chain_in_the_kernel_works_as_ever() {
         assert!(events.next(PATIENCE).unwrap().is_some());
     }
     let _thread = ecalls.subscribe(&every_20_ms().thread().code("return 1;")).unwrap();
-    eventually("what leaves the kernel is counted", || metric(&client, "qfabric_events_not_favoured_total") > 2);
+    eventually("events that leave the kernel are counted", || metric(&client, "qfabric_events_not_favoured_total") > 2);
     assert_eq!(metric(&client, "qfabric_events_favoured_total"), 0);
 }
 
-/// With a limit of a microsecond in a second any handler is above it; its run time is the kernel's own measure.
+/// A limit of one microsecond per second, so every handler is above it. The kernel measures the run time.
 #[test]
-fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_taken_out() {
+fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_removed() {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() || !rustix::process::geteuid().is_root() {
         return qfabric_linux::testing::skip("only root can be another user with handlers in the kernel");
     }
@@ -180,13 +181,13 @@ fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_taken_out() {
             _ => None,
         })
     };
-    eventually("it is taken out", || reason(NOBODY).is_some_and(|why| why.contains("ecalls.max_cpu_per_user")));
+    eventually("the handler is removed", || reason(NOBODY).is_some_and(|why| why.contains("ecalls.max_cpu_per_user")));
     assert_eq!(reason(0), None, "root has no such limit");
     drop(own);
 }
 
 #[test]
-#[ignore = "run by a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_taken_out, as another user"]
+#[ignore = "run by a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_removed, as another user"]
 fn user_naps() {
     let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
     let wanted = Subscribe::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default());

@@ -1,7 +1,7 @@
-//! A model of the event queue and the dispatcher against threads that raise events, report and stop: the very file of the
-//! service, run through the orders of its steps (shuttle).
+//! Model check of the event queue and the dispatcher against threads that raise events, report and stop. It runs
+//! the source file of the service through many orders of its steps (shuttle).
 //!
-//! A deadlock, and a dispatcher that sleeps on an event, end the run as what they are: no thread can go on.
+//! A deadlock, or a dispatcher that sleeps while an event waits, ends the run because no thread can continue.
 
 #[allow(dead_code)] // the model needs a part
 #[path = "../src/ecalls/hub.rs"]
@@ -19,12 +19,13 @@ use shuttle::{Config, Runner};
 
 use hub::{Hub, Subscribed, ToOne};
 
-/// Orders drawn at random, and by the scheduler that finds mistakes of a few forced switches (Burckhardt et al. 2010).
+/// Number of random orders, and of orders from the scheduler that finds errors of a few forced switches (Burckhardt
+/// et al. 2010).
 const ORDERS: usize = 3_000;
 const SWITCHES: usize = 3;
-/// More than the smallest model has.
+/// More orders than the smallest model has.
 const ALL_ORDERS: usize = 100_000;
-/// Places in the queue, and for one subscription in it: fewer than events, so that both refuse some.
+/// Places in the queue, and for one subscription: fewer than there are events, so that both limits refuse some.
 const CAPACITY: usize = 3;
 const MOST_OF_ONE: usize = 2;
 const NOW: Instant = Instant::new(10);
@@ -42,7 +43,7 @@ impl Subscribed for Registry {
     }
 }
 
-/// An event for the subscription whose waiting events this counts.
+/// An event; the counter holds the waiting events of its subscription.
 struct Event(Arc<AtomicUsize>);
 
 impl ToOne for Event {
@@ -51,7 +52,7 @@ impl ToOne for Event {
     }
 }
 
-/// What became of events.
+/// Counts of events by their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     raised: usize,
@@ -60,7 +61,7 @@ struct Outcome {
     dropped: usize,
 }
 
-/// The service: the hub, one subscription, and the counts.
+/// The service in this model: the hub, one subscription, and the counts.
 #[derive(Clone)]
 struct Service {
     hub: Arc<Hub<Registry, Event>>,
@@ -84,15 +85,15 @@ impl Service {
         self.outcome.1.notify_all();
     }
 
-    /// As the dispatcher's thread does.
+    /// The loop of the dispatcher's thread.
     fn dispatch(self) {
         let late = |_| self.note(|outcome| outcome.late += 1);
         let carry = |_| self.note(|outcome| outcome.carried += 1);
-        let turn = |_: &sync::Happened| self.hub.deliver(|| NOW, late, carry);
+        let turn = |_: &sync::ReadySources| self.hub.deliver(|| NOW, late, carry);
         self.hub.run(turn, |_| self.note(|outcome| outcome.dropped += 1));
     }
 
-    /// As a request does: the registry is held while the event goes into the queue.
+    /// As a request of the service: the registry is locked while the event goes into the queue.
     fn raise(&self, deadline: Instant) {
         let enqueue = |_: &mut Registry| Ok::<_, ()>(self.hub.enqueue(deadline, Event(self.waiting.clone())).is_err());
         let is_dropped = self.hub.raise(enqueue).unwrap();
@@ -107,7 +108,7 @@ impl Service {
         assert!(waiting <= CAPACITY);
     }
 
-    /// As a subscription that is installed, and another one that ends.
+    /// A subscription is installed, then it ends.
     fn subscribe(&self) {
         self.hub.registry().subscribed = true;
         self.hub.nudge();
@@ -119,7 +120,7 @@ impl Service {
         drop(self.hub.clear());
     }
 
-    /// Waits until something has become of each of so many events. For ever where one is lost.
+    /// Waits until this number of events has been delivered, late or dropped. Blocks forever if an event is lost.
     fn wait_for(&self, raised: usize) {
         let mut outcome = self.outcome.0.lock().unwrap();
         while outcome.carried + outcome.late + outcome.dropped < raised {
@@ -127,7 +128,7 @@ impl Service {
         }
     }
 
-    /// After the dispatcher has ended.
+    /// Checks the counts after the dispatcher has ended.
     fn check(&self, raised: usize) {
         let outcome = *self.outcome.0.lock().unwrap();
         assert_eq!(outcome.raised, raised);
@@ -140,8 +141,8 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Everything at once: two threads raise, one reports, one subscribes.
-fn bustle(service: &Service) -> Vec<JoinHandle<()>> {
+/// Starts all actions in parallel: two threads raise, one reports, one subscribes.
+fn start_others(service: &Service) -> Vec<JoinHandle<()>> {
     let timely = service.spawn(|service| (0..2).for_each(|_| service.raise(TIMELY)));
     let mixed = service.spawn(|service| [LATE, TIMELY].into_iter().for_each(|deadline| service.raise(deadline)));
     let report = service.spawn(|service| (0..2).for_each(|_| service.report()));
@@ -155,11 +156,11 @@ fn check(run: impl Fn() + Send + Sync + Clone + 'static) {
 }
 
 #[test]
-fn every_event_is_carried_late_or_dropped_before_the_dispatcher_is_told_to_stop() {
+fn every_event_is_delivered_late_or_dropped_before_the_dispatcher_stops() {
     check(|| {
         let service = Service::new();
         let dispatcher = service.spawn(Service::dispatch);
-        let others = bustle(&service);
+        let others = start_others(&service);
         service.wait_for(4);
         join(others);
         service.stop();
@@ -169,11 +170,11 @@ fn every_event_is_carried_late_or_dropped_before_the_dispatcher_is_told_to_stop(
 }
 
 #[test]
-fn a_stop_at_any_moment_ends_the_dispatcher_and_every_event_is_counted() {
+fn a_stop_at_any_time_ends_the_dispatcher_and_every_event_is_counted() {
     check(|| {
         let service = Service::new();
         let dispatcher = service.spawn(Service::dispatch);
-        let others = bustle(&service);
+        let others = start_others(&service);
         service.stop();
         join([dispatcher]);
         join(others);
@@ -181,9 +182,9 @@ fn a_stop_at_any_moment_ends_the_dispatcher_and_every_event_is_counted() {
     });
 }
 
-/// Two threads, in all orders of their steps that there are.
+/// Two threads, in all possible orders of their steps.
 #[test]
-fn a_stop_and_an_idle_dispatcher_meet_in_no_order_that_hangs() {
+fn a_stop_of_an_idle_dispatcher_hangs_in_no_order() {
     let run = || {
         let service = Service::new();
         let dispatcher = service.spawn(Service::dispatch);

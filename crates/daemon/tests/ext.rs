@@ -1,5 +1,5 @@
-//! The service over its own scheduler in the kernel (mechanism `ext`), end to end: for real in the test machine
-//! (`make vm-test`); elsewhere what is refused, and how.
+//! Tests of the service with its own scheduler in the kernel (mechanism `ext`), end to end. They run in the test
+//! machine (`make vm-test`); on other kernels only the refusal is tested.
 
 mod common;
 
@@ -15,7 +15,7 @@ use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus};
 use qfabric_types::{Contract, JobSource, Nanos, Reclaiming, ServerCounts, Share};
 
-/// Periods looked at: long enough that a wrong share would show, short enough for an emulated machine.
+/// Time of a measurement: long enough to show a wrong share, short enough for an emulated machine.
 const LOOK: Duration = Duration::from_millis(2_500);
 
 fn ext() -> Config {
@@ -24,7 +24,7 @@ fn ext() -> Config {
     config
 }
 
-/// Whether the scheduler can be loaded here; where not, one line says why nothing is tested.
+/// Whether the scheduler can be loaded here; if not, prints why nothing is tested.
 fn is_here() -> bool {
     match Ext::supported() {
         Ok(()) => true,
@@ -39,7 +39,7 @@ fn is_here() -> bool {
     }
 }
 
-/// The kernels of the test machine that are there for the refusal.
+/// The kernels of the test machine on which only the refusal is tested.
 fn expects_none() -> bool {
     std::env::var("QFABRIC_VM_KERNEL").is_ok_and(|kernel| kernel.starts_with("6.12") || kernel.starts_with("6.18"))
 }
@@ -65,7 +65,7 @@ fn counts(client: &Client, app: &Application) -> ServerCounts {
     client.application(app.id).unwrap().server.expect("its server counts")
 }
 
-/// CPUs that a process used while looked at.
+/// CPUs that a process used during the measurement.
 fn used(process: &Process) -> f64 {
     let clock = |process: &Process| qfabric_linux::clock::process_cpu(process.pid()).unwrap().get();
     let (before, from) = (clock(process), std::time::Instant::now());
@@ -78,11 +78,11 @@ fn state() -> String {
 }
 
 #[test]
-fn a_kernel_without_it_is_refused_with_what_to_use_instead() {
+fn a_kernel_without_sched_ext_is_refused_with_an_alternative() {
     let Err(why) = Ext::supported() else { return };
     let refused = Embedded::start(ext()).unwrap_err().to_string();
     match why {
-        // Said before anything of the kernel is asked.
+        // This check comes before the kernel is asked.
         _ if refused.contains("CAP_SYS_NICE") => {}
         ExtError::Unsupported { release, .. } => {
             assert!(refused.contains(&release) && refused.contains("--mechanism deadline"), "{refused}");
@@ -106,7 +106,7 @@ fn a_windowed_service_is_held_against_hogs_and_counted() {
     let after = counts(&client, &app);
     assert_eq!(after.violations, 0, "{after:?}");
     assert!(after.served > before.served + 20, "{before:?} then {after:?}");
-    // A quarter of a CPU is promised; soft: what best effort gives comes on top.
+    // A quarter of a CPU is promised; the kind of reclaiming is soft, so time of best effort may come on top.
     assert!(share > 0.22, "{share} of a CPU");
     let status = client.status().unwrap();
     assert_eq!((status.mechanism.as_str(), status.fallback), ("ext", None));
@@ -199,7 +199,7 @@ fn an_event_raised_for_the_cpu_favours_its_sink_and_is_counted() {
     eventually("both are counted", || metric(&client, "qfabric_events_favoured_total") == 2);
     client.release(app.id).unwrap();
     own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, true).unwrap();
-    eventually("nobody is favoured", || metric(&client, "qfabric_events_not_favoured_total") == 1);
+    eventually("no server is favoured", || metric(&client, "qfabric_events_not_favoured_total") == 1);
 }
 
 fn metric(client: &Client, name: &str) -> u64 {
@@ -209,13 +209,13 @@ fn metric(client: &Client, name: &str) -> u64 {
 }
 
 #[test]
-fn a_handler_in_the_kernel_favours_its_sink_by_itself_wherever_that_is() {
+fn a_handler_in_the_kernel_favours_its_sink_on_any_cpu_without_the_control_thread() {
     let _lock = live_lock();
     if !is_here() {
         return;
     }
     let (_service, client) = service(ext());
-    // It never sleeps: no wake-up of its own favours it.
+    // The sink never sleeps, so none of its own wake-ups favours it.
     let sink = burner();
     let ecalls = Ecalls::connect(&client).unwrap();
     let wanted = Subscribe::to("timer").option("period", "20ms").code("return 1;").process(sink.pid()).favour();
@@ -228,14 +228,14 @@ fn a_handler_in_the_kernel_favours_its_sink_by_itself_wherever_that_is() {
     }
     let plain = admit(&client, &sink, Contract { favour_events: false, ..contract(4) }).unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(counts(&client, &plain).boosts, 0, "who does not want to be favoured is not");
+    assert_eq!(counts(&client, &plain).boosts, 0, "a server without favour_events is not favoured");
     drop(chain);
     for name in ["qfabric_events_favoured_total", "qfabric_events_not_favoured_total"] {
-        assert_eq!(metric(&client, name), 0, "the control thread had no part in it: {name}");
+        assert_eq!(metric(&client, name), 0, "the control thread was not involved: {name}");
     }
 }
 
-/// A service as a process of its own, on `folder`.
+/// A service in a separate process, on `folder`.
 fn daemon(folder: &Path) -> (Process, Client) {
     let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
     let socket = folder.join("qfabric.sock");
@@ -268,13 +268,13 @@ fn a_killed_daemon_leaves_every_thread_under_the_kernels_own_scheduler() {
     process.0.wait().unwrap();
     eventually("the kernel has its own scheduler back", || state() == "disabled");
     let share = used(&player);
-    assert!(share > 0.5, "nobody is throttled: {share} of a CPU on an idle machine");
+    assert!(share > 0.5, "the thread is not throttled: {share} of a CPU on an idle machine");
     let (_again, client) = daemon(folder.path());
-    assert_eq!(client.status().unwrap().applications.len(), 0, "nothing had to be put back");
+    assert_eq!(client.status().unwrap().applications.len(), 0, "there was nothing to restore");
 }
 
 #[test]
-fn an_ejected_scheduler_is_noticed_told_and_replaced() {
+fn an_ejected_scheduler_is_detected_reported_and_replaced() {
     let _lock = live_lock();
     if !is_here() {
         return;
@@ -288,13 +288,13 @@ fn an_ejected_scheduler_is_noticed_told_and_replaced() {
         ..Contract::new("plain", ms(40))
     };
     let goes_on = admit(&client, &plain, consumption).unwrap();
-    // The kernel's emergency key: every sched_ext scheduler is ended.
+    // The kernel's emergency key ends every sched_ext scheduler.
     std::fs::write("/proc/sysrq-trigger", "S").unwrap();
-    eventually("it is noticed", || client.status().unwrap().fallback.is_some());
+    eventually("the ejection is detected", || client.status().unwrap().fallback.is_some());
     let status = client.status().unwrap();
     assert!(status.fallback.unwrap().contains("ext was ended by the kernel"));
     assert_eq!((state().as_str(), status.mechanism.as_str()), ("disabled", "deadline"));
-    eventually("who needs no window goes on", || {
+    eventually("the application without a window continues", || {
         client.application(goes_on.id).unwrap().threads.iter().any(|thread| thread.reservation.is_some())
     });
     let suspended = client.application(needs_ext.id).unwrap();

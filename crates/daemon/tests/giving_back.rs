@@ -1,4 +1,5 @@
-//! Giving back on the real scheduler: a thread between two jobs keeps a part of its share, and has it all at its release.
+//! Tests of giving back with the real scheduler: a thread between two jobs keeps a part of its share, and has all
+//! of it at its release.
 
 mod common;
 
@@ -10,8 +11,8 @@ use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::ThreadId;
 
-/// The budgets of the calling thread's session, in µs: asleep between jobs as another thread sees them, and at its
-/// releases as it sees them itself. Ends after twenty jobs when `enough` was seen, or after a hundred.
+/// The budgets of the calling thread's session, in µs: while it sleeps between jobs, read by another thread; and at
+/// its releases, read by itself. Ends after twenty jobs if `enough` returns true, or after a hundred.
 fn budgets(client: &Client, contract: Contract, busy_ms: u64, enough: fn(&[u64]) -> bool) -> (Vec<u64>, Vec<u64>) {
     let mut session = Session::start(client, contract).unwrap();
     let (thread, asleep, over) = (own_thread(), AtomicBool::new(false), AtomicBool::new(false));
@@ -47,7 +48,7 @@ fn watch(thread: ThreadId, asleep: &AtomicBool, over: &AtomicBool) -> Vec<u64> {
     seen
 }
 
-/// Does `work` while a second session needs about half of the capacity: a lone one gives nothing back.
+/// Calls `work` while a second session needs about half of the capacity. A lone session would give nothing back.
 fn beside_a_neighbour<T>(client: &Client, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,7 +78,7 @@ fn a_session_gives_back_while_it_sleeps_and_has_its_share_at_the_release() {
     }
     let (_service, client) = service(with_capacity("0.4"));
     let (asleep, at_release) = beside_a_neighbour(&client, || {
-        // P is 25 ms: its share, a half of 0.4 CPUs, is 5 ms, 30 % of that 1.5.
+        // P is 25 ms. Its share is half of 0.4 CPU, which is 5 ms; 30 % of that are 1.5 ms.
         budgets(&client, contract("player", 100), 14, |at_release| has(at_release, 3_500..=5_000))
     });
     assert!(has(&asleep, 1_490..=1_500), "asleep {asleep:?} us");

@@ -1,4 +1,5 @@
-//! A model of the handler threads: the very file of the service, run through random orders of its steps (shuttle).
+//! Model check of the handler threads: runs the source file of the service through random orders of its steps
+//! (shuttle).
 
 #[allow(dead_code)] // the model needs a part
 #[path = "../src/ecalls/crew.rs"]
@@ -20,7 +21,7 @@ use crew::Crew;
 const ORDERS: usize = 5_000;
 const WORKS: usize = 3;
 
-/// Threads that share work, as the service starts them.
+/// Threads that share work; started as in the service.
 #[derive(Clone)]
 struct Pool {
     crew: Arc<Crew<usize>>,
@@ -55,7 +56,7 @@ impl Pool {
     }
 }
 
-/// Two threads hand out work, as the dispatcher and a handler thread do.
+/// Two threads push work, as the dispatcher and a handler thread do.
 fn push_from_two(pool: &Pool) {
     let other = pool.clone();
     let pushing = thread::spawn(move || (0..WORKS).for_each(|work| other.push(work)));
@@ -64,7 +65,7 @@ fn push_from_two(pool: &Pool) {
 }
 
 #[test]
-fn all_work_is_done_also_where_it_comes_while_the_last_thread_leaves() {
+fn all_work_is_done_even_if_it_arrives_while_the_last_thread_leaves() {
     for most in [1, 2] {
         let run = move || {
             let pool = Pool::new(most);
@@ -77,7 +78,7 @@ fn all_work_is_done_also_where_it_comes_while_the_last_thread_leaves() {
 }
 
 #[test]
-fn an_end_waits_for_all_threads_and_none_comes_after_it() {
+fn a_stop_waits_for_all_threads_and_no_thread_starts_after_it() {
     let run = || {
         let pool = Pool::new(2);
         let other = pool.clone();

@@ -1,4 +1,4 @@
-//! The service ends, and puts everything back, whatever its threads do; and nobody holds them up.
+//! Tests that the service ends and restores everything even if its threads hang, and that no client can block it.
 
 mod common;
 
@@ -22,14 +22,14 @@ use qfabric_types::ecalls_wire::{FromClient, VERSION};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// More than the control thread's queue and what one turn takes of it.
+/// More than the control thread's queue and the requests of one turn.
 const REQUESTS: usize = 100;
 
 #[test]
 #[ignore = "run by others: a service until it is told to stop"]
 fn a_daemon() {
     let log = Log { filter: std::env::var("LOG").unwrap_or("error".into()), ..Log::default() };
-    // The result goes with the process: a harness that prints it would wait for a full pipe.
+    // The exit code is the result: a test harness that prints the result would block on a full pipe.
     let outcome = qfabric_daemon::run(Config { log, ..quiet() }.in_directory(given("FOLDER")));
     std::process::exit(i32::from(outcome.is_err()));
 }
@@ -43,14 +43,14 @@ fn terminate(process: &Process) {
     kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
 }
 
-/// It has ended, and its worker is what it was before.
+/// Waits until the daemon has ended, and checks that its worker has its former policy.
 fn has_ended(process: &mut Process, worker: ThreadId) {
     eventually("the daemon ends", || process.0.try_wait().unwrap().is_some());
     let now = SchedAttr::of(worker).unwrap();
     assert_eq!((now.policy, now.nice), (Policy::OTHER, 5));
 }
 
-/// Requests that wait for the control thread, until it refuses one.
+/// Sends requests to the control thread until it refuses one. Returns the waiting connections.
 fn fill_the_queue(socket: &Path) -> Vec<UnixStream> {
     let ask = || {
         let mut stream = UnixStream::connect(socket).unwrap();
@@ -75,32 +75,32 @@ fn sigterm_is_not_lost_behind_a_full_queue() {
     has_ended(&mut process, thread);
 }
 
-/// Also where the thread of this name hangs.
+/// Checks that SIGTERM ends the daemon while the thread `name` hangs.
 fn sigterm_ends_the_daemon_beside(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (mut process, client) = daemon(folder.path());
     let (_worker, thread) = covered_worker(&client);
     let frozen = Frozen::stop(thread_of(&process, name)).unwrap();
     terminate(&process);
-    eventually("it is killed as it hangs", || frozen.has_ended());
+    eventually("the hanging daemon is killed", || frozen.has_ended());
     has_ended(&mut process, thread);
 }
 
 #[test]
-fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_the_control_thread_hangs() {
+fn sigterm_ends_the_daemon_and_restores_threads_even_if_the_control_thread_hangs() {
     let _lock = live_lock();
     sigterm_ends_the_daemon_beside("qf-control");
 }
 
 #[test]
-fn sigterm_ends_the_daemon_and_puts_threads_back_also_where_another_thread_hangs() {
+fn sigterm_ends_the_daemon_and_restores_threads_even_if_another_thread_hangs() {
     let _lock = live_lock();
     ["qf-ecalls", "qf-books"].into_iter().for_each(sigterm_ends_the_daemon_beside);
 }
 
-/// A pipe holds 64 KiB; each request that is none is worth a line at this level.
+/// A pipe holds 64 KiB; at this log level each invalid request writes a line.
 #[test]
-fn nobody_has_to_read_the_log() {
+fn an_unread_log_blocks_nothing() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();
     let variables = [("FOLDER", folder.path().to_str().unwrap()), ("LOG", "debug")];
@@ -121,7 +121,7 @@ fn nobody_has_to_read_the_log() {
     has_ended(&mut process, thread);
 }
 
-/// A connected socket with data that nobody takes, which its last close waits for, and the other end.
+/// A connected socket with unread data, whose last close blocks, and its other end.
 fn slow_to_close() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -133,7 +133,7 @@ fn slow_to_close() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_descriptor_that_takes_an_hour_to_close_holds_nobody_up() {
+fn a_descriptor_that_takes_an_hour_to_close_delays_no_other_client() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();
     let (process, client) = daemon(folder.path());
@@ -145,16 +145,16 @@ fn a_descriptor_that_takes_an_hour_to_close_holds_nobody_up() {
     let frozen = Frozen::stop(thread_of(&process, "qf-ecalls")).unwrap();
     let (near, _far) = slow_to_close();
     fds::send(&hostile, &hello, &[near.as_fd()]).unwrap();
-    // Now the message holds the last one.
+    // Now the message has the last descriptor.
     drop(near);
     drop(frozen);
-    Ecalls::connect(&client).expect("others are served");
+    Ecalls::connect(&client).expect("other clients are served");
     drop(hostile);
-    Ecalls::connect(&client).expect("also when the connection is closed");
+    Ecalls::connect(&client).expect("other clients are also served after the connection is closed");
 }
 
 #[test]
-fn nobody_sends_descriptors_where_none_are_expected() {
+fn sockets_that_need_no_descriptors_refuse_them() {
     let _lock = live_lock();
     let (service, _client) = service(quiet());
     for name in ["qfabric.sock", "ring.sock"] {
@@ -172,7 +172,7 @@ fn nobody_sends_descriptors_where_none_are_expected() {
 fn a_service_that_cannot_start_leaves_no_thread_behind() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();
-    // Found when everything else is ready.
+    // The last step of the start fails.
     std::fs::create_dir_all(folder.path().join("qfabric.sock/occupied")).unwrap();
     let refusal = Embedded::start(quiet().in_directory(folder.path())).unwrap_err().to_string();
     assert!(refusal.contains("qfabric.sock"), "{refusal}");

@@ -1,4 +1,4 @@
-//! Starting, stopping, and being killed: nobody stays throttled, everybody gets back what it had.
+//! Tests of start, stop and kill: no thread stays throttled, and every thread has its former policy afterwards.
 
 mod common;
 
@@ -28,14 +28,14 @@ fn cpu_time(process: &Process) -> u64 {
 }
 
 #[test]
-fn a_daemon_told_to_stop_puts_everything_back_and_removes_its_sockets() {
+fn a_daemon_that_is_stopped_restores_everything_and_removes_its_sockets() {
     let _lock = live_lock();
     for signal in [Signal::TERM, Signal::INT] {
         let folder = tempfile::tempdir().unwrap();
         let (mut process, client) = daemon(folder.path());
         let (_worker, thread) = covered_worker(&client);
         kill_process(Pid::from_raw(process.pid()).unwrap(), signal).unwrap();
-        assert!(process.wait(), "{signal:?} is no failure");
+        assert!(process.wait(), "{signal:?} must not be a failure");
         assert!(is_as_before(thread), "{:?}", SchedAttr::of(thread));
         assert!(!folder.path().join("qfabric.sock").exists());
     }
@@ -74,7 +74,7 @@ fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     hang_up();
     eventually("the file's limits take the place of those set through the API", || capacity() == Some(500_000));
     assert_eq!(client.limits().unwrap().users.len(), 1);
-    assert_eq!(policy(thread), Some(Policy::DEADLINE), "its applications go on");
+    assert_eq!(policy(thread), Some(Policy::DEADLINE), "its applications continue");
     kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
     assert!(process.wait() && is_as_before(thread));
 }
@@ -90,7 +90,7 @@ fn a_daemon_with_a_file() {
 }
 
 #[test]
-fn after_a_kill_nobody_is_throttled_and_the_next_start_puts_back() {
+fn after_a_kill_no_thread_is_throttled_and_the_next_start_restores_all() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();
     let (mut process, client) = daemon(folder.path());
@@ -110,14 +110,14 @@ fn after_a_kill_nobody_is_throttled_and_the_next_start_puts_back() {
     let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("again", 40) };
     client
         .admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract })
-        .expect("and may ask again");
+        .expect("a new contract is admitted");
     eventually("it is under reservation again", || policy(thread) == Some(Policy::DEADLINE));
     let before = cpu_time(&worker);
     eventually("it runs under its new reservation", || cpu_time(&worker) - before > 5_000_000);
 }
 
 #[test]
-fn an_embedded_service_that_is_dropped_puts_everything_back() {
+fn an_embedded_service_that_is_dropped_restores_everything() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let folder = service.socket().parent().unwrap().to_owned();
@@ -142,7 +142,7 @@ fn an_embedded_service_can_be_started_again_and_again() {
 }
 
 #[test]
-fn a_second_service_on_the_same_folder_is_refused_and_harms_nobody() {
+fn a_second_service_on_the_same_folder_is_refused_and_the_first_continues() {
     let _lock = live_lock();
     let folder = tempfile::tempdir().unwrap();
     let first = Embedded::start(quiet().in_directory(folder.path())).unwrap();
@@ -152,13 +152,13 @@ fn a_second_service_on_the_same_folder_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn without_the_capability_it_says_what_is_missing_and_how_to_get_it() {
+fn a_missing_capability_is_reported_with_the_command_that_grants_it() {
     let mut process = role("has_no_capability", Some(NOBODY), &[]);
     assert!(process.wait());
 }
 
 #[test]
-#[ignore = "run as another user by without_the_capability_it_says_what_is_missing_and_how_to_get_it"]
+#[ignore = "run as another user by a_missing_capability_is_reported_with_the_command_that_grants_it"]
 fn has_no_capability() {
     let refusal = Embedded::start(Config::default()).unwrap_err().to_string();
     for part in ["CAP_SYS_NICE", "setcap", "systemd"] {

@@ -1,5 +1,5 @@
-//! Interfaces under packet scheduling, through the API: admission, refusals, streams that E-code changes, and what is
-//! put back. By HTB classes, which every kernel has, on a loopback of the test's own.
+//! Tests of packet scheduling through the API: admission, refusals, streams that E-code changes, and the restored
+//! queue. They use HTB classes, which every kernel has, on the loopback of a separate network namespace.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn streams_are_admitted_up_to_the_link_and_refused_beyond_it_with_numbers() {
 }
 
 #[test]
-fn a_stream_follows_what_a_handler_sets() {
+fn a_stream_follows_the_attributes_that_a_handler_sets() {
     if !may_reserve() || own_network().is_err() {
         return;
     }
@@ -85,7 +85,9 @@ fn a_stream_follows_what_a_handler_sets() {
     // 5,000 bytes each millisecond are four times the link.
     own.raise_event(-1, &1i64.to_le_bytes(), Nanos::ZERO, false).unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(period(), Nanos::from_millis(20), "what the link does not carry is not followed");
+    assert_eq!(period(), Nanos::from_millis(20), "a change that the link does not carry is refused");
     drop(events);
-    eventually("nothing is followed any more", || client.interface("lo").unwrap().streams[0].follows.is_none());
+    eventually("the stream follows no subscription any more", || {
+        client.interface("lo").unwrap().streams[0].follows.is_none()
+    });
 }

@@ -1,4 +1,4 @@
-//! Unmodified programs: all their threads, new ones, and programs that make too many.
+//! Tests with unmodified programs: all their threads, new threads, and programs that create too many.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn work_and_sleep(turns: usize) {
 }
 
 #[test]
-fn children_are_covered_and_put_back_when_the_contract_is_released() {
+fn children_are_covered_and_restored_when_the_contract_is_released() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
     let program = Process::shell("sleep 0.2; (while :; do :; done) & (while :; do :; done) & wait");
@@ -91,12 +91,12 @@ fn a_program_that_becomes_another_stays_covered() {
 }
 
 #[test]
-fn a_program_that_forks_like_mad_costs_bounded_work_and_others_are_served() {
+fn a_fork_bomb_costs_bounded_work_and_others_are_served() {
     let _lock = live_lock();
     let mut config = quiet();
     config.limits.max_threads = 16;
     let (service, client) = service(config);
-    let process = role("forks_like_mad", None, &[("SOCKET", service.socket().to_str().unwrap())]);
+    let process = role("fork_bomb", None, &[("SOCKET", service.socket().to_str().unwrap())]);
     let id = cover(&client, process.pid(), consumption("bomb")).id;
     let mut slowest = Duration::ZERO;
     for _ in 0..100 {
@@ -112,8 +112,8 @@ fn a_program_that_forks_like_mad_costs_bounded_work_and_others_are_served() {
 }
 
 #[test]
-#[ignore = "run by a_program_that_forks_like_mad_costs_bounded_work_and_others_are_served"]
-fn forks_like_mad() {
+#[ignore = "run by a_fork_bomb_costs_bounded_work_and_others_are_served"]
+fn fork_bomb() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
     eventually("the program is covered", || !client.applications().unwrap().is_empty());
     let until = Instant::now() + PATIENCE;

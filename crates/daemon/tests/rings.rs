@@ -1,4 +1,4 @@
-//! Clients that mark their jobs: honest ones, ones that die, and ones that mean harm.
+//! Tests with clients that mark their jobs: correct clients, clients that die, and hostile clients.
 
 mod common;
 
@@ -15,7 +15,7 @@ use qfabric_types::api::{ApplicationRequest, Covers};
 use qfabric_types::ring::{CAPACITY, JobEvent, Producer};
 use qfabric_types::{AppId, Foresight, JobRecord, Nanos, ThreadId};
 
-/// A number of `/metrics` for one application, or of the host.
+/// A metric of `/metrics`: of one application, or of the host.
 fn metric(client: &Client, name: &str, app: Option<AppId>) -> f64 {
     let (_, text) = call(client.socket(), "GET", "/metrics", "");
     let start = match app {
@@ -26,7 +26,7 @@ fn metric(client: &Client, name: &str, app: Option<AppId>) -> f64 {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {start} in\n{text}"))
 }
 
-/// What the daemon counted of one ring.
+/// The daemon's counters of one ring.
 fn ring_lines(client: &Client, app: AppId) -> String {
     let (_, text) = call(client.socket(), "GET", "/metrics", "");
     let own = format!("{{app=\"{app}\"");
@@ -35,7 +35,7 @@ fn ring_lines(client: &Client, app: AppId) -> String {
     lines.chain(host).collect::<Vec<_>>().join("\n")
 }
 
-/// A contract and its ring, held by hand.
+/// A contract and its ring without the client library.
 struct Raw {
     app: AppId,
     lease: OwnedFd,
@@ -63,7 +63,7 @@ fn wake(raw: &Raw) {
     let _ = rustix::io::write(&raw.wake, &1u64.to_ne_bytes());
 }
 
-/// What the daemon says to a first message on `ring.sock`.
+/// The daemon's answer to a first message on `ring.sock`.
 fn asked(client: &Client, message: &[u8]) -> String {
     let lease = fds::connect(&client.ring_socket(), PATIENCE).unwrap();
     fds::send(&lease, message, &[]).unwrap();
@@ -72,7 +72,8 @@ fn asked(client: &Client, message: &[u8]) -> String {
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
 
-/// An honest session works, and all its jobs arrive. On a thread of its own: the caller's may have a contract.
+/// Checks that a correct session works and all its jobs arrive. Uses another thread, because the caller's may have
+/// a contract.
 fn honest_jobs_arrive(client: &Client) {
     std::thread::scope(|scope| scope.spawn(|| honest_session(client)).join().unwrap());
 }
@@ -102,7 +103,7 @@ fn a_marked_client_gets_a_reservation_that_follows_its_jobs() {
     let app = look();
     let reservation = app.threads[0].reservation.expect("a marked thread is under reservation");
     eventually("a marked thread is under reservation", || policy(own_thread()) == Some(Policy::DEADLINE));
-    assert_eq!(session.grant().budget, reservation.budget(), "the ring shows what is in force");
+    assert_eq!(session.grant().budget, reservation.budget(), "the ring shows the reservation in force");
     assert!(reservation.budget() < first.budget.max(Nanos::from_millis(4)), "{first:?} → {reservation:?}");
     assert!(app.granted > qfabric_types::Share::ZERO, "{app:?}");
     session.end().unwrap();
@@ -110,7 +111,7 @@ fn a_marked_client_gets_a_reservation_that_follows_its_jobs() {
 }
 
 #[test]
-fn jobs_that_end_before_the_promised_look_wake_nobody() {
+fn jobs_that_end_before_the_promised_look_send_no_wake_up() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
     let mut session = Session::start(&client, contract("quiet", 20)).unwrap();
@@ -120,7 +121,7 @@ fn jobs_that_end_before_the_promised_look_wake_nobody() {
 }
 
 #[test]
-fn a_client_that_dies_in_the_middle_of_a_job_has_left() {
+fn a_client_that_dies_in_the_middle_of_a_job_leaves() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let mut process = role("dies_in_a_job", None, &[("SOCKET", service.socket().to_str().unwrap())]);
@@ -131,7 +132,7 @@ fn a_client_that_dies_in_the_middle_of_a_job_has_left() {
 }
 
 #[test]
-#[ignore = "run by a_client_that_dies_in_the_middle_of_a_job_has_left"]
+#[ignore = "run by a_client_that_dies_in_the_middle_of_a_job_leaves"]
 fn dies_in_a_job() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
     let mut session = Session::start(&client, contract("dies", 20)).unwrap();
@@ -152,7 +153,7 @@ fn a_closed_lease_puts_the_thread_back_after_the_grace_though_the_process_lives(
     assert_eq!(policy(thread), Some(Policy::OTHER));
 }
 
-/// As a client does that lost its connection and begins anew: sixty times, within the grace.
+/// As a client that lost its connection and begins again: sixty times, within the grace time.
 #[test]
 fn a_closed_connection_makes_way_for_the_threads_next_contract() {
     let _lock = live_lock();
@@ -185,7 +186,7 @@ fn a_ring_is_handed_out_once_and_to_its_own_process_only() {
 }
 
 #[test]
-fn a_ring_connection_that_says_nothing_is_given_up() {
+fn a_silent_ring_connection_is_closed() {
     let _lock = live_lock();
     let mut config = quiet();
     config.api.timeout = Nanos::from_millis(100);
@@ -195,7 +196,7 @@ fn a_ring_connection_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn a_scribbled_ring_harms_only_its_own() {
+fn a_corrupted_ring_harms_only_its_own_application() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
     let held = raw(&client);
@@ -219,9 +220,9 @@ fn next(random: &mut u64) -> u64 {
     *random
 }
 
-/// Records that look right, but say what cannot be: the controller must stay within the contract.
+/// Valid records with impossible values: the controller must stay within the contract.
 #[test]
-fn lies_in_a_ring_stay_within_the_contract() {
+fn an_application_with_false_records_stays_within_its_contract() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
     let held = raw(&client);
@@ -266,7 +267,7 @@ fn a_flooding_client_is_limited_and_counted_and_others_keep_their_pace() {
     });
 }
 
-/// Pushes and wakes as fast as it can; answers what the daemon counted of it.
+/// Pushes and wakes as fast as possible. Returns the daemon's counters of the ring.
 fn flood(client: &Client, stop: &AtomicBool) -> (AppId, f64, f64) {
     let held = raw(client);
     let mut producer = Producer::default();
@@ -283,7 +284,7 @@ fn flood(client: &Client, stop: &AtomicBool) -> (AppId, f64, f64) {
 }
 
 #[test]
-fn a_lease_that_is_written_to_is_no_reason_to_wake() {
+fn data_on_a_lease_wakes_nothing() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
     let held = raw(&client);
@@ -295,9 +296,9 @@ fn a_lease_that_is_written_to_is_no_reason_to_wake() {
     assert!(metric(&client, "control_wakeups_total", None) - before < 50.0);
 }
 
-/// The program's contract and one of its thread's: the thread's own counts while it lasts.
+/// A program's contract and a contract of one of its threads: the thread's own contract applies while it lasts.
 #[test]
-fn a_thread_with_a_contract_of_its_own_goes_back_to_its_programs_after() {
+fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let process = role("has_a_session", None, &[("SOCKET", service.socket().to_str().unwrap())]);
@@ -316,7 +317,7 @@ fn a_thread_with_a_contract_of_its_own_goes_back_to_its_programs_after() {
 }
 
 #[test]
-#[ignore = "run by a_thread_with_a_contract_of_its_own_goes_back_to_its_programs_after"]
+#[ignore = "run by a_thread_with_its_own_contract_returns_to_its_programs_afterwards"]
 fn has_a_session() {
     let client = Client::connect_to(given("SOCKET")).unwrap();
     eventually("the program is covered", || !client.applications().unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! The hostile user, at each limit that one user has.
+//! The hostile user, at each limit that a user has.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use crate::Outcome;
 use crate::ordinary::{CHANNEL, FRAME, SAMPLE};
 
 pub const SERVICE: &str = "hostile.sample";
-/// More than any limit.
+/// More than any limit allows.
 const MANY: usize = 5_000;
 
-/// One limit.
+/// An attack at one limit.
 pub struct Attack {
     pub name: &'static str,
     pub about: &'static str,
-    /// Says what it holds, and goes on.
+    /// Prints what it holds, then continues.
     act: fn(&Path) -> Outcome<()>,
 }
 
@@ -50,12 +50,12 @@ pub fn be(name: &str, socket: &Path) -> Outcome<()> {
     (attack.act)(socket)
 }
 
-/// Prints what the attack holds now; the measuring process waits for this line.
+/// Prints what the attack holds; the measuring process waits for this line.
 fn holds(what: &str) {
     println!("{what}");
 }
 
-/// Goes on until killed.
+/// Waits until killed.
 fn stay() -> ! {
     loop {
         thread::park();
@@ -69,13 +69,13 @@ fn spin(what: &str) -> ! {
     }
 }
 
-/// Connections are closed when they time out: others follow.
+/// Keeps all places taken: the service closes silent connections after a time, and this function opens new ones.
 fn places(socket: &Path) -> Outcome<()> {
     let mut held = Vec::new();
     let connect = |held: &mut Vec<UnixStream>| -> Outcome<bool> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_millis(20)))?;
-        // Refused connections are told so, those with a place hear nothing.
+        // A refused connection receives an answer; one with a place receives none.
         let silent = (&stream).read(&mut [0; 1]).is_err();
         if silent {
             held.push(stream);
@@ -97,7 +97,7 @@ trait Peek {
 
 impl Peek for UnixStream {
     fn peek_is_open(&self) -> bool {
-        // Its time to wait for an answer is over at once.
+        // With O_NONBLOCK the read returns at once.
         self.set_nonblocking(true).is_ok() && !matches!((&mut &*self).read(&mut [0; 1]), Ok(0))
     }
 }
@@ -142,7 +142,7 @@ fn records(socket: &Path) -> Outcome<()> {
     }
 }
 
-/// Threads that each are an application.
+/// Starts threads that each are an application.
 fn applications(socket: &Path) -> Outcome<()> {
     let client = Client::connect_to(socket)?;
     let (told, heard) = std::sync::mpsc::channel();
@@ -183,17 +183,17 @@ fn reservations(socket: &Path) -> Outcome<()> {
         if let Ok(mut session) = Session::start(&client, guaranteed(most)) {
             holds(&format!("{most} CPU"));
             loop {
-                // Jobs as long as the reservation lets them be.
+                // Jobs as long as the reservation allows.
                 let until = qfabric_client::clock::thread_cpu() + Nanos::from_millis(20);
                 while qfabric_client::clock::thread_cpu() < until {}
                 session.end_cycle(Foresight::Nothing);
             }
         }
     }
-    Err("nothing is promised".into())
+    Err("no reservation is admitted".into())
 }
 
-/// Subscribes with the longest loops that are let in, until nothing is.
+/// Subscribes with the longest loops that are admitted, until none is.
 fn longest(ecalls: &Ecalls, service: &dyn Fn() -> Subscribe) -> Vec<Subscription> {
     let (mut held, mut turns) = (Vec::new(), 1 << 20);
     while held.len() < MANY && turns > 0 {
@@ -212,7 +212,7 @@ fn handlers(socket: &Path) -> Outcome<()> {
     let held = longest(&ecalls, &|| Subscribe::to(SERVICE).memory_up(MemoryUp::default()));
     holds(&format!("{} handlers", held.len()));
     loop {
-        // Full queues drop, and count.
+        // Full queues drop events and count them.
         _ = service.raise_event(-1, &1u64.to_le_bytes(), Nanos::ZERO, false);
     }
 }
@@ -263,7 +263,7 @@ fn events(socket: &Path) -> Outcome<()> {
     let source = channel.source_subscribe(&SourceOptions::default())?;
     holds("1 source, 1 sink");
     loop {
-        // Refused when the service says wait.
+        // Refused while the service makes the source wait.
         _ = source.submit(&Submission { payload: &[0; 8], ..Submission::default() });
         std::hint::black_box(&sink);
     }

@@ -1,13 +1,14 @@
-//! What one hostile user costs another one at every limit: latencies of an ordinary user alone, and while another user sits
-//! at a limit. Prints figures; asserts nothing, since machines differ.
+//! Measures what a hostile user at each limit costs another user: latencies of an ordinary user alone, and while a
+//! hostile user is at a limit. Prints figures and asserts nothing, because machines differ.
 //!
 //! ```text
 //! cargo bench -p qfabric-daemon --bench adversary [-- --json] [--only PART] [--rounds N] [--samples N]
 //! ```
 //!
-//! The service runs as root with its default limits; both users are other ones. Rounds alone and beside the hostile user
-//! alternate, so that a machine whose speed changes is in both. The line `hog` is for comparison: a program that only uses
-//! a CPU costs others something, too. Needs root; elsewhere it says so and ends.
+//! The service runs as root with its default limits; the two users are neither root nor the same. Rounds alone and
+//! rounds beside the hostile user alternate, so that a change of the machine's speed affects both. The line `hog`
+//! is for comparison: a program that only uses a CPU costs others something, too. Needs root; otherwise it prints
+//! that and ends.
 
 mod attacks;
 mod ordinary;
@@ -28,19 +29,19 @@ use serde_json::json;
 use crate::ordinary::Batch;
 use crate::table::Row;
 
-/// Of anything here: a failure ends the benchmark.
+/// A result with any error; a failure ends the benchmark.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The uids of the user whose latencies are measured, and of the one that attacks.
 const ORDINARY: u32 = 65_533;
 const HOSTILE: u32 = 65_534;
-/// After an attack: what it held is given back in this time, and more.
+/// Pause after an attack, in which the service frees what the attack held.
 const PAUSE: Duration = Duration::from_millis(700);
 
 struct Options {
     only: String,
     rounds: usize,
-    /// Of each operation in a round.
+    /// Samples of each operation in a round.
     samples: usize,
     json: bool,
 }
@@ -57,7 +58,7 @@ fn main() -> Outcome<()> {
 
 fn options(given: &[&str]) -> Outcome<Options> {
     let value = |key: &str| given.iter().position(|word| *word == key).and_then(|at| given.get(at + 1)).copied();
-    // What `make bench ARGS=--short` gives to every bench: show that it works.
+    // `make bench ARGS=--short` gives this option to every bench: show only that it works.
     let short = given.contains(&"--max-time");
     let rounds = value("--rounds").map_or(Ok(if short { 1 } else { 5 }), str::parse)?;
     let samples = value("--samples").map_or(Ok(if short { 5 } else { 100 }), str::parse)?;
@@ -70,7 +71,7 @@ fn config(folder: &str) -> Outcome<Config> {
     config.log.filter = "error".to_owned();
     (config.channels.enabled, config.channels.engine) = (true, EngineName::None);
     config.channels.host = Some("host".parse()?);
-    // Each may subscribe to its own service, and to nothing more.
+    // Each user may subscribe to its own service only.
     config.ecalls.users = [(ORDINARY, ordinary::SERVICE), (HOSTILE, attacks::SERVICE)]
         .into_iter()
         .map(|(user, service)| (user, vec![service.to_owned()]))
@@ -111,7 +112,7 @@ struct Host {
     socket: PathBuf,
 }
 
-/// This program, in another role; killed with its owner.
+/// This program in another role; killed when dropped.
 struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -138,7 +139,7 @@ impl Host {
         meant.map(|attack| self.row(attack, &mut ordinary, options.rounds)).collect()
     }
 
-    /// Rounds alone and beside the attack, in turn.
+    /// Measures rounds alone and beside the attack, in turn.
     fn row(&self, attack: &attacks::Attack, ordinary: &mut Process, rounds: usize) -> Outcome<Row> {
         let (mut row, socket) = (Row::new(attack), self.socket.display().to_string());
         for _ in 0..rounds {
@@ -171,7 +172,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended.
+        // Fails if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

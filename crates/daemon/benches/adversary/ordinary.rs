@@ -1,4 +1,4 @@
-//! The ordinary user: what it does, and how long that takes.
+//! The ordinary user: its operations, and their duration.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -17,24 +17,24 @@ pub const SERVICE: &str = "ordinary.sample";
 pub const SAMPLE: &str = "struct sample { long value; };";
 pub const CHANNEL: &str = "talk";
 pub const FRAME: &str = "struct frame { int number; int size; };";
-/// A longer wait is a failure.
+/// A longer wait counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Of one operation: latencies in nanoseconds, and how many failed.
+/// The samples of one operation: latencies in nanoseconds, and the number of failures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Samples {
     pub ns: Vec<u64>,
     pub failed: usize,
 }
 
-/// Of each operation.
+/// The samples of each operation.
 pub type Batch = BTreeMap<String, Samples>;
 
 struct User {
     client: Client,
-    /// A program of its own, to be under contract.
+    /// A program to put under contract.
     pid: i32,
-    /// Open as long as they are held.
+    /// Kept open for the source and the sink.
     _channels: [Channel; 2],
     source: Source,
     sink: Sink,
@@ -51,11 +51,11 @@ const OPERATIONS: [(&str, Operation); 4] = [
     ("event, handler, wake-up", User::handled_event),
 ];
 
-/// Each line of input asks for a batch, a line of output is one.
+/// Each line of input requests a batch; the answer is one line of output.
 pub fn be(socket: &Path, samples: usize) -> Outcome<()> {
     let mut child = Command::new("sleep").arg("100000").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     let outcome = serve(User::new(socket, child.id() as i32)?, samples);
-    // It may have ended.
+    // Fails if the process has ended already.
     let _ = child.kill();
     let _ = child.wait();
     outcome
@@ -97,7 +97,7 @@ impl User {
                     all.failed += 1;
                 }
             }
-            // An event that came too late for its sample arrives in this pause, and is not taken for the next.
+            // An event that comes too late for its sample arrives in this pause and is not counted for the next.
             std::thread::sleep(Duration::from_millis(1));
         }
         all

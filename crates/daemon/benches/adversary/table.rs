@@ -1,4 +1,4 @@
-//! Ratios, with their spread.
+//! The table of ratios with their spread.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::attacks::Attack;
 use crate::ordinary::{Batch, Samples};
 
-/// One limit.
+/// The results of one attack.
 #[derive(Serialize)]
 pub struct Row {
     limit: &'static str,
@@ -16,7 +16,7 @@ pub struct Row {
     operations: BTreeMap<String, Both>,
 }
 
-/// Of one operation: a value for each round, alone and beside the hostile user.
+/// The values of one operation in each round, alone and beside the hostile user.
 #[derive(Default, Serialize)]
 pub struct Both {
     alone: Vec<Quantiles>,
@@ -36,7 +36,7 @@ impl Row {
         Row { limit: attack.name, about: attack.about, holds: String::new(), operations: BTreeMap::new() }
     }
 
-    /// A round.
+    /// Adds the results of a round.
     pub fn add(&mut self, alone: Batch, hostile: Batch) {
         for (operation, samples) in alone {
             let both = self.operations.entry(operation).or_default();
@@ -51,7 +51,7 @@ impl Row {
     }
 }
 
-/// None where all failed.
+/// Returns `None` if all operations failed.
 fn quantiles(mut samples: Samples) -> Option<Quantiles> {
     samples.ns.sort_unstable();
     let at = |part: f64| {
@@ -68,7 +68,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Both {
-    /// Medians over rounds alone and beside, and the least, middle and largest ratio of a round.
+    /// Formats the medians over all rounds, alone and beside, and the least, median and largest ratio of a round.
     fn of(&self, pick: fn(&Quantiles) -> f64) -> String {
         let (alone, hostile) = (median(self.alone.iter().map(pick)), median(self.hostile.iter().map(pick)));
         let ratios = || self.alone.iter().zip(&self.hostile).map(|(alone, hostile)| pick(hostile) / pick(alone));

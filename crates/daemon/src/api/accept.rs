@@ -1,4 +1,4 @@
-//! Places for connections: so many in all, fewer for all users together, fewer still for one of them.
+//! Limits connections: a number in total, a smaller one for all users together, and a smaller one for each user.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use crate::problem;
 /// Connections refused since the start, on all sockets.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were.
 pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Counts connections.
+/// The places for connections of one socket. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Places {
     all: Arc<Semaphore>,
@@ -27,17 +26,17 @@ pub(crate) struct Places {
     taken: Arc<Counts>,
 }
 
-/// What users may have. Administrators (root, and the user that the service runs as) have no share: the places that
-/// users leave are theirs.
+/// The places for users. Administrators (root, and the user that the service runs as) have no limit of their own:
+/// they may use every place, and some places only they may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shares {
-    /// All users together.
+    /// Places for all users together.
     users: usize,
-    /// One of them.
+    /// Places for each user.
     user: usize,
 }
 
-/// Places that users have.
+/// Places in use by users.
 #[derive(Debug, Default)]
 struct Taken {
     users: usize,
@@ -46,32 +45,32 @@ struct Taken {
 
 type Counts = Lock<Taken, { rank::PLACES }>;
 
-/// A connection's place, given back when dropped.
+/// The place of one connection; freed when dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
-    /// Whom it counts for; none: an administrator.
+    /// The user that the place counts for; `None` for an administrator.
     of_user: Option<(u32, Arc<Counts>)>,
 }
 
 impl Shares {
-    /// An eighth is reserved for administrators, and one user has at most a quarter; both at least one place.
+    /// An eighth is reserved for administrators, and one user has at most a quarter; at least one place each.
     fn of(most: usize) -> Shares {
         Shares { users: most.saturating_sub((most / 8).max(1)).max(1), user: (most / 4).max(1) }
     }
 }
 
 impl Places {
-    /// `most` in all. No user can lock the others out, and all together cannot lock out an administrator.
+    /// `most` places in total. No user can lock out the others, and all users together cannot lock out an
+    /// administrator.
     pub fn new(most: usize) -> Self {
         Places { all: Arc::new(Semaphore::new(most)), shares: Shares::of(most), taken: Arc::default() }
     }
 
-    /// Waits until a place is free.
     pub async fn wait(&self) -> OwnedSemaphorePermit {
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
-    /// Takes a place for whoever has connected; refused where that user, or all users, have their share. Counted.
+    /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.
     pub fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
         if peer.administers() {
             return Ok(Place { _permit: permit, of_user: None });
@@ -80,7 +79,7 @@ impl Places {
         let taken = self.taken.with(|taken| taken.take(uid, self.shares));
         taken.inspect_err(|problem| {
             REFUSED.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(uid, pid = peer.pid, why = problem.message, "a connection was refused");
+            tracing::debug!(uid, pid = peer.pid, why = problem.message, "connection refused");
         })?;
         Ok(Place { _permit: permit, of_user: Some((uid, self.taken.clone())) })
     }
@@ -127,7 +126,7 @@ mod tests {
         Peer { pid: 1, owner: Owner { uid, gid: uid } }
     }
 
-    /// The first of these users' connections that is refused, counted from 0.
+    // Connects these users in turn. Returns the places up to the first refusal, and the refusal.
     async fn first_refused(places: &Places, uids: impl Iterator<Item = u32>) -> (Vec<Place>, Problem) {
         let mut taken = Vec::new();
         for uid in uids {
@@ -136,7 +135,7 @@ mod tests {
                 Err(problem) => return (taken, problem),
             }
         }
-        panic!("nobody was refused");
+        panic!("no connection was refused");
     }
 
     #[tokio::test]
@@ -158,11 +157,14 @@ mod tests {
         let (taken, problem) = first_refused(&places, (0..).map(|number| 54_000 + number % 9)).await;
         assert_eq!(taken.len(), 112, "{problem:?}");
         let roots: Vec<_> = (0..16).map(|_| places.all.clone().try_acquire_owned().unwrap()).collect();
-        assert!(roots.into_iter().all(|permit| places.take(permit, peer(0)).is_ok()), "nobody has to wait");
+        assert!(
+            roots.into_iter().all(|permit| places.take(permit, peer(0)).is_ok()),
+            "administrators get the remaining places at once"
+        );
     }
 
     #[test]
-    fn few_places_are_shared_out_too() {
+    fn a_few_places_are_divided_too() {
         let shares = [1, 2, 4, 16].map(Shares::of).map(|shares| (shares.users, shares.user));
         assert_eq!(shares, [(1, 1), (1, 1), (3, 1), (14, 4)]);
     }

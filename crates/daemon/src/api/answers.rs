@@ -1,7 +1,7 @@
-//! What all paths share: how a body and a number in a path are read, and how the result of a call becomes an answer.
+//! Helpers of all paths: reading a body or a number in a path, and converting the result of a call into an answer.
 //!
-//! Whatever compiles, installs, asks the kernel or waits for a lock is called in a worker thread, so that the API's own
-//! thread goes on serving.
+//! A call that compiles, installs, asks the kernel or waits for a lock runs in a worker thread, so that the API's own
+//! thread continues to serve.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 
 use crate::problem;
 
-/// Longest body read: a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints fits.
+/// Longest body read, in bytes: room for a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints.
 const BODY_LIMIT: usize = 256 << 10;
-/// Characters of a wrong number that its refusal shows.
+/// Most characters of an invalid number that its refusal shows.
 const SHOWN: usize = 40;
 
-/// A refusal on its way out.
+/// A refusal as an HTTP response.
 pub(crate) struct Refused(pub(super) Problem);
 
 impl From<Problem> for Refused {
@@ -38,50 +38,50 @@ impl IntoResponse for Refused {
 
 pub(crate) type Answer<T> = Result<T, Refused>;
 
-/// The body of a request.
+/// Reads the body of a request.
 pub(crate) async fn read<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| problem::too_large(BODY_LIMIT))?;
     let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let what = |error: &dyn Display| problem::invalid(format!("the body is not understood: {error}"));
+    let what = |error: &dyn Display| problem::invalid(format!("the body does not parse: {error}"));
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| what(&error))?;
     json.end().map_err(|error| what(&error))?;
     Ok(value)
 }
 
-/// A number in a path, of what `whose` says; the error is for people.
+/// Parses a number in a path; `whose` names the thing it identifies. The error is a text for people.
 pub(crate) fn number<T: FromStr>(text: &str, whose: &str) -> Result<T, String> {
     let shown: String = text.chars().take(SHOWN).collect();
     text.parse().map_err(|_| format!("{shown:?} is not the number of {whose}"))
 }
 
-/// A name or an address in a path; the error is for people.
+/// Parses a name or an address in a path. The error is a text for people.
 pub(crate) fn word<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// Runs `act` where it may take its time.
+/// Runs `act` in a worker thread.
 pub(crate) async fn aside<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let failed = |_| Err(problem::internal("the request was not answered".to_owned()));
+    let failed = |_| Err(problem::internal("the request panicked and has no answer".to_owned()));
     tokio::task::spawn_blocking(act).await.unwrap_or_else(failed)
 }
 
-/// The same; its result is shown.
+/// Runs `act` in a worker thread and answers with its result (200).
 pub(crate) async fn shown<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Answer<Json<T>> {
     Ok(Json(aside(act).await?))
 }
 
-/// The same; it made what is shown.
+/// Runs `act` in a worker thread and answers with what it created (201).
 pub(crate) async fn created<T: Serialize + Send + 'static>(
     act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Answer<Response> {
     Ok((StatusCode::CREATED, shown(act).await?).into_response())
 }
 
-/// The same; there is nothing to show.
+/// Runs `act` in a worker thread and answers without a body (204).
 pub(crate) async fn done(act: impl FnOnce() -> Result<(), Problem> + Send + 'static) -> Answer<StatusCode> {
     aside(act).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_number_is_shown_as_far_as_anybody_reads_it() {
+    fn a_refusal_shows_only_the_begin_of_a_long_number() {
         assert_eq!(number("7", "a stream"), Ok(7_u32));
         let refused = number::<u32>(&"9".repeat(1_000), "a stream").unwrap_err();
         assert_eq!(refused, format!("\"{}\" is not the number of a stream", "9".repeat(40)));

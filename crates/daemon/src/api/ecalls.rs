@@ -1,5 +1,5 @@
-//! The paths of ECalls. Whatever compiles, installs or waits does so in a worker thread, so that the API's own
-//! thread goes on serving.
+//! The paths of ECalls. Compiling, installing and waiting happen in worker threads, so that the API's own thread
+//! continues to serve.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) fn routes() -> Router<Context> {
         .route("/v1/subscriptions/{id}", get(subscription).patch(set_attributes).delete(unsubscribe))
 }
 
-/// Services one can subscribe to
+/// List the services that processes can subscribe to
 #[utoipa::path(get, path = "/v1/services", responses(
     (status = 200, description = "All services, available or not", body = Vec<ServiceInfo>),
 ))]
@@ -43,18 +43,18 @@ pub(crate) async fn services(State(context): State<Context>) -> Answer<Json<Vec<
 /// One service
 #[utoipa::path(get, path = "/v1/services/{name}", params(("name" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The service", body = ServiceInfo),
-    (status = 404, description = "There is none of this name", body = Problem),
+    (status = 404, description = "No service has this name", body = Problem),
 ))]
 pub(crate) async fn service(State(context): State<Context>, Path(name): Path<String>) -> Answer<Json<ServiceInfo>> {
     shown(move || context.ecalls.service(&name)).await
 }
 
-/// Announce a service, for as long as its connection lasts
+/// Register a service, for as long as its connection lasts
 #[utoipa::path(post, path = "/v1/services", request_body = ServiceRequest, responses(
     (status = 201, description = "Registered", body = ServiceInfo),
     (status = 404, description = "No such connection to ecalls.sock", body = Problem),
-    (status = 409, description = "The name is taken", body = Problem),
-    (status = 422, description = "The format is not understood", body = Problem),
+    (status = 409, description = "A service of this name exists", body = Problem),
+    (status = 422, description = "The format does not parse", body = Problem),
     (status = 429, description = "Too many services", body = Problem),
 ))]
 pub(crate) async fn register(
@@ -66,11 +66,11 @@ pub(crate) async fn register(
     created(move || context.ecalls.register(peer, request)).await
 }
 
-/// End a service; its subscribers are told
+/// End a service and inform its subscribers
 #[utoipa::path(delete, path = "/v1/services/{name}", params(("name" = String, Path, description = "Its name")), responses(
-    (status = 204, description = "It has ended"),
+    (status = 204, description = "The service has ended"),
     (status = 403, description = "Another user's service", body = Problem),
-    (status = 404, description = "There is none of this name", body = Problem),
+    (status = 404, description = "No service has this name", body = Problem),
 ))]
 pub(crate) async fn unregister(
     State(context): State<Context>,
@@ -83,10 +83,10 @@ pub(crate) async fn unregister(
 /// Raise an event of a service of this user
 #[utoipa::path(post, path = "/v1/services/{name}/events", request_body = EventRequest,
     params(("name" = String, Path, description = "The service's name")), responses(
-    (status = 200, description = "For how many subscriptions it was queued, or dropped", body = Raised),
-    (status = 403, description = "Another user's service, or the kernel's", body = Problem),
-    (status = 404, description = "There is none of this name", body = Problem),
-    (status = 422, description = "The data does not have the service's format", body = Problem),
+    (status = 200, description = "The number of subscriptions for which the event was queued, and dropped", body = Raised),
+    (status = 403, description = "The service belongs to another user, or to the kernel", body = Problem),
+    (status = 404, description = "No service has this name", body = Problem),
+    (status = 422, description = "The data do not have the service's format", body = Problem),
 ))]
 pub(crate) async fn raise(
     State(context): State<Context>,
@@ -98,13 +98,13 @@ pub(crate) async fn raise(
     shown(move || context.ecalls.raise_by_name(peer, &name, &request)).await
 }
 
-/// Ask a service's owner, and wait for its answer
+/// Call a service and wait for the answer of its owner
 #[utoipa::path(post, path = "/v1/services/{name}/call", request_body = CallRequest,
     params(("name" = String, Path, description = "The service's name")), responses(
-    (status = 200, description = "What it answered", body = CallAnswer),
+    (status = 200, description = "The answer", body = CallAnswer),
     (status = 403, description = "Another user's service", body = Problem),
-    (status = 404, description = "There is none of this name", body = Problem),
-    (status = 409, description = "It did not answer in time, or has gone", body = Problem),
+    (status = 404, description = "No service has this name", body = Problem),
+    (status = 409, description = "The owner did not answer in time, or has ended", body = Problem),
 ))]
 pub(crate) async fn call(
     State(context): State<Context>,
@@ -115,14 +115,17 @@ pub(crate) async fn call(
     let request: CallRequest = read(body).await?;
     let (ms, most) = (request.timeout_ms, context.timeout.as_millis() as u64);
     if ms >= most {
-        return Err(problem::invalid(format!("timeout_ms is {ms}; calls are given up after {most} ms in all")).into());
+        return Err(problem::invalid(format!(
+            "timeout_ms is {ms}; use less than {most}, after which the daemon aborts a request"
+        ))
+        .into());
     }
     Ok(Json(context.ecalls.call(peer, &name, request.data, Duration::from_millis(ms)).await?))
 }
 
-/// Named handlers
+/// List named handlers
 #[utoipa::path(get, path = "/v1/handlers", responses(
-    (status = 200, description = "Those that the caller may use", body = Vec<HandlerInfo>),
+    (status = 200, description = "The handlers that the caller may use", body = Vec<HandlerInfo>),
 ))]
 pub(crate) async fn handlers(
     State(context): State<Context>,
@@ -134,7 +137,7 @@ pub(crate) async fn handlers(
 /// One named handler
 #[utoipa::path(get, path = "/v1/handlers/{name}", params(("name" = String, Path, description = "Its name")), responses(
     (status = 200, description = "The handler", body = HandlerInfo),
-    (status = 404, description = "There is none of this name for the caller", body = Problem),
+    (status = 404, description = "No handler that the caller may use has this name", body = Problem),
 ))]
 pub(crate) async fn handler(
     State(context): State<Context>,
@@ -144,11 +147,11 @@ pub(crate) async fn handler(
     shown(move || context.ecalls.handler(peer, &name)).await
 }
 
-/// Give a handler a name
+/// Store a handler under a name
 #[utoipa::path(put, path = "/v1/handlers/{name}", request_body = HandlerRequest,
     params(("name" = String, Path, description = "Its name")), responses(
-    (status = 200, description = "It has that name now", body = HandlerInfo),
-    (status = 409, description = "The name is another user's", body = Problem),
+    (status = 200, description = "Stored", body = HandlerInfo),
+    (status = 409, description = "A handler of another user has this name", body = Problem),
     (status = 422, description = "The code does not parse", body = Problem),
     (status = 429, description = "Too many handlers", body = Problem),
 ))]
@@ -162,10 +165,10 @@ pub(crate) async fn put_handler(
     shown(move || context.ecalls.put_handler(peer, &name, request)).await
 }
 
-/// Take a handler's name away
+/// Remove a named handler
 #[utoipa::path(delete, path = "/v1/handlers/{name}", params(("name" = String, Path, description = "Its name")), responses(
-    (status = 204, description = "It is gone; subscriptions that use it go on"),
-    (status = 404, description = "There is none of this name for the caller", body = Problem),
+    (status = 204, description = "Removed; subscriptions that use it continue"),
+    (status = 404, description = "The caller has no handler of this name", body = Problem),
 ))]
 pub(crate) async fn remove_handler(
     State(context): State<Context>,
@@ -175,13 +178,13 @@ pub(crate) async fn remove_handler(
     done(move || context.ecalls.remove_handler(peer, &name)).await
 }
 
-/// Subscribe
+/// Subscribe to a service
 #[utoipa::path(post, path = "/v1/subscriptions", request_body = SubscriptionRequest, responses(
     (status = 201, description = "Installed", body = SubscriptionInfo),
-    (status = 403, description = "Not for this user, or another user's process", body = Problem),
+    (status = 403, description = "The service is not granted to this user, or the process belongs to another user", body = Problem),
     (status = 404, description = "No such service, handler or connection", body = Problem),
-    (status = 409, description = "The service cannot be had here", body = Problem),
-    (status = 422, description = "The code does not compile, or the parts do not fit together", body = Problem),
+    (status = 409, description = "The service is not available on this host", body = Problem),
+    (status = 422, description = "The code does not compile, or parts of the request contradict each other", body = Problem),
     (status = 429, description = "A limit of the section [ecalls] is reached", body = Problem),
 ))]
 pub(crate) async fn subscribe(
@@ -193,9 +196,9 @@ pub(crate) async fn subscribe(
     created(move || context.ecalls.subscribe(peer, request)).await
 }
 
-/// Subscriptions of this user
+/// List the subscriptions of this user
 #[utoipa::path(get, path = "/v1/subscriptions", responses(
-    (status = 200, description = "All of them for root", body = Vec<SubscriptionInfo>),
+    (status = 200, description = "The subscriptions of this user; for root, all", body = Vec<SubscriptionInfo>),
 ))]
 pub(crate) async fn subscriptions(
     State(context): State<Context>,
@@ -207,8 +210,8 @@ pub(crate) async fn subscriptions(
 /// One subscription
 #[utoipa::path(get, path = "/v1/subscriptions/{id}", params(("id" = u64, Path, description = "Its number")), responses(
     (status = 200, description = "The subscription", body = SubscriptionInfo),
-    (status = 403, description = "Another user's", body = Problem),
-    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 403, description = "The subscription belongs to another user", body = Problem),
+    (status = 404, description = "No subscription has this number", body = Problem),
 ))]
 pub(crate) async fn subscription(
     State(context): State<Context>,
@@ -219,12 +222,12 @@ pub(crate) async fn subscription(
     shown(move || context.ecalls.subscription(peer, id)).await
 }
 
-/// Change attributes of a subscription
+/// Set attributes of a subscription
 #[utoipa::path(patch, path = "/v1/subscriptions/{id}", request_body = AttributeChange,
     params(("id" = u64, Path, description = "Its number")), responses(
     (status = 200, description = "Changed", body = SubscriptionInfo),
-    (status = 403, description = "Another user's", body = Problem),
-    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 403, description = "The subscription belongs to another user", body = Problem),
+    (status = 404, description = "No subscription has this number", body = Problem),
     (status = 422, description = "No handler uses an attribute of this name", body = Problem),
 ))]
 pub(crate) async fn set_attributes(
@@ -239,9 +242,9 @@ pub(crate) async fn set_attributes(
 
 /// End a subscription
 #[utoipa::path(delete, path = "/v1/subscriptions/{id}", params(("id" = u64, Path, description = "Its number")), responses(
-    (status = 204, description = "It has ended, and nothing of it is left in the kernel"),
-    (status = 403, description = "Another user's", body = Problem),
-    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 204, description = "The subscription has ended and is removed from the kernel"),
+    (status = 403, description = "The subscription belongs to another user", body = Problem),
+    (status = 404, description = "No subscription has this number", body = Problem),
 ))]
 pub(crate) async fn unsubscribe(
     State(context): State<Context>,

@@ -1,7 +1,7 @@
-//! `ring.sock`: a client sends the number of its application, and gets the ring's memory and an eventfd.
+//! `ring.sock`: a client sends the number of its application and receives the memory of the ring and an eventfd.
 //!
-//! The connection stays open as the lease; its end is watched by the control thread, which keeps the
-//! descriptor. Here only the handshake happens, one short task each.
+//! The open connection is the lease. The control thread keeps the descriptor and watches for its end. Only the
+//! handshake happens here, as one short task per connection.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,14 +18,14 @@ use crate::auth::Peer;
 use crate::control::{Command, NewRing, Requests, wake_descriptor};
 use crate::problem;
 
-/// A number in decimal and some room, so that nonsense is read, too, and answered.
-const MOST_BYTES: usize = 64;
-/// What a client reads of a refusal.
-const ANSWER_BYTES: usize = 500;
+/// Longest message read: a decimal number, with some room, so that an invalid message is read and answered, too.
+const MAX_REQUEST_BYTES: usize = 64;
+/// Longest answer; the client's buffer is larger.
+const MAX_ANSWER_BYTES: usize = 500;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until dropped. Tokio knows stream sockets only; accepting and waiting for a message are the same
-/// calls for `SOCK_SEQPACKET`, and messages themselves go through [`fds`].
+/// Serves until dropped. Tokio supports stream sockets only. For `SOCK_SEQPACKET`, accepting and waiting for a
+/// message are the same calls; messages go through [`fds`].
 pub(crate) async fn serve_rings(
     listener: OwnedFd,
     requests: Requests,
@@ -41,7 +41,7 @@ pub(crate) async fn serve_rings(
                 let Ok(peer) = Peer::of(&socket) else { continue };
                 match places.take(permit, peer) {
                     Ok(place) => drop(tokio::spawn(serve_one(socket, peer, requests.clone(), place, timeout))),
-                    // Nothing is in its way: this is the first message.
+                    // This is the first message, so the socket has room for it.
                     Err(problem) => _ = fds::send(&socket, refusal(&problem).as_bytes(), &[]),
                 }
             }
@@ -56,13 +56,13 @@ pub(crate) async fn serve_rings(
 async fn serve_one(socket: UnixStream, peer: Peer, requests: Requests, _place: Place, timeout: Duration) {
     match tokio::time::timeout(timeout, hand_out(socket, peer, requests)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, pid = peer.pid, "ring connection"),
-        Err(_) => tracing::debug!(pid = peer.pid, "ring connection: nothing was asked in time"),
+        Ok(Err(error)) => tracing::debug!(%error, pid = peer.pid, "ring connection ended with an error"),
+        Err(_) => tracing::debug!(pid = peer.pid, "ring connection: no request came in time"),
     }
 }
 
 async fn hand_out(socket: UnixStream, peer: Peer, requests: Requests) -> io::Result<()> {
-    let mut buffer = [0; MOST_BYTES];
+    let mut buffer = [0; MAX_REQUEST_BYTES];
     let recv = || fds::recv(&socket, &mut buffer).map(|got| got.length);
     let asked = socket.async_io(Interest::READABLE, recv).await;
     let app = asked.ok().and_then(|length| number(&buffer[..length]));
@@ -81,9 +81,9 @@ fn number(bytes: &[u8]) -> Option<AppId> {
     std::str::from_utf8(bytes).ok()?.trim().parse().ok().map(AppId)
 }
 
-/// Registers a fresh ring with the control thread; answers what the client is to get of it.
+/// Registers a new ring with the control thread. Returns the descriptors for the client.
 async fn lease(socket: &OwnedFd, peer: Peer, app: AppId, requests: &Requests) -> Result<(OwnedFd, OwnedFd), Problem> {
-    let failed = |error: io::Error| problem::internal(format!("cannot make a ring: {error}"));
+    let failed = |error: io::Error| problem::internal(format!("cannot create a ring: {error}"));
     let (memory, file) = SharedRing::create().map_err(failed)?;
     let wake = wake_descriptor().map_err(failed)?;
     let lease = socket.try_clone().map_err(failed)?;
@@ -92,11 +92,11 @@ async fn lease(socket: &OwnedFd, peer: Peer, app: AppId, requests: &Requests) ->
     Ok((file, wake))
 }
 
-/// Where the client does not take it, the lease ends, as if it had left.
+/// If the client does not receive the descriptors, the lease ends, as if the client had left.
 fn send_ring(socket: &OwnedFd, memory: &OwnedFd, wake: &OwnedFd) -> io::Result<()> {
     let sent = fds::send(socket, b"ok", &[memory.as_fd(), wake.as_fd()]);
     if sent.is_err() {
-        // Fails only where the connection has ended anyway.
+        // Fails only if the connection has ended already.
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
     }
     sent
@@ -104,7 +104,7 @@ fn send_ring(socket: &OwnedFd, memory: &OwnedFd, wake: &OwnedFd) -> io::Result<(
 
 fn refusal(problem: &Problem) -> String {
     let text = format!("{}: {problem}", problem.code);
-    let end = (0..=ANSWER_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX_ANSWER_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].to_owned()
 }
 
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_fits_what_a_client_reads() {
+    fn a_refusal_fits_into_the_clients_buffer() {
         let problem = problem::invalid("é".repeat(400));
         let text = refusal(&problem);
-        assert!(text.len() <= ANSWER_BYTES && text.starts_with("invalid: é"), "{}", text.len());
+        assert!(text.len() <= MAX_ANSWER_BYTES && text.starts_with("invalid: é"), "{}", text.len());
     }
 }

@@ -1,8 +1,8 @@
-//! The local API: HTTP on `qfabric.sock`, rings on `ring.sock`, one thread for both (`ecalls.sock` is the
-//! dispatcher's, `channels.sock` the channels').
+//! The local API: HTTP on `qfabric.sock` and rings on `ring.sock`, both served by one thread. The dispatcher serves
+//! `ecalls.sock`, the channels' thread `channels.sock`.
 //!
-//! Nothing here decides: a request is bounded, read, its credentials looked up, and handed to the control
-//! thread.
+//! This module makes no decisions: it reads a request within bounds, looks up the credentials, and passes the
+//! request to the control thread.
 
 mod accept;
 pub(crate) mod answers;

@@ -1,4 +1,5 @@
-//! The paths, their bodies and their answers. Each handler: read, look up credentials, ask the control thread.
+//! The paths, their bodies and their answers. Each handler reads the body, looks up credentials and asks the
+//! control thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,6 @@ pub(crate) struct Context {
     openapi: Arc<str>,
 }
 
-/// The whole API.
 pub(crate) fn router(
     requests: Requests,
     ecalls: Arc<Ecalls>,
@@ -64,7 +64,7 @@ pub(crate) fn router(
         .with_state(context)
 }
 
-/// A body that drips in, or an answer that does not come, ends with a refusal.
+/// A body that arrives too slowly, or an answer that takes too long, ends with a refusal.
 async fn in_time(State(context): State<Context>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(context.timeout, next.run(request)).await {
         Ok(response) => response,
@@ -72,16 +72,17 @@ async fn in_time(State(context): State<Context>, request: Request, next: Next) -
     }
 }
 
-/// Ask for a contract
+/// Request a contract
 #[utoipa::path(post, path = "/v1/applications", request_body = ApplicationRequest, responses(
     (status = 201, description = "Admitted", body = Application),
-    (status = 400, description = "Not understood", body = Problem),
-    (status = 403, description = "Another user's process", body = Problem),
-    (status = 409, description = "No room: names what was asked, what is free, who holds the rest", body = Problem),
-    (status = 410, description = "The process or thread is gone", body = Problem),
-    (status = 413, description = "Body above 256 KiB", body = Problem),
-    (status = 422, description = "The contract, or the thread's CPU affinity, makes no sense", body = Problem),
-    (status = 429, description = "Every place is taken", body = Problem),
+    (status = 400, description = "The request does not parse", body = Problem),
+    (status = 403, description = "The process belongs to another user", body = Problem),
+    (status = 409, description = "Not enough capacity; names the requested and the free amount, and the holders of the \
+                                  rest", body = Problem),
+    (status = 410, description = "The process or thread has ended", body = Problem),
+    (status = 413, description = "The body is longer than 256 KiB", body = Problem),
+    (status = 422, description = "The contract is not valid, or the thread may not run on all CPUs", body = Problem),
+    (status = 429, description = "The limit of applications is reached", body = Problem),
     (status = 503, description = "Too many requests wait, or the service is stopping", body = Problem),
 ))]
 pub(crate) async fn join(
@@ -95,14 +96,14 @@ pub(crate) async fn join(
     }
 }
 
-/// Take what this host keeps for an application that another host refused
+/// Claim a loan: the capacity that this host keeps for an application that another host refused
 #[utoipa::path(post, path = "/v1/claims/{claim}", request_body = ApplicationRequest,
-    params(("claim" = String, Path, description = "As the other host's refusal said it")), responses(
-    (status = 201, description = "Admitted; nothing is kept any more", body = Application),
-    (status = 400, description = "Not understood", body = Problem),
-    (status = 404, description = "Nothing is kept for that claim", body = Problem),
-    (status = 409, description = "More is asked for than is kept and free; it is kept on", body = Problem),
-    (status = 422, description = "The contract, or the thread's CPU affinity, makes no sense", body = Problem),
+    params(("claim" = String, Path, description = "The claim HOST:NUMBER from the other host's refusal")), responses(
+    (status = 201, description = "Admitted; the loan has ended", body = Application),
+    (status = 400, description = "The request does not parse", body = Problem),
+    (status = 404, description = "This host has no loan for this claim", body = Problem),
+    (status = 409, description = "The application needs more than the loan and the free capacity; the loan stays", body = Problem),
+    (status = 422, description = "The contract is not valid, or the thread may not run on all CPUs", body = Problem),
 ))]
 pub(crate) async fn claim(
     State(context): State<Context>,
@@ -113,11 +114,11 @@ pub(crate) async fn claim(
     Ok(created(admit(&context, peer, body, Some(claimed(&claim)?)).await?))
 }
 
-/// Give back what another host keeps for an application that this host refused
+/// Give back a loan that another host keeps for an application that this host refused
 #[utoipa::path(delete, path = "/v1/claims/{claim}",
-    params(("claim" = String, Path, description = "As the refusal said it")), responses(
-    (status = 204, description = "The other host is told"),
-    (status = 404, description = "There is no such offer to this user", body = Problem),
+    params(("claim" = String, Path, description = "The claim HOST:NUMBER from the refusal")), responses(
+    (status = 204, description = "The other host is informed"),
+    (status = 404, description = "This user has no such offer", body = Problem),
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn give_back(
@@ -138,42 +139,42 @@ async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) 
 }
 
 fn created(application: Application) -> Response {
-    (StatusCode::CREATED, Json(lean(application))).into_response()
+    (StatusCode::CREATED, Json(without_profile(application))).into_response()
 }
 
 fn claimed(text: &str) -> Result<Claim, Problem> {
     word(text).map_err(problem::invalid)
 }
 
-/// Who is under contract
+/// List the applications under contract
 #[utoipa::path(get, path = "/v1/applications", responses(
     (status = 200, description = "All applications, without their profiles", body = Vec<Application>),
 ))]
 pub(crate) async fn list(State(context): State<Context>) -> Answer<Json<Vec<Application>>> {
-    Ok(Json(lean_status(&context).await?.applications))
+    Ok(Json(status_without_profiles(&context).await?.applications))
 }
 
-/// The whole host
-#[utoipa::path(get, path = "/v1/status", responses((status = 200, description = "Now", body = HostStatus)))]
+/// Show the state of the whole host
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, description = "The present state", body = HostStatus)))]
 pub(crate) async fn status(State(context): State<Context>) -> Answer<Json<HostStatus>> {
-    Ok(Json(lean_status(&context).await?))
+    Ok(Json(status_without_profiles(&context).await?))
 }
 
-/// What the administrator allows
+/// Show the limits in force
 #[utoipa::path(get, path = "/v1/limits", responses((status = 200, description = "All limits", body = HostLimits)))]
 pub(crate) async fn limits(State(context): State<Context>) -> Answer<Json<HostLimits>> {
     Ok(Json(context.requests.ask(|reply| Command::Limits { reply }).await?))
 }
 
-/// Allow something else: all limits at once, until the next start or reload
+/// Replace all limits, until the next start or reload
 ///
-/// A key that is left out has its default. Applications keep what they were guaranteed; what they hold beyond is shared out
-/// anew under the new limits.
+/// A key that is left out takes its default. Applications keep their guarantees; the capacity beyond the guarantees
+/// is divided again under the new limits.
 #[utoipa::path(put, path = "/v1/limits", request_body = HostLimits, responses(
     (status = 200, description = "In force", body = HostLimits),
-    (status = 400, description = "Not understood; the old ones are in force", body = Problem),
-    (status = 403, description = "Not for this user", body = Problem),
-    (status = 422, description = "A value cannot be meant; the old ones are in force", body = Problem),
+    (status = 400, description = "The request does not parse; the old limits stay in force", body = Problem),
+    (status = 403, description = "The user is not an administrator", body = Problem),
+    (status = 422, description = "A value is out of range; the old limits stay in force", body = Problem),
 ))]
 pub(crate) async fn set_limits(
     State(context): State<Context>,
@@ -186,16 +187,16 @@ pub(crate) async fn set_limits(
     Ok(Json(limits))
 }
 
-/// Allow something else: some limits, until the next start or reload
+/// Change some limits, until the next start or reload
 ///
-/// A JSON merge patch (RFC 7396): a key that is left out keeps its value, null removes a limit. Changes of several clients at
-/// the same time follow each other; none undoes another. Otherwise as PUT.
+/// A JSON merge patch (RFC 7396): a key that is left out keeps its value, null removes a limit. Concurrent changes
+/// of several clients are applied one after the other; none is lost. Otherwise as PUT.
 #[utoipa::path(patch, path = "/v1/limits",
     request_body(content((LimitsPatch = "application/merge-patch+json"), (LimitsPatch = "application/json"))), responses(
-    (status = 200, description = "In force: all limits", body = HostLimits),
-    (status = 400, description = "Not understood; nothing has changed", body = Problem),
-    (status = 403, description = "Not for this user", body = Problem),
-    (status = 422, description = "A value cannot be meant; nothing has changed", body = Problem),
+    (status = 200, description = "All limits in force", body = HostLimits),
+    (status = 400, description = "The request does not parse; the old limits stay in force", body = Problem),
+    (status = 403, description = "The user is not an administrator", body = Problem),
+    (status = 422, description = "A value is out of range; the old limits stay in force", body = Problem),
 ))]
 pub(crate) async fn change_limits(
     State(context): State<Context>,
@@ -209,7 +210,7 @@ pub(crate) async fn change_limits(
 }
 
 async fn from_administrator<T: DeserializeOwned>(peer: Peer, body: Body) -> Answer<T> {
-    // Read whoever asks: an answer before the end of the request would break the connection instead.
+    // Read the body in any case: an answer before the end of the request would break the connection.
     let asked = read(body).await?;
     match peer.administers() {
         true => Ok(asked),
@@ -218,27 +219,28 @@ async fn from_administrator<T: DeserializeOwned>(peer: Peer, body: Body) -> Answ
 }
 
 fn log_limits(peer: Peer) {
-    tracing::info!(uid = peer.owner.uid, pid = peer.pid, "other limits are in force until the next start or reload");
+    tracing::info!(uid = peer.owner.uid, pid = peer.pid, "limits changed until the next start or reload");
 }
 
-/// One application
+/// Show one application
 #[utoipa::path(get, path = "/v1/applications/{id}", params(("id" = AppId, Path, description = "Its number")), responses(
     (status = 200, description = "The application, without its profile", body = Application),
-    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 404, description = "No application has this number", body = Problem),
 ))]
 pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
-    Ok(Json(lean(context.requests.ask(|reply| Command::Show { app, reply }).await?)))
+    Ok(Json(without_profile(context.requests.ask(|reply| Command::Show { app, reply }).await?)))
 }
 
-/// Ask for another contract
+/// Change the contract of an application
 #[utoipa::path(patch, path = "/v1/applications/{id}", request_body = Contract,
     params(("id" = AppId, Path, description = "Its number")), responses(
     (status = 200, description = "Changed", body = Application),
-    (status = 403, description = "Another user's application", body = Problem),
-    (status = 404, description = "There is none of this number", body = Problem),
-    (status = 409, description = "No room; the old contract holds, another host may keep room for all of the new one", body = Problem),
-    (status = 422, description = "The contract makes no sense; the old one holds", body = Problem),
+    (status = 403, description = "The application belongs to another user", body = Problem),
+    (status = 404, description = "No application has this number", body = Problem),
+    (status = 409, description = "Not enough capacity; the old contract stays, and another host may offer a loan for \
+                                  the whole new contract", body = Problem),
+    (status = 422, description = "The contract is not valid; the old one stays", body = Problem),
 ))]
 pub(crate) async fn change(
     State(context): State<Context>,
@@ -249,16 +251,16 @@ pub(crate) async fn change(
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
-        Ok(application) => Ok(Json(lean(application))),
+        Ok(application) => Ok(Json(without_profile(application))),
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, Wish::Change, problem).await)),
     }
 }
 
-/// Give the contract back: every thread returns to the scheduler it came from
+/// End the contract: every thread returns to its former scheduler
 #[utoipa::path(delete, path = "/v1/applications/{id}", params(("id" = AppId, Path, description = "Its number")), responses(
-    (status = 204, description = "It has left"),
-    (status = 403, description = "Another user's application", body = Problem),
-    (status = 404, description = "There is none of this number", body = Problem),
+    (status = 204, description = "The contract has ended"),
+    (status = 403, description = "The application belongs to another user", body = Problem),
+    (status = 404, description = "No application has this number", body = Problem),
 ))]
 pub(crate) async fn leave(
     State(context): State<Context>,
@@ -270,7 +272,7 @@ pub(crate) async fn leave(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Counters for Prometheus
+/// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
 ))]
@@ -284,7 +286,7 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-/// This description
+/// This description of the API
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
 pub(crate) async fn describe(State(context): State<Context>) -> Response {
     ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
@@ -294,14 +296,15 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
     number(id, "an application").map(AppId).map_err(problem::invalid)
 }
 
-async fn lean_status(context: &Context) -> Result<HostStatus, Problem> {
+async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
-    status.applications = status.applications.into_iter().map(lean).collect();
+    status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }
 
-/// Whoever asked for a contract has its profile; to everybody else it is a hundred kilobytes of noise.
-fn lean(mut application: Application) -> Application {
+/// Removes the profile: the client that requested the contract has it, and for others it is a hundred kilobytes of
+/// noise.
+fn without_profile(mut application: Application) -> Application {
     application.contract.profile = None;
     application
 }

@@ -1,5 +1,5 @@
-//! HTTP/1.1 on a Unix socket, with a bound on everything: connections, time for the head, time for the whole
-//! answer, bytes of body.
+//! HTTP/1.1 on a Unix socket, with bounds for the number of connections, the time for the head, the time for the
+//! whole answer, and the bytes of the body.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use super::accept::{Place, Places};
 use crate::auth::Peer;
 use crate::problem;
 
-/// Bytes of request line and headers.
+/// Most bytes of request line and headers.
 const HEAD_LIMIT: usize = 16 << 10;
-/// After this error nothing can be accepted for a while (descriptors are used up).
+/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until dropped.
@@ -42,24 +42,24 @@ pub(crate) async fn serve_http(
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "cannot accept a connection to qfabric.sock; raise LimitNOFILE if this repeats");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// Says why there is no place, as far as the socket takes it at once, and hangs up: nothing was read.
+/// Answers with the reason for the refusal, if the socket has room for it, and closes. The request is not read.
 fn refuse(stream: &UnixStream, problem: &Problem) {
     let (status, body) = (problem::status(problem), serde_json::to_string(problem).unwrap_or_default());
     let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n");
     let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-    // Whoever has gone already has no use for it.
+    // Fails if the client has gone already.
     let _ = stream.try_write(answer.as_bytes());
 }
 
-/// One connection. The head has a time limit of its own, the answer too (see `routes`), so an idle or a slow
-/// caller gives its place back.
+/// Serves one connection. The head and the answer (see `routes`) have time limits, so that an idle or slow caller
+/// frees its place.
 async fn serve_one(stream: UnixStream, peer: Peer, router: Router, _place: Place, timeout: Duration) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

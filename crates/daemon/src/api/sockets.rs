@@ -1,4 +1,4 @@
-//! The four sockets: made with the mode and group configured, removed when the service ends.
+//! The four sockets: created with the configured mode and group, removed when the service ends.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use crate::config::Config;
 use crate::startup::DaemonError;
 
-/// Callers that may wait for a connection.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
-/// The folder in which sockets get ready. Only root enters it.
+/// The folder in which sockets are prepared. Only the service's user may enter it.
 const CLOSED: &str = ".new";
 
-/// The listening sockets, non-blocking. Their files go when this is dropped.
+/// The listening sockets, non-blocking. Their files are removed when this is dropped.
 pub(crate) struct Sockets {
     pub http: Option<UnixListener>,
     pub rings: Option<OwnedFd>,
@@ -28,10 +28,10 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Nobody finds them any more.
+    /// Removes the files of the sockets, so that no client finds them.
     pub fn remove(&self) {
         for path in [&self.http_path, &self.rings_path, &self.ecalls_path, &self.channels_path] {
-            // Gone already: that was the aim.
+            // Fails if the file is gone already, which is fine.
             let _ = fs::remove_file(path);
         }
     }
@@ -43,10 +43,11 @@ impl Drop for Sockets {
     }
 }
 
-/// Binds the sockets in `directory`, which this service holds the lock of: what is there is left over.
+/// Binds the sockets in `directory`. This service holds the folder's lock, so existing sockets are remains of a
+/// former service.
 ///
-/// Each is made in a folder that only root enters, gets its mode and group there, and is then moved to its place. So nobody
-/// ever sees it with another mode.
+/// Each socket is created in a folder that only the service's user may enter, gets its mode and group there, and is
+/// then moved to its place. So no client ever sees the socket with another mode.
 pub(crate) fn bind(config: &Config, directory: &Path) -> Result<Sockets, DaemonError> {
     let group = config.api.group.as_deref().map(find_group).transpose()?;
     let closed = directory.join(CLOSED);
@@ -75,7 +76,7 @@ fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &
     };
     let (rings, ecalls) = (Some(packets(&rings_path)?), Some(packets(&ecalls_path)?));
     let channels = config.channels.enabled.then(|| packets(&channels_path)).transpose()?;
-    // Through `ecalls.sock` clients send sockets that they want to be told of.
+    // `ecalls.sock` is an exception: clients send sockets through it whose events they subscribe to.
     rings.iter().chain(&channels).for_each(refuse_descriptors);
     let http = prepared(closed, &http_path, config.api.mode, group, |fresh| {
         let listener = UnixListener::bind(fresh)?;
@@ -87,7 +88,7 @@ fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &
     Ok(Sockets { http, rings, ecalls, channels, http_path, rings_path, ecalls_path, channels_path })
 }
 
-/// What `bind` makes in the folder `closed`, moved to `path` once it has its mode and group.
+/// Calls `bind` in the folder `closed`, sets mode and group, and moves the socket to `path`.
 fn prepared<T>(
     closed: &Path,
     path: &Path,
@@ -106,12 +107,17 @@ fn prepared<T>(
     make().map_err(|source| DaemonError::Path { path: path.to_owned(), source })
 }
 
-/// Nobody has a reason to send any: see [`crate::closer`] for the harm.
+/// Clients have no reason to send descriptors through this socket; [`crate::closer`] describes the harm.
 fn refuse_descriptors(socket: impl AsFd) {
     match qfabric_linux::rights::refuse_descriptors(socket) {
         Ok(true) => {}
-        Ok(false) => tracing::debug!("before Linux 6.16 clients may send descriptors that nobody asked for"),
-        Err(error) => tracing::warn!(%error, "clients may send descriptors that nobody asked for"),
+        Ok(false) => {
+            tracing::debug!("this kernel (before Linux 6.16) lets clients send descriptors through every socket")
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot refuse descriptors on a socket; clients may send some, which costs a thread \
+                                    to close them")
+        }
     }
 }
 
@@ -134,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_get_the_mode_configured_and_go_with_the_service() {
+    fn sockets_have_the_configured_mode_and_are_removed_with_the_service() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("qfabric.sock"), "left over").unwrap();
         let config = Config { api: crate::config::Api { mode: 0o640, ..Default::default() }, ..Config::default() };
@@ -147,7 +153,8 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// A user who connects while the service starts finds no socket, or one with its final mode; not «permission denied».
+    /// A user who connects while the service starts finds no socket, or one with its final mode; never «permission
+    /// denied».
     #[test]
     fn a_socket_is_never_seen_with_another_mode() {
         let dir = tempfile::tempdir().unwrap();

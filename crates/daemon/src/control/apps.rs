@@ -1,8 +1,8 @@
-//! Whose threads are whose: applications, their processes, and which contract covers a thread.
+//! Records the applications, their processes, and the contract that covers each thread.
 //!
-//! The most specific contract wins. A thread under a contract of its own belongs to that, also where its
-//! program has one; when its own ends, it goes back to its program's. Two contracts of the same kind for the
-//! same thread, or process, are refused.
+//! The most specific contract wins. A thread with its own contract belongs to that contract, even if its program
+//! has one; when the thread's contract ends, the thread returns to its program's contract. A second contract of the
+//! same kind for the same thread or process is refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use super::births::Births;
 use super::rings::Ring;
 use crate::problem;
 
-/// One application, as the daemon knows it beside the host.
+/// The daemon's data about one application, beside the host's.
 pub(crate) struct App {
     pub pid: i32,
     pub owner: Owner,
@@ -24,12 +24,12 @@ pub(crate) struct App {
     pub jobs: JobSource,
     pub watch: watch::Process,
     pub ring: Option<Ring>,
-    /// Its ring's connection closed; it leaves then, unless it comes back.
+    /// Set when the connection of its ring closed: the time at which it leaves, unless the client connects again.
     pub leaves_at: Option<Instant>,
-    /// What is observed for it, as [`qfabric_linux::observe::Observer::detach`] wants it.
+    /// Ids of its observed threads and processes, for [`qfabric_linux::observe::Observer::detach`].
     pub observed: Vec<i32>,
     pub births: Births,
-    /// Its numbers for monitors, once somebody asked for them.
+    /// Publishes its numbers to monitors; set at the first request to monitor it.
     pub publisher: Option<Publisher>,
 }
 
@@ -50,17 +50,17 @@ impl App {
         }
     }
 
-    /// Whether its contract is for a whole program.
+    /// Whether its contract covers a whole program.
     pub fn is_program(&self) -> bool {
         self.covers == Covers::Program
     }
 
-    /// Its connection is closed: it is kept for the grace only, in case the client comes back.
+    /// Whether its connection is closed. It stays for the grace time only, in case the client connects again.
     pub fn is_abandoned(&self) -> bool {
         self.leaves_at.is_some() || self.ring.as_ref().is_some_and(Ring::is_abandoned)
     }
 
-    /// Takes over what a changed contract changes here.
+    /// Applies a changed contract.
     pub fn change(&mut self, contract: &Contract) {
         self.period = contract.period;
         self.jobs = contract.jobs;
@@ -70,7 +70,6 @@ impl App {
     }
 }
 
-/// All applications.
 #[derive(Default)]
 pub(crate) struct Apps {
     pub by_id: BTreeMap<AppId, App>,
@@ -78,7 +77,7 @@ pub(crate) struct Apps {
 }
 
 impl Apps {
-    /// Refuses a contract for what is covered by one of the same kind already.
+    /// Refuses a contract if another contract of the same kind covers the same process or thread.
     pub fn check_free(&self, pid: i32, covers: Covers) -> Result<(), Problem> {
         let thread = match covers {
             Covers::Program => ThreadId(pid),
@@ -90,38 +89,38 @@ impl Apps {
         }
     }
 
-    /// The application that has a contract for exactly this.
+    /// The application whose contract covers exactly this process or thread.
     pub fn same(&self, pid: i32, covers: Covers) -> Option<(AppId, &App)> {
         let mut all = self.by_id.iter().map(|(id, app)| (*id, app));
         all.find(|(_, app)| app.pid == pid && app.covers == covers)
     }
 
-    /// How many applications a user has.
+    /// Number of applications of a user.
     pub fn count_of(&self, uid: u32) -> usize {
         self.by_id.values().filter(|app| app.owner.uid == uid).count()
     }
 
-    /// Which application a thread belongs to.
+    /// The application that covers a thread.
     pub fn of_thread(&self, thread: ThreadId) -> Option<AppId> {
         self.covered_by.get(&thread).copied()
     }
 
-    /// Whether a thread is free for a program's contract: nobody's, or already that program's.
+    /// Whether no contract covers the thread.
     pub fn is_free(&self, thread: ThreadId) -> bool {
         !self.covered_by.contains_key(&thread)
     }
 
-    /// The thread belongs to `app` from now on; answers whose it was.
+    /// From now on `app` covers the thread. Returns the application that covered it before, if it was another.
     pub fn cover(&mut self, thread: ThreadId, app: AppId) -> Option<AppId> {
         self.covered_by.insert(thread, app).filter(|before| *before != app)
     }
 
-    /// The thread belongs to nobody any more.
+    /// From now on no contract covers the thread. Returns the application that covered it.
     pub fn uncover(&mut self, thread: ThreadId) -> Option<AppId> {
         self.covered_by.remove(&thread)
     }
 
-    /// The applications of a process.
+    /// The applications whose contracts cover the process or one of its threads.
     pub fn of_process(&self, pid: i32) -> impl Iterator<Item = AppId> {
         self.by_id.iter().filter(move |(_, app)| app.pid == pid).map(|(id, _)| *id)
     }
@@ -131,7 +130,7 @@ impl Apps {
         self.by_id.iter().find(|(_, app)| app.pid == pid && app.is_program()).map(|(id, _)| *id)
     }
 
-    /// Forgets an application; answers it, and the thread that goes back to its program's contract.
+    /// Removes an application. Also returns the thread that returns to its program's contract, if there is one.
     pub fn remove(&mut self, id: AppId) -> Option<(App, Option<(AppId, ThreadId)>)> {
         let app = self.by_id.remove(&id)?;
         self.covered_by.retain(|_, covered_by| *covered_by != id);
@@ -142,7 +141,7 @@ impl Apps {
         Some((app, back))
     }
 
-    /// The threads an application covers.
+    /// The threads that an application covers.
     pub fn threads_of(&self, id: AppId) -> impl Iterator<Item = ThreadId> {
         self.covered_by.iter().filter(move |(_, app)| **app == id).map(|(thread, _)| *thread)
     }
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn two_contracts_of_the_same_kind_are_refused_by_name() {
+    fn a_second_contract_of_the_same_kind_is_refused_with_the_holder() {
         let (apps, pid) = apps();
         assert!(apps.check_free(pid, Covers::Program).unwrap_err().message.contains("application 1"));
         assert!(apps.check_free(pid, Covers::Thread(ThreadId(70))).unwrap_err().message.contains("application 2"));
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_a_program_may_get_a_contract_of_its_own_and_goes_back_after() {
+    fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
         let (mut apps, _) = apps();
         assert_eq!(apps.cover(ThreadId(69), AppId(2)), Some(AppId(1)));
         let (_, back) = apps.remove(AppId(2)).unwrap();
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_by_user() {
+    fn applications_are_counted_by_user() {
         let (apps, _) = apps();
         assert_eq!((apps.count_of(7), apps.count_of(8)), (2, 0));
     }

@@ -1,18 +1,18 @@
-//! How fast new threads are attached, so that a program which forks like mad costs a bounded part of the
-//! control thread's time: a number per window at once, a bounded queue after that, and the rest never.
+//! Limits how fast new threads are attached, so that a program that creates threads very fast costs the control
+//! thread a bounded part of its time. Up to [`AT_ONCE`] threads are attached per window, up to [`WAITING`] more
+//! wait for later windows, and the rest are never attached.
 
 use std::collections::VecDeque;
 
 use qfabric_types::{Instant, Nanos, ThreadId};
 
-/// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(100);
-/// Attached at once per window: a program that starts a thread pool on a large machine fits.
+/// Threads attached at once per window: enough for a program that starts a thread pool on a large machine.
 const AT_ONCE: usize = 128;
-/// Waiting for the next windows; most of a fork bomb's threads are gone before their turn.
+/// Threads that may wait for later windows. Most threads of a fork bomb have ended before their turn.
 const WAITING: usize = 512;
 
-/// The births of one application.
+/// The new threads of one application.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
     ends: Instant,
@@ -20,19 +20,19 @@ pub(crate) struct Births {
     waiting: VecDeque<ThreadId>,
 }
 
-/// What to do with a birth.
+/// How a new thread is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Birth {
     /// Attach it now.
     Now,
     /// It waits for a later window.
     Later,
-    /// It is left under the normal scheduler.
+    /// It stays under the normal scheduler.
     Never,
 }
 
 impl Births {
-    /// A thread has appeared.
+    /// Decides about a thread that has appeared.
     pub fn born(&mut self, thread: ThreadId, now: Instant) -> Birth {
         self.turn(now);
         if self.attached < AT_ONCE && self.waiting.is_empty() {
@@ -46,12 +46,12 @@ impl Births {
         Birth::Later
     }
 
-    /// A waiting thread has ended.
+    /// Removes a waiting thread that has ended.
     pub fn gone(&mut self, thread: ThreadId) {
         self.waiting.retain(|waiting| *waiting != thread);
     }
 
-    /// The next thread whose turn it is.
+    /// The next waiting thread that may be attached now.
     pub fn due(&mut self, now: Instant) -> Option<ThreadId> {
         self.turn(now);
         if self.attached >= AT_ONCE {
@@ -62,7 +62,7 @@ impl Births {
         Some(thread)
     }
 
-    /// When somebody's turn comes, if anybody waits.
+    /// When the next window begins, if a thread waits.
     pub fn next_turn(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.ends)
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_before_its_turn_is_not_attached() {
+    fn a_thread_that_ended_while_it_waited_is_not_attached() {
         let mut births = Births::default();
         for i in 0..130 {
             births.born(ThreadId(i), moment(0));

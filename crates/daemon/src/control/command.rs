@@ -1,4 +1,4 @@
-//! What the API asks of the control thread, and the way there: a bounded queue and an eventfd.
+//! Requests of the API to the control thread, and their way: a bounded queue and an eventfd.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -20,27 +20,27 @@ use super::sources::wake;
 use crate::auth::{Peer, Target};
 use crate::problem;
 
-/// Requests that may wait. Each is a millisecond at worst; more waiting would only be answered too late.
+/// Requests that may wait. Each takes a millisecond at worst; with more waiting, the answers would come too late.
 pub(crate) const WAITING: usize = 64;
 
-/// Where an answer goes. Nobody listening any more is no error.
+/// Where the answer goes. It is not an error if the receiver is gone.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
-/// What a monitor reads of an application.
+/// What a monitor needs to read the numbers of an application.
 #[derive(Debug)]
 pub(crate) struct Monitored {
     pub pid: i32,
-    /// Published at the end of each turn, until it leaves.
+    /// Updated at the end of each turn, until the application leaves.
     pub numbers: Weak<Published>,
 }
 
-/// A request, its credentials already looked up.
+/// A request whose credentials are checked already.
 pub(crate) enum Command {
     Join {
         peer: Peer,
         target: Target,
         request: Box<ApplicationRequest>,
-        /// What another host was promised for it.
+        /// The loan of another host's manager that this application uses.
         claim: Option<Claim>,
         reply: Reply<Application>,
     },
@@ -59,7 +59,7 @@ pub(crate) enum Command {
         app: AppId,
         reply: Reply<Application>,
     },
-    /// The application is to be monitored by its owner.
+    /// Publishes the application's numbers for its owner's monitor.
     Monitor {
         peer: Peer,
         app: AppId,
@@ -82,68 +82,69 @@ pub(crate) enum Command {
         pid: i32,
         deadline: Option<Instant>,
     },
-    /// A handler in the kernel is to favour the process's servers.
+    /// From now on the handler in the kernel favours the process's servers.
     Aim {
         pid: i32,
         aim: Weak<Aim>,
     },
-    /// A policy decided about an application. Nobody waits for the answer: what is refused is logged.
+    /// Carries out a policy's decision about an application. There is no reply; a refusal is logged.
     Adjust {
         peer: Peer,
         whom: AdjustmentTarget,
         adjustment: Adjustment,
     },
-    /// Something is to be kept for an application of another host. The answer comes through its teller.
+    /// Keeps capacity for an application of another host. The result goes to the `teller`.
     Keep(Box<Keep>),
-    /// It need not be kept any more.
+    /// Ends a loan.
     LetGo(Claim),
-    /// So much is booked for nobody.
+    /// Reports bandwidth that the kernel has booked for no thread, in units of 2⁻²⁰ CPU; negative: subtracted twice.
     Lost(i64),
-    /// Asks admission control by these threads, between our own settings.
+    /// Measures with these threads how much admission control grants; between settings of our own, so that the
+    /// measurement disturbs none of them.
     Grantable {
         probes: Probes,
         reply: oneshot::Sender<(Probes, Result<u64, ApplyError>)>,
     },
-    /// What the administrator allows now.
+    /// Reads the limits in force.
     Limits {
         reply: Reply<HostLimits>,
     },
-    /// What it allows from now on, checked already.
+    /// Replaces all limits. They were checked before.
     SetLimits {
         limits: Box<HostLimits>,
         reply: Reply<HostLimits>,
     },
-    /// What it allows differently from now on.
+    /// Changes some limits.
     ChangeLimits {
         patch: Box<LimitsPatch>,
         reply: Reply<HostLimits>,
     },
 }
 
-/// Whom a policy decided about.
+/// The application or process that a policy decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdjustmentTarget {
     Application(AppId),
-    /// Whatever it has under reservation.
+    /// All applications of the process.
     Process(i32),
 }
 
-/// What a policy changes of a contract.
+/// The change of a contract that a policy decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjustment {
-    /// Q̄/P.
+    /// The largest bandwidth Q̄/P.
     Most(Share),
     Weight(u32),
 }
 
-/// A fresh ring for an application.
+/// A new ring for an application.
 pub(crate) struct NewRing {
     pub memory: SharedRing,
     pub wake: OwnedFd,
     pub lease: OwnedFd,
 }
 
-/// Everything that is measured.
+/// Everything that `/metrics` shows of the control thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub status: HostStatus,
@@ -152,65 +153,66 @@ pub(crate) struct Report {
     pub notes_dropped: u64,
 }
 
-/// The API's end of the queue.
+/// The sending end of the queue.
 #[derive(Clone)]
 pub(crate) struct Requests {
     queue: SyncSender<Command>,
     wake: Arc<OwnedFd>,
 }
 
-/// Both ends; `wake` is what the control thread waits for.
+/// Creates the queue. `wake` wakes the control thread.
 pub(crate) fn requests(wake: Arc<OwnedFd>) -> (Requests, Receiver<Command>) {
     let (queue, receiver) = sync_channel(WAITING);
     (Requests { queue, wake }, receiver)
 }
 
 impl Requests {
-    /// Asks, and waits for the answer. A full queue is refused at once.
+    /// Sends a request and waits for the answer. If the queue is full, the request is refused at once.
     pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply))?;
         answer.await.unwrap_or_else(|_| Err(problem::stopping()))
     }
 
-    /// An event is pending for the process. `false`: the queue is full, nobody is told.
+    /// Reports a pending event for the process. `false`: the queue is full and the event favours no server.
     pub fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
         self.send(Command::Favour { pid, deadline }).is_ok()
     }
 
-    /// From now on the handler favours the process's servers, wherever they are.
+    /// From now on the handler favours the process's servers on whatever CPUs they are.
     pub fn aim(&self, pid: i32, aim: &Arc<Aim>) -> Result<(), Problem> {
         self.send(Command::Aim { pid, aim: Arc::downgrade(aim) })
     }
 
-    /// A policy decided. `false`: the queue is full.
+    /// Sends a policy's decision. `false`: the queue is full.
     pub fn adjust(&self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment) -> bool {
         self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
     }
 
-    /// Something is to be kept. `false`: the queue is full.
+    /// Requests a loan or extends one. `false`: the queue is full.
     pub fn keep(&self, keep: Keep) -> bool {
         self.send(Command::Keep(Box::new(keep))).is_ok()
     }
 
-    /// It need not be kept any more. `false`: the queue is full, and it ends when its time is over.
+    /// Ends a loan. `false`: the queue is full, and the loan ends when its time runs out.
     pub fn let_go(&self, claim: Claim) -> bool {
         self.send(Command::LetGo(claim)).is_ok()
     }
 
-    /// So much is booked for nobody. With a full queue it is told at the next look.
+    /// Reports bandwidth booked for no thread. If the queue is full, the next measurement reports it again.
     pub fn lost(&self, units: i64) {
         let _ = self.send(Command::Lost(units));
     }
 
-    /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks; `None`: the queue is full, or the service ends.
+    /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks. `None`: the queue is full, or the service
+    /// ends.
     pub fn grantable(&self, probes: Probes) -> Option<(Probes, Result<u64, ApplyError>)> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Grantable { probes, reply }).ok()?;
         answer.blocking_recv().ok()
     }
 
-    /// The administrator allows something else: all of it is in force when this answers, or nothing has changed.
+    /// Replaces all limits. When this returns, all are in force, or nothing has changed.
     pub async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
         limits.check().map_err(|why| problem::invalid_limit(&why))?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
@@ -232,7 +234,7 @@ mod tests {
     use crate::control::sources::wake_descriptor;
 
     #[test]
-    fn a_full_queue_is_refused_at_once_and_a_closed_one_says_so() {
+    fn a_request_to_a_full_queue_is_busy_and_to_a_closed_one_stopping() {
         let (requests, receiver) = requests(Arc::new(wake_descriptor().unwrap()));
         let status = || {
             let (reply, _) = oneshot::channel();

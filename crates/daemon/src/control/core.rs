@@ -1,7 +1,7 @@
-//! The host and the mechanism that carries out what it says: nothing else talks to either.
+//! The host and the mechanism that applies its settings. No other code uses either.
 //!
-//! Every input is followed by draining the outputs, and every setting is answered before the next is taken:
-//! so the order in which the host shrinks and grows is the order in which the kernel sees it.
+//! After every input, all outputs are drained, and every setting is answered before the next one is taken. So the
+//! kernel sees decreases and increases in the order in which the host decided them.
 
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
@@ -20,16 +20,15 @@ use super::{mechanism, thread};
 use crate::config::{Fallback, supervisor_limits};
 use crate::ecalls::Misses;
 
-/// Outputs taken after one input. A host that says more than this is broken; what is left is taken after the
-/// next input.
-const MOST_OUTPUTS: usize = 16_384;
+/// Outputs taken after one input. Only a faulty host has more; the rest is taken after the next input.
+const MAX_OUTPUTS: usize = 16_384;
 /// Applications and failures remembered within one look; more than there can be of either.
-const REMEMBERED: usize = 1_024;
+const MAX_REMEMBERED: usize = 1_024;
 
 /// The answer to a request.
 pub(crate) type Answer = Result<AppId, Problem>;
 
-/// The host over its mechanism.
+/// The host together with its mechanism.
 pub(crate) struct Core {
     pub host: Host,
     mechanism: Box<dyn Mechanism + Send>,
@@ -37,33 +36,33 @@ pub(crate) struct Core {
     pub counters: Counters,
     pub misses: MissWatch,
     pub aims: Aims,
-    /// Applications that have no thread left.
+    /// Applications without a thread.
     pub empty: Vec<AppId>,
-    /// Applications a setting was carried out for since this was last emptied.
+    /// Applications with a setting applied since this list was last emptied.
     pub changed: Vec<AppId>,
-    /// What the mechanism refused for good since this was last cleared.
+    /// Permanent refusals of the mechanism since this list was last cleared.
     pub failures: Vec<ApplyError>,
-    /// Why the mechanism that was opened is not in force any more.
+    /// Why the kernel ejected the mechanism that was opened first, if it did.
     pub ejected: Option<String>,
-    /// A setting found the mechanism gone: look now, not at the next second.
+    /// A setting found the mechanism ejected: check at once, not at the next regular check.
     pub gone: bool,
-    /// A larger budget helps the job that is running.
+    /// Whether a larger budget helps the running job.
     pub rescues: bool,
-    /// Those that the mechanism binds servers to, at the last look.
+    /// The CPUs to which the mechanism binds servers, at the last look.
     cpus: Vec<u32>,
     own: Own,
-    /// What may be promised; `None` without a mechanism.
+    /// The capacity that may be promised; `None` without a mechanism.
     room: Option<Room>,
-    instead: Instead,
+    instead: Replacement,
     answer: Option<Answer>,
 }
 
-/// What takes the mechanism's place where the kernel ends it.
+/// What the mechanism that takes over after an ejection needs.
 #[derive(Default)]
-struct Instead {
+struct Replacement {
     fallback: Fallback,
     journal: Option<Journal>,
-    /// Of the control thread.
+    /// The reservation of the control thread.
     reservation: Option<Reservation>,
 }
 
@@ -77,8 +76,8 @@ impl Core {
             counters: Counters::default(),
             misses: MissWatch::new(misses),
             aims: Aims::default(),
-            empty: Vec::with_capacity(REMEMBERED),
-            changed: Vec::with_capacity(REMEMBERED),
+            empty: Vec::with_capacity(MAX_REMEMBERED),
+            changed: Vec::with_capacity(MAX_REMEMBERED),
             failures: Vec::new(),
             ejected: None,
             gone: false,
@@ -86,41 +85,41 @@ impl Core {
             cpus,
             own: Own::default(),
             room: None,
-            instead: Instead::default(),
+            instead: Replacement::default(),
             answer: None,
         }
     }
 
-    /// Our own threads are a server of the mechanism.
+    /// Gives the service's own threads a server of the mechanism.
     pub fn with_own(mut self, own: Own) -> Self {
         self.own = own;
         self.cover_own();
         self
     }
 
-    /// What may be promised.
+    /// Sets the capacity that may be promised.
     pub fn with_room(mut self, room: Option<Room>) -> Self {
         self.room = room;
         self
     }
 
-    /// The kernel has booked so many units of 2⁻²⁰ CPU for nobody: that much less is promised. Negative: so many were
-    /// subtracted twice.
+    /// Records `units` of 2⁻²⁰ CPU that the kernel has booked for no thread: the capacity decreases by this amount.
+    /// Negative: the kernel subtracted this amount twice.
     pub fn lose(&mut self, units: i64, now: Instant) {
         let Some(room) = &mut self.room else { return };
         let before = std::mem::replace(&mut self.counters.booked_for_nobody, units);
         if units < 0 && units != before {
-            self.notes.tell(Note::SubtractedTwice { units: units.unsigned_abs() });
+            self.notes.push(Note::SubtractedTwice { units: units.unsigned_abs() });
         }
         let lost = capacity::share_of(units.max(0) as u64);
         if room.lose(lost) || (before < 0 && units >= 0) {
             let capacity = room.capacity();
-            self.notes.tell(Note::BookedForNobody { lost, capacity });
+            self.notes.push(Note::BookedForNobody { lost, capacity });
             self.handle(Input::Capacity(capacity), now);
         }
     }
 
-    /// The administrator allows something else.
+    /// Applies changed limits.
     pub fn configure(&mut self, limits: &HostLimits, now: Instant) {
         let room = self.room.as_mut().map(|room| {
             room.configure(limits.capacity);
@@ -131,30 +130,31 @@ impl Core {
         self.handle(Input::Limits { limits: allowed, max_applications, max_threads }, now);
     }
 
-    /// What takes its place where the kernel ends it.
+    /// Sets the mechanism that takes over after an ejection.
     pub fn with_fallback(
         mut self,
         fallback: Fallback,
         journal: Option<Journal>,
         reservation: Option<Reservation>,
     ) -> Self {
-        self.instead = Instead { fallback, journal, reservation };
+        self.instead = Replacement { fallback, journal, reservation };
         self
     }
 
-    /// Tells the host, and does what it says.
+    /// Gives the input to the host and carries out the host's outputs.
     pub fn handle(&mut self, input: Input, now: Instant) {
         if let Input::ThreadGone { thread, .. } = input {
             self.mechanism.forget(thread);
             self.aims.servers_changed();
         }
-        self.tell_deadline(&input, now);
+        self.report_deadline(&input, now);
         self.host.handle(input, now);
         self.carry_out(now);
     }
 
-    /// Where a job ends, or a thread that may have ended one sleeps, its server's deadline is the virtual finishing time.
-    fn tell_deadline(&mut self, input: &Input, now: Instant) {
+    /// Reports the deadline of the server when a job ends, or when a thread sleeps that may have ended one. This
+    /// deadline is the job's virtual finishing time.
+    fn report_deadline(&mut self, input: &Input, now: Instant) {
         let (app, thread) = match *input {
             Input::Job { app, event: JobEvent::End(_) } => (app, self.host.lead(app)),
             Input::Ran { app, sample } if sample.slept => {
@@ -167,32 +167,30 @@ impl Core {
             self.host.handle(Input::Served { app, thread, deadline }, now);
         }
     }
-
+    /// A covered thread created another one, which returns later to the scheduling policy that its parent had before.
     /// A covered thread made another, which inherits what its parent was before it was reserved.
     pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
         self.mechanism.born(child, parent);
     }
-
-    /// Looks after reserved threads; see [`Mechanism::tend`].
+    /// Checks reserved threads; see [`Mechanism::tend`]. Looks after reserved threads; see [`Mechanism::tend`].
     pub fn tend(&mut self, now: Instant) {
         for thread in self.mechanism.tend() {
-            self.notes.tell(Note::Rescued { thread });
+            self.notes.push(Note::Rescued { thread });
         }
         self.look_for_ejection(now);
         self.look_for_cpus(now);
         self.cover_own();
     }
-
-    /// Goes on with threads that are on their way back; see [`Mechanism::advance`].
+    /// Continues with threads that are leaving; see [`Mechanism::advance`]. Goes on with threads that are on their
+    /// way back; see [`Mechanism::advance`].
     pub fn advance(&mut self, now: Instant) {
         for error in self.mechanism.advance(now) {
             if !matches!(error, ApplyError::Gone { .. }) {
-                self.notes.tell(Note::NotApplied { app: None, error });
+                self.notes.push(Note::NotApplied { app: None, error });
             }
         }
     }
-
-    /// Whether the thread is still on its way back.
+    /// Whether the thread is still leaving. Whether the thread is still on its way back.
     pub fn is_leaving(&self, thread: ThreadId) -> bool {
         self.mechanism.is_leaving(thread)
     }
@@ -201,17 +199,17 @@ impl Core {
     pub fn next_step(&self) -> Option<Instant> {
         self.mechanism.next_step()
     }
-
+    /// Whether regular checks are needed even without applications, because the kernel may eject the scheduler.
     /// Whether there is something to look after also without applications: a scheduler that the kernel may end.
     pub fn tends_itself(&self) -> bool {
         self.host.own_cpu().is_some() || self.instead.journal.is_some()
     }
-
-    /// Where servers are bound to CPUs, what was promised on one that is gone moves to those that are left.
+    /// If servers are bound to CPUs: moves the servers of an offline CPU to the others. Where servers are bound to
+    /// CPUs, what was promised on one that is gone moves to those that are left.
     fn look_for_cpus(&mut self, now: Instant) {
         let cpus = self.mechanism.abilities().cpus;
         if cpus != self.cpus {
-            self.notes.tell(Note::Cpus { online: cpus.len(), before: self.cpus.len() });
+            self.notes.push(Note::Cpus { online: cpus.len(), before: self.cpus.len() });
             self.cpus.clone_from(&cpus);
             self.handle(Input::Cpus(cpus), now);
             self.own.move_to(self.host.own_cpu());
@@ -222,14 +220,13 @@ impl Core {
         let left_out = self.own.cover(&mut *self.mechanism);
         self.counters.own_threads_left_out += left_out as u64;
     }
-
-    /// Where the kernel has ended the mechanism, every thread is under the normal scheduler: another mechanism
-    /// takes over, with what it can give.
+    /// If the kernel has ejected the mechanism, every thread is under the normal scheduler. Another mechanism takes
+    /// over and gives what it can. takes over, with what it can give.
     pub fn look_for_ejection(&mut self, now: Instant) {
         self.gone = false;
         let Some(reason) = self.mechanism.ejected() else { return };
-        let Instead { fallback, journal, reservation } = std::mem::take(&mut self.instead);
-        let (mechanism, capacity) = mechanism::instead(fallback, journal);
+        let Replacement { fallback, journal, reservation } = std::mem::take(&mut self.instead);
+        let (mechanism, capacity) = mechanism::replacement(fallback, journal);
         let before = std::mem::replace(&mut self.mechanism, mechanism).name();
         self.own = Own::default();
         let configured = self.room.and_then(|room| room.configured());
@@ -243,7 +240,7 @@ impl Core {
         }
         self.counters.ejections += 1;
         let name = self.mechanism.name();
-        self.notes.tell(Note::Ejected { mechanism: before, instead: name, reason: reason.clone() });
+        self.notes.push(Note::Ejected { mechanism: before, instead: name, reason: reason.clone() });
         self.ejected = Some(format!("{before} was ended by the kernel: {reason}"));
         self.aims.servers_changed();
         let abilities = self.mechanism.abilities();
@@ -251,17 +248,17 @@ impl Core {
         self.handle(Input::Mechanism { name: name.to_owned(), abilities, capacity }, now);
     }
 
-    /// An event is pending for an application: its server is favoured, where the mechanism can.
+    /// Favours the server of the application's sink. Returns false if there is none or the mechanism cannot.
     pub fn favour(&mut self, app: AppId, deadline: Option<Instant>) -> bool {
         self.host.sink(app).is_some_and(|thread| self.mechanism.raise(thread, deadline))
     }
 
-    /// Where events for an application are raised, where the mechanism has such a place.
+    /// The target for events of the application, if the mechanism has such targets.
     pub fn raised_for(&self, app: AppId) -> Option<RaiseTarget> {
         self.mechanism.raised_for(self.host.sink(app)?)
     }
 
-    /// The whole host, with what its servers counted.
+    /// The status of the host, with the counters of its servers.
     pub fn status(&self) -> HostStatus {
         let mut status = self.host.status();
         status.fallback.clone_from(&self.ejected);
@@ -269,14 +266,14 @@ impl Core {
         status
     }
 
-    /// One application, with what its servers counted.
+    /// One application, with the counters of its servers.
     pub fn application(&self, id: AppId) -> Option<Application> {
         let mut app = self.host.application(id)?;
         app.server = self.counts(&app);
         Some(app)
     }
 
-    /// Of all its servers; one that several threads share counts once.
+    /// The sum over all its servers; a server that several threads share counts once.
     fn counts(&self, app: &Application) -> Option<ServerCounts> {
         let mut counts = app.threads.iter().filter_map(|thread| self.mechanism.counts(thread.tid));
         let mut sum = counts.next()?;
@@ -286,31 +283,32 @@ impl Core {
         Some(sum)
     }
 
-    /// Looks whether the last job of an application was late, for those who subscribed to that.
+    /// Reports a miss if the last job of the application was late and there is a subscription to misses.
     pub fn look_for_miss(&mut self, app: AppId, pid: i32, now: Instant) {
         if self.misses.is_on() {
             self.misses.look(&self.host, app, pid, now);
         }
     }
 
-    /// As [`Core::handle`], for an input that is answered.
+    /// As [`Core::handle`], for an input that has an answer.
     pub fn ask(&mut self, input: Input, now: Instant) -> Answer {
         self.failures.clear();
         self.answer = None;
         self.handle(input, now);
-        let unanswered = || Err(crate::problem::internal("the request was not answered".to_owned()));
+        let unanswered =
+            || Err(crate::problem::internal("the control thread gave no answer to the request".to_owned()));
         self.answer.take().unwrap_or_else(unanswered)
     }
 
-    /// Puts every thread back that is under a reservation, whatever the host thinks.
+    /// Restores every thread that has a reservation, whatever the host has recorded.
     pub fn restore_all(&mut self) {
         for error in self.mechanism.restore_all() {
-            self.notes.tell(Note::NotApplied { app: None, error });
+            self.notes.push(Note::NotApplied { app: None, error });
         }
     }
 
     fn carry_out(&mut self, now: Instant) {
-        for _ in 0..MOST_OUTPUTS {
+        for _ in 0..MAX_OUTPUTS {
             let Some(output) = self.host.poll() else { return };
             match output {
                 Output::Set(setting) => self.apply(setting, now),
@@ -332,14 +330,14 @@ impl Core {
         self.counters.count(outcome);
         self.aims.servers_changed();
         if let Some(app) = self.host.covering(thread)
-            && self.changed.len() < REMEMBERED
+            && self.changed.len() < MAX_REMEMBERED
         {
             self.changed.push(app);
         }
         self.host.handle(Input::Applied { thread, outcome }, now);
     }
 
-    /// Only while the thread sleeps: its end-of-job message may arrive before it does.
+    /// Applies a decrease only while the thread sleeps: its end-of-job message may arrive before it sleeps.
     fn give_back(&mut self, setting: Setting, now: Instant) {
         if self.mechanism.is_at_rest(setting.thread) {
             self.counters.given_back += 1;
@@ -356,28 +354,28 @@ impl Core {
             _ => Outcome::Denied(error.errno()),
         };
         self.gone |= matches!(error, ApplyError::Ejected { .. });
-        if self.failures.len() < REMEMBERED {
+        if self.failures.len() < MAX_REMEMBERED {
             self.failures.push(error.clone());
         }
         if outcome != Outcome::Gone {
             let app = self.host.covering(error.thread());
-            self.notes.tell(Note::NotApplied { app, error });
+            self.notes.push(Note::NotApplied { app, error });
         }
         outcome
     }
 
     fn note(&mut self, event: HostEvent) {
         if let HostEvent::Empty { app } = event
-            && self.empty.len() < REMEMBERED
+            && self.empty.len() < MAX_REMEMBERED
         {
             self.empty.push(app);
         }
-        self.counters.hear(event);
-        self.notes.tell(Note::Host(event));
+        self.counters.count_event(event);
+        self.notes.push(Note::Host(event));
     }
 }
 
-/// However the control thread ends, threads are put back.
+/// Restores all threads, however the control thread ends.
 impl Drop for Core {
     fn drop(&mut self) {
         self.restore_all();
@@ -393,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// Binds servers to whatever CPUs the test says; notes on which each of ours was put.
+    /// Binds servers to the CPUs that the test sets; records the CPU of each setting.
     #[derive(Clone, Default)]
     struct Bound {
         cpus: Arc<Mutex<Vec<u32>>>,
@@ -418,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_on_a_cpu_that_goes_lives_on_another_at_the_next_look() {
+    fn servers_of_an_offline_cpu_move_to_another_at_the_next_look() {
         let mechanism = Bound::default();
         mechanism.cpus.lock().unwrap().extend([0, 1]);
         let own = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();

@@ -1,69 +1,69 @@
-//! What the control thread counts of itself: plain numbers, copied out on request.
+//! Counters of the control thread: plain numbers, copied on request.
 
 use qfabric_host::{HostEvent, Outcome};
 use qfabric_types::Nanos;
 
-/// Upper ends of the handling-time buckets, in ns: 1 µs to 16 ms, times four each.
+/// Upper ends of the handling-time buckets, in ns: 1 µs to 16 ms, each four times the one before.
 pub(crate) const HANDLING_BUCKETS_NS: [u64; 8] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000];
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
-    /// Times the loop woke up.
+    /// Wake-ups of the loop.
     pub wakeups: u64,
-    /// Of these, at which the host had something due.
+    /// Wake-ups at which the host's timer was due.
     pub ticks: u64,
-    /// Of these, at which a promised look at a ring was due.
+    /// Wake-ups at which a promised look at a ring was due.
     pub looks_due: u64,
     /// Requests taken from the queue.
     pub requests: u64,
-    /// Settings carried out.
+    /// Settings that the kernel carried out.
     pub applied: u64,
-    /// Settings the kernel had no room for at the moment.
+    /// Settings that the kernel had no room for at that time.
     pub busy: u64,
-    /// Of those carried out, such that took from a thread while it slept.
+    /// Settings carried out that decreased the reservation of a sleeping thread.
     pub given_back: u64,
-    /// Attempts at that which found the thread awake, or in debt.
+    /// Attempts to decrease a reservation that found the thread awake or in debt.
     pub awake: u64,
-    /// Settings for threads that were gone.
+    /// Settings for threads that had ended.
     pub gone: u64,
-    /// Settings refused for good.
+    /// Settings that the kernel refused permanently.
     pub denied: u64,
-    /// Threads beyond the bound of their application.
+    /// Threads beyond the thread limit of their application.
     pub threads_left_out: u64,
-    /// Births beyond the rate at which threads are attached, attached later.
+    /// New threads that were attached later, because of the rate limit.
     pub births_deferred: u64,
-    /// Births that were never attached.
+    /// New threads that were never attached, because of the rate limit.
     pub births_dropped: u64,
-    /// Context switch records handed out by the observer.
+    /// Context switch records that the observer delivered.
     pub observations: u64,
     /// Context switch records the kernel dropped.
     pub observations_lost: u64,
-    /// Looks at a ring that ended because of the bound, not because the ring was empty.
+    /// Looks at a ring that ended at their bound, not at an empty ring.
     pub looks_cut_short: u64,
-    /// Drains of the host that ended because of the bound.
+    /// Drains of the host's outputs that ended at their bound.
     pub outputs_left: u64,
-    /// Inputs the host could make no sense of.
+    /// Inputs that the host ignored because they were inconsistent.
     pub inputs_ignored: u64,
-    /// Times the kernel ended the mechanism.
+    /// Times that the kernel ejected the mechanism.
     pub ejections: u64,
-    /// Jobs that used up their budget and got more at once.
+    /// Jobs that used up their budget and received a larger one while they ran.
     pub rescues: u64,
-    /// Events that favoured their sink's server, and such that asked for it in vain.
+    /// Events that favoured the server of their sink.
     pub favoured: u64,
-    /// See `favoured`.
+    /// Events that requested favour without effect: no application of the process has a server that can be favoured.
     pub not_favoured: u64,
-    /// Threads of the service itself that could not be put into its server.
+    /// Failed attempts to put a thread of the service into its server.
     pub own_threads_left_out: u64,
-    /// What the kernel has booked for no thread, at the last look, in units of 2⁻²⁰ CPU; negative: it has booked too
-    /// little.
+    /// Bandwidth that the kernel has booked for no thread, at the last measurement, in units of 2⁻²⁰ CPU. Negative:
+    /// the kernel has booked too little.
     pub booked_for_nobody: i64,
-    /// How long each wake-up took to handle.
+    /// Handling time of each wake-up.
     pub handling: Handling,
 }
 
-/// A histogram of times; the last bucket is open.
+/// A histogram of times; the last bucket has no upper end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Handling {
     pub buckets: [u64; HANDLING_BUCKETS_NS.len() + 1],
@@ -71,7 +71,7 @@ pub(crate) struct Handling {
 }
 
 impl Handling {
-    /// Counts one wake-up.
+    /// Adds the handling time of one wake-up.
     pub fn count(&mut self, took: Nanos) {
         let bucket = HANDLING_BUCKETS_NS.partition_point(|end| *end < took.get());
         self.buckets[bucket] += 1;
@@ -80,7 +80,7 @@ impl Handling {
 }
 
 impl Counters {
-    /// Counts what became of a setting.
+    /// Counts the outcome of a setting.
     pub fn count(&mut self, outcome: Outcome) {
         let counter = match outcome {
             Outcome::Done => &mut self.applied,
@@ -92,8 +92,8 @@ impl Counters {
         *counter += 1;
     }
 
-    /// Counts what the host says.
-    pub fn hear(&mut self, event: HostEvent) {
+    /// Counts an event of the host.
+    pub fn count_event(&mut self, event: HostEvent) {
         match event {
             HostEvent::TooManyThreads { .. } => self.threads_left_out += 1,
             HostEvent::Rescue { .. } => self.rescues += 1,

@@ -1,12 +1,13 @@
-//! The loop: look at everything, let the host decide, carry it out, promise the next look, sleep.
+//! The loop of the control thread: collect all events, let the host decide, apply its settings, promise the next
+//! look, sleep.
 //!
 //! ```text
 //! sleep ──> requests (≤ 16) ──> ends of processes and leases ──> observer ──> rings (≤ batch each) ──> tick
 //!   ^                                                                                                  │
 //!   └── until the earliest of: host, rings, observer, births, graces <── promises, grants, settings <──┘
 //! ```
-//! Each arrow is bounded, so one turn is; nothing in it blocks. With one turn every ring is drained, so that
-//! many applications near in time cost one wake-up.
+//! Each step is bounded, so each turn is bounded; no step blocks. Every turn drains all rings, so that many applications
+//! with events at nearly the same time cost one wake-up.
 
 use std::io;
 use std::sync::mpsc::Receiver;
@@ -23,21 +24,22 @@ use super::command::Command;
 use super::core::Core;
 use super::loans::Loans;
 use super::notes::Note;
-use super::partings::Parting;
+use super::pending_leaves::PendingLeave;
 use super::rings::{Ring, Round};
 use super::sources::{Source, Sources};
 use crate::config::{Config, Reclaim};
 use crate::ending::Ending;
 
-/// Requests taken per turn; the rest at the next, at once.
+/// Requests handled per turn; if more wait, the next turn follows without sleep.
 const REQUESTS_PER_TURN: usize = 16;
-/// Looks at one ring per turn: the record that woke us, and what comes while it is handled.
+/// Looks at one ring per turn: for the record that woke the thread, and for records that arrive meanwhile.
 const ROUNDS: usize = 3;
 
-/// How often reserved threads are looked after: a forgotten one is found at the second look.
+/// Interval between checks of reserved threads; the second check finds a throttled thread that the kernel has
+/// forgotten.
 const TEND_EVERY: Nanos = Nanos::from_millis(1_000);
 
-/// What of the configuration the loop needs.
+/// The part of the configuration that the loop needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub jobs_per_look: usize,
@@ -62,19 +64,19 @@ pub(crate) struct Engine {
     pub(super) loans: Loans,
     pub(super) sources: Sources,
     pub(super) observer: Box<dyn Observer>,
-    /// When the observer is asked next; `NEVER` while nobody is observed.
+    /// When the observer is polled next; `NEVER` while nothing is observed.
     pub(super) observe_at: Instant,
-    /// When reserved threads are looked after next, if there are any.
+    /// When reserved threads are checked next, if there are any.
     tend_at: Instant,
     pub(super) bounds: Bounds,
-    /// What the administrator allows.
+    /// The limits in force.
     pub(super) limits: HostLimits,
     pub(super) requests_made: u64,
-    /// Requests to end an application that are not answered yet: threads still leave.
-    pub(super) partings: Vec<Parting>,
+    /// Answered requests to end an application wait here until its threads have left.
+    pub(super) pending_leaves: Vec<PendingLeave>,
     commands: Receiver<Command>,
     batch: Vec<JobEvent>,
-    /// Something was left over by a bound: do not sleep.
+    /// A step stopped at its bound: do not sleep.
     pub(super) more: bool,
     ending: Ending,
 }
@@ -104,7 +106,7 @@ impl Engine {
             bounds,
             limits,
             requests_made: 0,
-            partings: Vec::new(),
+            pending_leaves: Vec::new(),
             commands,
             batch: Vec::with_capacity(bounds.jobs_per_look),
             more: false,
@@ -112,8 +114,8 @@ impl Engine {
         })
     }
 
-    /// Runs until the service ends; then everything is put back. Requests that wait are not answered then: their callers
-    /// learn that the service is stopping.
+    /// Runs until the service ends, then restores everything. Waiting requests are not answered; their callers
+    /// receive the problem `stopping`.
     pub fn run(mut self) {
         while !self.ending.has_begun() {
             let now = clock::now();
@@ -130,14 +132,14 @@ impl Engine {
         self.more = false;
         self.count_causes(now);
         self.take_commands(now);
-        self.hear_ends(now);
+        self.handle_events(now);
         self.end_graces(now);
         self.end_loans(now);
         if now >= self.observe_at {
             self.observe(now);
         }
         self.serve_rings(now);
-        // After the rings: a job that is over but not yet read would pass for a late one.
+        // After the rings: otherwise a job that has ended but whose record is unread would count as late.
         if self.core.host.next_wakeup().is_some_and(|due| due <= now) {
             self.core.handle(Input::Tick, now);
             self.serve_rings(now);
@@ -147,7 +149,7 @@ impl Engine {
         if self.core.next_step().is_some_and(|due| due <= now) {
             self.core.advance(now);
         }
-        self.answer_partings(now);
+        self.answer_pending_leaves(now);
         if now >= self.tend_at || self.core.gone {
             self.core.tend(now);
             self.tend_at = now + TEND_EVERY;
@@ -156,7 +158,7 @@ impl Engine {
         self.publish();
     }
 
-    /// Monitors read what this turn came to.
+    /// Publishes the numbers of this turn to monitors.
     fn publish(&mut self) {
         let Engine { core, apps, .. } = self;
         for (id, app) in &mut apps.by_id {
@@ -166,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Handlers in the kernel favour whoever is there after this turn.
+    /// Updates the targets of handlers in the kernel to the servers that exist after this turn.
     fn aim_handlers(&mut self) {
         if self.core.aims.take_stale() {
             let Engine { core, apps, .. } = self;
@@ -174,7 +176,7 @@ impl Engine {
         }
     }
 
-    /// Jobs that did not come through a ring.
+    /// Checks for deadline misses of jobs that did not come through a ring.
     fn look_for_misses(&mut self, now: Instant) {
         if self.core.misses.is_on() {
             self.apps.by_id.iter().for_each(|(id, app)| self.core.look_for_miss(*id, app.pid, now));
@@ -190,12 +192,12 @@ impl Engine {
 
     fn sleep(&mut self, now: Instant) {
         match self.more {
-            true => self.sources.glance(),
+            true => self.sources.poll(),
             false => self.sources.wait(self.next_turn(), now),
         }
     }
 
-    /// The earliest moment at which something is to be done without anybody asking.
+    /// The earliest time at which the loop must run without an event.
     fn next_turn(&self) -> Option<Instant> {
         let of_app = |app: &App| {
             let ring = app.ring.as_ref().and_then(Ring::next_look);
@@ -213,14 +215,14 @@ impl Engine {
         for _ in 0..REQUESTS_PER_TURN {
             let Ok(command) = self.commands.try_recv() else { return };
             self.core.counters.requests += 1;
-            self.obey(command, now);
+            self.execute(command, now);
         }
         self.more = true;
     }
 
-    fn hear_ends(&mut self, now: Instant) {
+    fn handle_events(&mut self, now: Instant) {
         let mut i = 0;
-        while let Some(source) = self.sources.happened(i) {
+        while let Some(source) = self.sources.event(i) {
             i += 1;
             match source {
                 Source::Request => {}
@@ -235,27 +237,27 @@ impl Engine {
     fn woken_by(&mut self, id: AppId) {
         let Some(ring) = self.apps.by_id.get_mut(&id).and_then(|app| app.ring.as_mut()) else { return };
         if ring.woken() {
-            // A descriptor that is registered can be changed; otherwise it goes on waking us, bounded by the
+            // This cannot fail for a registered descriptor. If it did, the wake-ups would continue, bounded by the
             // control thread's own reservation.
             let _ = self.sources.silence(&ring.wake, Source::Ring(id), true);
-            self.core.notes.tell(Note::Silenced { app: id });
+            self.core.notes.push(Note::Silenced { app: id });
         }
     }
 
     fn process_ended(&mut self, id: AppId, now: Instant) {
         let Some(app) = self.apps.by_id.get(&id) else { return };
-        self.core.notes.tell(Note::ProcessEnded { app: id, pid: app.pid });
+        self.core.notes.push(Note::ProcessEnded { app: id, pid: app.pid });
         self.leave(id, now);
     }
 
-    /// The application goes on for the grace, so that a client that lost its connection may come back.
+    /// The application stays for the grace time, so that a client that lost its connection can connect again.
     fn lease_ended(&mut self, id: AppId, now: Instant) {
         let Some(app) = self.apps.by_id.get_mut(&id) else { return };
         let Some(ring) = app.ring.take() else { return };
         self.sources.remove(&ring.wake);
         self.sources.remove(&ring.lease);
         app.leaves_at = Some(now + self.bounds.lease_grace);
-        self.core.notes.tell(Note::RingClosed { app: id });
+        self.core.notes.push(Note::RingClosed { app: id });
     }
 
     fn end_graces(&mut self, now: Instant) {
@@ -265,8 +267,8 @@ impl Engine {
         }
     }
 
-    /// An application with a thread of its own leaves with it. A program stays until its process ends: it may
-    /// be between two threads (exec).
+    /// An application that covers a single thread leaves when the thread ends. A program stays until its process
+    /// ends, because it may have no thread for a moment (exec).
     fn leave_empty(&mut self, now: Instant) {
         while let Some(id) = self.core.empty.pop() {
             if self.apps.by_id.get(&id).is_some_and(|app| !app.is_program()) {
@@ -275,8 +277,8 @@ impl Engine {
         }
     }
 
-    /// Feeds what the rings hold to the host, until they are empty and every promise stands. A ring that holds
-    /// nothing costs one look at its head; it is promised and shown again only where something changed.
+    /// Feeds the records of all rings to the host, until the rings are empty and every promise is written. An empty
+    /// ring costs one read of its head. A promise or grant is written only if it changed.
     fn serve_rings(&mut self, now: Instant) {
         for _ in 0..ROUNDS {
             self.mark_changed();
@@ -296,19 +298,19 @@ impl Engine {
         }
     }
 
-    /// One round over all rings; whether another is needed.
+    /// One round over all rings. Returns whether another round is needed.
     fn serve_once(&mut self, now: Instant) -> bool {
         let Engine { apps, core, batch, bounds, sources, .. } = self;
         let mut again = false;
         for (id, app) in &mut apps.by_id {
             let Some(ring) = &mut app.ring else { continue };
             if ring.turn(now) {
-                // As in `woken_by`.
+                // Cannot fail, as in `woken_by`.
                 let _ = sources.silence(&ring.wake, Source::Ring(*id), false);
             }
             let taken = ring.take(batch, bounds.jobs_per_look);
-            // Read after the records: to the host, no job ends in the future. The turn may be a while old, where
-            // our own reservation was used up in it.
+            // Read after the records, so that no job ends in the future from the host's view. The turn may have
+            // begun a while ago, if the control thread was throttled in it.
             let now = if taken > 0 { clock::now() } else { now };
             for event in batch.drain(..) {
                 core.handle(Input::Job { app: *id, event }, now);
@@ -322,7 +324,7 @@ impl Engine {
     }
 }
 
-/// Shows the application what is in force and promises the next look.
+/// Publishes the grant in force to the application and promises the next look.
 fn show(id: AppId, ring: &mut Ring, core: &Core, taken: usize, now: Instant) -> Round {
     if let Some(grant) = core.host.grant(id) {
         ring.publish(grant);

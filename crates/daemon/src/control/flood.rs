@@ -1,18 +1,17 @@
-//! How much of the control thread one application may take: a budget per window, and what is over it.
+//! Limits the time of the control thread that one application may take: a number of records and wake-ups per window.
 //!
-//! An honest application sends at most two records and one wake-up a job. Four times that is allowed, and a
-//! whole ring on top, so that a backlog after a pause is no flood. Beyond, the ring is not read and wake-ups are
-//! not listened to until the window ends; both are counted.
+//! A correct application sends at most two records and one wake-up per job. The limit is four of each per job, plus
+//! the size of a ring, so that a backlog after a pause is not a flood. Beyond the limit, the ring is not read and
+//! wake-ups are ignored until the window ends; both are counted.
 
 use qfabric_types::{Instant, Nanos, ring};
-
 /// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(100);
 const PER_JOB: u64 = 4;
-/// Wake-ups on top: an application that was starved catches up job by job.
+/// Additional wake-ups per window: an application that was starved catches up job by job.
 const SPARE_WAKES: u64 = 64;
 
-/// What one application has used of its window.
+/// The use of one application in the present window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flood {
     ends: Instant,
@@ -23,7 +22,7 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    /// For jobs every `period`.
+    /// For an application with one job per `period`.
     pub fn new(period: Nanos) -> Self {
         let jobs = WINDOW.get() / period.get().max(1) + 1;
         Flood {
@@ -35,7 +34,7 @@ impl Flood {
         }
     }
 
-    /// Begins the next window where the last one is over; whether it did.
+    /// Begins the next window if the present one is over. Returns whether it did.
     pub fn turn(&mut self, now: Instant) -> bool {
         if now < self.ends {
             return false;
@@ -44,19 +43,18 @@ impl Flood {
         true
     }
 
-    /// Counts records that were looked at, whether they made sense or not; whether the next one may be read.
+    /// Counts records that were read, valid or not. Returns whether the next one may be read.
     pub fn records(&mut self, looked_at: u64) -> bool {
         self.records = self.records.saturating_add(looked_at);
         self.records < self.records_allowed
     }
 
-    /// Counts a wake-up; whether the next one is to be listened to.
+    /// Counts a wake-up. Returns whether the next one is accepted.
     pub fn wake(&mut self) -> bool {
         self.wakes += 1;
         self.wakes < self.wakes_allowed
     }
 
-    /// When the window ends.
     pub fn ends(&self) -> Instant {
         self.ends
     }
@@ -69,7 +67,7 @@ mod tests {
     const T: Nanos = Nanos::from_millis(40);
 
     #[test]
-    fn an_honest_application_with_a_full_ring_behind_it_is_no_flood() {
+    fn a_correct_application_with_a_full_ring_is_within_the_limit() {
         let mut flood = Flood::new(T);
         flood.turn(Instant::new(1));
         let honest = ring::CAPACITY + 2 * 3;
@@ -78,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_the_window_is_refused_until_the_next() {
+    fn records_beyond_the_limit_wait_for_the_next_window() {
         let mut flood = Flood::new(T);
         let start = Instant::new(5);
         assert!(flood.turn(start));

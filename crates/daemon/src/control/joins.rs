@@ -1,4 +1,4 @@
-//! Coming and going: what the API's requests do to the engine.
+//! Executes the requests of the API on the engine: admission, changes, limits and the end of applications.
 
 use qfabric_host::Input;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLimits, LimitsPatch, Problem};
@@ -15,9 +15,9 @@ use crate::config::{Reclaim, counted_for};
 use crate::problem;
 
 impl Engine {
-    pub(super) fn obey(&mut self, command: Command, now: Instant) {
-        // An answer nobody waits for any more is dropped, except that of a join: that application would be
-        // nobody's.
+    pub(super) fn execute(&mut self, command: Command, now: Instant) {
+        // An answer without a receiver is dropped, except that of a join: the application would have no owner, so
+        // it leaves.
         match command {
             Command::Join { peer, target, request, claim, reply } => {
                 let answer = self.join(peer, target, *request, claim.as_ref(), now);
@@ -28,7 +28,7 @@ impl Engine {
             Command::Change { peer, app, contract, reply } => {
                 let _ = reply.send(self.change(peer, app, *contract, now));
             }
-            Command::Leave { peer, app, reply } => self.part(peer, app, reply, now),
+            Command::Leave { peer, app, reply } => self.leave_then_answer(peer, app, reply, now),
             Command::Show { app, reply } => {
                 let _ = reply.send(self.show(app));
             }
@@ -52,7 +52,7 @@ impl Engine {
             Command::Lost(units) => self.core.lose(units, now),
             Command::Grantable { probes, reply } => {
                 let units = probes.grantable();
-                // Nobody waits any more: then the probes end here.
+                // If the receiver is gone, the probe threads end with the dropped value.
                 let _ = reply.send((probes, units));
             }
             Command::Limits { reply } => {
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    /// A session that lost its connection, or whose end the daemon did not hear of, makes way for the next one of the same
-    /// thread: that one would be refused until the grace is over.
+    /// Ends an older application of the same thread or process whose connection is lost. Otherwise the new request
+    /// would be refused until the grace time is over.
     fn end_abandoned(&mut self, peer: Peer, pid: i32, covers: Covers, now: Instant) {
         let same = self.apps.same(pid, covers).filter(|(_, app)| peer.may_touch(app.owner) && app.is_abandoned());
         if let Some(id) = same.map(|(id, _)| id) {
@@ -114,20 +114,20 @@ impl Engine {
         }
     }
 
-    /// In one turn: nobody is ever admitted, or granted anything, by a part of them.
+    /// Applies all limits in one turn, so that no decision uses only a part of them.
     fn set_limits(&mut self, limits: HostLimits, now: Instant) {
         self.core.configure(&limits, now);
         self.limits = limits;
     }
 
-    /// Read and written in one turn: no other change comes in between and is lost.
+    /// Reads and writes in one turn, so that no concurrent change is lost.
     fn change_limits(&mut self, patch: &LimitsPatch, now: Instant) -> Result<HostLimits, Problem> {
         let limits = patch.apply(&self.limits).map_err(|why| problem::invalid_limit(&why))?;
         self.set_limits(limits, now);
         Ok(self.limits.clone())
     }
 
-    /// Every application of the process is favoured: which of them takes the event is the process's business.
+    /// Favours every application of the process: which of them handles the event is up to the process.
     fn favour(&mut self, pid: i32, deadline: Option<Instant>) {
         let apps: Vec<AppId> = self.apps.of_process(pid).collect();
         let favoured = apps.into_iter().filter(|app| self.core.favour(*app, deadline)).count();
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Attaches the observer where one is needed; answers the threads to begin with.
+    /// Attaches the observer if it is needed. Returns the threads that the contract covers first.
     fn begin_observing(&mut self, app: &mut App, covers: Covers) -> Result<Vec<ThreadId>, Problem> {
         match covers {
             Covers::Program => self.observe_program(app),
@@ -164,8 +164,8 @@ impl Engine {
         }
     }
 
-    /// The host has promised; what the kernel says is part of the answer. Where it refused every thread for
-    /// good, the promise is worth nothing and is taken back.
+    /// Registers an application that the host admitted. The answer includes the kernel's: if the kernel refused
+    /// every thread permanently, the promise is withdrawn.
     fn admitted(
         &mut self,
         id: AppId,
@@ -176,7 +176,7 @@ impl Engine {
     ) -> Result<Application, Problem> {
         let pid = app.pid;
         if let Err(error) = self.sources.add(&app.watch, Source::Exit(id)) {
-            self.core.notes.tell(Note::NotWaited { app: id, error: error.to_string() });
+            self.core.notes.push(Note::NotWaited { app: id, error: error.to_string() });
         }
         for thread in &threads {
             self.apps.cover(*thread, id);
@@ -189,7 +189,7 @@ impl Engine {
             self.leave(id, now);
             return Err(why);
         }
-        self.core.notes.tell(Note::Joined { app: id, pid, name });
+        self.core.notes.push(Note::Joined { app: id, pid, name });
         self.show(id)
     }
 
@@ -209,7 +209,7 @@ impl Engine {
         self.show(id)
     }
 
-    /// A policy's decision is a change of contract like any other: checked, admitted, or refused.
+    /// A policy's decision is an ordinary change of the contract: checked, then admitted or refused.
     fn adjust(&mut self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment, now: Instant) {
         let apps: Vec<AppId> = match whom {
             AdjustmentTarget::Application(app) => vec![app],
@@ -225,11 +225,11 @@ impl Engine {
                 self.change(peer, app, contract, now)
             });
             let refused = adjusted.err().map(|problem| problem.to_string());
-            self.core.notes.tell(Note::Adjusted { app, adjustment, refused });
+            self.core.notes.push(Note::Adjusted { app, adjustment, refused });
         }
     }
 
-    /// A contract changed away from marks needs its thread observed from now on.
+    /// Attaches the observer if a changed contract no longer finds its jobs by marks.
     fn observe_if_needed(&mut self, id: AppId, jobs: JobSource) -> Result<(), Problem> {
         let Some(mut app) = self.apps.by_id.remove(&id) else { return Ok(()) };
         let result = match app.covers {
@@ -284,19 +284,19 @@ impl Engine {
         let NewRing { memory, wake, lease } = ring;
         let waited =
             self.sources.add(&wake, Source::Ring(id)).and_then(|()| self.sources.add(&lease, Source::Lease(id)));
-        waited.map_err(|error| problem::internal(format!("cannot wait for the ring: {error}")))?;
+        waited.map_err(|error| problem::internal(format!("cannot wait for events of the ring: {error}")))?;
         app.ring = Some(Ring::new(memory, wake, lease, app.period));
         app.leaves_at = None;
-        self.core.notes.tell(Note::RingTaken { app: id });
+        self.core.notes.push(Note::RingTaken { app: id });
         Ok(())
     }
 
-    /// Puts the threads of an application back and forgets it. One that is not there has left already.
+    /// Restores the threads of an application and removes it. Does nothing if it has left already.
     pub(super) fn leave(&mut self, id: AppId, now: Instant) {
         let removed = self.apps.remove(id);
         let back = removed.as_ref().and_then(|(_, back)| *back);
         if let Some((program, thread)) = back.filter(|(_, thread)| self.core.host.covering(*thread) == Some(id)) {
-            // Before it leaves: the thread is never without a reservation.
+            // Before the application leaves, so that the thread is never without a reservation.
             self.apps.cover(thread, program);
             self.core.handle(Input::HandBack { app: id, thread, to: program }, now);
         }
@@ -304,7 +304,8 @@ impl Engine {
         let Some((app, _)) = removed else { return };
         self.sources.remove(&app.watch);
         if let Some(ring) = &app.ring {
-            // The application may hold the eventfd open: closing our copy does not end our waiting for it.
+            // The application may hold the eventfd open, so closing our copy alone would not remove it from the
+            // epoll set.
             self.sources.remove(&ring.wake);
             self.sources.remove(&ring.lease);
         }
@@ -312,7 +313,7 @@ impl Engine {
         self.plan_observing(now);
     }
 
-    /// Everybody leaves, and whatever is still under a reservation is put back.
+    /// Ends all applications and restores every thread that still has a reservation.
     pub(super) fn put_back(&mut self, now: Instant) {
         while let Some(id) = self.apps.by_id.keys().next().copied() {
             self.leave(id, now);

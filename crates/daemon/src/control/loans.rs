@@ -1,7 +1,8 @@
-//! What the broker keeps for applications that other hosts refused.
+//! Keeps capacity for applications that other hosts refused (loans).
 //!
-//! Managers of other hosts ask through the channels' threads; the word goes back through a bounded queue and an eventfd, so
-//! that this thread waits for nobody. Each loan ends by itself, whether or not somebody says so.
+//! Managers of other hosts request loans through the threads of the channels. Answers go back through a bounded
+//! queue and an eventfd, so that the control thread waits for no other thread. Each loan ends when its time runs
+//! out, even without a message.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,12 +19,13 @@ use super::notes::Note;
 use super::sources::wake;
 use crate::problem;
 
-/// Loans at the same time; one more is refused.
+/// Loans at the same time; a request beyond is refused.
 const MOST: usize = 64;
-/// Words that may wait: as many as there can be loans and requests. One more is lost, and its loan ends by itself.
+/// Answers that may wait: enough for all loans and all requests. A further answer is lost; its loan ends when its
+/// time runs out.
 const WORDS: usize = 256;
 
-/// So much is to be kept, or what is kept is kept for longer.
+/// A request to keep `share` until `until`, or to extend the loan of the same claim until `until`.
 pub(crate) struct Keep {
     pub claim: Claim,
     pub share: Share,
@@ -31,17 +33,17 @@ pub(crate) struct Keep {
     pub teller: Teller,
 }
 
-/// What became of a loan.
+/// The outcome of a loan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LoanWord {
-    /// It is kept; so much more is free.
+    /// The loan is granted; the share is the capacity that is still free.
     Kept(Claim, Share),
     Refused(Claim),
-    /// An application has it.
+    /// An application claimed the loan.
     Used(Claim),
 }
 
-/// The way back. Never blocks.
+/// Sends answers to the threads of the channels. Never blocks.
 #[derive(Clone)]
 pub(crate) struct Teller {
     queue: SyncSender<LoanWord>,
@@ -49,14 +51,14 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    /// Both ends; whoever reads is woken by `wake`.
+    /// Creates the queue; `wake` wakes its reader.
     pub fn new(wake: Arc<OwnedFd>) -> (Teller, Receiver<LoanWord>) {
         let (queue, receiver) = sync_channel(WORDS);
         (Teller { queue, wake }, receiver)
     }
 
     fn tell(&self, word: LoanWord) {
-        // Full, or nobody there any more: an offer less.
+        // Fails if the queue is full or the reader is gone. Then the offer is lost.
         if self.queue.try_send(word).is_ok() {
             wake(&*self.wake);
         }
@@ -70,12 +72,12 @@ struct Kept {
     teller: Teller,
 }
 
-/// By what is to be shown for each.
+/// The loans by claim.
 #[derive(Default)]
 pub(super) struct Loans(BTreeMap<Claim, Kept>);
 
 impl Loans {
-    /// When the next one ends.
+    /// The earliest end of a loan.
     pub fn next(&self) -> Option<Instant> {
         self.0.values().map(|kept| kept.until).min()
     }
@@ -91,7 +93,7 @@ impl Loans {
 }
 
 impl Engine {
-    /// The whole host.
+    /// The status of the host, with its loans.
     pub(super) fn status(&self, now: Instant) -> HostStatus {
         HostStatus { loans: self.loans.list(now), ..self.core.status() }
     }
@@ -111,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// The broker's answer; none: there is not so much.
+    /// Requests the share from the broker. Returns `None` if it is refused.
     fn kept(&mut self, claim: &Claim, share: Share, now: Instant) -> Option<AppId> {
         if self.loans.0.len() >= MOST || share == Share::ZERO {
             return None;
@@ -119,15 +121,15 @@ impl Engine {
         self.requests_made += 1;
         let input = Input::Keep { request: self.requests_made, name: format!("for {}", claim.host), share };
         let app = self.core.ask(input, now).ok()?;
-        self.core.notes.tell(Note::Lent { host: claim.host.clone(), share });
+        self.core.notes.push(Note::Lent { host: claim.host.clone(), share });
         Some(app)
     }
 
-    /// Nobody there is no error: it was claimed, or its time was over.
+    /// Ends a loan. Does nothing if the loan was claimed or has run out.
     pub(super) fn let_go(&mut self, claim: &Claim, now: Instant) {
         if let Some(kept) = self.loans.0.remove(claim) {
             self.core.handle(Input::Leave { app: kept.app }, now);
-            self.core.notes.tell(Note::LentNoMore { host: claim.host.clone(), share: kept.share });
+            self.core.notes.push(Note::LentNoMore { host: claim.host.clone(), share: kept.share });
         }
     }
 
@@ -138,8 +140,8 @@ impl Engine {
         }
     }
 
-    /// Asks the host for an application. What its claim stands for is free for it alone, and kept again where it is
-    /// refused all the same.
+    /// Requests an application from the host. With a claim, the loan is released first, so that only this
+    /// application can use its share; if the host refuses the application nevertheless, the loan is restored.
     pub(super) fn ask_for(&mut self, input: Input, claim: Option<&Claim>, now: Instant) -> Answer {
         let Some(claim) = claim else { return self.core.ask(input, now) };
         let kept = self.loans.0.remove(claim).ok_or_else(|| problem::no_such_claim(claim))?;

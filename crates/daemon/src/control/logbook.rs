@@ -1,5 +1,5 @@
-//! Writes notes to the log, a warning of one cause for one application once a minute: a program of a hundred threads
-//! that cannot be reserved is one line with what to do about it, not a hundred.
+//! Writes notes to the log, and repeats a warning of the same cause and application at most once a minute. So a
+//! program with a hundred threads that cannot be reserved gives one line with the remedy, not a hundred.
 
 use std::collections::HashMap;
 
@@ -9,56 +9,61 @@ use qfabric_types::{AppId, Instant, Nanos};
 
 use super::notes::{self, Note};
 
-/// The same warning comes no sooner.
-const AGAIN: Nanos = Nanos::from_millis(60_000);
-/// Causes remembered; beyond that all are forgotten, and may be told again.
-const REMEMBERED: usize = 1_024;
+/// Shortest time between two lines of the same cause.
+const INTERVAL: Nanos = Nanos::from_millis(60_000);
+/// Causes remembered. Beyond that all are forgotten, and their warnings may repeat earlier.
+const MAX_CAUSES: usize = 1_024;
 
-/// What is told, of which application.
+/// The application, if there is one, and the kind of warning.
 type Cause = (Option<AppId>, &'static str);
 
-/// The end of the queue of notes that writes the log.
+/// The receiver of notes, which writes the log.
 #[derive(Default)]
 pub(crate) struct Logbook {
-    told: HashMap<Cause, Told>,
+    logged: HashMap<Cause, LastLogged>,
 }
 
-struct Told {
+struct LastLogged {
     at: Instant,
-    /// How often it came since, unsaid.
-    unsaid: u64,
+    /// Notes of this cause since then that were not logged.
+    suppressed: u64,
 }
 
 impl Logbook {
-    /// Logs a note, unless its cause was told a moment ago.
+    /// Logs a note, unless one of the same cause was logged within the last minute.
     pub fn log(&mut self, note: Note, now: Instant) {
         match self.due(&note, now) {
             Some(0) => notes::log(note),
-            Some(unsaid) => {
-                tracing::warn!(unsaid, "the next line came this often since it was last logged");
+            Some(suppressed) => {
+                tracing::warn!(
+                    suppressed,
+                    "the warning in the next line was suppressed this many times since it was last logged"
+                );
                 notes::log(note);
             }
             None => {}
         }
     }
 
-    /// Whether the note is to be logged, and how often the same came unsaid before.
+    /// Whether to log the note: `Some` with the number of suppressed notes of the same cause, or `None`.
     fn due(&mut self, note: &Note, now: Instant) -> Option<u64> {
         let Some(cause) = cause(note) else { return Some(0) };
-        if self.told.len() >= REMEMBERED {
-            self.told.clear();
+        if self.logged.len() >= MAX_CAUSES {
+            self.logged.clear();
         }
-        match self.told.get_mut(&cause) {
-            Some(told) if now < told.at + AGAIN => {
-                told.unsaid += 1;
+        match self.logged.get_mut(&cause) {
+            Some(logged) if now < logged.at + INTERVAL => {
+                logged.suppressed += 1;
                 None
             }
-            _ => Some(self.told.insert(cause, Told { at: now, unsaid: 0 }).map_or(0, |told| told.unsaid)),
+            _ => Some(
+                self.logged.insert(cause, LastLogged { at: now, suppressed: 0 }).map_or(0, |logged| logged.suppressed),
+            ),
         }
     }
 }
 
-/// What may come often, by its cause; none: every one is logged.
+/// The cause of a note that may come often. `None`: every such note is logged.
 fn cause(note: &Note) -> Option<Cause> {
     Some(match note {
         Note::NotApplied { app, error } => (*app, kind(error)),
@@ -98,24 +103,24 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_for_all_threads_of_an_application() {
+    fn a_cause_is_logged_once_for_all_threads_of_an_application() {
         let (mut logbook, now) = (Logbook::default(), Instant::new(5));
-        let told = (0..100).filter(|thread| logbook.due(&foreign(1, *thread), now).is_some()).count();
-        assert_eq!(told, 1);
+        let logged = (0..100).filter(|thread| logbook.due(&foreign(1, *thread), now).is_some()).count();
+        assert_eq!(logged, 1);
         assert_eq!(logbook.due(&foreign(2, 7), now), Some(0), "another application");
         let pinned = Note::NotApplied { app: Some(AppId(1)), error: ApplyError::Gone { thread: ThreadId(7) } };
         assert_eq!(logbook.due(&pinned, now), Some(0), "another cause");
     }
 
     #[test]
-    fn what_came_unsaid_is_counted_the_next_time() {
+    fn suppressed_notes_are_counted_in_the_next_line() {
         let mut logbook = Logbook::default();
         let answers = [0, 1, 2, 60_001].map(|ms| logbook.due(&foreign(1, 7), Instant::ZERO + Nanos::from_millis(ms)));
         assert_eq!(answers, [Some(0), None, None, Some(2)]);
     }
 
     #[test]
-    fn what_happens_once_is_always_told() {
+    fn notes_without_a_cause_are_always_logged() {
         let mut logbook = Logbook::default();
         for _ in 0..3 {
             assert_eq!(logbook.due(&Note::RingTaken { app: AppId(1) }, Instant::ZERO), Some(0));
@@ -123,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn no_more_causes_than_a_bound_are_remembered() {
+    fn the_number_of_remembered_causes_is_bounded() {
         let mut logbook = Logbook::default();
-        for app in 0..3 * REMEMBERED as u64 {
+        for app in 0..3 * MAX_CAUSES as u64 {
             logbook.due(&foreign(app, 1), Instant::ZERO);
         }
-        assert!(logbook.told.len() <= REMEMBERED);
+        assert!(logbook.logged.len() <= MAX_CAUSES);
     }
 }

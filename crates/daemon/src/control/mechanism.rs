@@ -1,8 +1,8 @@
-//! Which mechanism carries settings out, and what takes its place when the kernel ends it.
+//! Chooses the mechanism that applies settings, and the one that takes over if the kernel ejects it.
 //!
 //! ```text
-//! auto ──> deadline works here ──> deadline            ext ──(the kernel ends it)──> deadline, or none as configured
-//!   └────> it does not, ext does ─> ext                 └──(it cannot be loaded)──> refused with its reason
+//! auto ──> deadline works here ──────> deadline       ext ──(the kernel ejects it)──> deadline, or none, as configured
+//!   └────> only ext works here ──────> ext             └───(it cannot be loaded)────> refused with the reason
 //! ```
 
 use std::path::Path;
@@ -21,45 +21,43 @@ use crate::config::{Config, Fallback};
 /// A mechanism ready for use.
 pub(super) struct Opened {
     pub mechanism: Box<dyn Mechanism + Send>,
-    /// What may be promised in all.
+    /// The capacity that may be promised.
     pub room: Room,
-    /// What it guarantees best effort on each CPU, where it is it that decides that.
+    /// The reservation that the mechanism guarantees to best effort on each CPU, if it has one.
     pub best_effort: Option<Reservation>,
-    /// Kept for the one that takes its place.
+    /// Kept for the mechanism that takes over, if this one does not use it.
     pub journal: Option<Journal>,
 }
 
 impl Opened {
-    /// What may be promised on one CPU, where servers are bound to CPUs.
+    /// The capacity of one CPU, if servers are bound to CPUs.
     pub fn cpu_capacity(&self) -> Share {
         let (capacity, cpus) = (self.mechanism.capacity(), self.mechanism.abilities().cpus.len().max(1));
         Share::from_ppm(capacity.unwrap_or_default().ppm() / cpus as u32)
     }
 }
 
-/// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum Kind {
     Deadline,
     Ext,
 }
 
-/// The one that is configured; where that is left open, `deadline` unless only `ext` works here: it needs nothing
-/// loaded, and threads keep their reservations if the service dies.
-pub(super) fn choose(config: &Config) -> Which {
+/// The configured mechanism. For `auto`: `deadline`, unless only `ext` works here. `deadline` needs no program in the
+/// kernel, and threads keep their reservations if the service dies.
+pub(super) fn choose(config: &Config) -> Kind {
     match config.mechanism.name {
-        MechanismName::Ext => Which::Ext,
-        MechanismName::Deadline => Which::Deadline,
-        MechanismName::Auto if Ext::supported().is_ok() && capacity::probe().is_err() => Which::Ext,
-        MechanismName::Auto => Which::Deadline,
+        MechanismName::Ext => Kind::Ext,
+        MechanismName::Deadline => Kind::Deadline,
+        MechanismName::Auto if Ext::supported().is_ok() && capacity::probe().is_err() => Kind::Ext,
+        MechanismName::Auto => Kind::Deadline,
     }
 }
 
-/// Opens it.
-pub(super) fn open(which: Which, config: &Config, journal: Journal) -> Result<Opened, StartError> {
+pub(super) fn open(which: Kind, config: &Config, journal: Journal) -> Result<Opened, StartError> {
     match which {
-        Which::Deadline => open_deadline(config, journal),
-        Which::Ext => open_ext(config, journal),
+        Kind::Deadline => open_deadline(config, journal),
+        Kind::Ext => open_ext(config, journal),
     }
 }
 
@@ -71,7 +69,7 @@ fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError
         }
         None => {
             let free = capacity::probe()?;
-            // Where the kernel's sum is negative, it grants the probes whole CPUs.
+            // If the kernel's sum is negative, it grants whole CPUs to the probes.
             Room::probed(books::ceiling(Path::new(DEBUGFS)).map_or(free, |ceiling| free.min(ceiling)))
         }
     };
@@ -79,7 +77,7 @@ fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError
     Ok(Opened { mechanism, room, best_effort: None, journal: None })
 }
 
-/// What the kernel has booked for the calling thread.
+/// The bandwidth that the kernel has booked for the calling thread.
 fn held_by_ourselves() -> Share {
     match SchedAttr::of(ThreadId(0)) {
         Ok(SchedAttr { policy: Policy::DEADLINE, runtime_ns, period_ns, .. }) => {
@@ -105,20 +103,21 @@ fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
     Ok(Opened { mechanism: Box::new(mechanism), room, best_effort, journal: Some(journal) })
 }
 
-/// What takes the place of one that the kernel ended, and what may be promised then; no capacity: nothing takes it.
-pub(super) fn instead(fallback: Fallback, journal: Option<Journal>) -> (Box<dyn Mechanism + Send>, Option<Share>) {
+/// The mechanism that takes over after an ejection, and its capacity; `None` for the capacity: no mechanism takes
+/// over.
+pub(super) fn replacement(fallback: Fallback, journal: Option<Journal>) -> (Box<dyn Mechanism + Send>, Option<Share>) {
     match (fallback, capacity::probe(), journal) {
         (Fallback::Deadline, Ok(capacity), Some(journal)) => {
             (Box::new(Deadline::with_journal(journal)), Some(capacity))
         }
-        _ => (Box::new(Nothing), None),
+        _ => (Box::new(NoMechanism), None),
     }
 }
 
 /// No mechanism: every thread stays under the normal scheduler.
-struct Nothing;
+struct NoMechanism;
 
-impl Mechanism for Nothing {
+impl Mechanism for NoMechanism {
     fn name(&self) -> &'static str {
         "none"
     }
@@ -138,8 +137,8 @@ impl Mechanism for Nothing {
     }
 }
 
-/// Best effort's part may not be so small that the kernel's watchdog ends the scheduler, nor so large that nothing
-/// is left.
+/// Whether the share of best effort is possible: a smaller one makes the kernel's watchdog end the scheduler, a
+/// larger one leaves too little for servers.
 pub(crate) fn best_effort_is_possible(service: Nanos, period: Nanos) -> bool {
     let share = Share::of_budget(service, period);
     Reservation::new(service, period).is_ok() && share >= Share::from_ppm(10_000) && share <= Share::from_ppm(900_000)
@@ -152,8 +151,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gives_no_reservation_and_takes_every_one_back() {
-        let (mut mechanism, capacity) = instead(Fallback::None, None);
+    fn without_a_mechanism_reservations_are_refused_and_their_end_succeeds() {
+        let (mut mechanism, capacity) = replacement(Fallback::None, None);
         let reservation = Reservation::new(Nanos::from_millis(1), Nanos::from_millis(10)).ok();
         let give =
             Setting { thread: ThreadId(7), reservation, reclaiming: Reclaiming::Hard, terms: Default::default() };
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn best_effort_has_between_a_hundredth_and_nine_tenths() {
+    fn best_effort_may_have_1_to_90_percent_of_a_cpu() {
         let possible = |ms: u64| best_effort_is_possible(Nanos::from_millis(ms), Nanos::from_millis(1_000));
         assert_eq!([0, 9, 10, 900, 901, 1_001].map(possible), [false, false, true, true, false, false]);
     }

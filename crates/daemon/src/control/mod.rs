@@ -1,7 +1,7 @@
-//! The control thread: the only one that talks to the host, the mechanism, the rings and the observer.
+//! The control thread. No other thread uses the host, the mechanism, the rings or the observer.
 //!
-//! It runs under a reservation of its own, so that it is never starved by what it schedules, and never waits
-//! for anything but its sources.
+//! The thread has its own reservation, so that the applications that it schedules cannot starve it. It waits only for
+//! its own event sources.
 
 mod aims;
 mod apps;
@@ -19,7 +19,7 @@ mod misses;
 mod notes;
 mod observing;
 mod own;
-mod partings;
+mod pending_leaves;
 mod rings;
 mod room;
 mod sources;

@@ -1,7 +1,8 @@
-//! What the control thread has to tell, without ever writing a log line itself: writing may block.
+//! Messages of the control thread for the log. The control thread does not write log lines, because writing may
+//! block.
 //!
-//! Notes travel through a bounded queue to the API thread, which logs them. One that finds the queue full is
-//! dropped and counted.
+//! Notes go through a bounded queue to the API thread, which logs them. A note that finds the queue full is dropped
+//! and counted.
 
 use qfabric_host::HostEvent;
 use qfabric_linux::{ApplyError, capacity};
@@ -11,67 +12,113 @@ use tokio::sync::mpsc;
 
 use super::command::Adjustment;
 
-/// Notes that may wait. A burst of refusals for every thread of a large program fits.
+/// Capacity of the queue: enough for refusals of every thread of a large program.
 pub(crate) const WAITING: usize = 512;
 
-/// Something worth a log line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
-    /// The host says so.
+    /// An event of the host.
     Host(HostEvent),
-    /// The mechanism refused, for a thread of this application.
-    NotApplied { app: Option<AppId>, error: ApplyError },
-    /// The kernel had forgotten a throttled thread; it runs again.
-    Rescued { thread: ThreadId },
-    /// The kernel ended the mechanism; another one is in force now.
-    Ejected { mechanism: &'static str, instead: &'static str, reason: String },
-    /// CPUs came or went: so many are there now, so many were.
-    Cpus { online: usize, before: usize },
-    /// The kernel has booked so much for no thread: only the rest is promised.
-    BookedForNobody { lost: Share, capacity: Share },
-    /// The kernel subtracted so many units of 2⁻²⁰ CPU twice: it may refuse everybody.
-    SubtractedTwice { units: u64 },
-    /// An application was admitted.
-    Joined { app: AppId, pid: i32, name: String },
-    /// An application took its ring.
-    RingTaken { app: AppId },
-    /// An application's ring connection closed.
-    RingClosed { app: AppId },
-    /// The process of an application ended.
-    ProcessEnded { app: AppId, pid: i32 },
-    /// An application's wake-up calls were more than it can mean.
-    Silenced { app: AppId },
-    /// New threads came faster than they are attached; the thread stays under the normal scheduler.
-    BirthsDropped { app: AppId, thread: ThreadId },
+    /// The mechanism refused a setting for a thread of this application.
+    NotApplied {
+        app: Option<AppId>,
+        error: ApplyError,
+    },
+    /// The kernel had forgotten a throttled thread; the thread runs again.
+    Rescued {
+        thread: ThreadId,
+    },
+    /// The kernel ejected the mechanism; `instead` is in force now.
+    Ejected {
+        mechanism: &'static str,
+        instead: &'static str,
+        reason: String,
+    },
+    /// The number of online CPUs changed.
+    Cpus {
+        online: usize,
+        before: usize,
+    },
+    /// The kernel has booked bandwidth for no thread; only the rest is promised.
+    BookedForNobody {
+        lost: Share,
+        capacity: Share,
+    },
+    /// The kernel subtracted bandwidth twice, in units of 2⁻²⁰ CPU; it may refuse every reservation.
+    SubtractedTwice {
+        units: u64,
+    },
+    Joined {
+        app: AppId,
+        pid: i32,
+        name: String,
+    },
+    RingTaken {
+        app: AppId,
+    },
+    /// The connection of an application's ring closed.
+    RingClosed {
+        app: AppId,
+    },
+    ProcessEnded {
+        app: AppId,
+        pid: i32,
+    },
+    /// An application sent more wake-ups than the limit.
+    Silenced {
+        app: AppId,
+    },
+    /// New threads came faster than the limit; this thread stays under the normal scheduler.
+    BirthsDropped {
+        app: AppId,
+        thread: ThreadId,
+    },
     /// The kernel dropped records of context switches.
-    RecordsLost { count: u64 },
-    /// A new process or thread could not be observed.
-    NotObserved { pid: i32, error: String },
+    RecordsLost {
+        count: u64,
+    },
+    /// A new process or thread cannot be observed.
+    NotObserved {
+        pid: i32,
+        error: String,
+    },
     /// A policy decided about an application.
-    Adjusted { app: AppId, adjustment: Adjustment, refused: Option<String> },
-    /// So much is kept for an application of another host.
-    Lent { host: Name, share: Share },
-    /// It is kept no longer, and was not claimed.
-    LentNoMore { host: Name, share: Share },
-    /// A descriptor could not be waited for.
-    NotWaited { app: AppId, error: String },
+    Adjusted {
+        app: AppId,
+        adjustment: Adjustment,
+        refused: Option<String>,
+    },
+    /// A loan for an application of another host begins.
+    Lent {
+        host: Name,
+        share: Share,
+    },
+    /// A loan ended without a claim.
+    LentNoMore {
+        host: Name,
+        share: Share,
+    },
+    /// The end of a process cannot be waited for.
+    NotWaited {
+        app: AppId,
+        error: String,
+    },
 }
 
-/// The control thread's end.
+/// The control thread's end of the queue.
 pub(crate) struct Notes {
     queue: mpsc::Sender<Note>,
     pub dropped: u64,
 }
 
 impl Notes {
-    /// Both ends.
     pub fn new() -> (Notes, mpsc::Receiver<Note>) {
         let (queue, receiver) = mpsc::channel(WAITING);
         (Notes { queue, dropped: 0 }, receiver)
     }
 
-    /// Never blocks.
-    pub fn tell(&mut self, note: Note) {
+    /// Queues a note for the log. Never blocks.
+    pub fn push(&mut self, note: Note) {
         self.dropped += u64::from(self.queue.try_send(note).is_err());
     }
 }
@@ -84,27 +131,33 @@ pub(crate) fn log(note: Note) {
         Note::Rescued { thread } => {
             tracing::warn!(
                 thread = thread.0,
-                "throttled and forgotten by the kernel; it runs again, nothing is to be done"
+                "the kernel left this thread throttled; it runs again, no action is needed"
             )
         }
         Note::Ejected { mechanism, instead, reason } => {
-            tracing::error!(mechanism, instead, reason, "the kernel ended the scheduler; another mechanism takes over")
+            tracing::error!(
+                mechanism,
+                instead,
+                reason,
+                "the kernel ejected the mechanism; another one takes over until the daemon restarts"
+            )
         }
         Note::Cpus { online, before } => {
-            tracing::warn!(online, before, "CPUs came or went; what is promised is placed anew")
+            tracing::warn!(online, before, "the number of online CPUs changed; servers are placed again")
         }
         Note::BookedForNobody { lost: Share::ZERO, capacity } => {
-            tracing::info!(%capacity, "nothing is booked for nobody any more")
+            tracing::info!(%capacity, "the kernel has no bandwidth booked for no thread any more; all of it can be \
+                                       promised")
         }
         Note::BookedForNobody { lost, capacity } => tracing::warn!(
             %lost,
             %capacity,
-            "the kernel has this bandwidth booked for nobody, so it is not promised; qfabric doctor --fix frees it"
+            "the kernel has booked this bandwidth for no thread, so it cannot be promised; run `qfabric doctor --fix`"
         ),
         Note::SubtractedTwice { units } => tracing::error!(
             cpus = capacity::share_of(units).as_f64(),
-            "the kernel's sum of reserved bandwidth is too small by this: it admits more than there is, or refuses \
-             everybody; qfabric doctor --fix repairs it"
+            "the kernel's sum of reserved bandwidth is too small by this amount: it admits too much or refuses every \
+             reservation; run `qfabric doctor --fix`"
         ),
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
@@ -113,36 +166,44 @@ pub(crate) fn log(note: Note) {
         Note::Silenced { app } => {
             tracing::warn!(
                 app = app.0,
-                "wakes the daemon more often than it can have jobs; not listened to for a while"
+                "sends more wake-ups than it can have jobs; its wake-ups are ignored for up to 100 ms"
             )
         }
         Note::BirthsDropped { app, thread } => {
             tracing::warn!(
                 app = app.0,
                 thread = thread.0,
-                "threads appear faster than they are attached, and some stay under the normal scheduler; let the \
-                 program start fewer at once, or keep them in a pool"
+                "new threads appear faster than the limit, and some stay under the normal scheduler; start fewer \
+                 threads at once, or keep them in a pool"
             )
         }
         Note::RecordsLost { count } => tracing::warn!(
             count,
-            "the kernel dropped records of context switches, so what programs use is underestimated for a moment; see \
-             whether the control thread has its reservation (the line of its start), or watch fewer programs"
+            "the kernel dropped records of context switches, so the use of programs is underestimated for a moment; check \
+             in the log of the start that the control thread has its reservation, or observe fewer programs"
         ),
-        Note::NotObserved { pid, error } => tracing::info!(pid, error, "a child process is not covered"),
+        Note::NotObserved { pid, error } => {
+            tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
+        }
         Note::Adjusted { app, adjustment, refused: None } => {
             tracing::info!(app = app.0, ?adjustment, "a policy changed the contract")
         }
         Note::Adjusted { app, adjustment, refused: Some(why) } => {
-            tracing::warn!(app = app.0, ?adjustment, why, "a policy's decision was refused")
+            tracing::warn!(app = app.0, ?adjustment, why, "a policy's change of the contract was refused")
         }
-        Note::Lent { host, share } => tracing::info!(%host, %share, "kept for an application of another host"),
-        Note::LentNoMore { host, share } => tracing::info!(%host, %share, "kept no longer: nobody claimed it"),
-        Note::NotWaited { app, error } => tracing::warn!(app = app.0, error, "cannot wait for a descriptor"),
+        Note::Lent { host, share } => {
+            tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
+        }
+        Note::LentNoMore { host, share } => tracing::info!(%host, %share, "loan ended: no application claimed it"),
+        Note::NotWaited { app, error } => tracing::warn!(
+            app = app.0,
+            error,
+            "cannot wait for the end of the process, so the application stays until it is removed"
+        ),
     }
 }
 
-/// A program that schedules a thread itself did nothing wrong.
+/// A thread whose program chose its scheduling policy itself is no fault of anyone, so it is not a warning.
 fn log_refusal(app: Option<u64>, error: &ApplyError) {
     let (thread, errno) = (error.thread().0, error.errno());
     match error {
@@ -154,41 +215,50 @@ fn log_refusal(app: Option<u64>, error: &ApplyError) {
 fn log_event(event: HostEvent) {
     match event {
         HostEvent::Saturated { app, wanted, granted } => {
-            tracing::debug!(app = app.0, %wanted, %granted, "gets less than it wants")
+            tracing::debug!(app = app.0, %wanted, %granted, "granted less than wanted")
         }
-        HostEvent::Satisfied { app, granted } => tracing::debug!(app = app.0, %granted, "gets what it wants"),
+        HostEvent::Satisfied { app, granted } => tracing::debug!(app = app.0, %granted, "granted as wanted"),
         HostEvent::TooManyThreads { app, thread, limit } => {
             tracing::warn!(
                 app = app.0,
                 thread = thread.0,
                 limit,
-                "more threads than one application may reserve for: the others stay under the normal scheduler; raise \
+                "the application has more threads than the limit; the others stay under the normal scheduler; raise \
                  limits.max_threads"
             )
         }
         HostEvent::Denied { app, thread, errno } => {
-            // Why was told by the mechanism's refusal.
+            // The mechanism's refusal was logged with its reason.
             tracing::debug!(app = app.0, thread = thread.0, errno, "thread left under the normal scheduler")
         }
         HostEvent::Busy { app, thread, attempts } => {
-            tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no room yet")
+            tracing::debug!(app = app.0, thread = thread.0, attempts, "the kernel has no bandwidth for the setting yet")
         }
-        HostEvent::Rescue { app, thread } => tracing::debug!(app = app.0, thread = thread.0, "a job gets more at once"),
+        HostEvent::Rescue { app, thread } => {
+            tracing::debug!(app = app.0, thread = thread.0, "a running job received a larger budget")
+        }
         HostEvent::RhythmFound { app, period, percent, after } => {
-            tracing::info!(app = app.0, %period, confidence_percent = percent, %after, "found the period")
+            tracing::info!(app = app.0, %period, confidence_percent = percent, %after, "period found")
         }
         HostEvent::RhythmLost { app, period } => {
-            tracing::info!(app = app.0, %period, "lost the period; its consumption decides until one is found again")
+            tracing::info!(app = app.0, %period, "period lost; budgets follow the CPU time used until a period is \
+                                                  found again")
         }
         HostEvent::Suspended { app, what } => {
-            tracing::warn!(app = app.0, what, "gets nothing: what it was promised cannot be given now")
+            tracing::warn!(
+                app = app.0,
+                what,
+                "receives no CPU time: its promise cannot be kept now; bring the CPU back, end another application or \
+                 request less"
+            )
         }
-        HostEvent::Empty { app } => tracing::debug!(app = app.0, "no thread left"),
-        HostEvent::Left { app } => tracing::info!(app = app.0, "left, its threads are put back"),
+        HostEvent::Empty { app } => tracing::debug!(app = app.0, "the application has no thread left"),
+        HostEvent::Left { app } => tracing::info!(app = app.0, "application left, its threads are restored"),
         HostEvent::GuaranteesCut { capacity, guaranteed } => {
-            tracing::warn!(%capacity, %guaranteed, "the capacity fell below what is guaranteed")
+            tracing::warn!(%capacity, %guaranteed, "the capacity fell below the sum of guarantees; end an application \
+                                                    or bring CPUs back")
         }
-        HostEvent::Ignored { count } => tracing::warn!(count, "an input made no sense and was ignored"),
+        HostEvent::Ignored { count } => tracing::warn!(count, "an inconsistent input was ignored; please report this"),
     }
 }
 
@@ -200,17 +270,17 @@ mod tests {
     fn a_note_that_finds_the_queue_full_is_counted() {
         let (mut notes, mut receiver) = Notes::new();
         for _ in 0..WAITING + 3 {
-            notes.tell(Note::RecordsLost { count: 1 });
+            notes.push(Note::RecordsLost { count: 1 });
         }
         assert_eq!(notes.dropped, 3);
         assert_eq!(receiver.try_recv(), Ok(Note::RecordsLost { count: 1 }));
     }
 
     #[test]
-    fn nobody_listening_is_no_reason_to_block() {
+    fn a_note_without_a_receiver_does_not_block() {
         let (mut notes, receiver) = Notes::new();
         drop(receiver);
-        notes.tell(Note::RingTaken { app: AppId(1) });
+        notes.push(Note::RingTaken { app: AppId(1) });
         assert_eq!(notes.dropped, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that do not speak of themselves: attaching the observer, and turning what it saw into inputs.
+//! Programs that do not report their jobs: attaches the observer and converts its records into inputs for the host.
 
 use qfabric_host::Input;
 use qfabric_linux::observe::Observation;
@@ -13,33 +13,33 @@ use super::engine::Engine;
 use super::notes::Note;
 use crate::problem;
 
-/// The observer is asked this often at most and at least, while somebody is observed.
+/// Shortest and longest interval between polls of the observer, while something is observed.
 const INTERVAL: (Nanos, Nanos) = (Nanos::from_millis(2), Nanos::from_millis(50));
-/// Child processes of a program that exist at its joining and are covered too; later ones are without bound.
-const MOST_CHILDREN: usize = 64;
+/// Most child processes that are covered when a program joins. Children that are created later have no such limit.
+const MAX_CHILDREN: usize = 64;
 
 impl Engine {
-    /// Observes a process and its children; answers their threads that this contract may cover.
+    /// Observes a process and its children. Returns the threads that this contract may cover.
     pub(super) fn observe_program(&mut self, app: &mut App) -> Result<Vec<ThreadId>, Problem> {
         let own = self.observer.attach(app.pid).map_err(|error| problem::unwatchable(app.pid, &error))?;
         app.observed.push(app.pid);
         let takes = |thread: &ThreadId| self.apps.of_thread(*thread).is_none_or(|id| self.is_program(id));
         let mut covered: Vec<_> = own.into_iter().filter(takes).collect();
-        for child in threads::descendants(app.pid).into_iter().take(MOST_CHILDREN) {
+        for child in threads::descendants(app.pid).into_iter().take(MAX_CHILDREN) {
             match self.observer.attach(child) {
                 Ok(children) => {
                     app.observed.push(child);
                     covered.extend(children.into_iter().filter(|thread| self.apps.is_free(*thread)));
                 }
-                // Most often it has ended meanwhile, and needs no cover.
-                Err(error) => self.core.notes.tell(Note::NotObserved { pid: child, error: error.to_string() }),
+                // Usually the child has ended in the meantime and needs no contract.
+                Err(error) => self.core.notes.push(Note::NotObserved { pid: child, error: error.to_string() }),
             }
         }
         covered.truncate(self.limits.max_threads);
         Ok(covered)
     }
 
-    /// Observes one thread alone, unless its program is observed anyway.
+    /// Observes a single thread, unless its program is observed already.
     pub(super) fn observe_thread(&mut self, app: &mut App, thread: ThreadId) -> Result<(), Problem> {
         if self.apps.program(app.pid).is_some() {
             return Ok(());
@@ -59,8 +59,8 @@ impl Engine {
         self.apps.by_id.get(&id).is_some_and(App::is_program)
     }
 
-    /// Twice per period of the fastest observed application: a new thread is under reservation within one. Eight
-    /// times where a larger budget helps the running job: it must be seen in time that it needs one.
+    /// Polls twice per period of the fastest observed application, so that a new thread is reserved within one
+    /// period. Polls eight times if a larger budget helps the running job, so that the need is seen in time.
     pub(super) fn plan_observing(&mut self, now: Instant) {
         let observed = |app: &&App| !app.observed.is_empty();
         let fastest = self.apps.by_id.values().filter(observed).map(|app| app.period).min();
@@ -69,40 +69,40 @@ impl Engine {
         self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period));
     }
 
-    /// Asks the observer what happened and tells the host.
+    /// Polls the observer and gives its records to the host.
     pub(super) fn observe(&mut self, now: Instant) {
         let Engine { observer, apps, core, .. } = self;
-        let mut became_others = Vec::new();
-        let mut hear = |observation| became_others.extend(tell(apps, core, observation, now));
-        let polled = observer.poll(&mut hear);
-        observer.cut(&mut hear);
+        let mut executed = Vec::new();
+        let mut handle = |observation| executed.extend(handle_observation(apps, core, observation, now));
+        let polled = observer.poll(&mut handle);
+        observer.cut(&mut handle);
         core.counters.observations += polled.observations as u64;
         self.more |= polled.more;
         if polled.lost > 0 {
             self.records_lost(polled.lost, now);
         }
-        became_others.dedup();
-        for app in became_others {
+        executed.dedup();
+        for app in executed {
             self.recount(app, now);
         }
         self.attach_due(now);
         self.plan_observing(now);
     }
 
-    /// Births and ends may be among what was lost: every program is counted again.
+    /// Starts and ends of threads may be among the lost records, so every program's threads are listed again.
     fn records_lost(&mut self, count: u64, now: Instant) {
         self.core.counters.observations_lost += count;
-        self.core.notes.tell(Note::RecordsLost { count });
+        self.core.notes.push(Note::RecordsLost { count });
         let programs: Vec<_> = self.apps.by_id.iter().filter(|(_, app)| app.is_program()).map(|(id, _)| *id).collect();
         for id in programs {
             self.recount(id, now);
         }
     }
 
-    /// Compares the threads covered with those that are there.
+    /// Compares the covered threads with those that exist.
     fn recount(&mut self, id: AppId, now: Instant) {
         let Some(app) = self.apps.by_id.get(&id).filter(|app| app.is_program()) else { return };
-        let processes = std::iter::once(app.pid).chain(threads::descendants(app.pid)).take(MOST_CHILDREN + 1);
+        let processes = std::iter::once(app.pid).chain(threads::descendants(app.pid)).take(MAX_CHILDREN + 1);
         let there: Vec<ThreadId> = processes.filter_map(|pid| threads::list(pid).ok()).flatten().collect();
         let gone: Vec<_> = self.apps.threads_of(id).filter(|thread| !there.contains(thread)).collect();
         for thread in gone {
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// Attaches threads that had to wait for their turn.
+    /// Attaches threads that waited because of the rate limit.
     fn attach_due(&mut self, now: Instant) {
         let Engine { apps, core, .. } = self;
         let waiting: Vec<_> =
@@ -129,8 +129,8 @@ impl Engine {
     }
 }
 
-/// Turns one observation into an input; answers the program that is to be counted again.
-fn tell(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant) -> Option<AppId> {
+/// Converts one record into an input. Returns the program whose threads must be listed again.
+fn handle_observation(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant) -> Option<AppId> {
     match observation {
         Observation::Ran(sample) => {
             let app = apps.of_thread(sample.thread)?;
@@ -157,7 +157,7 @@ fn tell(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant
     None
 }
 
-/// A thread under a contract of its own still has its children in its program's.
+/// Children of a thread with its own contract belong to the contract of the program.
 fn covering_program(apps: &Apps, thread: ThreadId) -> Option<AppId> {
     let id = apps.of_thread(thread)?;
     let app = apps.by_id.get(&id)?;
@@ -172,7 +172,7 @@ fn born(apps: &mut Apps, core: &mut Core, id: AppId, thread: ThreadId, now: Inst
         Birth::Later => core.counters.births_deferred += 1,
         Birth::Never => {
             core.counters.births_dropped += 1;
-            core.notes.tell(Note::BirthsDropped { app: id, thread });
+            core.notes.push(Note::BirthsDropped { app: id, thread });
         }
     }
     if birth != Birth::Never {

@@ -1,18 +1,19 @@
-//! The service's own threads under a mechanism that schedules everything: one server for all of them.
+//! Puts the service's own threads into one server, under a mechanism that schedules all threads (`ext`).
 //!
-//! Under `deadline` the control thread has a reservation of its own and precedes what it steers. Under `ext` a
-//! reservation would precede every server without being in any CPU's books; so the service is a server among
-//! them, admitted like any other, favoured by its wake-ups, and what it does beyond its service is best effort's.
+//! Under `deadline` the control thread has its own reservation and runs before the applications that it controls.
+//! Under `ext` such a reservation would run before every server without being counted on any CPU. So the service
+//! has a server that is admitted like all others and favoured by its wake-ups; the service's work beyond this
+//! server is best effort.
 
 use std::collections::HashSet;
 
 use qfabric_linux::{Mechanism, threads};
 use qfabric_types::{AppId, Reclaiming, Reservation, Setting, Terms, ThreadId};
 
-/// What our threads are called.
+/// Prefix of the names of the service's threads.
 const PREFIX: &str = "qf-";
 
-/// Which of our own threads are in the server.
+/// The server of the service, and its threads that are in the server.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     reservation: Option<Reservation>,
@@ -21,12 +22,12 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// The server that was promised to us on `cpu`.
+    /// `cpu`: the CPU on which the server was promised; without one there is no server.
     pub fn new(reservation: Option<Reservation>, cpu: Option<u32>) -> Self {
         Own { reservation: reservation.filter(|_| cpu.is_some()), cpu, covered: HashSet::new() }
     }
 
-    /// The server was promised to us on another CPU: all threads go there.
+    /// The server was promised on another CPU: all threads move there.
     pub fn move_to(&mut self, cpu: Option<u32>) {
         if self.cpu != cpu && cpu.is_some() {
             self.cpu = cpu;
@@ -34,7 +35,7 @@ impl Own {
         }
     }
 
-    /// Puts threads of ours into it that are not there yet; answers how many could not be.
+    /// Puts the service's threads into the server that are not in it yet. Returns the number of threads that failed.
     pub fn cover(&mut self, mechanism: &mut dyn Mechanism) -> usize {
         if self.reservation.is_none() {
             return 0;
@@ -85,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_of_ours_joins_the_one_server_once() {
-        // A thread has its name from its first step on, not from its birth: both meet once it is under way.
+    fn every_thread_of_the_service_joins_its_server_once() {
+        // A new thread has its name only after its first instructions, so the test waits until the thread runs.
         let (born, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-        let (begun, told) = (Arc::clone(&born), Arc::clone(&end));
-        let life = move || (begun.wait(), told.wait());
+        let (begun, may_end) = (Arc::clone(&born), Arc::clone(&end));
+        let life = move || (begun.wait(), may_end.wait());
         let thread = std::thread::Builder::new().name("qf-test".into()).spawn(life).unwrap();
         born.wait();
         let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_moves_takes_its_threads_along() {
+    fn a_server_that_moves_keeps_its_threads() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("qf-moved".into()).spawn(move || ended.recv()).unwrap();
         let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cpu_of_its_own_there_is_no_server() {
+    fn without_a_cpu_there_is_no_server() {
         let reservation = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
         let mut written = Written::default();
         Own::new(reservation, None).cover(&mut written);

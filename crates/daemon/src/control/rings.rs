@@ -1,13 +1,12 @@
-//! The control thread's end of an application's ring: taking what is in it, promising the next look,
-//! publishing what is granted.
+//! The control thread's end of an application's ring: reads records, promises the next look, publishes the grant.
 //!
 //! ```text
 //!          ┌────────────── again, at most ROUNDS times ──────────────┐
-//! take ≤ batch records ─> feed the host ─> promise the next look ─> anything new, or promise moved?
+//! take ≤ batch records ─> feed the host ─> promise the next look ─> new records, or promise changed?
 //!                                                                    └── no ──> sleep
 //! ```
-//! The look after the promise is what makes the promise safe: a record that came between the last take and
-//! the promise saw the old one and may not have woken us (see [`qfabric_types::ring`]).
+//! The look after the promise makes the promise safe: the writer of a record that arrived between the last read and the
+//! promise saw the old promise and may not have woken this thread (see [`qfabric_types::ring`]).
 
 use std::os::fd::OwnedFd;
 
@@ -18,48 +17,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::flood::Flood;
 
-/// What a ring's life was like so far. All lost records are here.
+/// Counters of one ring, since its start. They include every lost record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RingCounters {
-    /// Records taken and fed to the host.
+    /// Records read and given to the host.
     pub taken: u64,
-    /// Records that made no sense.
+    /// Records that were invalid.
     pub rejected: u64,
-    /// How often it was not read for a while, because it held more than the application can mean.
+    /// Times that the ring was not read until the window ended, because it held more than the limit.
     pub flooded: u64,
-    /// Records the application had to drop, by its own account.
+    /// Records that the application dropped because the ring was full, as the application itself reports.
     pub dropped: u64,
-    /// Wake-up calls.
     pub wakes: u64,
-    /// How often its wake-up calls were not listened to for a while.
+    /// Times that its wake-ups were ignored until the window ended.
     pub silenced: u64,
 }
 
 /// A ring in use by its application.
 pub(crate) struct Ring {
     memory: SharedRing,
-    /// The application writes to it.
+    /// The eventfd that the application writes to.
     pub wake: OwnedFd,
-    /// Closed by the application, or with it.
+    /// The connection; closed by the application or by its end.
     pub lease: OwnedFd,
     consumer: Consumer,
     flood: Flood,
-    /// What is in force changed since it was last shown.
+    /// The grant in force changed since it was last published.
     pub changed: bool,
     promised: Instant,
-    /// Its wake-up calls are not listened to until the window ends.
+    /// Wake-ups are ignored until the window ends.
     silent: bool,
-    /// It is not read until the window ends.
+    /// The ring is not read until the window ends.
     unread: bool,
     counters: RingCounters,
 }
 
-/// What one round of looking came to.
+/// The result of one round over a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// Nothing is left, and the promise stands.
+    /// No record is left, and the promise is written.
     Settled,
-    /// Something came; look again before sleeping.
+    /// Records arrived or the promise changed; look again before sleeping.
     Again,
 }
 
@@ -79,8 +77,8 @@ impl Ring {
         }
     }
 
-    /// Puts at most `room` records into `batch`, and no more than the window has left: the rest stays where it
-    /// is, and what then finds the ring full is dropped by the application itself.
+    /// Reads at most `room` records into `batch`, and no more than the limit of the window. Other records stay in
+    /// the ring; the application drops new records while the ring is full.
     pub fn take(&mut self, batch: &mut Vec<JobEvent>, room: usize) -> usize {
         batch.clear();
         while batch.len() < room && !self.unread {
@@ -96,12 +94,12 @@ impl Ring {
         batch.len()
     }
 
-    /// Whether the promise is due, or what is in force is to be shown.
+    /// Whether the promise is due, or the grant must be published.
     pub fn needs_promise(&self, now: Instant) -> bool {
         self.changed || (self.promised != Instant::ZERO && self.promised <= now)
     }
 
-    /// Promises the next look at `moment`, unless it is promised already; one that is past promises nothing.
+    /// Promises the next look at `moment`, unless that is promised already. A time in the past is no promise.
     pub fn promise(&mut self, moment: Instant, taken: usize, now: Instant) -> Round {
         let moment = if moment > now { moment } else { Instant::ZERO };
         let moved = moment != self.promised;
@@ -112,7 +110,7 @@ impl Ring {
         if moved || taken > 0 { Round::Again } else { Round::Settled }
     }
 
-    /// Whether the application has closed its end, which the next turn would hear of. One system call, no waiting.
+    /// Whether the application has closed its end, before the next turn handles it. One system call, no waiting.
     pub fn is_abandoned(&self) -> bool {
         let mut asked = [PollFd::new(&self.lease, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -120,13 +118,13 @@ impl Ring {
         poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().intersects(closed)
     }
 
-    /// Shows the application what is in force.
+    /// Publishes the grant in force to the application.
     pub fn publish(&mut self, grant: Grant) {
         self.changed = false;
         self.memory.publish(grant);
     }
 
-    /// Counts a wake-up call; whether to stop listening to further ones now.
+    /// Counts a wake-up. Returns whether to ignore further ones from now on.
     pub fn woken(&mut self) -> bool {
         self.counters.wakes += 1;
         let silence = !self.flood.wake() && !self.silent;
@@ -135,26 +133,26 @@ impl Ring {
         silence
     }
 
-    /// Begins the next window where one is over; whether to listen to wake-up calls again now.
+    /// Begins the next window if the present one is over. Returns whether to accept wake-ups again.
     pub fn turn(&mut self, now: Instant) -> bool {
         let turned = self.flood.turn(now);
         self.unread &= !turned;
         turned && std::mem::take(&mut self.silent)
     }
 
-    /// Paces records to another period.
+    /// Adapts the limits to another period.
     pub fn set_period(&mut self, period: Nanos) {
         self.flood = Flood::new(period);
     }
 
-    /// When the control thread must come back for this ring, if nobody wakes it before.
+    /// When the control thread must look at this ring without a wake-up.
     pub fn next_look(&self) -> Option<Instant> {
         let promised = (self.promised != Instant::ZERO).then_some(self.promised);
         let unheard = (self.silent || self.unread).then_some(self.flood.ends());
         promised.into_iter().chain(unheard).min()
     }
 
-    /// Its life so far.
+    /// The counters, including those that the consumer and the application keep.
     pub fn counters(&self) -> RingCounters {
         RingCounters { rejected: self.consumer.rejected, dropped: self.memory.dropped(), ..self.counters }
     }
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_takes_what_it_has_room_for_and_leaves_the_rest() {
+    fn a_look_reads_what_fits_and_leaves_the_rest() {
         let (mut ours, theirs) = ring();
         let mut producer = Producer::default();
         for k in 0..10 {
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_promise_asks_for_another_look_and_a_kept_one_does_not() {
+    fn a_changed_promise_needs_another_look_and_an_unchanged_one_does_not() {
         let (mut ours, theirs) = ring();
         let (now, later) = (Instant::new(10), Instant::new(20));
         assert_eq!(ours.promise(later, 0, now), Round::Again);
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_that_is_past_promises_nothing() {
+    fn a_time_in_the_past_promises_no_look() {
         let (mut ours, theirs) = ring();
         ours.promise(Instant::new(20), 0, Instant::new(10));
         ours.promise(Instant::new(20), 0, Instant::new(20));
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flooding_application_is_read_no_faster_than_it_can_mean() {
+    fn a_flooding_application_is_read_no_faster_than_the_limit() {
         let (mut ours, theirs) = ring();
         let mut producer = Producer::default();
         ours.turn(Instant::new(1));
@@ -222,23 +220,24 @@ mod tests {
             while producer.push(&theirs, job(0), Instant::new(1)) != Pushed::Dropped {}
             while ours.take(&mut batch, 64) > 0 {}
         }
-        let (counters, end) = (ours.counters(), ours.next_look().expect("somebody must come back and read on"));
+        let (counters, end) =
+            (ours.counters(), ours.next_look().expect("the control thread must look again and read on"));
         assert!(counters.taken < 2 * CAPACITY as u64, "{counters:?}");
         assert_eq!((counters.flooded, counters.dropped), (1, 20));
         ours.turn(end);
-        assert!(ours.take(&mut batch, 64) > 0, "nothing that is in the ring is lost");
+        assert!(ours.take(&mut batch, 64) > 0, "no record in the ring is lost");
     }
 
     #[test]
-    fn records_that_make_no_sense_count_as_those_that_do() {
+    fn invalid_records_count_against_the_limit() {
         let (mut ours, theirs) = ring();
         let mut producer = Producer::default();
-        let nonsense = JobEvent::Begin { k: 0, known: Foresight::Hint(f64::NAN) };
+        let invalid = JobEvent::Begin { k: 0, known: Foresight::Hint(f64::NAN) };
         ours.turn(Instant::new(1));
         let mut batch = Vec::new();
         for _ in 0..20 {
             for k in 1..=CAPACITY as u64 {
-                let event = if k < CAPACITY as u64 { nonsense } else { job(k) };
+                let event = if k < CAPACITY as u64 { invalid } else { job(k) };
                 producer.push(&theirs, event, Instant::new(1));
             }
             while ours.take(&mut batch, 64) > 0 {}
@@ -246,17 +245,17 @@ mod tests {
         let counters = ours.counters();
         assert!(
             counters.taken + counters.rejected <= 2 * CAPACITY as u64,
-            "one look more than the limit: {counters:?}"
+            "at most one look beyond the limit: {counters:?}"
         );
         assert_eq!(counters.flooded, 1);
     }
 
     #[test]
-    fn too_many_wake_up_calls_are_silenced_once_until_the_window_ends() {
+    fn too_many_wake_ups_are_silenced_once_until_the_window_ends() {
         let (mut ours, _theirs) = ring();
         ours.turn(Instant::new(1));
         assert_eq!((0..1_000).filter(|_| ours.woken()).count(), 1);
-        assert!(ours.next_look().is_some(), "somebody must come back and listen again");
+        assert!(ours.next_look().is_some(), "the control thread must accept wake-ups again");
         assert!(!ours.turn(Instant::new(2)));
         assert!(ours.turn(Instant::new(200_000_000)));
         assert_eq!(ours.next_look(), None);

@@ -1,61 +1,59 @@
-//! How much may be promised, as the administrator's word changes and, under `deadline`, what the kernel holds for nobody
-//! comes and goes.
+//! Computes the capacity that may be promised, from the administrator's limit and, under `deadline`, the bandwidth
+//! that the kernel has booked for no thread.
 
 use qfabric_types::Share;
 
-/// The capacity and what it is made of.
+/// The capacity and its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// What the kernel admitted when the service started.
+    /// Bandwidth that the kernel admitted when the service started.
     free: Share,
-    /// What the administrator allows at most.
+    /// The administrator's limit.
     configured: Option<Share>,
-    /// Booked for nobody when the room was first measured: the probe did not find that.
+    /// Bandwidth booked for no thread at the first measurement; the probe at the start did not include it.
     lost_at_start: Option<Share>,
-    /// Booked for nobody now.
+    /// Bandwidth booked for no thread now.
     lost: Share,
-    /// What the service's own threads hold of the rest, where they are servers among others.
+    /// Bandwidth of the service's own server, if the mechanism has servers.
     own: Share,
-    /// Nothing is ever booked for nobody: the mechanism keeps its own books.
-    keeps_books: bool,
+    /// The mechanism does its own accounting, so no bandwidth is ever booked for no thread.
+    own_accounting: bool,
 }
 
 impl Room {
-    /// What the kernel admits; nothing that was lost before is in it.
+    /// From a probe of what the kernel admits, which does not include bandwidth lost before.
     pub fn probed(free: Share) -> Room {
         Room { free, ..Room::default() }
     }
 
-    /// `configured`, as long as that is there: `ceiling` is what there is for others when nothing is lost.
+    /// At most `configured`. `ceiling` is the bandwidth for applications if none is lost.
     pub fn under(ceiling: Share, configured: Share) -> Room {
         Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
     }
 
-    /// Of a mechanism that keeps its own books: `all` that it has, of which the service's own threads hold `own`.
+    /// For a mechanism with its own accounting: `all` of its bandwidth, of which the service's own server has `own`.
     pub fn of_servers(all: Share, configured: Option<Share>, own: Share) -> Room {
-        Room { free: all, configured, own, keeps_books: true, ..Room::default() }
+        Room { free: all, configured, own, own_accounting: true, ..Room::default() }
     }
 
-    /// So much is booked for nobody. Answers whether that is news.
+    /// Records the bandwidth booked for no thread. Returns whether it changed.
     pub fn lose(&mut self, lost: Share) -> bool {
-        if self.keeps_books {
+        if self.own_accounting {
             return false;
         }
         self.lost_at_start.get_or_insert(lost);
         std::mem::replace(&mut self.lost, lost) != lost
     }
 
-    /// The administrator allows something else.
     pub fn configure(&mut self, configured: Option<Share>) {
         self.configured = configured;
     }
 
-    /// What the administrator allows at most.
     pub fn configured(&self) -> Option<Share> {
         self.configured
     }
 
-    /// What may be promised.
+    /// The capacity that may be promised.
     pub fn capacity(&self) -> Share {
         let all = u64::from(self.free.ppm()) + u64::from(self.lost_at_start.unwrap_or_default().ppm());
         let left = all.saturating_sub(u64::from(self.lost.ppm()));
@@ -73,18 +71,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_later_is_not_promised_and_comes_back_when_it_is_repaired() {
+    fn bandwidth_lost_later_is_not_promised_until_it_is_repaired() {
         let mut room = Room::probed(ppm(1_700_000));
-        assert!(!room.lose(Share::ZERO), "nothing lost is no news");
+        assert!(!room.lose(Share::ZERO), "zero is no change");
         assert!(room.lose(ppm(62_500)));
-        assert!(!room.lose(ppm(62_500)), "the same is no news");
+        assert!(!room.lose(ppm(62_500)), "the same amount is no change");
         assert_eq!(room.capacity(), ppm(1_637_500));
         assert!(room.lose(Share::ZERO));
         assert_eq!(room.capacity(), ppm(1_700_000));
     }
 
     #[test]
-    fn what_was_lost_before_the_start_was_not_probed_and_is_found_when_it_is_repaired() {
+    fn bandwidth_lost_before_the_start_is_added_when_it_is_repaired() {
         let mut room = Room::probed(ppm(1_600_000));
         room.lose(ppm(100_000));
         assert_eq!(room.capacity(), ppm(1_600_000));
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_promised_more_than_the_administrator_allows() {
+    fn the_capacity_never_exceeds_the_administrators_limit() {
         let mut room = Room::under(ppm(1_700_000), ppm(500_000));
         assert_eq!(room.capacity(), ppm(500_000));
         room.lose(ppm(1_300_000));
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mechanism_with_books_of_its_own_loses_nothing_and_our_own_threads_are_not_for_others() {
+    fn a_mechanism_with_its_own_accounting_loses_no_bandwidth_and_excludes_the_services_server() {
         let mut room = Room::of_servers(ppm(1_880_000), None, ppm(100_000));
         assert!(!room.lose(ppm(500_000)));
         assert_eq!(room.capacity(), ppm(1_780_000));

@@ -1,9 +1,9 @@
-//! What can wake the control thread, and for how long it sleeps.
+//! The event sources that wake the control thread, and its sleep time.
 //!
-//! One eventfd per ring, not one for all: the application holds it open for writing *and* reading, so with a
-//! shared one any application could swallow the others' wake-ups or fill the counter until their writes
-//! block. It also tells whose ring it was, so that one that floods is silenced alone. All sources are
-//! edge-triggered: a wake-up needs no read to be acknowledged, which saves one system call of two.
+//! Each ring has its own eventfd. The application holds it open for writing *and* reading: with a shared eventfd, any
+//! application could consume the wake-ups of others, or fill the counter until the writes of others block. A separate
+//! eventfd also identifies the ring, so that only the ring that floods is silenced. All sources are edge-triggered: a
+//! wake-up needs no read to be acknowledged, which saves one of two system calls.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,26 +12,26 @@ use qfabric_types::{AppId, Instant, Nanos};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// Events taken per wake-up; the rest is taken at the next one, at once.
+/// Events taken per wake-up; the next turn takes the rest without sleep.
 const BATCH: usize = 64;
-/// Never sleep shorter: bounds how often a wrong moment in the past can turn the loop.
+/// Shortest sleep: bounds how often a wrong time in the past can turn the loop.
 const SHORTEST: Nanos = Nanos::from_micros(50);
-/// Never sleep longer: a lost wake-up costs at most this much.
+/// Longest sleep: bounds the delay after a lost wake-up.
 const LONGEST: Nanos = Nanos::from_millis(60_000);
 const APP_BITS: u32 = 56;
 
-/// Something that happened.
+/// An event that wakes the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A request waits in the queue.
     Request,
     /// The process of an application ended.
     Exit(AppId),
-    /// An application wants its ring looked at.
+    /// An application requests a look at its ring.
     Ring(AppId),
     /// The connection that holds an application's ring closed.
     Lease(AppId),
-    /// Records of context switches are about to be lost.
+    /// A buffer of context switch records is nearly full.
     Records,
 }
 
@@ -61,7 +61,7 @@ impl Source {
 
     fn flags(self) -> EventFlags {
         let wanted = match self {
-            // What a client writes into its lease is nobody's business; only its end is.
+            // Data that a client writes into its lease is ignored; only the closing counts.
             Source::Lease(_) => EventFlags::RDHUP,
             _ => EventFlags::IN,
         };
@@ -69,31 +69,31 @@ impl Source {
     }
 }
 
-/// Everything the control thread waits for.
+/// All descriptors that the control thread waits for.
 pub(crate) struct Sources {
     epoll: OwnedFd,
-    happened: Vec<epoll::Event>,
+    event: Vec<epoll::Event>,
 }
 
 impl Sources {
     pub fn new() -> io::Result<Self> {
-        Ok(Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, happened: Vec::with_capacity(BATCH) })
+        Ok(Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, event: Vec::with_capacity(BATCH) })
     }
 
-    /// Waits for `source` through `fd` from now on, until the descriptor is closed everywhere.
+    /// Waits for `source` through `fd` from now on, until all copies of the descriptor are closed.
     pub fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), source.flags())?)
     }
 
-    /// Does not wait for `source` any more, or does again.
+    /// Stops waiting for `source`, or starts again.
     pub fn silence(&self, fd: impl AsFd, source: Source, silent: bool) -> io::Result<()> {
         let flags = if silent { EventFlags::empty() } else { source.flags() };
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(source.token()), flags)?)
     }
 
-    /// Forgets a descriptor that somebody else may still hold open.
+    /// Removes a descriptor of which another process may hold a copy.
     pub fn remove(&self, fd: impl AsFd) {
-        // Not registered, or closed already: then there is nothing to forget.
+        // Fails only if the descriptor is not registered or already closed.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
@@ -103,33 +103,33 @@ impl Sources {
         self.fetch(sleep);
     }
 
-    /// Looks whether something happened, without sleeping.
-    pub fn glance(&mut self) {
+    /// Fetches pending events without sleeping.
+    pub fn poll(&mut self) {
         self.fetch(Nanos::ZERO);
     }
 
-    fn fetch(&mut self, patience: Nanos) {
-        self.happened.clear();
-        let ns = patience.get();
+    fn fetch(&mut self, timeout_ns: Nanos) {
+        self.event.clear();
+        let ns = timeout_ns.get();
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-        // An error (a signal) is as good as nothing having happened: the loop looks at everything and returns.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.happened), Some(&timeout));
+        // An error (a signal) is handled like no event: the loop checks everything anyway and comes back.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.event), Some(&timeout));
     }
 
-    /// What the last wait or glance saw, the `i`th.
-    pub fn happened(&self, i: usize) -> Option<Source> {
-        self.happened.get(i).map(|event| Source::of(event.data.u64()))
+    /// The `i`th event of the last wait or poll.
+    pub fn event(&self, i: usize) -> Option<Source> {
+        self.event.get(i).map(|event| Source::of(event.data.u64()))
     }
 }
 
-/// A descriptor that wakes whoever waits for it.
+/// A descriptor that wakes the thread that waits for it.
 pub(crate) fn wake_descriptor() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Wakes whoever waits for `fd`.
+/// Wakes the thread that waits for `fd`.
 pub(crate) fn wake(fd: impl AsFd) {
-    // Fails only where the counter is full, that is, where a wake-up is pending anyway.
+    // Fails only if the counter is full; then a wake-up is pending anyway.
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
@@ -153,30 +153,30 @@ mod tests {
         sources.add(&fd, source).unwrap();
         for _ in 0..3 {
             wake(&fd);
-            sources.glance();
-            assert_eq!((sources.happened(0), sources.happened(1)), (Some(source), None));
-            sources.glance();
-            assert_eq!(sources.happened(0), None);
+            sources.poll();
+            assert_eq!((sources.event(0), sources.event(1)), (Some(source), None));
+            sources.poll();
+            assert_eq!(sources.event(0), None);
         }
     }
 
     #[test]
-    fn what_is_silenced_wakes_nobody_until_it_may_again() {
+    fn a_silenced_source_does_not_wake_the_thread() {
         let mut sources = Sources::new().unwrap();
         let fd = wake_descriptor().unwrap();
         let source = Source::Ring(AppId(3));
         sources.add(&fd, source).unwrap();
         sources.silence(&fd, source, true).unwrap();
         wake(&fd);
-        sources.glance();
-        assert_eq!(sources.happened(0), None);
+        sources.poll();
+        assert_eq!(sources.event(0), None);
         sources.silence(&fd, source, false).unwrap();
-        sources.glance();
-        assert_eq!(sources.happened(0), Some(source));
+        sources.poll();
+        assert_eq!(sources.event(0), Some(source));
     }
 
     #[test]
-    fn a_moment_in_the_past_does_not_turn_the_loop_faster_than_the_bound() {
+    fn a_time_in_the_past_turns_the_loop_no_faster_than_the_bound() {
         let mut sources = Sources::new().unwrap();
         let now = qfabric_linux::clock::now();
         sources.wait(Some(Instant::new(1)), now);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_lease_is_seen_and_what_it_says_is_not() {
+    fn the_closing_of_a_lease_is_an_event_and_its_data_are_not() {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
             rustix::net::SocketType::SEQPACKET,
@@ -195,10 +195,10 @@ mod tests {
         let mut sources = Sources::new().unwrap();
         sources.add(&ours, Source::Lease(AppId(1))).unwrap();
         rustix::io::write(&theirs, b"hello").unwrap();
-        sources.glance();
-        assert_eq!(sources.happened(0), None);
+        sources.poll();
+        assert_eq!(sources.event(0), None);
         drop(theirs);
-        sources.glance();
-        assert_eq!(sources.happened(0), Some(Source::Lease(AppId(1))));
+        sources.poll();
+        assert_eq!(sources.event(0), Some(Source::Lease(AppId(1))));
     }
 }

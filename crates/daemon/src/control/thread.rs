@@ -1,9 +1,10 @@
-//! Starting the control thread: its reservation, the room that is left, the journal, the host.
+//! Starts the control thread: its reservation, the remaining capacity, the journal, the host.
 //!
-//! Order matters. Its own reservation comes first, so that the probed capacity is what is left for others; the
-//! journal was put back before that (see [`crate::startup`]), so that what a killed daemon left is not in the
-//! way. If the service is killed, threads keep their last reservation: budgets go on being replenished, and with
-//! nobody shrinking them nobody is throttled below what was last decided. The next start puts them back.
+//! The order matters. The thread's own reservation comes first, so that the probed capacity is available to
+//! applications. The journal is restored before that (see [`crate::startup`]), so that the reservations of a killed
+//! daemon do not reduce the capacity. If the service is killed, threads keep their last reservation: the kernel
+//! continues to replenish their budgets, and no thread is throttled below the last decision. The next start
+//! restores the threads.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,22 +21,22 @@ use tokio::sync::{mpsc, oneshot};
 use super::command::{Command, Requests, requests};
 use super::core::Core;
 use super::engine::{Bounds, Engine};
-use super::mechanism::{self, Opened, Which};
+use super::mechanism::{self, Kind, Opened};
 use super::notes::{Note, Notes};
 use super::own::Own;
 use crate::config::{Config, InvalidConfig, supervisor_limits};
 use crate::ecalls::Misses;
 use crate::ending::Ending;
 
-/// The calling thread, as the kernel's interface says it.
+/// The calling thread, in the kernel's interface.
 const SELF: ThreadId = ThreadId(0);
 
-/// A running control thread; it ends when this is dropped.
+/// A running control thread; dropping this value ends it.
 pub(crate) struct Control {
     pub requests: Requests,
-    /// Taken by who logs them.
+    /// Taken by the task that logs them.
     pub notes: Option<mpsc::Receiver<Note>>,
-    /// Ends when the thread does, for whatever reason.
+    /// Completes when the thread ends, for whatever reason.
     pub ended: oneshot::Receiver<()>,
     pub ready: Ready,
     thread: Option<JoinHandle<()>>,
@@ -43,27 +44,27 @@ pub(crate) struct Control {
 }
 
 impl Drop for Control {
-    /// The service ends with its control thread, and not before everything is put back.
+    /// Ends the service and waits until the control thread has restored everything.
     fn drop(&mut self) {
         self.ending.ask();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was reported where it happened.
+            // A panic in the thread was logged by the thread itself.
             let _ = thread.join();
         }
     }
 }
 
-/// What the control thread found out at its start.
+/// Facts that the control thread finds at its start.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// What may be promised.
+    /// The capacity that may be promised.
     pub capacity: Share,
-    /// What kernel and observer are used.
+    /// Names of the mechanism and the observer in use.
     pub mechanism: &'static str,
     pub observer: &'static str,
-    /// The thread's own policy; where it is not the reservation that was configured, why.
+    /// The thread's own scheduling policy; if it is not the configured reservation, with the reason.
     pub policy: String,
-    /// Where handlers in the kernel raise events for servers, where there is such a place.
+    /// Memory through which handlers in the kernel raise events for servers, if the mechanism has it.
     pub raised: Option<OwnedFd>,
 }
 
@@ -72,13 +73,13 @@ pub(crate) struct Ready {
 pub(crate) enum StartError {
     #[error("cannot start the control thread: {0}")]
     Thread(#[from] io::Error),
-    #[error("cannot find out how much may be reserved: {0}")]
+    #[error("cannot probe how much bandwidth the kernel admits: {0}; run `qfabric doctor`")]
     Probe(#[from] ApplyError),
     #[error(transparent)]
     Config(#[from] InvalidConfig),
     #[error("{0}")]
     Mechanism(String),
-    #[error("the control thread ended while it started")]
+    #[error("the control thread ended during its start; see the log for the cause")]
     Ended,
 }
 
@@ -91,9 +92,9 @@ pub(crate) fn start(config: &Config, journal: Journal, misses: Misses, ending: &
     let (config, own) = (config.clone(), ending.clone());
     let thread = ending.spawn("qf-control", move || {
         let parts = Parts { config, journal, notes, commands, misses, ending: own.clone() };
-        live(parts, &tell_ready);
+        run(parts, &tell_ready);
         own.all_is_back();
-        // Nobody waits for the end of a service that is being dropped.
+        // Fails if the service is being dropped; then no task waits for the end.
         let _ = tell_end.send(());
     })?;
     let ready = ready.recv().map_err(|_| StartError::Ended)??;
@@ -109,15 +110,15 @@ struct Parts {
     ending: Ending,
 }
 
-fn live(parts: Parts, tell: &SyncSender<Result<Ready, StartError>>) {
-    // The starter waits for this; where it is gone, there is nobody to run for.
+fn run(parts: Parts, report: &SyncSender<Result<Ready, StartError>>) {
+    // If the starter is gone, the engine is not needed.
     match prepare(parts) {
         Ok((engine, ready)) => {
-            if tell.send(Ok(ready)).is_ok() {
+            if report.send(Ok(ready)).is_ok() {
                 engine.run();
             }
         }
-        Err(error) => drop(tell.send(Err(error))),
+        Err(error) => drop(report.send(Err(error))),
     }
 }
 
@@ -125,11 +126,11 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let Parts { config, journal, notes, commands, misses, ending } = parts;
     let reservation = config.control_reservation()?;
     let which = mechanism::choose(&config);
-    // Before the room is probed: what is left then is for others.
-    let own_policy = (which == Which::Deadline).then(|| reserve_for_ourselves(reservation));
+    // Before the capacity is probed, so that the probe finds what is available to applications.
+    let own_policy = (which == Kind::Deadline).then(|| reserve_for_ourselves(reservation));
     memory::prefault_stack();
     let opened = mechanism::open(which, &config, journal)?;
-    let own = if which == Which::Ext { reservation } else { None };
+    let own = if which == Kind::Ext { reservation } else { None };
     let host = Host::new(host_config(&config, &opened, own));
     let (name, raised) = (opened.mechanism.name(), opened.mechanism.raised_memory());
     let capacity = host.status().capacity;
@@ -158,7 +159,7 @@ fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> Ho
     }
 }
 
-/// How the service's own threads are scheduled, in words.
+/// Describes how the service's own threads are scheduled.
 fn own_server(own: Option<Reservation>, cpu: Option<u32>) -> String {
     match (own, cpu) {
         (Some(own), Some(cpu)) => format!("a server on CPU {cpu}, {} in {}", own.budget(), own.period()),
@@ -166,9 +167,9 @@ fn own_server(own: Option<Reservation>, cpu: Option<u32>) -> String {
     }
 }
 
-/// A reservation that may use what others leave over: under a burst it is not throttled while a CPU idles.
-/// Without it, SCHED_FIFO keeps the thread before everything that is not reserved; without that, it runs like
-/// anybody else.
+/// Gives the calling thread its reservation, with GRUB reclaiming: in a burst it is not throttled while a CPU
+/// idles. If the kernel refuses, SCHED_FIFO runs the thread before everything that is not reserved; if that is
+/// refused, too, the thread stays under the normal scheduler. Returns a description of the result.
 pub(super) fn reserve_for_ourselves(reservation: Option<Reservation>) -> String {
     let Some(reservation) = reservation else { return "SCHED_OTHER, as configured".to_owned() };
     let (budget, period) = (reservation.budget(), reservation.period());
@@ -178,9 +179,9 @@ pub(super) fn reserve_for_ourselves(reservation: Option<Reservation>) -> String 
     };
     let fifo = SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(1) };
     match fifo.give(SELF) {
-        Ok(()) => format!("SCHED_FIFO 1, since {budget} in {period} was refused: {refused}"),
+        Ok(()) => format!("SCHED_FIFO 1, because {budget} in {period} was refused: {refused}"),
         Err(error) => {
-            format!("SCHED_OTHER, since {budget} in {period} was refused: {refused}, and SCHED_FIFO: {error}")
+            format!("SCHED_OTHER, because {budget} in {period} was refused: {refused}, and SCHED_FIFO: {error}")
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The generic call (000 §3.2.1): by the service's name, answered by its owner, for what may take its time.
+//! The generic call (000 §3.2.1): a process calls a service by its name, and the service's owner answers. The
+//! caller waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +15,23 @@ use super::{Ecalls, problems, raise};
 use crate::api::answers::aside;
 use crate::auth::Peer;
 
-/// Calls that may wait for answers; the next is refused.
+/// Calls that may wait for answers; a further call is refused.
 const WAITING: usize = 256;
 
 impl Ecalls {
-    /// Calls, and waits at most `patience`.
+    /// Calls the service and waits for the answer, at most `timeout`.
     pub async fn call(
         self: &Arc<Self>,
         peer: Peer,
         name: &str,
         data: EventData,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<CallAnswer, Problem> {
         let (ecalls, service) = (self.clone(), name.to_owned());
         let (call, answer) = aside(move || ecalls.begin_call(peer, &service, &data)).await?;
-        let answered = tokio::time::timeout(patience, answer).await;
+        let answered = tokio::time::timeout(timeout, answer).await;
         let ecalls = self.clone();
-        // Answered calls are off the list already.
+        // An answered call is off the list already.
         let forget = move || {
             ecalls.registry().calls.remove(&call);
             Ok(())
@@ -39,7 +40,7 @@ impl Ecalls {
         match answered {
             Ok(Ok(data)) => Ok(CallAnswer { data: event_json::to_hex(&data) }),
             Ok(Err(_)) => Err(problems::no_answer(name, "its process has ended")),
-            Err(_) => Err(problems::no_answer(name, &format!("nothing came within {} ms", patience.as_millis()))),
+            Err(_) => Err(problems::no_answer(name, &format!("no answer within {} ms", timeout.as_millis()))),
         }
     }
 
@@ -61,16 +62,19 @@ impl Ecalls {
         registry.calls.insert(call, Call { service: id, answer });
         drop(registry);
         let message = FromDaemon::Call { call, service: id, pid: peer.pid, data: &data };
-        match self.tell(Some(owner.lease), &message) {
+        match self.send_to(Some(owner.lease), &message) {
             true => Ok((call, receiver)),
-            false => Err(problems::no_answer(name, "its connection is gone")),
+            false => Err(problems::no_answer(name, "its connection has closed")),
         }
     }
 }
 
 fn callable(name: &str, owner: Option<ServiceOwner>, peer: Peer) -> Result<ServiceOwner, Problem> {
     let owner = owner.ok_or_else(|| {
-        problems::chain(format!("service {name} is no process's and takes no calls"), "subscribe to it instead")
+        problems::chain(
+            format!("service {name} does not belong to a process and takes no calls"),
+            "subscribe to it instead",
+        )
     })?;
     match owner.open || peer.may_touch(owner.peer.owner) {
         true => Ok(owner),

@@ -1,4 +1,4 @@
-//! What must hold before anything is made: who is told, whose events, and parts that fit together.
+//! Checks of a subscription request before anything is created: the receiving process, the events, and the parts.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::plan::Plan;
 use super::problems;
 use crate::auth::{self, Peer, Target};
 
-/// The process that is told, alive and the caller's. A subscription without a lease is about the process it filters
-/// for; without either it is nobody's, which only root may have.
-pub(super) fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
+/// The process that receives the events: alive, and the caller's. Without a lease, it is the process whose events are
+/// filtered; without either, there is none, which is allowed for root only.
+pub(super) fn receiver(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
     if request.process_id == 0 {
         request.process_id = match request.lease {
             Some(_) => peer.pid,
@@ -22,14 +22,16 @@ pub(super) fn who_is_told(peer: Peer, request: &mut SubscriptionRequest) -> Resu
     }
     match (request.process_id, peer.owner.uid) {
         (0, 0) => Ok(None),
-        (0, _) => Err(problems::chain("no process is named", "name one of yours as process_id or only_pid")),
+        (0, _) => {
+            Err(problems::chain("the request names no process", "name one of your processes as process_id or only_pid"))
+        }
         (pid, _) => auth::target(peer, pid, Covers::Program).map(Some),
     }
 }
 
-/// Who is not granted the whole service gets what concerns a process of its own: the one that is told, if it names
-/// no other.
-pub(super) fn narrow(
+/// A user without a grant for the whole service receives only the events of one of the user's processes: the
+/// receiving process, if the request names no other.
+pub(super) fn restrict(
     peer: Peer,
     request: &mut SubscriptionRequest,
     service: &ServiceInfo,
@@ -43,34 +45,40 @@ pub(super) fn narrow(
     }
     let Some(pid) = request.only_pid else { return Ok(None) };
     if !service.concerns_process {
-        let message = format!("events of {} concern no process", service.name);
-        return Err(problems::chain(message, "leave only_pid out"));
+        let message = format!("the events of {} do not belong to a process", service.name);
+        return Err(problems::chain(message, "remove only_pid"));
     }
     auth::target(peer, pid, Covers::Program).map(Some)
 }
 
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
     match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
-        true => Err(problems::chain("nobody is named to get the signal", "give process_id")),
+        true => Err(problems::chain("no process is named to receive the signal", "give process_id")),
         false => Ok(()),
     }
 }
 
-/// An event that a handler faulted on can go on as it came only where the next step expects it so.
+/// `on_fault: pass` lets the unchanged event continue, so it needs a chain in which no handler changes the format.
 pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
     let changes = programs.iter().any(|program| program.output.as_ref().is_some_and(|output| *output != program.input));
     match request.on_fault == OnFault::Pass && changes {
-        true => Err(problems::chain("on_fault is pass, but a handler makes events of another format", "use block")),
+        true => Err(problems::chain(
+            "on_fault is pass, but a handler changes the format of the event",
+            "use on_fault block",
+        )),
         false => Ok(()),
     }
 }
 
 pub(super) fn no_such_field(format: &Format, field: &str) -> Problem {
     let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
-    problems::chain(format!("struct {} has no number {field}", format.name), format!("it has {}", known.join(", ")))
+    problems::chain(
+        format!("struct {} has no integer field {field}", format.name),
+        format!("it has {}", known.join(", ")),
+    )
 }
 
-/// Values of attributes by their numbers; a name that is not used is refused.
+/// Maps the names of attributes to their numbers; refuses a name that no handler uses.
 pub(super) fn numbered<'a>(
     names: &[String],
     values: impl IntoIterator<Item = (&'a String, &'a i64)>,
@@ -100,10 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_names_no_process_is_told_which_to_name() {
+    fn a_user_must_name_a_process_and_root_need_not() {
         let peer = |uid| Peer { pid: std::process::id() as i32, owner: Owner { uid, gid: uid } };
         let mut request = SubscriptionRequest::default();
-        assert!(who_is_told(peer(0), &mut request).unwrap().is_none());
-        assert_eq!(who_is_told(peer(5), &mut request).unwrap_err().code, "chain");
+        assert!(receiver(peer(0), &mut request).unwrap().is_none());
+        assert_eq!(receiver(peer(5), &mut request).unwrap_err().code, "chain");
     }
 }

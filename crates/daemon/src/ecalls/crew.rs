@@ -1,8 +1,9 @@
-//! Threads that share work: as many as there is work for, up to a limit; a thread that finds none for a while leaves.
+//! A set of threads that share work: as many threads as there is work, up to a limit. A thread without work ends
+//! after a time.
 //!
-//! This is the state alone: its caller starts the threads. Every change of it, and the look that led to the change, happen
-//! under one lock. (A thread that had looked, and was taken off the count later, once lost the work that came in
-//! between.) `tests/handler_threads.rs` runs this file through the orders in which threads can meet.
+//! This file holds the state only; the caller starts the threads. Every change, and the check that led to the change,
+//! happen under one lock: with a check outside of the lock, work that arrived in between could be lost.
+//! `tests/handler_threads.rs` runs this file through the orders in which threads can meet.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use qfabric_types::Instant;
 
 use super::sync::{Condvar, Guard, Lock, rank};
 
-/// Work that is ready, and how many threads there are for it.
+/// Ready work, and the number of threads for it.
 pub(crate) struct Crew<W> {
     state: Lock<State<W>, { rank::HANDLER_THREADS }>,
     arrived: Condvar,
@@ -21,33 +22,32 @@ pub(crate) struct Crew<W> {
 
 struct State<W> {
     ready: EventQueue<W>,
-    /// Threads that take work, or are being started.
+    /// Threads that take work or are being started.
     threads: usize,
-    /// Those of them that wait for work, woken or not.
+    /// Threads that wait for work, woken or not.
     idle: usize,
     stopping: bool,
 }
 
 impl<W> Crew<W> {
-    /// At most `most` threads; at most `capacity` works are ready at a time.
+    /// At most `most` threads and at most `capacity` pieces of ready work.
     pub fn new(most: usize, capacity: usize) -> Crew<W> {
         let state = State { ready: EventQueue::new(capacity), threads: 0, idle: 0, stopping: false };
         Crew { state: Lock::new(state), arrived: Condvar::new(), left: Condvar::new(), most }
     }
 
-    /// Threads there are.
     pub fn threads(&self) -> usize {
         self.state.lock().threads
     }
 
-    /// Work is ready. `true`: the caller starts a thread for it, which is counted already; where it cannot, it says so
-    /// by [`Crew::leave`].
+    /// Adds ready work. `true`: the caller must start a thread, which is counted already; if it cannot, it calls
+    /// [`Crew::leave`].
     #[must_use]
     pub fn push(&self, deadline: Instant, work: W) -> bool {
         let mut state = self.state.lock();
-        // The caller has no more works than there is room for.
+        // The caller has at most `capacity` pieces of work, so this cannot fail.
         let _ = state.ready.push(deadline, work);
-        // A thread that was woken counts as idle until it runs: each idle thread takes one work.
+        // A woken thread counts as idle until it runs: each idle thread takes one piece of work.
         let starts = state.ready.len() > state.idle && state.threads < self.most && !state.stopping;
         state.threads += usize::from(starts);
         drop(state);
@@ -55,17 +55,17 @@ impl<W> Crew<W> {
         starts
     }
 
-    /// The work whose deadline comes first; waits for at most `patience` until there is some. None: the calling thread
-    /// is off the count, and ends.
-    pub fn next(&self, patience: Duration) -> Option<W> {
+    /// The work with the earliest deadline; waits at most `timeout` for it. `None`: the calling thread is no longer
+    /// counted and must end.
+    pub fn next(&self, timeout: Duration) -> Option<W> {
         let mut state = self.state.lock();
         while !state.stopping {
-            // At moment zero nothing is late: lateness is counted event by event, elsewhere.
+            // At time zero no work is late. Lateness is counted for each event elsewhere.
             if let Some(work) = state.ready.take(Instant::ZERO, drop) {
                 return Some(work);
             }
             state.idle += 1;
-            let (woken, is_over) = state.wait_timeout(&self.arrived, patience);
+            let (woken, is_over) = state.wait_timeout(&self.arrived, timeout);
             state = woken;
             state.idle -= 1;
             if is_over && state.ready.is_empty() {
@@ -76,7 +76,7 @@ impl<W> Crew<W> {
         None
     }
 
-    /// A thread ends otherwise than by [`Crew::next`]: it could not be started, or has failed.
+    /// Called if a thread could not be started or has failed, so that it does not end through [`Crew::next`].
     pub fn leave(&self) {
         self.take_off(self.state.lock());
     }
@@ -87,7 +87,7 @@ impl<W> Crew<W> {
         self.left.notify_all();
     }
 
-    /// Ends the threads, each after the work it is at. Returns when all have left.
+    /// Ends the threads, each after its present work. Returns when all have ended.
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;

@@ -1,13 +1,13 @@
-//! The dispatcher: one thread that waits for everything, and carries one event after the other, the one with the
-//! earliest deadline first.
+//! The dispatcher: one thread that waits for all sources of events and delivers one event after the other, the one
+//! with the earliest deadline first.
 //!
 //! ```text
 //! sleep ──> connections (≤ 64 messages each) ──> the kernel's ring (≤ 256) ──> misses ──> deliver (≤ 64)
 //!   ^                                                                                         │
-//!   └───────── faults judged every 100 ms while anybody is subscribed <───────────────────────┘
+//!   └───────── faults judged every 100 ms while there is a subscription <─────────────────────┘
 //! ```
-//! Every arrow is bounded, and events that arrive between two deliveries may overtake those that wait: the order
-//! is by deadline, not by arrival. It runs at nice −10: before batch work, behind everything that is reserved.
+//! Each step is bounded. Events that arrive between two deliveries may overtake waiting ones: the order is by deadline,
+//! not by arrival. The thread runs at nice −10: before batch work, after all threads with a reservation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,23 +23,22 @@ use super::hub::JUDGE_EVERY;
 use super::misses::SERVICE;
 use super::raise::{Event, Queued};
 use super::share::RunTimes;
-use super::sources::{Happened, Source};
+use super::sources::{ReadySources, Source};
 use super::subscription::{Subscription, count};
 use super::{Ecalls, drop_aside};
 
 /// Records taken from the kernel's ring per turn.
 const RECORDS_PER_TURN: usize = 256;
-/// How often is checked whether processes still are their users'.
+/// Interval between checks that processes still belong to their users.
 const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
 
-/// The running thread.
 pub(crate) struct Dispatcher {
     ecalls: Arc<Ecalls>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Dispatcher {
-    /// Starts it; `listener` is `ecalls.sock`, non-blocking.
+    /// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`.
     pub fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
         ecalls.watch(&listener, Source::Listener)?;
         let turning = Turning::new(ecalls.clone(), listener);
@@ -52,13 +51,13 @@ impl Drop for Dispatcher {
     fn drop(&mut self) {
         self.ecalls.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was reported where it happened.
+            // A panic in the thread was logged by the thread itself.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread's own.
+/// The state of the dispatcher's thread.
 struct Turning {
     ecalls: Arc<Ecalls>,
     listener: OwnedFd,
@@ -76,15 +75,15 @@ impl Turning {
     }
 
     fn run(mut self) {
-        // Refused without CAP_SYS_NICE: then it runs like anybody else.
+        // Fails without CAP_SYS_NICE; then the thread runs at nice 0.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
         let ecalls = self.ecalls.clone();
-        ecalls.hub.run(|happened| self.turn(happened), |event| ecalls.count_dropped(&event));
+        ecalls.hub.run(|ready| self.turn(ready), |event| ecalls.count_dropped(&event));
     }
 
-    fn turn(&mut self, happened: &Happened) {
-        for source in happened.sources() {
-            self.hear(source);
+    fn turn(&mut self, ready: &ReadySources) {
+        for source in ready.sources() {
+            self.handle(source);
         }
         self.take_misses();
         self.deliver();
@@ -93,9 +92,9 @@ impl Turning {
         self.check_owners(now);
     }
 
-    fn hear(&mut self, source: Source) {
+    fn handle(&mut self, source: Source) {
         match source {
-            // It has ended the sleep; what it is for is looked at in every turn.
+            // It has ended the sleep; every turn checks everything that a wake-up may be for.
             Source::Wake => {}
             Source::Listener => self.ecalls.accept(&self.listener),
             Source::Ring => self.drain_ring(),
@@ -155,11 +154,11 @@ impl Turning {
     fn take_out(&self, subscription: &Subscription, why: &str) {
         drop_aside(subscription.take_out(why));
         count(&self.ecalls.totals.taken_out);
-        tracing::info!(subscription = subscription.id, why, "a handler was taken out");
-        self.ecalls.tell_taken_out(subscription, why);
+        tracing::info!(subscription = subscription.id, why, "handler removed");
+        self.ecalls.report_removed(subscription, why);
     }
 
-    /// A process that took up a set-uid program is its user's no more.
+    /// Ends subscriptions to processes that have executed a set-uid program: they no longer belong to the user.
     fn check_owners(&mut self, now: Instant) {
         if now < self.check_at {
             return;
@@ -180,16 +179,16 @@ mod tests {
 
     const TURNS: usize = 50_000;
 
-    /// `tests/event_queue.rs` shows it for all orders of the hub's steps; this is the report as a whole.
+    /// `tests/event_queue.rs` checks this for all orders of the hub's steps; this test checks the whole report.
     #[test]
     fn reports_and_an_idle_dispatcher_never_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
         let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let watchdog = Watchdog::start("the dispatcher's sleep beside reports");
         let sleep = || {
-            // Or it would sleep for a minute.
+            // Otherwise the dispatcher would sleep for a minute.
             ecalls.nudge();
-            ecalls.hub.sleep(&mut Happened::new());
+            ecalls.hub.sleep(&mut ReadySources::new());
         };
         std::thread::scope(|scope| {
             scope.spawn(|| repeat(&watchdog, sleep));

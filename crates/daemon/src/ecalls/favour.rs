@@ -1,5 +1,5 @@
-//! Events that favour the servers of who is told: raised by the handler itself where that runs in the kernel and the
-//! scheduler has memory for it, and through the control thread otherwise.
+//! Events that favour the servers of the receiving process. The handler raises them itself if it runs in the kernel
+//! and the scheduler has memory for that; otherwise they go through the control thread.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::problem;
 /// The two ways to the scheduler.
 pub(crate) struct Favours {
     control: Requests,
-    /// Where handlers in the kernel raise events, where the mechanism has such a place.
+    /// Memory in which handlers in the kernel raise events, if the mechanism has it.
     raised: Option<OwnedFd>,
 }
 
 impl Favours {
-    /// The step by which a chain in the kernel favours whom `aim` names.
+    /// The step with which a chain in the kernel favours the servers of `aim`.
     pub fn step<'a>(&'a self, aim: &'a Aim) -> Option<Step<'a>> {
         Some(Step::Favour { raised: self.raised.as_ref()?.as_fd(), aim })
     }
@@ -31,20 +31,21 @@ impl Favours {
 impl Ecalls {
     /// From now on events can favour servers.
     pub fn favour_through(&self, control: Requests, raised: Option<OwnedFd>) {
-        // Set once, when the service is put together.
+        // Called once, when the service is assembled.
         let _ = self.favours.set(Favours { control, raised });
     }
 
-    /// Whom the chain at a hook is to favour: nobody yet; `None` where it cannot.
+    /// The target of a chain at a hook, still without servers; `None` if the chain cannot favour servers.
     pub(super) fn new_aim(&self, wanted: bool) -> Result<Option<Arc<Aim>>, Problem> {
         if !wanted || self.favours.get().is_none_or(|favours| favours.raised.is_none()) {
             return Ok(None);
         }
-        let aim = Aim::new().map_err(|error| problem::internal(format!("cannot make a handler's aim: {error}")))?;
+        let aim = Aim::new()
+            .map_err(|error| problem::internal(format!("cannot create the target list of a handler: {error}")))?;
         Ok(Some(Arc::new(aim)))
     }
 
-    /// The control thread aims it from now on at the servers of the process that is told.
+    /// From now on the control thread updates the target with the servers of the receiving process.
     pub(super) fn follow(&self, subscription: &Subscription) -> Result<(), Problem> {
         match (&subscription.chain.aim, self.favours.get()) {
             (Some(aim), Some(favours)) => favours.control.aim(subscription.terms.process_id, aim),
@@ -52,8 +53,8 @@ impl Ecalls {
         }
     }
 
-    /// The servers of the process that is told are favoured before the event is delivered: what it waits for then is
-    /// the delivery, not the CPU. What finds the control thread's queue full is dropped, counted.
+    /// Favours the servers of the receiving process before the event is delivered, so that the process waits only
+    /// for the delivery, not for a CPU. If the control thread's queue is full, this is dropped and counted.
     pub(super) fn favour(&self, to: &Subscription, asked: bool, stamp: Stamp) {
         let Some(favours) = self.favours.get().filter(|_| asked || to.terms.favour) else { return };
         let deadline = (stamp.deadline_ns > 0).then(|| Instant::new(stamp.deadline_ns));

@@ -1,41 +1,40 @@
-//! `<run dir>/services/NAME`: the list of services as files, as the paper has it under `/proc`. For people and
-//! scripts; nobody reads them back.
+//! Writes the list of services as files in `<run dir>/services/NAME`, as the paper has it under `/proc`. The files
+//! are for people and scripts; the daemon never reads them.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of services.
 #[derive(Debug)]
 pub(crate) struct ServiceFiles {
     folder: PathBuf,
 }
 
 impl ServiceFiles {
-    /// Empties the folder: what is there is left over.
+    /// Empties the folder, because a former daemon may have left files in it.
     pub fn new(directory: &Path) -> ServiceFiles {
         let files = ServiceFiles { folder: directory.join("services") };
         files.clear();
         files
     }
 
-    /// Shows a service. A list that cannot be written is told in the log: nothing depends on it.
+    /// Writes the file of a service. A failure is only logged, because nothing depends on the file.
     pub fn show(&self, name: &str, text: &str) {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.folder);
         if let Err(error) = made.and_then(|()| fs::write(self.folder.join(name), text)) {
-            tracing::debug!(%error, name, "the service is not shown as a file");
+            tracing::debug!(%error, name, "cannot write the file of the service");
         }
     }
 
-    /// The service is gone.
+    /// Removes the file of a service.
     pub fn hide(&self, name: &str) {
-        // Not shown: that was the aim.
+        // Fails if the file does not exist, which is fine.
         let _ = fs::remove_file(self.folder.join(name));
     }
 
-    /// No service is there any more.
+    /// Removes all files.
     pub fn clear(&self) {
-        // Not there: that was the aim.
+        // Fails if the folder does not exist, which is fine.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -45,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_appear_and_disappear_and_what_was_left_over_goes() {
+    fn service_files_are_written_and_removed_and_a_start_clears_old_ones() {
         let dir = tempfile::tempdir().unwrap();
         let files = ServiceFiles::new(dir.path());
         files.show("a.b", "text");

@@ -1,4 +1,4 @@
-//! A handler that the daemon runs: the same text as in the kernel, as machine code in user space.
+//! A handler that the daemon runs: the same E-code as in the kernel, as machine code in user space.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use qfabric_linux::clock;
 
 use super::memory::Down;
 
-/// One handler with what persists between its calls.
+/// One handler, with its state between calls.
 pub(crate) struct Handler {
     engine: Box<dyn Engine + Send>,
     makes_output: bool,
     down: Arc<Down>,
-    /// The attributes as they were before the call.
+    /// The values of the attributes before the call.
     before: Vec<i64>,
 }
 
-/// What a call made of an event.
+/// The result of one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// What it emitted, in order.
+    /// The emitted events, in order.
     pub emitted: Vec<Vec<u8>>,
-    /// What goes on: the output, or the event itself; none: blocked.
+    /// The event that continues in the chain: the handler's output, or the event itself. `None`: blocked.
     pub passed: Option<Vec<u8>>,
 }
 
 impl Handler {
-    /// Of a checked program.
+    /// For a checked program.
     pub fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Handler {
         let engine = engine(program, limits);
         let (makes_output, before) = (program.output.is_some(), vec![0; program.attributes.len()]);
         Handler { engine, makes_output, down, before }
     }
 
-    /// One call.
+    /// Calls the handler once.
     pub fn call(&mut self, event: &[u8]) -> Result<Made, Fault> {
         self.fetch_attributes();
         let mut emitted = Vec::new();
@@ -54,7 +54,8 @@ impl Handler {
         }
     }
 
-    /// Adds what the call changed: others (the application, handlers in the kernel) may have changed it, too.
+    /// Adds the changes of the call, because the application and handlers in the kernel may have changed an
+    /// attribute, too.
     fn store_attributes(&mut self) {
         let words = self.down.words();
         for (number, (value, before)) in self.engine.attributes().iter().zip(&self.before).enumerate() {
@@ -65,13 +66,13 @@ impl Handler {
     }
 }
 
-/// Machine code; where none can be made (another processor, no executable memory), the interpreter, which gives the
-/// same answers.
+/// Compiles to machine code. If that is not possible (another processor, no executable memory), uses the interpreter,
+/// which gives the same results.
 fn engine(program: &Program, limits: Limits) -> Box<dyn Engine + Send> {
     match qfabric_jit::Jit::new(program, limits) {
         Ok(jit) => Box::new(jit),
         Err(error) => {
-            tracing::warn!(%error, "a handler is interpreted");
+            tracing::warn!(%error, "cannot compile a handler to machine code; it is interpreted, which is slower");
             Box::new(Interpreter::new(program, limits))
         }
     }
@@ -85,7 +86,7 @@ fn world() -> World {
 pub(super) mod testing {
     use super::*;
 
-    /// Fails as only a mistake of this service can.
+    /// Panics, as only a defect of the service would.
     struct Broken;
 
     impl Engine for Broken {
@@ -110,7 +111,7 @@ pub(super) mod testing {
         }
     }
 
-    /// Panics when it is called.
+    /// A handler that panics when it is called.
     pub fn broken(down: Arc<Down>) -> Handler {
         Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new() }
     }

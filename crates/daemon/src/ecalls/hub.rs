@@ -1,146 +1,149 @@
-//! What the dispatcher shares with all other threads: the registry, the queue of events, and how it sleeps and is woken.
+//! State that the dispatcher shares with all other threads: the registry, the queue of events, sleep and wake-up.
 //!
 //! ```text
 //! raise      registry { queue: push }; nudge            report   registry; queue
 //! dispatcher queue: empty?; registry: how long; wait;   stop     flag; nudge
 //!            clear the nudge; queue: take ...
 //! ```
-//! Three rules keep it going:
-//! * The registry comes before the queue. Only `raise` holds both.
-//! * A nudge comes after what it is for, and the dispatcher clears it before it looks. So whatever happens after the look
-//!   ends the next wait.
-//! * The queue is closed when the dispatcher leaves: what it did not get to, and what comes later, is dropped and counted.
+//! Three rules guarantee progress:
+//! * A thread takes the registry's lock before the queue's. Only `raise` holds both.
+//! * A thread nudges the dispatcher after the change, and the dispatcher clears the nudge before it checks. So a change
+//!   after the check ends the next wait.
+//! * The dispatcher closes the queue when it ends: undelivered and later events are dropped and counted.
 //!
 //! `tests/event_queue.rs` runs this file through the orders in which threads can meet.
 
 use qfabric_sched::{EventQueue, Full};
 use qfabric_types::{Instant, Nanos};
 
-use super::sync::{AtomicBool, AtomicUsize, DELIVERIES_PER_TURN, Guard, Happened, Lock, Ordering, Sources, lock, rank};
+use super::sync::{
+    AtomicBool, AtomicUsize, DELIVERIES_PER_TURN, Guard, Lock, Ordering, ReadySources, Sources, lock, rank,
+};
 
-/// How often faults are judged, while anybody is subscribed.
+/// Interval at which faults are judged, while there is a subscription.
 pub(crate) const JUDGE_EVERY: Nanos = Nanos::from_millis(100);
 const LONGEST: Nanos = Nanos::from_millis(60_000);
 
-/// The registry `R`, events `E` on their way to subscriptions, and the thread that carries them.
+/// The registry `R`, events `E` on their way to subscriptions, and the thread that delivers them.
 pub(crate) struct Hub<R, E> {
     registry: Lock<R, { rank::ECALLS_REGISTRY }>,
     queue: Lock<EventQueue<E>, { rank::EVENT_QUEUE }>,
-    /// Events of one subscription that may wait.
+    /// Most waiting events of one subscription.
     most_of_one: usize,
     pub sources: Sources,
     stopping: AtomicBool,
 }
 
-/// What the dispatcher asks the registry before it sleeps.
+/// The dispatcher's question to the registry before it sleeps.
 pub(crate) trait Subscribed {
-    /// Whether there is a subscription to be judged.
+    /// Whether there is a subscription whose faults must be judged.
     fn is_subscribed(&self) -> bool;
 }
 
 /// An event on its way to one subscription.
 pub(crate) trait ToOne {
-    /// How many of that subscription's events wait.
+    /// The number of waiting events of that subscription.
     fn waiting(&self) -> &AtomicUsize;
 }
 
 impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
-    /// Without registrations. At most `capacity` events wait, of one subscription at most `most_of_one`.
+    /// An empty hub. At most `capacity` events wait, at most `most_of_one` of one subscription.
     pub fn new(capacity: usize, most_of_one: usize, sources: Sources) -> Hub<R, E> {
         let (registry, queue) = (Lock::new(R::default()), Lock::new(EventQueue::new(capacity)));
         Hub { registry, queue, most_of_one, sources, stopping: AtomicBool::new(false) }
     }
 
-    /// The registry, for look-ups.
+    /// Locks the registry.
     pub fn registry(&self) -> Guard<'_, R, { rank::ECALLS_REGISTRY }> {
         lock(&self.registry)
     }
 
-    /// Wakes the dispatcher: something has happened that it sleeps without.
+    /// Wakes the dispatcher after a change that its sources do not report.
     pub fn nudge(&self) {
         self.sources.nudge();
     }
 
-    /// Has `act` raise an event, by [`Hub::enqueue`], and wakes the dispatcher if it did. For all threads but the dispatcher.
+    /// Calls `act`, which raises an event with [`Hub::enqueue`], then wakes the dispatcher. For all threads but the
+    /// dispatcher.
     pub fn raise<T, X>(&self, act: impl FnOnce(&mut R) -> Result<T, X>) -> Result<T, X> {
         let raised = self.registry.with(act)?;
         self.nudge();
         Ok(raised)
     }
 
-    /// Into the queue, if the subscription and the queue have room; else the event comes back, to be counted.
+    /// Queues the event if the subscription and the queue have room; otherwise returns the event, to be counted.
     pub fn enqueue(&self, deadline: Instant, event: E) -> Result<(), E> {
         if event.waiting().fetch_add(1, Ordering::Relaxed) >= self.most_of_one {
-            return Err(left(event));
+            return Err(no_longer_waiting(event));
         }
         let pushed = lock(&self.queue).push(deadline, event);
-        pushed.map_err(|Full(event)| left(event))
+        pushed.map_err(|Full(event)| no_longer_waiting(event))
     }
 
-    /// What `see` finds in the registry, and then how many events wait: one lock after the other.
+    /// Reads from the registry with `see`, then the number of waiting events: one lock after the other.
     pub fn look<T>(&self, see: impl FnOnce(&R) -> T) -> (T, usize) {
         let seen = self.registry.with(|registry| see(registry));
         let waiting = lock(&self.queue).len();
         (seen, waiting)
     }
 
-    /// The dispatcher's life: sleeps, and makes a turn, until [`Hub::stop`]. Events that are left are handed to `dropped`.
-    pub fn run(&self, mut turn: impl FnMut(&Happened), mut dropped: impl FnMut(E)) {
-        let mut happened = Happened::new();
+    /// Runs the dispatcher's loop of sleeps and turns until [`Hub::stop`]. Undelivered events go to `dropped`.
+    pub fn run(&self, mut turn: impl FnMut(&ReadySources), mut dropped: impl FnMut(E)) {
+        let mut ready = ReadySources::new();
         while !self.stopping.load(Ordering::Acquire) {
-            self.sleep(&mut happened);
-            turn(&happened);
+            self.sleep(&mut ready);
+            turn(&ready);
         }
         let mut rest = self.close();
         while let Some(event) = rest.take(Instant::ZERO, |_| ()) {
-            dropped(left(event));
+            dropped(no_longer_waiting(event));
         }
     }
 
-    /// Waits for something to happen, where no event waits.
-    pub fn sleep(&self, happened: &mut Happened) {
-        // In a `let` of its own: `patience` takes the registry, which comes before the queue.
+    /// Waits for a source; does not wait if an event is queued.
+    pub fn sleep(&self, ready: &mut ReadySources) {
+        // In a separate `let`: `timeout` locks the registry, whose lock must come before the queue's.
         let is_idle = lock(&self.queue).is_empty();
-        let longest = if is_idle { self.patience() } else { Nanos::ZERO };
-        if self.sources.wait(happened, longest) {
+        let longest = if is_idle { self.timeout() } else { Nanos::ZERO };
+        if self.sources.wait(ready, longest) {
             self.sources.clear_nudge();
         }
     }
 
-    fn patience(&self) -> Nanos {
+    fn timeout(&self) -> Nanos {
         if self.registry().is_subscribed() { JUDGE_EVERY } else { LONGEST }
     }
 
-    /// A part of a turn: hands events to `carry`, the earliest deadline first, and those that are late to `late`. Then others
-    /// are looked at; a queue that is not empty lets the next sleep end at once.
+    /// One part of a turn: passes events to `carry`, the earliest deadline first, and late ones to `late`.
+    /// Afterwards the other sources are checked; if the queue is not empty, the next sleep ends at once.
     pub fn deliver(&self, now: impl Fn() -> Instant, mut late: impl FnMut(E), mut carry: impl FnMut(E)) {
         for _ in 0..DELIVERIES_PER_TURN {
-            let taken = lock(&self.queue).take(now(), |event| late(left(event)));
+            let taken = lock(&self.queue).take(now(), |event| late(no_longer_waiting(event)));
             let Some(event) = taken else { return };
-            carry(left(event));
+            carry(no_longer_waiting(event));
         }
     }
 
-    /// A queue without room takes this one's place.
+    /// Replaces the queue with one that has no room.
     fn close(&self) -> EventQueue<E> {
         self.queue.with(|queue| std::mem::replace(queue, EventQueue::new(0)))
     }
 
-    /// The dispatcher leaves after the turn that it is at.
+    /// The dispatcher ends after its present turn.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.nudge();
     }
 
-    /// Takes everything off the books; for the caller to drop, without the lock.
+    /// Empties the registry; returns the contents for the caller to drop without the lock.
     #[must_use]
     pub fn clear(&self) -> R {
         self.registry.with(std::mem::take)
     }
 }
 
-/// An event does not wait any more.
-fn left<E: ToOne>(event: E) -> E {
+/// Counts an event as no longer waiting.
+fn no_longer_waiting<E: ToOne>(event: E) -> E {
     event.waiting().fetch_sub(1, Ordering::Relaxed);
     event
 }

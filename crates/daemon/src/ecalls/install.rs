@@ -1,8 +1,8 @@
-//! From a request to a subscription that works. All or nothing: whatever was made on the way goes when an error is
-//! returned, and the registry is changed in the last step only.
+//! Installs a subscription. All or nothing: on an error everything created so far is dropped, and the registry
+//! changes in the last step only.
 //!
 //! ```text
-//! who, what ─> may they? ─> order ─> compile ─> memory ─> stages in the daemon ─> hook in the kernel ─> books
+//! receiver, events ─> rights ─> order ─> compile ─> memory ─> stages in the daemon ─> hook in the kernel ─> registry
 //! ```
 
 use std::io;
@@ -21,7 +21,7 @@ use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
 use qfabric_types::{Nanos, Owner};
 
-use super::checks::{check_fault_policy, check_signal_target, narrow, no_such_field, numbered, who_is_told};
+use super::checks::{check_fault_policy, check_signal_target, no_such_field, numbered, receiver, restrict};
 use super::handler::Handler;
 use super::memory::{Down, Up};
 use super::plan::Plan;
@@ -33,30 +33,30 @@ use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
 use crate::problem;
 
-/// Events a call of a handler may emit.
+/// Most events that one call of a handler may emit.
 const EMISSIONS: u32 = 16;
 
-/// A subscription in the making.
+/// A subscription that is being created.
 struct Draft {
     request: SubscriptionRequest,
     service: ServiceInfo,
     owner: Owner,
     target: Option<Target>,
-    /// Whose events it gets, if they are one process's.
+    /// The process whose events it receives, if the subscription is limited to one process.
     filtered: Option<Target>,
     plan: Plan,
     bound: Bound,
-    /// Of each handler, in the order of the chain.
+    /// The program of each handler, in the order of the chain.
     programs: Vec<Program>,
-    /// The session's attributes, with those of these handlers.
+    /// The session's attributes, including those of these handlers.
     attributes: Vec<String>,
     down: Arc<Down>,
-    /// What the memory holds; without memory what the last step gets.
+    /// The format in memory_up; without memory, the format for the last step.
     format: Format,
     geometry: Option<Geometry>,
 }
 
-/// What was made for it.
+/// The parts created for a draft.
 struct Parts {
     up: Option<Up>,
     aim: Option<Arc<Aim>>,
@@ -66,7 +66,6 @@ struct Parts {
 }
 
 impl Ecalls {
-    /// Subscribes.
     pub fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
         let started = Instant::now();
         let service = self.service(&request.service)?;
@@ -90,8 +89,8 @@ impl Ecalls {
 
     fn draft(&self, peer: Peer, mut request: SubscriptionRequest, service: ServiceInfo) -> Result<Draft, Problem> {
         let granted = self.check_service(peer, &service)?;
-        let target = who_is_told(peer, &mut request)?;
-        let filtered = narrow(peer, &mut request, &service, granted)?;
+        let target = receiver(peer, &mut request)?;
+        let filtered = restrict(peer, &mut request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
@@ -122,7 +121,8 @@ impl Ecalls {
         })
     }
 
-    /// Whether `peer` may use the service at all; `true`: all of it, not only what concerns its own processes.
+    /// Whether `peer` may receive all events of the service (`true`) or only those of the peer's own processes
+    /// (`false`).
     fn check_service(&self, peer: Peer, service: &ServiceInfo) -> Result<bool, Problem> {
         let missing = self.registry().services.get(&service.id).and_then(|service| service.unavailable.clone());
         if let Some(why) = missing {
@@ -137,7 +137,8 @@ impl Ecalls {
         }
     }
 
-    /// What one event may take of these handlers, and of all that the user has at this service.
+    /// The instructions that one event may take in these handlers; checks the limit for all of the user's handlers
+    /// there.
     fn bound(
         &self,
         peer: Peer,
@@ -154,18 +155,18 @@ impl Ecalls {
         Ok(bound)
     }
 
-    /// The memory_down of the connection, with the attributes that have their numbers; or one of its own.
+    /// The memory_down of the connection with its numbered attributes; without a connection, a new memory_down.
     fn session_of(&self, peer: Peer, request: &SubscriptionRequest) -> Result<(Arc<Down>, Vec<String>), Problem> {
         let Some(lease) = request.lease else {
             let made = Down::new(self.kernel().is_ok());
-            let failed = |error: io::Error| problem::internal(format!("cannot make memory_down: {error}"));
+            let failed = |error: io::Error| problem::internal(format!("cannot create memory_down: {error}"));
             return Ok((Arc::new(made.map_err(failed)?), Vec::new()));
         };
         let known = self.registry().lease(lease, peer)?.attributes.clone();
         Ok((self.down_of(lease)?, known))
     }
 
-    /// The programs of the chain's handlers; each gets what the one before makes.
+    /// Compiles the chain's handlers; the input of each is the output of the one before.
     fn compile(
         &self,
         peer: Peer,
@@ -202,7 +203,7 @@ impl Ecalls {
         }
     }
 
-    /// Puts the chain's beginning at the hook.
+    /// Attaches the kernel's part of the chain to the hook.
     fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>, aim: Option<&Aim>) -> Result<Installed, Problem> {
         let side = self.kernel_side(&draft.service.name)?;
         if draft.owner.uid != 0 {
@@ -223,7 +224,8 @@ impl Ecalls {
         install(side, draft, &steps, deadline(draft.request.deadline_us))
     }
 
-    /// A group's members share one hook, which only hands events over: deadlines are the members' own.
+    /// The members of a group share one hook, which only passes events to the daemon; each member has its own
+    /// deadline.
     fn hook_of_group(&self, draft: &Draft) -> Result<Option<GroupHook>, Problem> {
         let group = draft.group().filter(|_| draft.service.origin == Origin::Kernel);
         let Some(key) = group else { return Ok(None) };
@@ -236,8 +238,8 @@ impl Ecalls {
                 return match (&hook.options, hook.only_pid) == (options, only_pid) {
                     true => Ok(None),
                     false => Err(problems::chain(
-                        format!("group {} has other options", key.name),
-                        "give all its members the same options and filter",
+                        format!("the members of group {} have other options or another filter", key.name),
+                        "use the same options and the same only_pid for all members",
                     )),
                 };
             }
@@ -252,7 +254,7 @@ impl Ecalls {
         self.kernel().map_err(|why| problems::unavailable(service, &why.what, &why.remedy))
     }
 
-    /// Onto the books; from here on events reach it.
+    /// Adds the subscription to the registry; from here on it receives events.
     fn commit(&self, subscription: Arc<Subscription>, hook: Option<GroupHook>) -> Result<SubscriptionInfo, Problem> {
         let id = subscription.id;
         for process in subscription.processes() {
@@ -279,14 +281,14 @@ impl Ecalls {
         }
         self.misses.want(registry.has_subscriber(misses::SERVICE));
         drop(registry);
-        // The dispatcher judges faults from now on.
+        // From now on the dispatcher must judge faults.
         self.nudge();
         Ok(subscription.info())
     }
 }
 
 impl Draft {
-    /// Whether some of the chain runs in the kernel, or its events come from there.
+    /// Whether a part of the chain runs in the kernel, or the events come from there.
     fn is_at_hook(&self) -> bool {
         self.service.origin == Origin::Kernel && self.request.group.is_none()
     }
@@ -294,11 +296,11 @@ impl Draft {
     fn make_memory(&self) -> Result<Option<Up>, Problem> {
         assert_may_block("making shared memory");
         let by_kernel = self.plan.in_kernel.contains(&Step::MemoryUp);
-        let failed = |error: io::Error| problem::internal(format!("cannot make memory_up: {error}"));
+        let failed = |error: io::Error| problem::internal(format!("cannot create memory_up: {error}"));
         self.geometry.map(|geometry| Up::new(geometry, by_kernel)).transpose().map_err(failed)
     }
 
-    /// The steps that the daemon carries out.
+    /// The steps that run in the daemon.
     fn stages(&self, up: &Option<Up>) -> Result<Vec<Stage>, Problem> {
         debug_assert_eq!(up.is_some(), self.request.memory_up.is_some());
         let in_kernel = self.plan.in_kernel.iter().filter(|step| is_handler(**step)).count();
@@ -320,7 +322,7 @@ impl Draft {
         Ok(stages)
     }
 
-    /// What events look like behind the first `handlers` handlers.
+    /// The format of events after the first `handlers` handlers.
     fn format_behind(&self, handlers: usize) -> Format {
         let mut outputs = self.programs.iter().take(handlers).filter_map(|program| program.output.as_ref());
         outputs.next_back().unwrap_or(&self.service.format).clone()
@@ -416,13 +418,13 @@ fn install(
 }
 
 fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a>, Problem> {
-    let none = || problem::internal("memory_up for the kernel was not made".to_owned());
+    let none = || problem::internal("memory_up for the kernel does not exist".to_owned());
     let memory = up.and_then(Up::map).ok_or_else(none)?;
     let position = draft.request.memory_up.as_ref().and_then(|memory| memory.position.as_deref());
     Ok(KernelStep::Memory { memory, position })
 }
 
-/// What events look like where they are written into memory; without memory, at the end.
+/// The format of events where they are written into memory_up; without memory_up, at the end of the chain.
 fn delivered(input: &Format, plan: &Plan, programs: &[Program]) -> Format {
     let mut format = input.clone();
     let mut programs = programs.iter();
@@ -453,22 +455,23 @@ mod tests {
     use crate::ecalls::EcallsConfig;
     use crate::ending::Ending;
 
-    /// A process of a user that is not root, until dropped; this one where nobody else can be.
-    struct Theirs(Option<Child>, Peer);
+    /// A process of a user that is not root; killed when dropped. If the test does not run as root, the test's own
+    /// process.
+    struct UserProcess(Option<Child>, Peer);
 
-    impl Theirs {
-        fn start() -> Theirs {
+    impl UserProcess {
+        fn start() -> UserProcess {
             let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             if uid != 0 {
-                return Theirs(None, Peer { pid: std::process::id() as i32, owner: Owner { uid, gid } });
+                return UserProcess(None, Peer { pid: std::process::id() as i32, owner: Owner { uid, gid } });
             }
             let child = Command::new("sleep").arg("600").uid(1_000).gid(1_000).spawn().unwrap();
             let pid = child.id() as i32;
-            Theirs(Some(child), Peer { pid, owner: Owner { uid: 1_000, gid: 1_000 } })
+            UserProcess(Some(child), Peer { pid, owner: Owner { uid: 1_000, gid: 1_000 } })
         }
     }
 
-    impl Drop for Theirs {
+    impl Drop for UserProcess {
         fn drop(&mut self) {
             if let Some(child) = &mut self.0 {
                 child.kill().and_then(|()| child.wait()).unwrap();
@@ -476,20 +479,20 @@ mod tests {
         }
     }
 
-    /// A loop whose turns nobody knows gets a quarter of the limit; with the code around it, three of them fit.
+    // A loop with an unknown number of turns gets a quarter of the limit, so three of these handlers fit.
     #[test]
-    fn the_handlers_of_a_user_at_a_service_share_its_limit_and_roots_do_not() {
-        let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
+    fn the_handlers_of_a_user_at_one_service_share_a_limit_and_roots_have_none() {
+        let (folder, user) = (tempfile::tempdir().unwrap(), UserProcess::start());
         let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let subscribe = |peer| {
             let code = "int n = 1; while (n != 0) n = n * 3; attr.calls += 1; return 1;";
             let (service, k_code) = (misses::SERVICE.to_owned(), Some(code.to_owned()));
-            let only_pid = Some(theirs.1.pid);
+            let only_pid = Some(user.1.pid);
             ecalls.subscribe(peer, SubscriptionRequest { service, k_code, only_pid, ..Default::default() })
         };
-        let taken: Vec<u64> = (0..3).map(|_| subscribe(theirs.1).unwrap().instructions).collect();
+        let taken: Vec<u64> = (0..3).map(|_| subscribe(user.1).unwrap().instructions).collect();
         assert!(taken.iter().all(|instructions| (50_000..60_000).contains(instructions)), "{taken:?}");
-        let refused = subscribe(theirs.1).unwrap_err();
+        let refused = subscribe(user.1).unwrap_err();
         assert!(refused.code == "ecalls_limit" && refused.message.contains("200000 is the limit"), "{refused:?}");
         assert!(refused.message.contains(&taken.iter().sum::<u64>().to_string()), "{refused:?}");
         let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
@@ -497,24 +500,24 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_the_same_name_takes_no_events_from_another_users() {
-        let (folder, theirs) = (tempfile::tempdir().unwrap(), Theirs::start());
+    fn groups_of_the_same_name_of_two_users_are_separate() {
+        let (folder, user) = (tempfile::tempdir().unwrap(), UserProcess::start());
         let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
         let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
         let subscribe = |peer: Peer| {
             let (service, group) = (misses::SERVICE.to_owned(), Some("workers".to_owned()));
-            let (k_code, only_pid) = (Some("return 1;".to_owned()), Some(theirs.1.pid));
+            let (k_code, only_pid) = (Some("return 1;".to_owned()), Some(user.1.pid));
             let request = SubscriptionRequest { service, group, k_code, only_pid, ..Default::default() };
             ecalls.subscribe(peer, request).unwrap()
         };
-        let [first, _, roots] = [theirs.1, theirs.1, root].map(subscribe);
+        let [first, _, roots] = [user.1, user.1, root].map(subscribe);
         assert_eq!(first.group.as_deref(), Some("workers"));
         let mut registry = ecalls.registry();
         let (id, _) = registry.service(misses::SERVICE).unwrap();
         for _ in 0..4 {
-            let told = registry.services.get_mut(&id).unwrap().receivers(-1, Some(theirs.1.pid));
+            let told = registry.services.get_mut(&id).unwrap().receivers(-1, Some(user.1.pid));
             let of = |uid: u32| told.iter().filter(|subscription| subscription.terms.owner.uid == uid).count();
-            assert_eq!((of(theirs.1.owner.uid), of(0)), (1, 1));
+            assert_eq!((of(user.1.owner.uid), of(0)), (1, 1));
         }
         drop(registry);
         ecalls.unsubscribe(root, roots.id).unwrap();

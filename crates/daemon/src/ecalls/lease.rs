@@ -1,5 +1,5 @@
-//! `ecalls.sock`: connections, and what comes through them. Everything that arrives is hostile: bounded, checked,
-//! and answered or counted.
+//! Connections to `ecalls.sock` and their messages. All input is hostile: it is bounded, checked, and answered or
+//! counted.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,18 +27,18 @@ const MESSAGES_PER_TURN: usize = 64;
 const ACCEPTED_PER_TURN: usize = 16;
 
 impl Ecalls {
-    /// Takes in who is waiting.
+    /// Accepts waiting connections.
     pub(super) fn accept(&self, listener: &OwnedFd) {
         for _ in 0..ACCEPTED_PER_TURN {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.take_in(socket),
+                Ok(socket) => self.accept_one(socket),
                 Err(rustix::io::Errno::WOULDBLOCK) => return,
-                Err(error) => return tracing::warn!(%error, "cannot accept a connection for ECalls"),
+                Err(error) => return tracing::warn!(%error, "cannot accept a connection to ecalls.sock"),
             }
         }
     }
 
-    fn take_in(&self, socket: OwnedFd) {
+    fn accept_one(&self, socket: OwnedFd) {
         let peer = Peer::of(&socket);
         let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
         let socket = Arc::new(Foreign::new(socket, uid, &self.closer));
@@ -51,7 +51,7 @@ impl Ecalls {
         if full {
             drop(registry);
             let problem =
-                problems::limit("too many connections for ECalls", self.config.max_leases, "ecalls.max_leases");
+                problems::limit("too many connections to ecalls.sock", self.config.max_leases, "ecalls.max_leases");
             return send(&socket, &FromDaemon::Refused(&problem.to_string()), &[]);
         }
         let id = registry.number();
@@ -63,7 +63,7 @@ impl Ecalls {
         }
     }
 
-    /// Reads what a connection has to say.
+    /// Reads and handles the messages of a connection.
     pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
         let found = self.registry().leases.get(&id).map(|lease| (lease.socket.clone(), lease.peer));
         let Some((socket, peer)) = found else { return };
@@ -75,9 +75,9 @@ impl Ecalls {
             };
             let is_over = got.length == 0 && !got.is_cut;
             if !is_over {
-                // Longer than any message: the rest is gone, the connection is still good.
+                // A message longer than any valid one is cut; the connection can still be used.
                 match FromClient::decode(&buffer[..got.length]).filter(|_| !got.is_cut) {
-                    Some(message) => self.obey(id, peer, &socket, &message, &got.fds),
+                    Some(message) => self.handle(id, peer, &socket, &message, &got.fds),
                     None => count(&self.totals.nonsense),
                 }
             }
@@ -87,16 +87,16 @@ impl Ecalls {
         }
     }
 
-    /// Whether the user may go on sending some.
-    fn close_aside(&self, peer: Peer, came: Vec<OwnedFd>) -> bool {
-        if came.is_empty() {
+    /// Closes descriptors that descriptors with a message. Returns whether the user may send more.
+    fn close_aside(&self, peer: Peer, descriptors: Vec<OwnedFd>) -> bool {
+        if descriptors.is_empty() {
             return true;
         }
-        self.closer.close(peer.owner.uid, came);
+        self.closer.close(peer.owner.uid, descriptors);
         !self.closer.is_full(peer.owner.uid)
     }
 
-    fn obey(&self, id: LeaseId, peer: Peer, socket: &Foreign, message: &FromClient<'_>, came: &[OwnedFd]) {
+    fn handle(&self, id: LeaseId, peer: Peer, socket: &Foreign, message: &FromClient<'_>, descriptors: &[OwnedFd]) {
         let answer = match message {
             FromClient::Raise(raise) => return self.raised(peer, raise),
             FromClient::Reply { call, data } => return self.replied(id, *call, data),
@@ -104,7 +104,7 @@ impl Ecalls {
             FromClient::Take(subscription) => self.give_memory(socket, peer, *subscription),
             FromClient::TakeDown => self.give_down(socket, id),
             FromClient::TakeSockets => self.give_sockets(socket, id),
-            FromClient::Bind(slot) => self.bind(socket, id, *slot, came),
+            FromClient::Bind(slot) => self.bind(socket, id, *slot, descriptors),
         };
         if let Err(problem) = answer {
             send(socket, &FromDaemon::Refused(&problem.to_string()), &[]);
@@ -118,7 +118,7 @@ impl Ecalls {
         }
     }
 
-    /// Only the service's own connection may answer for it.
+    /// Only the connection that registered the service may answer a call.
     fn replied(&self, id: LeaseId, call: u64, data: &[u8]) {
         let mut registry = self.registry();
         let Some(service) = registry.calls.get(&call).map(|call| call.service) else { return };
@@ -126,14 +126,14 @@ impl Ecalls {
         if owner.is_some_and(|owner| owner.lease == id)
             && let Some(call) = registry.calls.remove(&call)
         {
-            // Nobody waits any more where the caller has given up.
+            // Fails if the caller has given up.
             let _ = call.answer.send(data.to_vec());
         }
     }
 
     fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
-        let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with one");
+        let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with memory_up");
         let up = subscription.chain.up.as_ref().ok_or_else(none)?;
         let given = FromDaemon::Given(Given(Given::UP | Given::WAKE));
         up.with_fds(|fds| send(socket, &given, &fds));
@@ -146,15 +146,15 @@ impl Ecalls {
         Ok(())
     }
 
-    /// The session's memory_down, made at its first use.
+    /// The session's memory_down, created at its first use.
     pub(super) fn down_of(&self, id: LeaseId) -> Result<Arc<Down>, Problem> {
         let made = self.registry().leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.down.clone();
         if let Some(down) = made {
             return Ok(down);
         }
-        // Without the registry, for which events wait. Where another thread was faster, its memory is the session's.
+        // Without the lock of the registry, for which events wait. If another thread was faster, its memory is used.
         let made = Down::new(self.kernel().is_ok());
-        let fresh = Arc::new(made.map_err(|error| problem::internal(format!("cannot make memory_down: {error}")))?);
+        let fresh = Arc::new(made.map_err(|error| problem::internal(format!("cannot create memory_down: {error}")))?);
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
         let down = lease.down.get_or_insert_with(|| fresh.clone()).clone();
@@ -184,19 +184,18 @@ impl Ecalls {
         Ok(module_of_lease)
     }
 
-    fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, came: &[OwnedFd]) -> Result<(), Problem> {
+    fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, descriptors: &[OwnedFd]) -> Result<(), Problem> {
         let module = self.module_of(id)?;
-        let [bound] = came else {
-            return Err(problems::chain("no socket came along", "send exactly one"));
+        let [bound] = descriptors else {
+            return Err(problems::chain("the message must contain exactly one socket", "send one socket descriptor"));
         };
-        let refused =
-            |error: io::Error| problems::chain(format!("the socket cannot be bound: {error}"), "send a socket");
+        let refused = |error: io::Error| problems::chain(format!("cannot bind the socket: {error}"), "send a socket");
         bind_socket_as(module.bind_fd(), bound.as_fd(), slot).map_err(refused)?;
         send(socket, &FromDaemon::Given(Given(0)), &[]);
         Ok(())
     }
 
-    /// The connection has ended, and with it everything that was asked for under it.
+    /// Ends everything that was requested through a connection that has closed.
     pub(super) fn end_lease(&self, id: LeaseId) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.remove(&id) else { return };
@@ -213,16 +212,16 @@ impl Ecalls {
         drop_aside((lease, of_services, own));
     }
 
-    /// A process that a subscription is about has ended.
+    /// Ends a subscription whose process has ended.
     pub(super) fn process_ended(&self, id: SubscriptionId) {
         let found = self.registry().subscriptions.get(&id).cloned();
         if let Some(subscription) = found {
-            self.tell_ended(&subscription, "its process has ended");
+            self.report_ended(&subscription, "its process has ended");
             drop_aside(self.end_subscription(id));
         }
     }
 
-    /// Subscriptions of users to processes that are not theirs any more.
+    /// Subscriptions of users to processes that no longer belong to them.
     pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
         let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
         let narrowed = all.iter().filter(|s| !self.config.grants(s.terms.owner, &s.terms.service_name));
@@ -234,21 +233,21 @@ impl Ecalls {
     pub(super) fn process_lost(&self, id: SubscriptionId) {
         let found = self.registry().subscriptions.get(&id).cloned();
         if let Some(subscription) = found {
-            self.tell_ended(&subscription, "its process runs as another user");
+            self.report_ended(&subscription, "its process runs as another user");
             drop_aside(self.end_subscription(id));
         }
     }
 
-    pub(super) fn tell_ended(&self, subscription: &Subscription, why: &str) {
-        self.tell(subscription.terms.lease, &FromDaemon::Ended { subscription: subscription.id, why });
+    pub(super) fn report_ended(&self, subscription: &Subscription, why: &str) {
+        self.send_to(subscription.terms.lease, &FromDaemon::Ended { subscription: subscription.id, why });
     }
 
-    pub(super) fn tell_taken_out(&self, subscription: &Subscription, why: &str) {
-        self.tell(subscription.terms.lease, &FromDaemon::TakenOut { subscription: subscription.id, why });
+    pub(super) fn report_removed(&self, subscription: &Subscription, why: &str) {
+        self.send_to(subscription.terms.lease, &FromDaemon::TakenOut { subscription: subscription.id, why });
     }
 
-    /// Tells a connection, if there is one; whether it could be told.
-    pub(super) fn tell(&self, lease: Option<LeaseId>, message: &FromDaemon<'_>) -> bool {
+    /// Sends a message to a connection. Returns whether the connection exists.
+    pub(super) fn send_to(&self, lease: Option<LeaseId>, message: &FromDaemon<'_>) -> bool {
         let find = |id| self.registry().leases.get(&id).map(|lease| lease.socket.clone());
         let Some(socket) = lease.and_then(find) else { return false };
         send(&socket, message, &[]);
@@ -260,17 +259,19 @@ fn welcome(socket: &Foreign, id: LeaseId, version: u8) {
     match version {
         VERSION => send(socket, &FromDaemon::Welcome(id), &[]),
         other => {
-            let why = format!("the client speaks version {other}, this daemon {VERSION}; install the same of both");
+            let why = format!(
+                "the client uses protocol version {other}, this daemon {VERSION}; install the same version of both"
+            );
             send(socket, &FromDaemon::Refused(&why), &[]);
         }
     }
 }
 
-/// A client that does not read what it is told misses it: the socket never makes us wait.
+/// A client that does not read its messages loses them: sending never blocks.
 fn send(socket: &Foreign, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     if let Err(error) = fds::send(socket, &bytes, with) {
-        tracing::debug!(%error, "a client of ECalls was not told");
+        tracing::debug!(%error, "cannot send a message to a client of ECalls");
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon's side of the shared areas: BPF maps where handlers in the kernel write them, memfds elsewhere.
+//! The daemon's side of shared memory: BPF maps if handlers in the kernel write it, memfds otherwise.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,17 +10,17 @@ use qfabric_types::memory::{self, Geometry, Stamp};
 
 use crate::control::{wake, wake_descriptor};
 
-/// A session's memory_down.
+/// The memory_down of a session.
 #[derive(Debug)]
 pub(crate) enum Down {
-    /// Handlers in the kernel see it.
+    /// Shared with handlers in the kernel.
     Kernel(DownMemory),
-    /// There is no BPF here: only the daemon's handlers do.
+    /// Shared with the daemon's handlers only, because there is no BPF here.
     Plain { area: SharedDown, file: OwnedFd },
 }
 
 impl Down {
-    /// A fresh area.
+    /// Creates an area.
     pub fn new(for_kernel: bool) -> io::Result<Down> {
         assert_may_block("making shared memory");
         if for_kernel {
@@ -30,7 +30,7 @@ impl Down {
         Ok(Down::Plain { area, file })
     }
 
-    /// Its words.
+    /// The attributes in the area.
     pub fn words(&self) -> &memory::Down {
         match self {
             Down::Kernel(map) => map.down(),
@@ -38,7 +38,7 @@ impl Down {
         }
     }
 
-    /// What the application is to be given.
+    /// The descriptor for the application.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Down::Kernel(map) => map.fd(),
@@ -46,7 +46,7 @@ impl Down {
         }
     }
 
-    /// As the kernel needs it, if it is for the kernel.
+    /// The map for handlers in the kernel, if it is one.
     pub fn map(&self) -> Option<&DownMemory> {
         match self {
             Down::Kernel(map) => Some(map),
@@ -55,17 +55,17 @@ impl Down {
     }
 }
 
-/// A subscription's memory_up.
+/// The memory_up of a subscription.
 #[derive(Debug)]
 pub(crate) enum Up {
-    /// Handlers in the kernel write it.
+    /// Written by a handler in the kernel.
     Kernel(UpMemory),
-    /// The daemon writes it.
+    /// Written by the daemon.
     Plain { area: Lock<OwnedUp, { rank::MEMORY_UP }>, wake: OwnedFd },
 }
 
 impl Up {
-    /// A fresh area that a handler in the kernel writes, or the daemon.
+    /// Creates an area that a handler in the kernel writes, or the daemon.
     pub fn new(geometry: Geometry, by_kernel: bool) -> io::Result<Up> {
         if by_kernel {
             return UpMemory::new(geometry).map(Up::Kernel);
@@ -73,10 +73,10 @@ impl Up {
         Ok(Up::Plain { area: Lock::new(OwnedUp::create(geometry)?), wake: wake_descriptor()? })
     }
 
-    /// Writes one event, and wakes a reader that sleeps. `false`: dropped for want of room.
+    /// Writes one event and wakes a sleeping reader. `false`: no room, the event is dropped.
     pub fn write(&self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
         match self {
-            // Written by its handler; a system call that fails drops the event as a full area does.
+            // Its handler writes it; a failed system call drops the event, as a full area does.
             Up::Kernel(map) => map.put(data, stamp, position.and_then(|p| u32::try_from(p).ok())).unwrap_or(false),
             Up::Plain { area, wake: fd } => {
                 let mut area = area.lock();
@@ -89,7 +89,7 @@ impl Up {
         }
     }
 
-    /// What the application is to be given: the area, and what it sleeps on.
+    /// Passes the descriptors for the application to `act`: the area, and the descriptor on which a reader sleeps.
     pub fn with_fds<A>(&self, act: impl FnOnce([BorrowedFd<'_>; 2]) -> A) -> A {
         match self {
             Up::Kernel(map) => act([map.fd(), map.wake_fd()]),
@@ -100,7 +100,7 @@ impl Up {
         }
     }
 
-    /// As the kernel needs it, if a handler there writes it.
+    /// The map for a handler in the kernel, if it is one.
     pub fn map(&self) -> Option<&UpMemory> {
         match self {
             Up::Kernel(map) => Some(map),

@@ -1,7 +1,7 @@
-//! `sched.deadline_miss`: from the control thread, which never waits, to the dispatcher.
+//! Carries events of `sched.deadline_miss` from the control thread, which must never wait, to the dispatcher.
 //!
-//! While nobody is subscribed a miss costs one look at a flag. Otherwise it goes into a bounded list; the lock is
-//! only tried, so that the control thread never waits for it, and what is not written is counted.
+//! Without a subscription a miss costs one read of a flag. Otherwise the miss goes into a bounded list. The control
+//! thread only tries the lock; a miss that cannot be written is dropped and counted.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use qfabric_types::AppId;
 
 use crate::control::wake;
 
-/// Misses that wait. A dispatcher that is this far behind has other worries.
+/// Misses that may wait. A dispatcher with more is far behind anyway.
 const WAITING: usize = 1_024;
 
-/// The service's name.
+/// Name of the service.
 pub(crate) const SERVICE: &str = "sched.deadline_miss";
 
-/// The event's format, as C.
+/// Format of the event, as C.
 pub(crate) const FORMAT: &str = "\
 struct deadline_miss {
     unsigned long app;
@@ -34,16 +34,16 @@ struct deadline_miss {
 pub(crate) struct Miss {
     pub app: AppId,
     pub pid: i32,
-    /// Its number among the application's jobs.
+    /// Number of the job in the application.
     pub job: u64,
-    /// Its scheduling error.
+    /// Scheduling error of the job.
     pub error_ns: i64,
     pub budget_ns: u64,
     pub period_ns: u64,
 }
 
 impl Miss {
-    /// The bytes of [`FORMAT`].
+    /// The event in the layout of [`FORMAT`].
     pub fn bytes(&self) -> [u8; 48] {
         let words =
             [self.app.0, i64::from(self.pid) as u64, self.job, self.error_ns as u64, self.budget_ns, self.period_ns];
@@ -55,13 +55,13 @@ impl Miss {
     }
 }
 
-/// The way of misses. Cheap to clone.
+/// The list of misses. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Misses(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The dispatcher's.
+    /// Wakes the dispatcher.
     wake: Arc<OwnedFd>,
     wanted: AtomicBool,
     list: Lock<Vec<(Miss, u64)>, { rank::MISSES }>,
@@ -69,32 +69,32 @@ struct Shared {
 }
 
 impl Misses {
-    /// An empty list, whose reader is woken through `wake`.
+    /// An empty list; `wake` wakes its reader.
     pub fn new(wake: Arc<OwnedFd>) -> Misses {
         let (wanted, list, dropped) = (AtomicBool::new(false), Lock::default(), AtomicU64::new(0));
         Misses(Arc::new(Shared { wake, wanted, list, dropped }))
     }
 
-    /// Whether somebody is subscribed.
+    /// Whether there is a subscription.
     pub fn wanted(&self) -> bool {
         self.0.wanted.load(Ordering::Relaxed)
     }
 
-    /// Somebody is subscribed from now on, or nobody.
+    /// Sets whether there is a subscription.
     pub fn want(&self, wanted: bool) {
         self.0.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// Leaves a miss that was seen at `now_ns`. Never waits.
-    pub fn tell(&self, miss: Miss, now_ns: u64) {
-        let told = match self.0.list.try_lock() {
+    /// Adds a miss that was seen at `now_ns`. Never waits.
+    pub fn add(&self, miss: Miss, now_ns: u64) {
+        let added = match self.0.list.try_lock() {
             Some(mut list) if list.len() < WAITING => {
                 list.push((miss, now_ns));
                 true
             }
             _ => false,
         };
-        match told {
+        match added {
             true => wake(&*self.0.wake),
             false => {
                 self.0.dropped.fetch_add(1, Ordering::Relaxed);
@@ -102,12 +102,12 @@ impl Misses {
         }
     }
 
-    /// Takes what was left, with the moments.
+    /// Takes all misses, with their times.
     pub fn take(&self) -> Vec<(Miss, u64)> {
         std::mem::take(&mut *lock(&self.0.list))
     }
 
-    /// Misses that were not written down.
+    /// Number of misses dropped.
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
@@ -127,16 +127,16 @@ mod tests {
     fn misses_beyond_the_bound_are_counted() {
         let misses = empty();
         for _ in 0..WAITING + 3 {
-            misses.tell(MISS, 9);
+            misses.add(MISS, 9);
         }
         assert_eq!((misses.dropped(), misses.take().len(), misses.take().len()), (3, WAITING, 0));
     }
 
     #[test]
-    fn a_list_that_is_being_read_costs_the_control_thread_nothing() {
+    fn the_control_thread_does_not_wait_for_a_reader_of_the_list() {
         let misses = empty();
         let reading = misses.0.list.lock();
-        std::thread::scope(|scope| scope.spawn(|| misses.tell(MISS, 9)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| misses.add(MISS, 9)).join().unwrap());
         drop(reading);
         assert_eq!(misses.dropped(), 1);
     }

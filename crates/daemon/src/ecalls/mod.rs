@@ -1,29 +1,29 @@
-//! ECalls: services, subscriptions, and the thread that carries events to those they are for.
+//! ECalls: services, subscriptions, and the thread that delivers events to subscriptions.
 //!
 //! ```text
 //!   hooks in the kernel ── ring ──┐
 //!   processes ── ecalls.sock ─────┤                 ┌─ handler by the JIT (verdict 0 ends the chain)
-//!   HTTP, command line ───────────┼─> queue (EDF) ──┼─ shared memory, and waking its reader
+//!   HTTP, command line ───────────┼─> queue (EDF) ──┼─ shared memory, and a wake-up of its reader
 //!   control thread (misses) ──────┘  late: dropped  ├─ real-time signal
-//!                                                   └─ handler thread (pool), from there on the same
+//!                                                   └─ handler thread (pool), then the remaining steps
 //! ```
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `policy` | limits, and who may what |
-//! | `registry` | who is there |
-//! | `plan`, `checks`, `install` | from a request to a subscription that works: all or nothing |
-//! | `subscription`, `handler`, `memory`, `pool`, `crew` | a chain at work |
+//! | `policy` | limits and rights |
+//! | `registry` | services, subscriptions, connections, named handlers |
+//! | `plan`, `checks`, `install` | from a request to a working subscription: all or nothing |
+//! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
-//! | `hub`, `sources` | the queue and the registry, and how the dispatcher sleeps and is woken |
-//! | `favour` | whose server an event favours |
-//! | `lease` | what comes through `ecalls.sock`; hostile |
-//! | `misses` | `sched.deadline_miss`, out of the control thread without a wait |
+//! | `hub`, `sources` | the queue and the registry; sleep and wake-up of the dispatcher |
+//! | `favour` | the servers that an event favours |
+//! | `lease` | messages through `ecalls.sock`; hostile |
+//! | `misses` | `sched.deadline_miss`, from the control thread without a wait |
 //!
-//! Installing happens in the API's worker threads, one at a time; it compiles and talks to the kernel without the
-//! registry's lock. The lock is held for look-ups only, never while a handler runs.
+//! The API's worker threads install subscriptions, one at a time; they compile and call the kernel without the registry's
+//! lock. The lock is held for look-ups only, never while a handler runs.
 //!
-//! Order of locks: `setup`, then `registry`, then a leaf, which is `queue` or one of a subscription or the pool
-//! ([`qfabric_sync::rank`]; debug builds assert it). Whoever holds a leaf takes no other lock.
+//! Order of locks: `setup`, then `registry`, then a leaf: `queue`, or a lock of a subscription or the pool
+//! ([`qfabric_sync::rank`]; debug builds assert the order). A thread that holds a leaf takes no other lock.
 
 mod call;
 mod checks;
@@ -77,50 +77,50 @@ pub(crate) use misses::{Miss, Misses};
 pub use policy::EcallsConfig;
 pub(crate) use registry::ServiceOwner;
 
-/// Bytes of the ring through which events leave the kernel: some thousand events.
+/// Size in bytes of the ring through which events leave the kernel: room for some thousand events.
 const RING_BYTES: u32 = 1 << 20;
 
-/// Everything about ECalls, shared by the API's threads and the dispatcher.
+/// The state of ECalls, shared by the API's threads and the dispatcher.
 pub(crate) struct Ecalls {
     config: EcallsConfig,
     kernel: OnceLock<Result<KernelSide, Unsupported>>,
     hub: Hub<Registry, Queued>,
-    /// One installation at a time: the attributes of a session get their numbers in order.
+    /// Allows one installation at a time, so that the attributes of a session are numbered in order.
     setup: Lock<(), { rank::SETUP }>,
     pool: Pool,
     files: ServiceFiles,
     closer: Closer,
     misses: Misses,
-    /// How events favour those who are told.
+    /// The ways by which events favour servers; set when the service is assembled.
     favours: OnceLock<Favours>,
     ending: Ending,
     totals: Totals,
 }
 
-/// What is left of a subscription that is off the books.
+/// The parts of an ended subscription that its caller must drop outside of the registry's lock.
 pub(crate) struct Remains {
     _installed: Option<Installed>,
     _hook: Option<GroupHook>,
     _subscription: Arc<Subscription>,
 }
 
-/// Drops something in a thread of its own: the dispatcher does not wait for hooks to be taken out. For what this service
-/// made; what others sent is the [`Closer`]'s.
+/// Drops a value in a separate thread, so that the dispatcher does not wait for hooks to be removed. For values
+/// that this service created; the [`Closer`] closes descriptors of others.
 fn drop_aside<T: Send + 'static>(what: T) {
     let thread = std::thread::Builder::new().name("qf-ecalls-end".to_owned());
-    // Where no thread is to be had, it has been dropped here.
+    // If no thread can be started, the value is dropped here.
     let _ = thread.spawn(move || drop(what));
 }
 
-/// The kernel, and the ring through which its events come.
+/// The kernel, and the ring through which its events arrive.
 pub(crate) struct KernelSide {
     pub kernel: Kernel,
     pub ring: EventRing,
-    /// Open while run times of handlers are measured; none: the kernel refused.
+    /// Open while the kernel measures the run times of handlers; `None`: the kernel refused.
     measuring: OnceLock<Option<OwnedFd>>,
 }
 
-/// What is counted over all subscriptions, also those that are gone.
+/// Counters over all subscriptions, including ended ones.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub raised: AtomicU64,
@@ -133,7 +133,7 @@ pub(crate) struct Totals {
     pub favours_dropped: AtomicU64,
 }
 
-/// What metrics show.
+/// The numbers that `/metrics` shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EcallsReport {
     pub subscriptions: Vec<SubscriptionInfo>,
@@ -159,19 +159,21 @@ impl Subscribed for Registry {
 }
 
 impl KernelSide {
-    /// From now on the kernel measures how long handlers run. Not before a user has one there: it costs every BPF program
-    /// of the host about 20 ns for each run.
+    /// From now on the kernel measures the run times of handlers. Called only when a user has a handler in the
+    /// kernel, because it costs about 20 ns for each run of every BPF program on the host.
     fn measure(&self) {
         self.measuring.get_or_init(|| {
-            let refused =
-                |error: &io::Error| tracing::warn!(%error, "run times of handlers are not measured, nor limited");
+            let refused = |error: &io::Error| {
+                tracing::warn!(%error, "the kernel does not measure run times, so \
+                                                            ecalls.max_cpu_per_user does not limit its handlers")
+            };
             self.kernel.measure().inspect_err(refused).ok()
         });
     }
 }
 
 impl Ecalls {
-    /// Nothing is in the kernel yet: it is opened when somebody first asks for it.
+    /// Does not open the kernel yet; the first request for a service does.
     pub fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
         let sources = Sources::new()?;
         let misses = Misses::new(sources.wake().clone());
@@ -209,13 +211,13 @@ impl Ecalls {
         self.hub.nudge();
     }
 
-    /// The kernel, opened at the first call; its services are known from then on.
+    /// The kernel, opened at the first call; from then on its services are registered.
     fn kernel(&self) -> Result<&KernelSide, &Unsupported> {
         let opened = self.kernel.get_or_init(|| {
             let kernel = Kernel::open().inspect_err(|why| self.add_kernel_services(&Kernel::services_without(why)))?;
             let broken = |error: io::Error| Unsupported {
-                what: format!("the ring for events cannot be made: {error}"),
-                remedy: "see qfabric doctor".to_owned(),
+                what: format!("cannot create the ring for events: {error}"),
+                remedy: "run qfabric doctor".to_owned(),
             };
             let ring = EventRing::new(RING_BYTES).map_err(broken)?;
             self.watch(ring.fd(), Source::Ring).map_err(broken)?;
@@ -225,12 +227,12 @@ impl Ecalls {
         opened.as_ref()
     }
 
-    /// Where the control thread leaves its misses.
+    /// The list in which the control thread puts misses.
     pub fn misses(&self) -> Misses {
         self.misses.clone()
     }
 
-    /// The subscriptions of a user; all of them for root.
+    /// The subscriptions of a user; for root, all.
     pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
         let registry = self.registry();
         let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.terms.owner)).cloned().collect();
@@ -238,13 +240,12 @@ impl Ecalls {
         own.iter().map(|subscription| subscription.info()).collect()
     }
 
-    /// One subscription.
     pub fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
         let found = self.registry().subscription(id, peer)?.clone();
         Ok(found.info())
     }
 
-    /// Changes attributes of a subscription's session.
+    /// Sets attributes of a subscription's session.
     pub fn set_attributes<'a>(
         &self,
         peer: Peer,
@@ -259,15 +260,14 @@ impl Ecalls {
         Ok(subscription.info())
     }
 
-    /// Ends a subscription.
     pub fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         self.registry().subscription(id, peer)?;
         drop(self.end_subscription(id));
         Ok(())
     }
 
-    /// Takes it off the books. The answer is what is left of it in the kernel, for the caller to drop outside of
-    /// the lock: taking a hook out may cost milliseconds.
+    /// Removes a subscription from the registry. Returns its parts in the kernel; the caller drops them outside of
+    /// the lock, because the removal of a hook may take milliseconds.
     #[must_use]
     fn end_subscription(&self, id: SubscriptionId) -> Option<Remains> {
         let mut registry = self.registry();
@@ -279,7 +279,7 @@ impl Ecalls {
         Some(Remains { _installed: installed, _hook: hook, _subscription: subscription })
     }
 
-    /// What metrics show.
+    /// The numbers for `/metrics`.
     pub fn report(&self) -> EcallsReport {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (seen, waiting) = self.hub.look(|registry| {
@@ -305,7 +305,7 @@ impl Ecalls {
         }
     }
 
-    /// Ends the dispatcher, the handler threads and everything that was installed.
+    /// Ends the dispatcher and the handler threads, and removes everything that was installed.
     pub fn stop(&self) {
         self.hub.stop();
         self.pool.stop();

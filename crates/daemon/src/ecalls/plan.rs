@@ -1,9 +1,9 @@
-//! From what is asked for to what is done where: the order of a chain, and where it leaves the kernel.
+//! Plans a chain: the order of its steps, and the point at which it leaves the kernel.
 //!
 //! ```text
-//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread or signal, and all behind it
+//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread or signal, and all steps after it
 //!                  at the hook, in the kernel           │ in the daemon
-//! other services, and groups:                           │ everything
+//! other services, and groups:                           │ all steps
 //! ```
 
 use qfabric_types::api::Problem;
@@ -11,10 +11,10 @@ use qfabric_types::api::ecalls::{Step, SubscriptionRequest};
 
 use super::problems;
 
-/// Signals below are the C library's own.
+/// Signals that a subscription may use; the C library uses the ones below.
 const SIGNALS: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// The steps of a chain in their order.
+/// The steps of a chain, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub in_kernel: Vec<Step>,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Of a request. `at_hook`: the chain begins in the kernel.
+    /// Plans the chain of a request. `at_hook`: the chain begins in the kernel.
     pub fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
         check_signal(request.signal)?;
         let order = order(request)?;
@@ -35,16 +35,16 @@ impl Plan {
 fn check_signal(signal: Option<i32>) -> Result<(), Problem> {
     match signal {
         Some(signal @ (32 | 33)) => {
-            Err(problems::chain(format!("signal {signal} is the C library's own"), "use 34 (SIGRTMIN) to 64"))
+            Err(problems::chain(format!("signal {signal} is reserved by the C library"), "use 34 (SIGRTMIN) to 64"))
         }
         Some(signal) if !SIGNALS.contains(&signal) => {
-            Err(problems::chain(format!("signal {signal} is no real-time signal"), "use 34 (SIGRTMIN) to 64"))
+            Err(problems::chain(format!("signal {signal} is not a real-time signal"), "use 34 (SIGRTMIN) to 64"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether the request's other members name this step.
+/// Whether another field of the request requires this step.
 fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
     match step {
         Step::KHandler => request.k_handler.is_some(),
@@ -73,18 +73,21 @@ fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, Problem> {
     Ok(order)
 }
 
-/// Every step that is named is in the order once, and no other.
+/// Checks that the order contains every required step once, and no other.
 fn complete(request: &SubscriptionRequest, order: &[Step]) -> Result<(), Problem> {
     for step in Step::ALL {
         let (count, name) = (order.iter().filter(|named| **named == step).count(), step.name());
         match (count, is_named(request, step) || step == Step::KThread) {
             (0, true) if step != Step::KThread => {
-                return Err(problems::chain(format!("{name} is given, but not in the order"), "add it"));
+                return Err(problems::chain(
+                    format!("{name} is given, but missing in the order"),
+                    "add it to the order",
+                ));
             }
             (1.., false) => {
                 return Err(problems::chain(
                     format!("the order names {name}, which is not given"),
-                    "give it, or leave it out",
+                    "give it, or remove it from the order",
                 ));
             }
             (2.., _) => return Err(problems::chain(format!("the order names {name} {count} times"), "name it once")),
@@ -98,8 +101,8 @@ fn runs_something(order: &[Step]) -> Result<(), Problem> {
     let thread = order.iter().position(|step| *step == Step::KThread);
     match thread {
         Some(at) if !order[at..].iter().any(|step| is_handler(*step)) => Err(problems::chain(
-            "k_thread has no handler behind it to run",
-            "give k_code or k_handler, or leave it out",
+            "k_thread has no handler after it to run",
+            "give k_code or k_handler, or remove k_thread",
         )),
         _ if order.is_empty() => {
             Err(problems::chain("the subscription does nothing", "give k_code, k_handler, memory_up or signal"))
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_named() {
+    fn inconsistent_requests_are_refused_with_the_conflicting_part() {
         let only = |change: fn(&mut SubscriptionRequest)| {
             let mut request = SubscriptionRequest::default();
             change(&mut request);

@@ -1,7 +1,7 @@
-//! Who may install what where, and how much of it: the section `[ecalls]` of the configuration.
+//! The section `[ecalls]` of the configuration: limits, and the services that users may use.
 //!
-//! Root may everything. Everybody else may subscribe to services whose events concern one process, for processes of
-//! its own; to services of its own processes and to those registered as open; and to what it is granted by name.
+//! Root may use everything. Other users may subscribe to services whose events belong to a process, for their own
+//! processes; to services of their own processes and services registered as open; and to services granted by name.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,45 @@ use serde::Deserialize;
 
 const SCHEDULER: &str = "ecalls.max_instructions_scheduler";
 
-/// ECalls: limits and grants.
+/// Limits and grants of ECalls.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EcallsConfig {
-    /// Connections to `ecalls.sock` at the same time; of these, at most so many of one user (root excepted).
+    /// Most connections to `ecalls.sock` at the same time.
     pub max_leases: usize,
-    /// See [`EcallsConfig::max_leases`].
+    /// Most connections of one user at the same time (root excepted).
     pub max_leases_per_user: usize,
-    /// Services registered by processes; of these, at most so many of one user.
+    /// Most services that processes have registered.
     pub max_services: usize,
-    /// See [`EcallsConfig::max_services`].
+    /// Most services that processes of one user have registered.
     pub max_services_per_user: usize,
-    /// Subscriptions; of these, at most so many of one user.
+    /// Most subscriptions.
     pub max_subscriptions: usize,
-    /// See [`EcallsConfig::max_subscriptions`].
+    /// Most subscriptions of one user.
     pub max_subscriptions_per_user: usize,
-    /// Named handlers of one user.
+    /// Most named handlers of one user.
     pub max_handlers_per_user: usize,
-    /// Shared memory of all subscriptions, in bytes; of this, at most so much of one user.
+    /// Most shared memory of all subscriptions, in bytes.
     pub max_memory: u64,
-    /// See [`EcallsConfig::max_memory`].
+    /// Most shared memory of one user's subscriptions, in bytes.
     pub max_memory_per_user: u64,
-    /// Instructions that a user's handlers may take for one event, together and at worst: about as many nanoseconds.
+    /// Most instructions that all handlers of a user together may take for one event, at worst: about as many
+    /// nanoseconds.
     pub max_instructions: u32,
-    /// The same at the kernel's hooks of the scheduler (`sched.*`), where a CPU does nothing else meanwhile.
+    /// The same limit at the kernel's scheduler hooks (`sched.*`), where the CPU does nothing else in the meantime.
     pub max_instructions_scheduler: u32,
-    /// Of one CPU, what a user's handlers may take together, measured over a second; above it the one that took most is taken
-    /// out.
+    /// Largest share of one CPU that all handlers of a user together may take, measured over a second. Above it the
+    /// handler that took most is removed.
     pub max_cpu_per_user: Share,
-    /// Events that wait for the dispatcher; the next is dropped and counted.
+    /// Events that may wait for the dispatcher; further ones are dropped and counted.
     pub queue: usize,
-    /// Of these, at most so many of one subscription.
+    /// Events of one subscription that may wait.
     pub queue_per_subscription: usize,
-    /// Handler threads at most; there are as many as there is work for.
+    /// Most handler threads; there are as many as there is work for.
     pub handler_threads: usize,
-    /// A handler that faults more often than this within a second is taken out.
+    /// A handler with more faults within a second is removed.
     pub faults_per_second: u32,
-    /// Services that users (by uid) may use beyond their own processes: names, `sched.*`, or `*`.
+    /// Services that users (by uid) may use beyond their own processes: names, prefixes such as `sched.*`, or `*`.
     pub users: BTreeMap<u32, Vec<String>>,
     /// The same for groups (by gid).
     pub groups: BTreeMap<u32, Vec<String>>,
@@ -81,7 +82,7 @@ impl Default for EcallsConfig {
 }
 
 impl EcallsConfig {
-    /// The first key that is out of range: name, value, what would be accepted.
+    /// The first key out of range: its name, its value, and the accepted values.
     pub fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
         let sizes = [
             ("ecalls.max_leases", self.max_leases, 1..=10_000, "1 to 10000"),
@@ -102,7 +103,8 @@ impl EcallsConfig {
         nothing.then(|| ("ecalls.max_cpu_per_user", "0".to_owned(), "a share of one CPU above 0, such as 0.1"))
     }
 
-    /// Instructions that a user's handlers may take for one event of this service, and the key that says so.
+    /// Most instructions that a user's handlers may take for one event of this service, and the configuration key
+    /// of the limit.
     pub fn instructions_at(&self, service: &str, origin: Origin) -> (u32, &'static str) {
         match origin == Origin::Kernel && service.starts_with("sched.") {
             true => (self.max_instructions_scheduler, SCHEDULER),
@@ -110,7 +112,7 @@ impl EcallsConfig {
         }
     }
 
-    /// Whether the configuration grants `owner` the whole of a service.
+    /// Whether the configuration grants all events of a service to `owner`.
     pub fn grants(&self, owner: Owner, service: &str) -> bool {
         let lists = [self.users.get(&owner.uid), self.groups.get(&owner.gid)];
         owner.uid == 0 || lists.into_iter().flatten().flatten().any(|pattern| matches(pattern, service))
@@ -124,7 +126,7 @@ mod tests {
     const USER: Owner = Owner { uid: 1000, gid: 100 };
 
     #[test]
-    fn root_may_all_and_others_what_they_are_granted() {
+    fn root_may_use_every_service_and_others_those_granted() {
         let mut config = EcallsConfig::default();
         assert!(config.grants(Owner { uid: 0, gid: 0 }, "net.rx") && !config.grants(USER, "net.rx"));
         config.users.insert(1000, vec!["net.rx".into(), "sched.*".into()]);

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! submit ──> backlog of the subscription (EDF) ──> ready: subscriptions (EDF) ──> thread: one event, then back
-//!            full: dropped, counted                 each at most once              idle for a while: ends
+//!            full: dropped, counted                 each at most once              idle for 5 s: ends
 //! ```
-//! One thread at a time works for a subscription, so its events stay in the order of their deadlines and its
-//! handlers' variables need no thought. There are as many threads as there is work for, up to the limit.
+//! One thread at a time works for a subscription, so its events stay in the order of their deadlines, and its handlers'
+//! variables need no lock. There are as many threads as there is work for, up to the limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use super::crew::Crew;
 use super::subscription::{Subscription, count};
 use crate::ending::Ending;
 
-/// A thread without work ends after this long.
+/// A thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Events of one subscription that wait for a thread.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     events: EventQueue<Job>,
-    /// It is in the pool's ready queue, or a thread works for it.
+    /// Whether the subscription is in the pool's ready queue, or a thread works for it.
     active: bool,
 }
 
-/// An event, and where in the chain it goes on.
+/// An event, and the stage of the chain at which it continues.
 #[derive(Debug)]
 struct Job {
     stage: usize,
@@ -40,13 +40,12 @@ struct Job {
 }
 
 impl Backlog {
-    /// For at most `capacity` events.
     pub fn new(capacity: usize) -> Backlog {
         Backlog { events: EventQueue::new(capacity), active: false }
     }
 }
 
-/// The threads.
+/// The pool of handler threads.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<Shared>);
 
@@ -56,17 +55,16 @@ struct Shared {
 }
 
 impl Pool {
-    /// At most `most` threads, for at most `subscriptions`.
+    /// At most `most` threads, for at most `subscriptions` subscriptions.
     pub fn new(most: usize, subscriptions: usize, ending: &Ending) -> Pool {
         Pool(Arc::new(Shared { crew: Crew::new(most, subscriptions), ending: ending.clone() }))
     }
 
-    /// Threads there are.
     pub fn threads(&self) -> usize {
         self.0.crew.threads()
     }
 
-    /// Has a thread carry on with an event at `stage`.
+    /// Queues an event for a thread, which continues the chain at `stage`.
     pub fn submit(&self, to: &Arc<Subscription>, stage: usize, data: &[u8], stamp: Stamp) {
         let deadline = to.deadline(stamp);
         let mut backlog = lock(&to.backlog);
@@ -81,7 +79,7 @@ impl Pool {
 
     fn make_ready(&self, subscription: &Arc<Subscription>) {
         let deadline = lock(&subscription.backlog).events.next_deadline().unwrap_or(Instant::NEVER);
-        // Each subscription is ready once at most.
+        // Each subscription is in the queue at most once, so this cannot fail.
         if self.0.crew.push(deadline, subscription.clone()) {
             self.start();
         }
@@ -94,21 +92,22 @@ impl Pool {
                 pool.0.crew.leave();
             }
         };
-        // Where no thread is to be had, those that there are do the work, or the one that the next event starts.
+        // If no thread can be started, existing threads do the work, or the thread that the next event starts.
         if std::thread::Builder::new().name("qf-handler".to_owned()).spawn(body).is_err() {
             self.0.crew.leave();
         }
     }
 
     fn work(&self) {
-        // Made by the dispatcher, which comes before others; what takes long does not.
+        // The thread inherits the dispatcher's priority; long work must not run before others.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
         while let Some(subscription) = self.0.crew.next(IDLE) {
             self.serve(&subscription);
         }
     }
 
-    /// One event; then the others' turn.
+    /// Carries one event, then returns the subscription to the queue, so that the other subscriptions have their
+    /// turn.
     fn serve(&self, subscription: &Arc<Subscription>) {
         let job = lock(&subscription.backlog).events.take(clock::now(), |_| count(&subscription.tally.late));
         if let Some(Job { stage, data, stamp }) = job {
@@ -122,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// Ends the threads, each after the event it works on.
+    /// Ends the threads, each after its present event.
     pub fn stop(&self) {
         self.0.crew.stop();
     }
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_that_panics_is_taken_out_alone_and_the_threads_can_be_ended() {
+    fn only_a_panicking_handler_is_removed_and_the_pool_can_be_stopped() {
         let (folder, ending) = (tempfile::tempdir().unwrap(), Ending::new().unwrap());
         let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &ending).unwrap();
         let root = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };

@@ -1,4 +1,4 @@
-//! ECalls' refusals.
+//! The refusals of ECalls.
 
 use qfabric_ecode::Diagnostics;
 use qfabric_types::api::Problem;
@@ -12,33 +12,34 @@ pub(crate) fn no_such_service(name: &str) -> Problem {
 }
 
 pub(crate) fn unavailable(service: &str, what: &str, remedy: &str) -> Problem {
-    new("unavailable", format!("service {service} cannot be had here: {what}"), remedy)
+    new("unavailable", format!("service {service} is not available here: {what}"), remedy)
 }
 
 pub(crate) fn service_exists(name: &str) -> Problem {
-    let message = format!("there is a service {name} already");
-    new("service_exists", message, "choose another name, such as one that begins with your program's")
+    let message = format!("service {name} exists already");
+    new("service_exists", message, "choose another name, for example with your program's name in front")
 }
 
 pub(crate) fn bad_name(name: &str) -> Problem {
     let shown: String = name.chars().take(80).collect();
-    let message = format!("{shown:?} is no name: 3 to 64 letters, digits, '.', '_' and '-' with a dot inside");
+    let message =
+        format!("{shown:?} is not a valid name: use 3 to 64 letters, digits, '.', '_' and '-' with a dot inside");
     new("invalid", message, "choose a name such as player.frame")
 }
 
 pub(crate) fn not_granted(service: &str, uid: u32) -> Problem {
-    let message = format!("service {service} concerns the whole host, you are user {uid}");
-    new("not_granted", message, format!("ask the administrator for {service} under [ecalls.users], or ask as root"))
+    let message = format!("service {service} reports events of the whole host, you are user {uid}");
+    new("not_granted", message, format!("ask the administrator to add {service} under [ecalls.users], or use root"))
 }
 
 pub(crate) fn not_your_service(service: &str, theirs: u32, yours: u32) -> Problem {
-    let message = format!("service {service} is user {theirs}'s and not open to others, you are user {yours}");
-    new("not_yours", message, "have it registered as open, or ask as that user or root")
+    let message = format!("service {service} belongs to user {theirs} and is not open to others, you are user {yours}");
+    new("not_yours", message, "register it as open, or subscribe as that user or as root")
 }
 
 pub(crate) fn not_your_subscription(id: SubscriptionId, theirs: u32, yours: u32) -> Problem {
     let message = format!("subscription {id} belongs to user {theirs}, you are user {yours}");
-    new("not_yours", message, "change your own subscriptions, or ask as root")
+    new("not_yours", message, "change your own subscriptions, or use root")
 }
 
 pub(crate) fn no_such_subscription(id: SubscriptionId) -> Problem {
@@ -47,40 +48,44 @@ pub(crate) fn no_such_subscription(id: SubscriptionId) -> Problem {
 
 pub(crate) fn no_such_handler(name: &str) -> Problem {
     let shown: String = name.chars().take(64).collect();
-    new("no_such_handler", format!("there is no handler {shown:?} for you"), "list them with GET /v1/handlers")
+    new("no_such_handler", format!("there is no handler {shown:?} that you may use"), "list them with GET /v1/handlers")
 }
 
 pub(crate) fn no_such_lease(lease: u64) -> Problem {
-    let message = format!("connection {lease} is none of this user's");
-    new("no_such_lease", message, "connect to ecalls.sock first, and name the number it tells")
+    let message = format!("connection {lease} does not exist or belongs to another user");
+    new("no_such_lease", message, "connect to ecalls.sock first, and use the number from its welcome message")
 }
 
 pub(crate) fn limit(what: &str, limit: impl std::fmt::Display, key: &str) -> Problem {
-    new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
+    new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what you do not need, or raise {key}"))
 }
 
-/// Handlers that would take `more` instructions for one event, beside `has` of the same user's.
+/// The handlers would take `more` instructions for one event; the user's other handlers at the service take `has`.
 pub(crate) fn too_long(service: &str, more: u64, has: u64, limit: u32, key: &str) -> Problem {
-    let beside = if has > 0 { format!(", and your other handlers there {has}") } else { String::new() };
+    let beside = if has > 0 { format!(" and your other handlers {has}") } else { String::new() };
     let message = format!(
-        "one event of {service} would take up to {more} instructions{beside}; {limit} is the limit for a user's handlers"
+        "for one event of {service} this handler takes up to {more} instructions{beside}; {limit} is the limit for a \
+         user's handlers"
     );
-    new("ecalls_limit", message, format!("do less in each turn or take fewer turns, give less fuel, or raise {key}"))
+    new("ecalls_limit", message, format!("do less work in each loop, loop fewer times, give less fuel, or raise {key}"))
 }
 
-/// What is asked for does not fit together.
+/// Parts of the request contradict each other.
 pub(crate) fn chain(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
     Problem::new("chain", message, next_step)
 }
 
-/// The code does not compile.
 pub(crate) fn code(what: &str, diagnostics: &Diagnostics) -> Problem {
     let message: String = format!("{what}: {diagnostics}").chars().take(4_000).collect();
-    new("code", message, "try it with `qfabric ecode check`")
+    new("code", message, "correct the code and check it with `qfabric ecode check`")
 }
 
 pub(crate) fn no_answer(service: &str, why: &str) -> Problem {
-    new("no_answer", format!("service {service} did not answer: {why}"), "see whether its process is alive and listens")
+    new(
+        "no_answer",
+        format!("service {service} did not answer: {why}"),
+        "check that its process is alive and answers calls",
+    )
 }
 
 #[cfg(test)]
@@ -88,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_has_a_way_out_and_a_status() {
+    fn every_refusal_has_a_next_step_and_a_status() {
         for problem in [
             no_such_service(&"é".repeat(300)),
             service_exists("a.b"),

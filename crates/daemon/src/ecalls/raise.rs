@@ -1,4 +1,4 @@
-//! Raising events: who is told, and into the queue with it.
+//! Raises events: finds the subscriptions that receive an event and queues it for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,10 +30,10 @@ impl ToOne for Queued {
     }
 }
 
-/// An event as it is raised.
+/// An event that is being raised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
-    /// −1: all.
+    /// The process that receives it; −1: all processes.
     pub pid: i32,
     pub data: &'a [u8],
     pub stamp: Stamp,
@@ -41,7 +41,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// One that happens now.
+    /// An event that happens now.
     pub fn now(pid: i32, data: &'a [u8], deadline_us: u64, cpu: bool) -> Event<'a> {
         let time_ns = clock::now().get();
         let deadline_ns = match deadline_us {
@@ -52,7 +52,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The number in `field` of events of this format.
+/// The place of the integer `field` in events of this format.
 pub(crate) fn place(format: &Format, field: &str) -> Option<Place> {
     let found = format.field(field).filter(|field| field.dims.is_empty())?;
     match found.kind {
@@ -61,13 +61,13 @@ pub(crate) fn place(format: &Format, field: &str) -> Option<Place> {
     }
 }
 
-/// The process an event concerns.
+/// The process to which an event belongs.
 fn concerns(service: &Service, data: &[u8]) -> Option<i32> {
     service.concerns_process.then(|| place(&service.format, "pid")).flatten().map(|place| place.of(data) as i32)
 }
 
 impl Ecalls {
-    /// Raises an event that `peer` brings over HTTP.
+    /// Raises an event that `peer` sent over HTTP.
     pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<Raised, Problem> {
         let raised: Result<_, Problem> = self.hub.raise(|registry| {
             let (id, service) = registry.service(name)?;
@@ -78,7 +78,8 @@ impl Ecalls {
         Ok(raised?.unwrap_or_default())
     }
 
-    /// Raises an event of a service that `peer`'s connection brings.
+    /// Raises an event that `peer` sent through its connection. `None`: the size is wrong, or the service is not
+    /// the peer's.
     pub(super) fn raise_by_lease(&self, peer: Peer, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
         let mut registry = self.registry();
         let service = registry.services.get(&id)?;
@@ -87,7 +88,7 @@ impl Ecalls {
         if fits && own { self.raise(&mut registry, id, event) } else { None }
     }
 
-    /// Raises an event of the daemon itself.
+    /// Raises an event of the daemon.
     pub(super) fn raise_own(&self, name: &str, event: &Event<'_>) {
         let mut registry = self.registry();
         if let Ok((id, _)) = registry.service(name) {
@@ -95,7 +96,7 @@ impl Ecalls {
         }
     }
 
-    /// The dispatcher, if it is not the caller, is to be nudged.
+    /// Queues the event for each receiver. A caller that is not the dispatcher must nudge the dispatcher afterwards.
     fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
         let service = registry.services.get_mut(&id)?;
         service.raised += 1;
@@ -117,7 +118,7 @@ impl Ecalls {
         Some(raised)
     }
 
-    /// What left the kernel: `tail` says for whom.
+    /// Queues an event from the kernel; `tail` identifies its subscription or group.
     pub(super) fn take_from_kernel(&self, tail: u64, data: &[u8], stamp: Stamp) {
         let mut registry = self.registry();
         let Some(tail) = registry.tails.get(&tail).cloned() else { return };
@@ -134,7 +135,7 @@ impl Ecalls {
         }
     }
 
-    /// Into the queue, if the subscription and the queue have room. `false`: dropped, counted.
+    /// Queues the event if the subscription and the queue have room. `false`: dropped and counted.
     pub(super) fn enqueue(&self, event: Queued) -> bool {
         let deadline = event.to.deadline(event.stamp);
         let refused = self.hub.enqueue(deadline, event).err();
@@ -144,7 +145,7 @@ impl Ecalls {
         refused.is_none()
     }
 
-    /// Without having been delivered, for other reasons than its deadline.
+    /// Counts an event that was dropped for another reason than its deadline.
     pub(super) fn count_dropped(&self, event: &Queued) {
         count(&event.to.tally.dropped_queue);
         count(&self.totals.dropped_queue);
@@ -181,7 +182,7 @@ pub(crate) fn data(format: &Format, given: &EventData) -> Result<Vec<u8>, Proble
     match has == needs {
         true => Ok(bytes),
         false => {
-            let message = format!("{has} bytes of data, struct {} has {needs}", format.name);
+            let message = format!("the data have {has} bytes, struct {} has {needs}", format.name);
             Err(problems::chain(message, "send the whole structure"))
         }
     }

@@ -1,4 +1,4 @@
-//! Who is there: services, subscriptions, connections, named handlers. Values and look-ups; nothing here does I/O.
+//! The registry of services, subscriptions, connections and named handlers: values and look-ups without I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub(crate) struct Registry {
     pub subscriptions: BTreeMap<SubscriptionId, Arc<Subscription>>,
     pub leases: HashMap<LeaseId, Lease>,
     pub handlers: BTreeMap<String, Handler>,
-    /// What a record of the kernel's ring is for.
+    /// The receiver of each record in the kernel's ring, by the record's number.
     pub tails: HashMap<u64, Tail>,
     /// Calls that wait for their answers.
     pub calls: HashMap<u64, Call>,
     last: u64,
 }
 
-/// A service one can subscribe to.
+/// A service to which processes can subscribe.
 pub(crate) struct Service {
     pub name: String,
     pub about: String,
@@ -43,7 +43,7 @@ pub(crate) struct Service {
     pub options: Vec<OptionInfo>,
     pub concerns_process: bool,
     pub unavailable: Option<Unsupported>,
-    /// For one event, of one user's handlers.
+    /// Most instructions for one event, of all handlers of one user.
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
     pub subscriptions: Vec<Arc<Subscription>>,
@@ -52,7 +52,7 @@ pub(crate) struct Service {
     pub cpu: u64,
 }
 
-/// Who registered a service.
+/// The connection that registered a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceOwner {
     pub lease: LeaseId,
@@ -60,24 +60,24 @@ pub(crate) struct ServiceOwner {
     pub open: bool,
 }
 
-/// A group of subscriptions: a name of one user's. Another user's group of that name is another group, so that nobody
-/// gets what was meant for the members of somebody else.
+/// The key of a group of subscriptions. Groups of the same name of two users are different groups, so that no user
+/// receives events meant for another user's members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey {
     pub uid: u32,
     pub name: String,
 }
 
-/// Subscriptions of which one is told in turn.
+/// A wake-one group: each event goes to one of its subscriptions, in turn.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// Whose turn it is.
+    /// The index of the next receiver.
     pub turn: usize,
-    /// For kernel services: the one hook of all members, what was asked of it, and its records' number.
+    /// For kernel services: the hook that all members share.
     pub hook: Option<GroupHook>,
 }
 
-/// A group's hook in the kernel.
+/// The hook of a group in the kernel, its options, and the number of its records.
 pub(crate) struct GroupHook {
     pub installed: Arc<Installed>,
     pub options: BTreeMap<String, String>,
@@ -85,7 +85,7 @@ pub(crate) struct GroupHook {
     pub tail: u64,
 }
 
-/// What a number in the kernel's ring means.
+/// The receiver of a record from the kernel's ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
     Subscription(SubscriptionId),
@@ -102,13 +102,12 @@ pub(crate) struct Lease {
     pub sockets: Option<Arc<SocketModule>>,
 }
 
-/// A named handler.
 pub(crate) struct Handler {
     pub info: HandlerInfo,
     pub lease: Option<LeaseId>,
 }
 
-/// A call on its way.
+/// A call that waits for its answer.
 pub(crate) struct Call {
     pub service: ServiceId,
     pub answer: oneshot::Sender<Vec<u8>>,
@@ -155,7 +154,7 @@ impl Registry {
         }
     }
 
-    /// Takes a subscription off the books; with the last of a group goes the group's hook.
+    /// Removes a subscription. With the last one of a group, also removes and returns the group's hook.
     pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<(Arc<Subscription>, Option<GroupHook>)> {
         let removed = self.subscriptions.remove(&id)?;
         self.tails.remove(&id);
@@ -175,7 +174,7 @@ impl Registry {
         self.service(service).is_ok_and(|(_, service)| !service.subscriptions.is_empty())
     }
 
-    /// The handler of a name that `peer` may use.
+    /// The handler of this name, if `peer` may use it.
     pub fn handler(&self, name: &str, peer: Peer) -> Result<&Handler, Problem> {
         let usable = |handler: &&Handler| handler.info.open || peer.may_touch(handler.info.owner);
         self.handlers.get(name).filter(usable).ok_or_else(|| problems::no_such_handler(name))
@@ -209,7 +208,8 @@ impl Registry {
         of_user("named handlers", own, owner, config.max_handlers_per_user, "ecalls.max_handlers_per_user")
     }
 
-    /// Whether a user's handlers at a service may take `more` instructions for one event. Root's are bounded one by one.
+    /// Checks that a user's handlers at a service take at most the allowed instructions for one event, including
+    /// `more` of a new one. For root, only each handler alone is limited.
     pub fn check_room_for_instructions(
         &self,
         owner: Owner,
@@ -229,7 +229,7 @@ impl Registry {
         }
     }
 
-    /// Whether `bytes` more of shared memory may be had.
+    /// Checks that `bytes` more of shared memory are within the limits.
     pub fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
             self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
@@ -237,7 +237,7 @@ impl Registry {
         let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + bytes);
         if all > config.max_memory {
             return Err(problems::limit(
-                &format!("{all} bytes of shared memory"),
+                &format!("{all} bytes of shared memory in total"),
                 config.max_memory,
                 "ecalls.max_memory",
             ));
@@ -258,7 +258,7 @@ fn of_user(what: &str, has: usize, owner: Owner, limit: usize, key: &str) -> Res
 }
 
 impl Service {
-    /// What there is to say of it, once its counters are read.
+    /// The description of the service, without its counters.
     pub fn snapshot(&self, id: ServiceId) -> Snapshot {
         let hooks = self.groups.values().filter_map(|group| group.hook.as_ref());
         let hooks = hooks.map(|hook| hook.installed.clone()).collect();
@@ -287,8 +287,8 @@ impl Service {
         }
     }
 
-    /// The subscriptions that an event for `pid` (−1: all) is for: everybody without a group, and of each group
-    /// the one whose turn it is.
+    /// The subscriptions that receive an event for `pid` (−1: all): every one without a group, and the next one of
+    /// each group.
     pub fn receivers(&mut self, pid: i32, concerns: Option<i32>) -> Vec<Arc<Subscription>> {
         let Service { subscriptions, groups, .. } = self;
         let wants = |s: &&Arc<Subscription>| {
@@ -307,7 +307,7 @@ impl Service {
     }
 }
 
-/// A service as it is registered, to be read without the registry: its counters are in the kernel.
+/// The description of a service, read without the registry's lock, because some counters are in the kernel.
 pub(crate) struct Snapshot {
     info: ServiceInfo,
     subscriptions: Vec<Arc<Subscription>>,
@@ -315,7 +315,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// With what was counted, in the daemon and in the kernel.
+    /// Adds the counters of the daemon and of the kernel.
     pub fn info(self) -> ServiceInfo {
         let Snapshot { mut info, subscriptions, hooks } = self;
         let counters: Vec<_> = subscriptions.iter().map(|subscription| subscription.counters()).collect();
@@ -332,7 +332,7 @@ impl Snapshot {
 }
 
 impl Group {
-    /// Round robin.
+    /// Selects the members in turn (round robin).
     pub fn next(&mut self, members: &[&Arc<Subscription>]) -> Option<Arc<Subscription>> {
         let member = members.get(self.turn % members.len().max(1))?;
         self.turn = self.turn.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Services: the kernel's, the daemon's, and those that processes register.
+//! Services: those of the kernel, those of the daemon, and those that processes register.
 
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
@@ -11,7 +11,7 @@ use super::registry::{Handler, Service, ServiceOwner, Snapshot};
 use super::{Ecalls, Remains, misses, problems};
 use crate::auth::Peer;
 
-/// Longest text that says what a service tells.
+/// Longest description of a service, in characters.
 const ABOUT: usize = 400;
 
 impl Service {
@@ -52,7 +52,7 @@ impl Service {
         }
     }
 
-    /// What its file says.
+    /// The text of the service's file.
     fn text(&self) -> String {
         format!("// {}: {}\n// raised by: {}\n{}\n", self.name, self.about, self.hook, self.declaration.trim_end())
     }
@@ -72,7 +72,8 @@ impl Ecalls {
         }
     }
 
-    /// A name that is taken keeps its first owner; kernel and daemon services are there before any other.
+    /// Adds a service of the kernel or the daemon. A name that exists keeps its owner; these services are added
+    /// before others.
     fn add(&self, mut service: Service) {
         (service.max_instructions, _) = self.config.instructions_at(&service.name, service.origin);
         let (name, text) = (service.name.clone(), service.text());
@@ -81,10 +82,9 @@ impl Ecalls {
         }
     }
 
-    /// All services.
     pub fn services(&self) -> Vec<ServiceInfo> {
         if let Err(unsupported) = self.kernel() {
-            tracing::debug!(%unsupported, "no services of the kernel");
+            tracing::debug!(%unsupported, "the kernel's services are not available");
         }
         let snapshots: Vec<_> = self.registry().services.iter().map(|(id, one)| one.snapshot(*id)).collect();
         let mut list: Vec<_> = snapshots.into_iter().map(Snapshot::info).collect();
@@ -92,7 +92,7 @@ impl Ecalls {
         list
     }
 
-    /// One service; where it is one of the kernel's that cannot be had, the refusal says why.
+    /// One service. If it may be a service of the kernel and these are not available, the refusal gives the reason.
     pub fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
         let kernel = self.kernel().err();
         let found = self.registry().service(name).map(|(id, service)| service.snapshot(id));
@@ -100,7 +100,7 @@ impl Ecalls {
             (Ok(snapshot), _) => Ok(snapshot.info()),
             (Err(problem), None) => Err(problem),
             (Err(mut problem), Some(why)) => {
-                problem.message += &format!("; the kernel's services cannot be had here: {}", why.what);
+                problem.message += &format!("; the kernel's services are not available here: {}", why.what);
                 problem.next_step = why.remedy.clone();
                 Err(problem)
             }
@@ -112,7 +112,7 @@ impl Ecalls {
         let ServiceRequest { lease, name, about, format, open } = request;
         check_name(&name)?;
         let format = event_format(&format)?;
-        // The kernel's names are taken, opened or not.
+        // Names of the kernel's services are reserved, even if the kernel cannot be opened.
         let _ = self.kernel();
         let about: String = about.chars().filter(|c| is_plain(*c)).take(ABOUT).collect();
         let hook = format!("process {}", peer.pid);
@@ -130,7 +130,7 @@ impl Ecalls {
         Ok(snapshot.info())
     }
 
-    /// Ends a service; its subscribers are told.
+    /// Ends a service and informs its subscribers.
     pub fn unregister(&self, peer: Peer, name: &str) -> Result<(), Problem> {
         let registry = self.registry();
         let (id, service) = registry.service(name)?;
@@ -143,14 +143,14 @@ impl Ecalls {
         Ok(())
     }
 
-    /// Ends a service and its subscriptions; what is left of them is for the caller to drop.
+    /// Ends a service and its subscriptions. The caller drops the returned parts outside of the registry's lock.
     #[must_use]
     pub(super) fn end_service(&self, id: ServiceId) -> Vec<Remains> {
         let removed = self.registry().remove_service(id);
         let Some(service) = removed else { return Vec::new() };
         self.files.hide(&service.name);
         let ended = service.subscriptions.into_iter().filter_map(|subscription| {
-            self.tell_ended(&subscription, "its service has ended");
+            self.report_ended(&subscription, "its service has ended");
             self.end_subscription(subscription.id)
         });
         ended.collect()
@@ -163,12 +163,12 @@ impl Ecalls {
         usable.map(|handler| handler.info.clone()).collect()
     }
 
-    /// One of them.
+    /// One named handler that `peer` may use.
     pub fn handler(&self, peer: Peer, name: &str) -> Result<HandlerInfo, Problem> {
         Ok(self.registry().handler(name, peer)?.info.clone())
     }
 
-    /// Gives a handler a name. Its text is read, but what it means depends on the service it is used for.
+    /// Stores a handler under a name. Only its syntax is checked, because its meaning depends on the service.
     pub fn put_handler(&self, peer: Peer, name: &str, request: HandlerRequest) -> Result<HandlerInfo, Problem> {
         let HandlerRequest { lease, code, open } = request;
         check_name(name)?;
@@ -187,7 +187,7 @@ impl Ecalls {
         Ok(info)
     }
 
-    /// Takes a handler's name away. Subscriptions that use it go on.
+    /// Removes a named handler. Subscriptions that use it continue.
     pub fn remove_handler(&self, peer: Peer, name: &str) -> Result<(), Problem> {
         let mut registry = self.registry();
         let own = registry.handlers.get(name).is_some_and(|handler| peer.may_touch(handler.info.owner));
@@ -198,14 +198,14 @@ impl Ecalls {
     }
 }
 
-/// The last structure of a text.
+/// The last structure that the text declares.
 fn event_format(text: &str) -> Result<Format, Problem> {
     let formats = qfabric_ecode::parse_formats(text).map_err(|error| problems::code("the format", &error))?;
     let none = || problems::chain("the format declares no structure", "write struct NAME { … };");
     formats.into_iter().next_back().ok_or_else(none)
 }
 
-/// Names are file names, too.
+/// Names are also used as file names.
 fn check_name(name: &str) -> Result<(), Problem> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let inside = name.trim_matches('.').contains('.') && name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_harmless_file_names() {
+    fn service_names_are_safe_file_names() {
         for good in ["a.b", "player.frame", "x-1.y_2.z"] {
             assert!(check_name(good).is_ok(), "{good}");
         }

@@ -1,7 +1,7 @@
-//! What the handlers of each user take of the processor, and which one goes where that is too much.
+//! Limits the CPU time of each user's handlers, and chooses the handler to remove if it is exceeded.
 //!
-//! The limit of instructions bounds one event; how many events there are nobody knows beforehand. So run time is measured: in
-//! the kernel by its own statistics of BPF programs, in the daemon by the thread's CPU clock.
+//! The instruction limit bounds one event, but the number of events is not known in advance. So run time is
+//! measured: in the kernel with its statistics of BPF programs, in the daemon with the thread's CPU clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use qfabric_types::{Instant, Nanos, Share};
 
 use super::subscription::Subscription;
 
-/// Over which time shares are judged.
+/// Time over which shares are measured.
 const WINDOW: Nanos = Nanos::from_millis(1_000);
 
-/// Run times as they were when the window began.
+/// Run times at the begin of the window.
 #[derive(Debug, Default)]
 pub(crate) struct RunTimes {
     began: Option<Instant>,
     before: HashMap<SubscriptionId, u64>,
 }
 
-/// A subscription's run time up to now.
+/// The run time of a subscription since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     id: SubscriptionId,
@@ -30,8 +30,9 @@ struct Reading {
 }
 
 impl RunTimes {
-    /// At the end of a window: of each user whose handlers took more than `most`, the subscription that took most, and why it is
-    /// to be taken out. If that was not enough, the next one follows a window later. Root has no such limit.
+    /// At the end of a window: for each user whose handlers took more than `most`, returns the subscription that
+    /// took most, with the reason for its removal. If that is not enough, the next one follows a window later. Root
+    /// has no such limit.
     pub fn judge(&mut self, now: Instant, all: &[Arc<Subscription>], most: Share) -> Vec<(Arc<Subscription>, String)> {
         if now.since(*self.began.get_or_insert(now)) < WINDOW {
             return Vec::new();
@@ -57,13 +58,13 @@ impl RunTimes {
     }
 }
 
-/// The subscription that took most, if all of them together took more than `most` of the window.
+/// The subscription that took most, if all together took more than `most` of the window.
 fn too_much(taken: &[(u64, SubscriptionId)], window: Nanos, most: Share) -> Option<(SubscriptionId, String)> {
     let sum = Nanos::new(taken.iter().map(|(took, _)| took).sum());
     let (_, id) = taken.iter().max()?;
     let why = || {
         format!(
-            "its user's handlers took {sum} of CPU time in {window}, of which this one took most; {most} is the limit \
+            "the handlers of this user took {sum} of CPU time in {window}, this one most of it; {most} is the limit \
              (ecalls.max_cpu_per_user)"
         )
     };
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_user_above_the_limit_the_handler_that_took_most_goes() {
+    fn the_handler_that_took_most_of_a_user_above_the_limit_is_removed() {
         let mut times = RunTimes::default();
         let ids = |over: Vec<(SubscriptionId, String)>| over.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         times.over(at(0), &[reading(1, 7, 500), reading(2, 7, 900)], MOST);

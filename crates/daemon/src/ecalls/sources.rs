@@ -1,4 +1,4 @@
-//! What the dispatcher sleeps on: descriptors that become readable, and the nudges of other threads.
+//! The sources that wake the dispatcher: readable descriptors, and nudges of other threads.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,17 +11,17 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::control::{wake, wake_descriptor};
 
-/// Sources seen per turn; the rest at the next, at once.
+/// Sources handled per turn; the next turn handles the rest without sleep.
 const SEEN: usize = 64;
 
-/// Something the dispatcher waits for.
+/// A source that wakes the dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Wake,
     Listener,
     Ring,
     Lease(u64),
-    /// The end of a process that a subscription is about.
+    /// The end of a process to which a subscription belongs.
     Process(SubscriptionId),
 }
 
@@ -49,71 +49,69 @@ impl Source {
     }
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(crate) struct Sources {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
 }
 
-/// What one wait has found.
-pub(crate) struct Happened(Vec<epoll::Event>);
+/// The sources that one wait found ready.
+pub(crate) struct ReadySources(Vec<epoll::Event>);
 
-impl Happened {
-    /// Nothing yet.
-    pub fn new() -> Happened {
-        Happened(Vec::with_capacity(SEEN))
+impl ReadySources {
+    pub fn new() -> ReadySources {
+        ReadySources(Vec::with_capacity(SEEN))
     }
 
-    /// The sources that have something to say.
+    /// The ready sources.
     pub fn sources(&self) -> impl Iterator<Item = Source> {
         self.0.iter().map(|event| Source::of(event.data.u64()))
     }
 }
 
 impl Sources {
-    /// Nudges alone.
+    /// With nudges as the only source.
     pub fn new() -> io::Result<Sources> {
         let sources = Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, wake: Arc::new(wake_descriptor()?) };
         sources.watch(&*sources.wake, Source::Wake)?;
         Ok(sources)
     }
 
-    /// From now on a wait ends where `fd` is readable.
+    /// From now on a wait ends when `fd` is readable.
     pub fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), EventFlags::IN | EventFlags::RDHUP)?)
     }
 
-    /// Takes `fd` off the list.
+    /// Stops watching `fd`.
     pub fn forget(&self, fd: impl AsFd) {
-        // Not watched, or closed: then there is nothing to forget.
+        // Fails if the descriptor is not watched or is closed already.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// For those who nudge without the rest.
+    /// The descriptor that other threads may use to nudge the dispatcher.
     pub fn wake(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
-    /// Ends the wait that runs, or the next one.
+    /// Ends the present wait, or the next one.
     pub fn nudge(&self) {
         wake(&*self.wake);
     }
 
-    /// Waits until something happens, for at most `longest`. `true`: there was a nudge, which stays until
+    /// Waits until a source is ready, for at most `longest`. `true`: there was a nudge, which stays until
     /// [`Sources::clear_nudge`].
-    pub fn wait(&self, happened: &mut Happened, longest: Nanos) -> bool {
-        happened.0.clear();
+    pub fn wait(&self, ready: &mut ReadySources, longest: Nanos) -> bool {
+        ready.0.clear();
         let ns = longest.get();
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-        // An error (a signal) is as good as nothing having happened.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut happened.0), Some(&timeout));
-        happened.sources().any(|source| source == Source::Wake)
+        // An error (a signal) is handled like no event.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready.0), Some(&timeout));
+        ready.sources().any(|source| source == Source::Wake)
     }
 
-    /// All nudges so far have been heard.
+    /// Clears all nudges so far.
     pub fn clear_nudge(&self) {
-        // Fails only where there was none.
+        // Fails only if there was no nudge.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
     }
 }
@@ -131,13 +129,13 @@ mod tests {
 
     #[test]
     fn a_nudge_ends_every_wait_until_it_is_cleared() {
-        let (sources, mut happened) = (Sources::new().unwrap(), Happened::new());
-        assert!(!sources.wait(&mut happened, Nanos::ZERO));
+        let (sources, mut ready) = (Sources::new().unwrap(), ReadySources::new());
+        assert!(!sources.wait(&mut ready, Nanos::ZERO));
         sources.nudge();
         sources.nudge();
-        assert!(sources.wait(&mut happened, Nanos::from_millis(60_000)));
-        assert!(sources.wait(&mut happened, Nanos::from_millis(60_000)));
+        assert!(sources.wait(&mut ready, Nanos::from_millis(60_000)));
+        assert!(sources.wait(&mut ready, Nanos::from_millis(60_000)));
         sources.clear_nudge();
-        assert!(!sources.wait(&mut happened, Nanos::ZERO));
+        assert!(!sources.wait(&mut ready, Nanos::ZERO));
     }
 }

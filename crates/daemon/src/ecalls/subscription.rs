@@ -1,4 +1,4 @@
-//! A subscription at work: its chain's steps in the daemon, its counters, and when it is taken out.
+//! A working subscription: the steps of its chain in the daemon, its counters, and its removal after faults.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::pool::{Backlog, Pool};
 use super::registry::GroupKey;
 use crate::ending::contain;
 
-/// A number in an event.
+/// The place of an integer in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub offset: usize,
@@ -32,21 +32,21 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its value in an event.
+    /// The integer at this place of an event.
     pub fn of(self, data: &[u8]) -> i64 {
         scalar(self.ty, data.get(self.offset..).unwrap_or(&[]))
     }
 }
 
-/// A handler, while it runs.
+/// A handler; locked while it runs.
 type HandlerLock = Lock<Handler, { rank::HANDLER }>;
 
 /// One step in the daemon.
 pub(crate) enum Stage {
     Handler(HandlerLock),
-    /// Everything behind it runs in a handler thread.
+    /// The steps after it run in a handler thread.
     Thread,
-    /// Into `memory_up`; where slots have a meaning, the place of the slot's number.
+    /// Writes into `memory_up`; if slots have a meaning, with the place of the slot's number.
     Memory(Option<Place>),
     Signal {
         number: i32,
@@ -54,32 +54,31 @@ pub(crate) enum Stage {
     },
 }
 
-/// What became of an event in the daemon.
+/// The result of an event in the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
     Blocked,
-    /// It goes on in a handler thread.
+    /// The event continues in a handler thread.
     HandedOver,
 }
 
-/// A subscription.
 pub(crate) struct Subscription {
     pub id: SubscriptionId,
     pub terms: Terms,
     pub chain: Chain,
     pub watched: Watched,
-    /// Its part in the kernel.
+    /// The part of the chain in the kernel.
     pub installed: Lock<Option<Installed>, { rank::INSTALLED }>,
     pub state: Lock<State, { rank::SUBSCRIPTION_STATE }>,
-    /// Events of it that wait for the dispatcher.
+    /// Its events that wait for the dispatcher.
     pub waiting: AtomicUsize,
     pub backlog: Lock<Backlog, { rank::BACKLOG }>,
     pub tally: Tally,
     pub faults: Lock<FaultWindow, { rank::FAULTS }>,
 }
 
-/// What was agreed when it was made; it stays.
+/// Properties that do not change after the installation.
 pub(crate) struct Terms {
     pub service: ServiceId,
     pub service_name: String,
@@ -90,39 +89,39 @@ pub(crate) struct Terms {
     pub group: Option<GroupKey>,
     pub plan: Plan,
     pub deadline: Option<Nanos>,
-    /// Its events favour the server of the process that is told.
+    /// Whether its events favour the server of the receiving process.
     pub favour: bool,
     pub on_fault: OnFault,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
     pub attributes: Vec<String>,
-    /// For one event, at worst.
+    /// Instructions for one event, at worst.
     pub instructions: u64,
     pub installed_in_us: u64,
 }
 
-/// What its events go through.
+/// The steps and memory that its events pass through.
 pub(crate) struct Chain {
     pub stages: Vec<Stage>,
     pub down: Arc<Down>,
     pub up: Option<Up>,
-    /// Whom its handler in the kernel favours by itself.
+    /// The servers that its handler in the kernel favours.
     pub aim: Option<Arc<Aim>>,
 }
 
-/// Processes with whose end it ends.
+/// The processes whose end ends the subscription.
 pub(crate) struct Watched {
-    /// Whom signals go to.
+    /// The process that receives signals.
     pub target: Option<watch::Process>,
-    /// Whose events it gets, if they are one process's: its number may not become another's.
+    /// The process whose events it receives, if it is limited to one: another process may get the same number later.
     pub filtered: Option<watch::Process>,
 }
 
-/// What it did in the daemon; see [`SubscriptionCounters`].
+/// Counters of the subscription in the daemon; see [`SubscriptionCounters`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// CPU time of its handlers, nanoseconds: in the daemon, and of those in the kernel once they are taken out.
+    /// CPU time of its handlers in ns: of those in the daemon, and of those in the kernel after their removal.
     pub run_ns: AtomicU64,
     pub events: AtomicU64,
     pub passed: AtomicU64,
@@ -136,13 +135,13 @@ pub(crate) struct Tally {
     pub late: AtomicU64,
 }
 
-/// Adds one.
+/// Adds one to a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Subscription {
-    /// Carries an event through the chain from stage `at` on.
+    /// Carries an event through the chain, from stage `at` on.
     pub fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
         match stage {
@@ -157,7 +156,7 @@ impl Subscription {
         self.deliver(at + 1, data, stamp, pool)
     }
 
-    /// As [`Subscription::deliver`] from the beginning or from a thread, and counts what became of it.
+    /// As [`Subscription::deliver`], and counts the result.
     pub fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
         if !self.is_active() {
             return;
@@ -170,18 +169,18 @@ impl Subscription {
     }
 
     fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
-        // The guard goes before the chain goes on: a later step may be this handler's again in another thread.
+        // The guard is released before the chain continues: a later step may need the same handler in another thread.
         let began = thread_time();
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
-            Ok(Ok(made)) => self.go_on(&made, at, stamp, pool),
+            Ok(Ok(made)) => self.continue_chain(&made, at, stamp, pool),
             Ok(Err(fault)) => self.faulted(fault, at, data, stamp, pool),
             Err(message) => self.failed(&message),
         }
     }
 
-    fn go_on(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp, pool: &Pool) -> Verdict {
+    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp, pool: &Pool) -> Verdict {
         for event in &made.emitted {
             self.deliver(at + 1, event, stamp, pool);
         }
@@ -191,11 +190,12 @@ impl Subscription {
         }
     }
 
-    /// A panic while a handler ran is a mistake of this service about one text: only that one is taken out.
+    /// A panic while a handler ran is a defect of the service that one handler triggers; only this handler is
+    /// removed.
     fn failed(&self, message: &str) -> Verdict {
         count(&self.tally.faults);
-        let why = format!("the service failed while its handler ran: {message}");
-        tracing::error!(subscription = self.id, why, "a handler was taken out; please report it with its text");
+        let why = format!("the service panicked while the handler ran: {message}");
+        tracing::error!(subscription = self.id, why, "handler removed; please report this with the handler's code");
         drop_aside(self.take_out(&why));
         Verdict::Blocked
     }
@@ -225,19 +225,19 @@ impl Subscription {
         }
     }
 
-    /// Until when an event of `stamp` is of use to this subscription.
+    /// The time until which an event with this `stamp` is useful for the subscription.
     pub fn deadline(&self, stamp: Stamp) -> Instant {
         let own = self.terms.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
         let events = if stamp.deadline_ns == 0 { Instant::NEVER } else { Instant::new(stamp.deadline_ns) };
         own.min(events)
     }
 
-    /// Those with whose end it ends.
+    /// The processes whose end ends the subscription.
     pub fn processes(&self) -> impl Iterator<Item = &watch::Process> {
         self.watched.target.iter().chain(&self.watched.filtered)
     }
 
-    /// Whether what comes from its hook has favoured its servers already.
+    /// Whether its hook has favoured its servers already.
     pub fn favours_by_itself(&self) -> bool {
         self.chain.aim.as_ref().is_some_and(|aim| aim.is_aimed())
     }
@@ -246,15 +246,15 @@ impl Subscription {
         *lock(&self.state) == State::Active
     }
 
-    /// Faults of the kernel's part since this was last asked go into the window; then whether there were more than
-    /// `limit` within a second: why the handler is to be taken out.
+    /// Counts new faults of the kernel's part. Returns the reason for the removal if there were more than `limit`
+    /// faults within a second.
     pub fn judge(&self, now: Instant, limit: u32) -> Option<String> {
         let found = self.count_faults(now)?;
         if found.count <= limit || !self.is_active() {
             return None;
         }
         let why =
-            format!("{} faults within a second, {limit} are allowed; the last: {}", found.count, shown(found.last));
+            format!("{} faults within a second, {limit} are allowed; the last one: {}", found.count, shown(found.last));
         Some(why)
     }
 
@@ -267,7 +267,7 @@ impl Subscription {
         window.judge(now)
     }
 
-    /// Ends deliveries; the counters stay. The kernel's part is for the caller to drop.
+    /// Stops deliveries; the counters stay. The caller drops the returned kernel part.
     #[must_use]
     pub fn take_out(&self, why: &str) -> Option<Installed> {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
@@ -285,7 +285,7 @@ impl Subscription {
             let kernel = installed.counters();
             counters.events = kernel.events;
             counters.blocked += kernel.blocked;
-            // What left the kernel is counted where it ended.
+            // Events that left the kernel are counted where their chain ended.
             counters.passed += if self.chain.stages.is_empty() { kernel.passed } else { 0 };
             counters.faults += kernel.faults;
             counters.dropped_memory += kernel.dropped_memory;
@@ -301,7 +301,7 @@ impl Subscription {
 
     pub fn info(&self) -> SubscriptionInfo {
         let value = |(number, name): (usize, &String)| (name.clone(), self.chain.down.words().attribute(number));
-        // In a `let` of its own: a guard within the structure would live until all of it is made.
+        // In a separate `let`: a guard inside the structure expression would live until all of it is built.
         let state = lock(&self.state).clone();
         SubscriptionInfo {
             id: self.id,
@@ -324,7 +324,6 @@ impl Subscription {
     }
 }
 
-/// CPU time of the calling thread, nanoseconds.
 fn thread_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -353,7 +352,7 @@ impl Tally {
         }
     }
 
-    /// What the kernel counted before its part was taken out.
+    /// Adds the kernel's counters before its part is removed.
     fn absorb(&self, installed: &Installed) {
         let kernel = installed.counters();
         for (counter, value) in [
@@ -377,7 +376,7 @@ pub(crate) struct FaultWindow {
     kernel_seen: u64,
 }
 
-/// What a window holds.
+/// The faults in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub count: u32,
@@ -392,7 +391,7 @@ impl FaultWindow {
         self.last = last.or(self.last);
     }
 
-    /// The kernel's part has faulted so often by now.
+    /// Records the total number of faults of the kernel's part.
     fn kernel(&mut self, faults: u64, last: Option<Fault>) {
         let fresh = faults.saturating_sub(self.kernel_seen);
         self.kernel_seen = faults;
@@ -401,7 +400,7 @@ impl FaultWindow {
         }
     }
 
-    /// What came since the window began; a window that is over begins anew.
+    /// The faults since the window began. Begins a new window if it is over.
     fn judge(&mut self, now: Instant) -> Option<Found> {
         let found = Found { count: self.count, last: self.last };
         let began = *self.began.get_or_insert(now);
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_read_with_its_sign_and_beyond_the_end_it_is_zero() {
+    fn an_integer_is_read_with_its_sign_and_is_zero_beyond_the_end() {
         let place = Place { offset: 2, ty: Scalar::I16 };
         assert_eq!((place.of(&[0, 0, 0xff, 0xff]), place.of(&[0; 3])), (-1, 0));
     }

@@ -50,9 +50,7 @@ const TOTALS: [Metric<ChannelsReport>; 29] = [
     of("channels_out_of_order", "events received twice, or after a later event of the same source", |r| {
         Counter(r.node.out_of_order)
     }),
-    of("channels_incomplete", "large events received without one of their fragments", |r| {
-        Counter(r.node.incomplete)
-    }),
+    of("channels_incomplete", "large events received without one of their fragments", |r| Counter(r.node.incomplete)),
     of("channels_mismatched", "events received in a format that their channel does not have", |r| {
         Counter(r.node.mismatched)
     }),

@@ -1,4 +1,4 @@
-//! The numbers of ECalls.
+//! The metrics of ECalls.
 
 use std::fmt;
 
@@ -10,34 +10,40 @@ use super::{Labels, Metric, family, of, one};
 use crate::ecalls::EcallsReport;
 
 pub(super) const TOTALS: [Metric<EcallsReport>; 13] = [
-    of("ecalls_services", "services one can subscribe to", |r| Gauge(r.services as f64)),
-    of("ecalls_subscriptions", "subscriptions", |r| Gauge(r.subscriptions.len() as f64)),
-    of("ecalls_connections", "connections to ecalls.sock", |r| Gauge(r.leases as f64)),
-    of("ecalls_handler_threads", "handler threads", |r| Gauge(r.threads as f64)),
-    of("ecalls_waiting", "events that wait for the dispatcher", |r| Gauge(r.waiting as f64)),
-    of("ecalls_raised", "events raised by processes and the daemon", |r| Counter(r.raised)),
-    of("ecalls_delivered", "events the dispatcher carried to a subscription", |r| Counter(r.delivered)),
+    of("ecalls_services", "number of services that processes can subscribe to", |r| Gauge(r.services as f64)),
+    of("ecalls_subscriptions", "number of subscriptions", |r| Gauge(r.subscriptions.len() as f64)),
+    of("ecalls_connections", "number of connections to ecalls.sock", |r| Gauge(r.leases as f64)),
+    of("ecalls_handler_threads", "number of handler threads", |r| Gauge(r.threads as f64)),
+    of("ecalls_waiting", "number of events that wait for the dispatcher", |r| Gauge(r.waiting as f64)),
+    of("ecalls_raised", "events raised by processes and by the daemon", |r| Counter(r.raised)),
+    of("ecalls_delivered", "events that the dispatcher delivered to a subscription", |r| Counter(r.delivered)),
     of("ecalls_late", "events dropped because their deadline had passed", |r| Counter(r.late)),
     of("ecalls_dropped_queue", "events dropped because a queue was full", |r| Counter(r.dropped_queue)),
-    of("ecalls_nonsense", "messages that made no sense, or came from somebody who may not", |r| Counter(r.nonsense)),
-    of("ecalls_taken_out", "handlers taken out because they faulted too often", |r| Counter(r.taken_out)),
-    of("ecalls_favours_dropped", "events that favoured nobody since the control thread had too many requests", |r| {
+    of("ecalls_nonsense", "messages rejected because they were invalid or not allowed", |r| Counter(r.nonsense)),
+    of("ecalls_taken_out", "handlers removed because of faults or too much CPU time", |r| Counter(r.taken_out)),
+    of("ecalls_favours_dropped", "events that favoured no server because the control thread's queue was full", |r| {
         Counter(r.favours_dropped)
     }),
-    of("ecalls_cpu", "events that asked for the CPU scheduler's cooperation", |r| Counter(r.cpu)),
+    of("ecalls_cpu", "events that asked the CPU scheduler to favour their sink", |r| Counter(r.cpu)),
 ];
 
 pub(super) const SUBSCRIPTION: [Metric<SubscriptionInfo>; 12] = [
     of("ecall_events", "events that reached the subscription", |s| Counter(s.counters.events)),
-    of("ecall_passed", "events its handlers let pass", |s| Counter(s.counters.passed)),
-    of("ecall_blocked", "events its handlers blocked", |s| Counter(s.counters.blocked)),
-    of("ecall_faults", "faults of its handlers", |s| Counter(s.counters.faults)),
-    of("ecall_memory", "events written into its memory", |s| Counter(s.counters.memory)),
-    of("ecall_signals", "signals sent", |s| Counter(s.counters.signals)),
-    of("ecall_dropped_memory", "events its memory had no room for", |s| Counter(s.counters.dropped_memory)),
-    of("ecall_dropped_ring", "events dropped on the way out of the kernel", |s| Counter(s.counters.dropped_ring)),
-    of("ecall_dropped_queue", "events its queue had no room for", |s| Counter(s.counters.dropped_queue)),
-    of("ecall_dropped_signals", "signals the kernel refused", |s| Counter(s.counters.dropped_signals)),
+    of("ecall_passed", "events that the subscription's handlers let pass", |s| Counter(s.counters.passed)),
+    of("ecall_blocked", "events that the subscription's handlers blocked", |s| Counter(s.counters.blocked)),
+    of("ecall_faults", "calls of the subscription's handlers that ended with a fault", |s| Counter(s.counters.faults)),
+    of("ecall_memory", "events written into the subscription's memory", |s| Counter(s.counters.memory)),
+    of("ecall_signals", "signals sent for the subscription", |s| Counter(s.counters.signals)),
+    of("ecall_dropped_memory", "events dropped because the subscription's memory was full", |s| {
+        Counter(s.counters.dropped_memory)
+    }),
+    of("ecall_dropped_ring", "events dropped on the way from the kernel to the daemon", |s| {
+        Counter(s.counters.dropped_ring)
+    }),
+    of("ecall_dropped_queue", "events dropped because the subscription's queue was full", |s| {
+        Counter(s.counters.dropped_queue)
+    }),
+    of("ecall_dropped_signals", "signals that the kernel refused", |s| Counter(s.counters.dropped_signals)),
     of("ecall_dropped_late", "events dropped because their deadline had passed", |s| Counter(s.counters.late)),
     of("ecall_dropped_contended", "events dropped because another CPU was in the handler", |s| {
         Counter(s.counters.contended)
@@ -46,7 +52,8 @@ pub(super) const SUBSCRIPTION: [Metric<SubscriptionInfo>; 12] = [
 
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, report: &EcallsReport) -> fmt::Result {
     TOTALS.iter().try_for_each(|metric| one(encoder, metric, report))?;
-    let dropped = of("ecalls_misses_dropped", "misses that were not told to subscribers", |n: &u64| Counter(*n));
+    let dropped =
+        of("ecalls_misses_dropped", "deadline misses that were not reported to subscribers", |n: &u64| Counter(*n));
     one(encoder, &dropped, &report.misses_dropped)?;
     for metric in &SUBSCRIPTION {
         let rows = report.subscriptions.iter().map(|s| (labels(s), (metric.value)(s)));

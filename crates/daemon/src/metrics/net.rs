@@ -1,4 +1,4 @@
-//! The numbers of interfaces under packet scheduling.
+//! The metrics of interfaces under packet scheduling.
 
 use std::fmt;
 
@@ -9,26 +9,34 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of};
 
 pub(super) const INTERFACE: [Metric<InterfaceInfo>; 5] = [
-    of("net_utilization_ratio", "part of the link that its streams were promised", |i| Gauge(i.utilization)),
-    of("net_rate_bits", "bits per second for which streams are admitted", |i| Gauge(i.rate_bps as f64)),
-    of("net_best_effort_sent", "packets of no stream sent", |i| Counter(i.best_effort_counters.sent)),
-    of("net_best_effort_owed", "packets of no stream sent before ready ones of streams", |i| {
+    of("net_utilization_ratio", "fraction of the link promised to streams", |i| Gauge(i.utilization)),
+    of("net_rate_bits", "rate for which streams are admitted, in bits per second", |i| Gauge(i.rate_bps as f64)),
+    of("net_best_effort_sent", "packets outside all streams that were sent", |i| Counter(i.best_effort_counters.sent)),
+    of("net_best_effort_owed", "packets outside all streams that were sent before ready packets of streams", |i| {
         Counter(i.best_effort_counters.owed)
     }),
-    of("net_best_effort_overflow", "packets of no stream that the queue had no room for", |i| {
+    of("net_best_effort_overflow", "packets outside all streams dropped because the queue was full", |i| {
         Counter(i.best_effort_counters.overflow)
     }),
 ];
 
 pub(super) const STREAM: [Metric<StreamInfo>; 8] = [
-    of("net_stream_sent", "packets of the stream sent", |s| Counter(s.counters.sent)),
-    of("net_stream_sent_late", "of these, after the end of their period", |s| Counter(s.counters.sent_late)),
-    of("net_stream_late", "packets dropped late, as the window allows", |s| Counter(s.counters.late)),
-    of("net_stream_overflow", "packets its queue had no room for", |s| Counter(s.counters.overflow)),
-    of("net_stream_served", "periods served", |s| Counter(s.counters.served)),
-    of("net_stream_missed", "periods missed", |s| Counter(s.counters.missed)),
-    of("net_stream_violations", "periods missed beyond the window", |s| Counter(s.counters.violations)),
-    of("net_stream_waiting", "packets that wait", |s| Gauge(s.counters.waiting as f64)),
+    of("net_stream_sent", "packets of the stream that were sent", |s| Counter(s.counters.sent)),
+    of("net_stream_sent_late", "packets of the stream that were sent after the end of their period", |s| {
+        Counter(s.counters.sent_late)
+    }),
+    of("net_stream_late", "packets of the stream dropped because they were late, within the window", |s| {
+        Counter(s.counters.late)
+    }),
+    of("net_stream_overflow", "packets of the stream dropped because the queue was full", |s| {
+        Counter(s.counters.overflow)
+    }),
+    of("net_stream_served", "periods in which the stream was served", |s| Counter(s.counters.served)),
+    of("net_stream_missed", "periods in which the stream was not served", |s| Counter(s.counters.missed)),
+    of("net_stream_violations", "missed periods beyond the stream's window", |s| Counter(s.counters.violations)),
+    of("net_stream_waiting", "number of packets of the stream that wait to be sent", |s| {
+        Gauge(s.counters.waiting as f64)
+    }),
 ];
 
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, interfaces: &[InterfaceInfo]) -> fmt::Result {

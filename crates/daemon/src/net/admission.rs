@@ -1,7 +1,8 @@
-//! Whether a link carries a set of streams: DWCS's admission with time on the link as service.
+//! Decides whether a link carries a set of streams: DWCS's admission test, with time on the link as the service.
 //!
-//! A packet that is being sent is not interrupted, so a stream may find the link taken by one of the largest packets,
-//! and by one more that best effort was owed: that time, in the shortest period, is nobody's.
+//! The transmission of a packet is not interrupted. So a stream may have to wait for one of the largest packets,
+//! and for one more that best effort was owed. That time is subtracted from the capacity, relative to the shortest
+//! period.
 
 use qfabric_linux::net::{Attachment, blocking};
 use qfabric_sched::dwcs::{self, Task};
@@ -11,7 +12,7 @@ use qfabric_types::{Nanos, Share};
 
 use super::problems;
 
-/// Whether `spec`, in place of the stream `instead_of` or beside all others, is carried.
+/// Checks that the link carries `spec`, in place of the stream `instead_of` or beside all others.
 pub(super) fn check(attachment: &Attachment, instead_of: Option<StreamId>, spec: &StreamSpec) -> Result<(), Problem> {
     let others = attachment.streams().filter(|(id, _)| Some(*id) != instead_of).map(|(_, spec)| spec);
     let all: Vec<&StreamSpec> = others.chain([spec]).collect();
@@ -40,14 +41,14 @@ fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(
     }
 }
 
-/// C takes longer than T, or one of them is none.
+/// The text for a stream whose packet takes longer than its period, or whose period or service is 0.
 fn too_long(spec: &StreamSpec, rate_bps: u64) -> String {
     let StreamSpec { selector, size, period, .. } = spec;
     let time = spec.service(rate_bps);
     format!("{selector}: {size} bytes take {time} of a link of {rate_bps} bit/s, and its period is {period}")
 }
 
-/// What is left for streams of a whole link.
+/// The part of the link that is available to streams.
 fn capacity(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Share {
     let shortest = streams.iter().map(|spec| spec.period).min().unwrap_or_default();
     let blocked = Share::of_budget(blocking(rate_bps).saturating_mul(2), shortest);
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_lost_makes_room_where_all_streams_are_alike() {
+    fn the_sum_with_windows_must_fit_the_link() {
         let mut lossy = stream(1, 40, 10_000);
         lossy.window = Window::new(1, 2).unwrap();
         let refusal = admit(&[&stream(2, 40, 45_000), &lossy], 10 * MEGABIT, Share::ZERO).unwrap_err();
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_no_cpu() {
+    fn a_refusal_for_a_link_does_not_mention_cpus() {
         let refusal = admit(&[&stream(1, 40, 49_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
         assert!(refusal.message.contains("sure of 5 %") && !refusal.message.contains("CPU"), "{refusal:?}");
     }

@@ -1,6 +1,6 @@
 //! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
-//! subscription, and the stream becomes what they say. Looked at every few milliseconds while anything is followed:
-//! attributes are words in shared memory, which change without telling anybody.
+//! subscription, and the stream changes accordingly. While a stream follows, a thread checks every 5 ms, because
+//! attributes are words in shared memory that change without a notification.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,12 +16,12 @@ use crate::auth::Peer;
 use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 
-/// How long a change of attributes may take to reach its stream.
+/// Interval of checks while a stream follows: the longest time until a change of attributes reaches the stream.
 const EVERY: Duration = Duration::from_millis(5);
-/// While nothing is followed.
+/// Interval of checks while no stream follows.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// What was refused is not asked for again until it differs.
+/// Refused changes by stream. A refused change is not tried again until the attributes differ.
 type Refused = BTreeMap<(String, StreamId), StreamSpec>;
 
 pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>, ending: &Ending) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>, ending: &Ending) -> io
     ending.spawn("qf-net", move || follow(&net, &ecalls)).map(drop)
 }
 
-/// Ends with the daemon, which holds both.
+/// Ends with the daemon, which owns both.
 fn follow(net: &Weak<Net>, ecalls: &Weak<Ecalls>) {
     let mut refused = Refused::new();
     while let Some(is_followed) = look(net, ecalls, &mut refused) {
@@ -69,7 +69,12 @@ fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String
     match entry.set(id, &wanted) {
         Ok(()) => drop(refused.remove(&key)),
         Err(problem) => {
-            tracing::warn!(interface, stream = id, "attributes not followed: {}", problem.message);
+            tracing::warn!(
+                interface,
+                stream = id,
+                "the stream keeps its properties, because the attributes ask for a change that is refused: {}",
+                problem.message
+            );
             refused.insert(key, wanted);
         }
     }

@@ -1,15 +1,14 @@
-//! Interfaces under packet scheduling: who may change them, what is admitted, what streams follow.
+//! Interfaces under packet scheduling: rights, admission, and streams that follow attributes.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `admission.rs` | whether a link carries a set of streams |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
-//! | `problems.rs` | refusals as the API tells them |
+//! | `problems.rs` | refusals of the API |
 //! | `routes.rs` | the paths |
 //!
-//! The state is the daemon's: it ends with it, and what was at the interfaces before is put back, after a crash by the
-//! next start. One lock around all of it: changes are rare, and packets never wait for it.
-
+//! The state ends with the daemon, which then restores the former queues of the interfaces; after a crash the next
+//! start restores them. One lock protects the whole state: changes are rare, and packets never wait for the lock.
 mod admission;
 mod follow;
 mod problems;
@@ -38,18 +37,19 @@ pub(crate) struct Net {
 struct State {
     book: Book,
     attached: BTreeMap<String, Interface>,
-    /// Everything was put back, and nothing is attached any more.
+    /// Everything is restored, and no interface can be attached any more.
     is_over: bool,
 }
 
 struct Interface {
     attachment: Attachment,
-    /// Which subscription a stream follows.
+    /// The subscription that each stream follows.
     followed: BTreeMap<StreamId, SubscriptionId>,
 }
 
 impl Net {
-    /// None yet; what is changed is noted in `directory`. Streams follow the subscriptions of `ecalls`.
+    /// No interface is attached yet; changes are recorded in `directory`. Streams follow the subscriptions of
+    /// `ecalls`.
     pub fn new(directory: &Path, ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Arc<Net>> {
         let state = State { book: Book::open(directory), attached: BTreeMap::new(), is_over: false };
         let net = Arc::new(Net { state: state.into() });
@@ -61,23 +61,21 @@ impl Net {
         self.state.lock()
     }
 
-    /// As a netlink exchange that takes its time, until dropped.
+    /// Blocks all requests until dropped, as a slow netlink exchange does.
     #[cfg(test)]
     pub fn hold_up(&self) -> impl Sized + '_ {
         self.state()
     }
 
-    /// The service ends: interfaces queue as before it, whoever still holds this.
+    /// Restores all interfaces at the end of the service, even if another thread still holds this value.
     pub fn put_back(&self) {
         self.state().put_back();
     }
 
-    /// All interfaces.
     pub fn list(&self) -> Vec<InterfaceInfo> {
         self.state().attached.values().map(Interface::info).collect()
     }
 
-    /// One interface.
     pub fn show(&self, interface: &str) -> Result<InterfaceInfo, Problem> {
         Ok(self.state().get(interface)?.info())
     }
@@ -94,17 +92,17 @@ impl Net {
         let entry = Interface { attachment, followed: BTreeMap::new() };
         let info = entry.info();
         attached.insert(interface.to_owned(), entry);
-        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packets are scheduled");
+        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "interface is under packet scheduling");
         Ok(info)
     }
 
-    /// Puts back what was there before.
+    /// Restores the interface's former queue.
     pub fn detach(&self, peer: Peer, interface: &str) -> Result<(), Problem> {
         problems::check_permission(peer)?;
         self.state().detach(interface)
     }
 
-    /// Begins a stream, if the link carries it beside the others.
+    /// Begins a stream if the link carries it beside the others.
     pub fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
@@ -115,7 +113,7 @@ impl Net {
         entry.stream(id)
     }
 
-    /// Gives a stream other attributes, if the link carries them.
+    /// Changes a stream if the link carries the change.
     pub fn change(
         &self,
         peer: Peer,
@@ -136,7 +134,7 @@ impl Net {
         entry.stream(id)
     }
 
-    /// Ends a stream: its packets are best effort from now on.
+    /// Ends a stream: from now on its packets are best effort.
     pub fn end(&self, peer: Peer, interface: &str, id: StreamId) -> Result<(), Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
@@ -163,7 +161,7 @@ impl State {
         self.is_over = true;
         for interface in self.attached.keys().cloned().collect::<Vec<_>>() {
             if let Err(problem) = self.detach(&interface) {
-                tracing::error!(interface, "not put back: {}", problem.message);
+                tracing::error!(interface, "the former queue of the interface is not restored: {}", problem.message);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Refusals of packet scheduling as the API tells them.
+//! Refusals of packet scheduling.
 
 use qfabric_types::api::Problem;
 
@@ -8,14 +8,14 @@ use crate::problem;
 /// CAP_NET_ADMIN's bit (include/uapi/linux/capability.h).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 
-/// Only root, and who may change interfaces anyway.
+/// Allows root, and processes that may change interfaces without this daemon.
 pub(super) fn check_permission(peer: Peer) -> Result<(), Problem> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
     if peer.owner.uid == 0 || effective(&status) & CAP_NET_ADMIN != 0 {
         return Ok(());
     }
     let message = format!("user {} may not change how interfaces send packets", peer.owner.uid);
-    Err(problem::new("net_not_permitted", message, "ask as root, or with CAP_NET_ADMIN"))
+    Err(problem::new("net_not_permitted", message, "use root or a process with CAP_NET_ADMIN"))
 }
 
 fn effective(status: &str) -> u64 {
@@ -33,7 +33,7 @@ pub(super) fn over_link(message: String) -> Problem {
     problem::new(
         "over_link",
         message,
-        "ask for less, end a stream (qfabric net stream rm), or attach with a higher --rate",
+        "request less, end a stream (qfabric net stream rm), or attach with a higher --rate",
     )
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use qfabric_types::Owner;
 
     #[test]
-    fn who_may_change_interfaces_may_ask() {
+    fn root_and_cap_net_admin_may_change_interfaces() {
         assert_eq!(effective("Name:\tx\nCapEff:\t0000000000001000\n"), CAP_NET_ADMIN);
         assert_eq!(effective(""), 0);
         let peer = |uid| Peer { pid: i32::MAX, owner: Owner { uid, gid: 1 } };

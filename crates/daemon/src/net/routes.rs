@@ -1,5 +1,5 @@
-//! The paths of packet scheduling. Programs are verified while an interface is attached: that, and whatever else asks
-//! the kernel, happens in a worker thread.
+//! The paths of packet scheduling. Requests that call the kernel run in worker threads: the kernel verifies
+//! programs while an interface is attached, which takes time.
 
 use std::sync::Arc;
 
@@ -28,19 +28,19 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(net: Arc<Net>) -> Router<
         .with_state(net)
 }
 
-/// Interfaces under packet scheduling
+/// List the interfaces under packet scheduling
 #[utoipa::path(get, path = "/v1/net", responses(
-    (status = 200, description = "All of them, with their streams", body = Vec<InterfaceInfo>),
+    (status = 200, description = "All interfaces with their streams", body = Vec<InterfaceInfo>),
 ))]
 pub(crate) async fn interfaces(State(net): Shared) -> Answer<Json<Vec<InterfaceInfo>>> {
     shown(move || Ok(net.list())).await
 }
 
-/// One interface under packet scheduling
+/// Show one interface under packet scheduling
 #[utoipa::path(get, path = "/v1/net/{interface}", params(("interface" = String, Path, description = "Its name")),
     responses(
     (status = 200, description = "The interface", body = InterfaceInfo),
-    (status = 404, description = "It is not under packet scheduling", body = Problem),
+    (status = 404, description = "The interface is not under packet scheduling", body = Problem),
 ))]
 pub(crate) async fn show(State(net): Shared, Path(interface): Path<String>) -> Answer<Json<InterfaceInfo>> {
     shown(move || net.show(&interface)).await
@@ -50,10 +50,11 @@ pub(crate) async fn show(State(net): Shared, Path(interface): Path<String>) -> A
 #[utoipa::path(put, path = "/v1/net/{interface}", request_body = AttachRequest,
     params(("interface" = String, Path, description = "Its name")), responses(
     (status = 201, description = "Attached", body = InterfaceInfo),
-    (status = 403, description = "Not for this user", body = Problem),
-    (status = 404, description = "There is no such interface", body = Problem),
-    (status = 409, description = "It is attached, has what cannot be put back, or the kernel cannot", body = Problem),
-    (status = 422, description = "A value cannot be meant", body = Problem),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 404, description = "No interface has this name", body = Problem),
+    (status = 409, description = "The interface is attached already, its queue could not be restored later, or the \
+                                  kernel lacks support", body = Problem),
+    (status = 422, description = "A value is out of range", body = Problem),
 ))]
 pub(crate) async fn attach(
     State(net): Shared,
@@ -65,12 +66,12 @@ pub(crate) async fn attach(
     created(move || net.attach(peer, &interface, &request)).await
 }
 
-/// Put back what was there before
+/// End packet scheduling of an interface and restore its former queue
 #[utoipa::path(delete, path = "/v1/net/{interface}", params(("interface" = String, Path, description = "Its name")),
     responses(
-    (status = 204, description = "It is back"),
-    (status = 403, description = "Not for this user", body = Problem),
-    (status = 404, description = "It is not under packet scheduling", body = Problem),
+    (status = 204, description = "The former queue is restored"),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 404, description = "The interface is not under packet scheduling", body = Problem),
 ))]
 pub(crate) async fn detach(
     State(net): Shared,
@@ -84,10 +85,10 @@ pub(crate) async fn detach(
 #[utoipa::path(post, path = "/v1/net/{interface}/streams", request_body = StreamSpec,
     params(("interface" = String, Path, description = "The interface's name")), responses(
     (status = 201, description = "Admitted", body = StreamInfo),
-    (status = 403, description = "Not for this user", body = Problem),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
     (status = 404, description = "The interface is not under packet scheduling", body = Problem),
-    (status = 409, description = "The link does not carry it, or its packets are another's", body = Problem),
-    (status = 422, description = "A value cannot be meant", body = Problem),
+    (status = 409, description = "The link does not carry the stream, or its packets belong to another stream", body = Problem),
+    (status = 422, description = "A value is out of range", body = Problem),
 ))]
 pub(crate) async fn begin(
     State(net): Shared,
@@ -105,9 +106,9 @@ pub(crate) async fn begin(
     ("id" = u32, Path, description = "The stream's number"),
 ), responses(
     (status = 200, description = "Changed", body = StreamInfo),
-    (status = 403, description = "Not for this user", body = Problem),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
     (status = 404, description = "No such stream", body = Problem),
-    (status = 409, description = "The link does not carry that; the stream is as it was", body = Problem),
+    (status = 409, description = "The link does not carry the change; the stream stays as it was", body = Problem),
 ))]
 pub(crate) async fn change(
     State(net): Shared,
@@ -124,8 +125,8 @@ pub(crate) async fn change(
     ("interface" = String, Path, description = "The interface's name"),
     ("id" = u32, Path, description = "The stream's number"),
 ), responses(
-    (status = 204, description = "It has ended"),
-    (status = 403, description = "Not for this user", body = Problem),
+    (status = 204, description = "The stream has ended"),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
     (status = 404, description = "No such stream", body = Problem),
 ))]
 pub(crate) async fn end(

@@ -1,4 +1,4 @@
-//! What the tests with the real scheduler share: a plain HTTP caller, jobs to do, other processes to be.
+//! Helpers of the tests with the real scheduler: a plain HTTP client, jobs, and child processes in roles.
 #![allow(dead_code)] // each test program uses a part
 
 use std::io::{Read, Write};
@@ -15,9 +15,9 @@ use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{ApplicationRequest, Covers, Problem};
 use qfabric_types::{JobSource, ThreadId};
 
-/// A user that owns nothing here.
+/// A user without processes or files on this host.
 pub const NOBODY: u32 = 65_534;
-/// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
+/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per core.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn quiet() -> Config {
@@ -30,7 +30,7 @@ pub fn with_capacity(capacity: &str) -> Config {
     config
 }
 
-/// A service in this process, its folder open to other users, and a client of it.
+/// A service in this process, with a folder that other users may enter, and a client of it.
 pub fn service(config: Config) -> (Embedded, Client) {
     let service = Embedded::start(config).unwrap();
     let folder = service.socket().parent().unwrap();
@@ -39,7 +39,7 @@ pub fn service(config: Config) -> (Embedded, Client) {
     (service, client)
 }
 
-/// One request; status and body of the answer.
+/// Sends one request. Returns status and body of the answer.
 pub fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
     let head =
         format!("{method} {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -50,11 +50,11 @@ pub fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String
     (status, body)
 }
 
-/// Sends bytes and reads until the service closes, or for a while.
+/// Sends bytes and reads until the service closes the connection, or until the timeout.
 pub fn send_raw(socket: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The service may close as soon as it has seen enough.
+    // The service may close before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -66,7 +66,7 @@ pub fn problem(body: &str) -> Problem {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// Runs for `ms` of wall-clock time.
+/// Spins for `ms` of wall-clock time.
 pub fn spin(ms: u64) {
     let until = Instant::now() + Duration::from_millis(ms);
     while Instant::now() < until {
@@ -74,7 +74,7 @@ pub fn spin(ms: u64) {
     }
 }
 
-/// `jobs` jobs of `ms` each.
+/// Does `jobs` jobs of `ms` each.
 pub fn work(session: &mut Session, jobs: usize, ms: u64) {
     for _ in 0..jobs {
         spin(ms);
@@ -99,7 +99,7 @@ pub fn threads_of(pid: u32) -> Vec<ThreadId> {
     qfabric_linux::threads::list(pid as i32).unwrap_or_default()
 }
 
-/// Waits until `condition` holds; panics with `what` where it does not come.
+/// Waits until `condition` holds; panics with `what` if it does not.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
@@ -108,7 +108,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A child process that is killed with its owner.
+/// A child process that is killed when dropped.
 pub struct Process(pub Child);
 
 impl Process {
@@ -127,13 +127,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Ended already: that was the aim.
+        // Fails if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The ignored test `role` of the calling test program, as a process of its own, under another user if asked.
+/// Runs the ignored test `role` of this test program in a child process, as user `uid` if given.
 pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process {
     let mut command = role_command(role, variables);
     if let Some(uid) = uid {
@@ -142,20 +142,20 @@ pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process
     Process(command.spawn().unwrap())
 }
 
-/// The role `a_daemon` of the test program, a service on `folder`, and a client of it.
+/// Starts the role `a_daemon` of the test program, a service on `folder`, and a client of it.
 pub fn daemon(folder: &Path) -> (Process, Client) {
     let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
     (process, served(folder))
 }
 
-/// A client of the service on `folder`, once that answers.
+/// A client of the service on `folder`; waits until the service answers.
 pub fn served(folder: &Path) -> Client {
     let socket = folder.join("qfabric.sock");
     eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
     Client::connect_to(&socket).unwrap()
 }
 
-/// A program with work to do, at a nice value of its own, under a reservation.
+/// A busy program with its own nice value under a reservation.
 pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
     let worker = Process::shell("while :; do :; done");
     let thread = ThreadId(worker.pid());
@@ -166,7 +166,7 @@ pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
     (worker, thread)
 }
 
-/// What [`role`] runs, to be given other standard files.
+/// The command of [`role`], for other standard files.
 pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(readable_copy());
     command.args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
@@ -174,7 +174,7 @@ pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// The build folder may be closed to other users.
+/// A copy of the test program that other users may execute, because the build folder may be closed to them.
 fn readable_copy() -> PathBuf {
     static COPY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
     COPY.get_or_init(|| {
@@ -188,7 +188,7 @@ fn readable_copy() -> PathBuf {
     .clone()
 }
 
-/// What was handed to a process by [`role`].
+/// A variable that [`role`] passed to this process.
 pub fn given(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: this test is run by another one"))
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: another test runs this one"))
 }

@@ -1,8 +1,8 @@
-//! What the files under test wait with, in models: the names of `src/ecalls/sync.rs` with shuttle's locks and words.
+//! Replaces `src/ecalls/sync.rs` in models: the same names, with shuttle's locks and atomics.
 //!
-//! Time is no step of its own. A thread's wait with a bound ends when it likes: notified, over, or for no reason, which a
-//! condition variable allows. The dispatcher's wait ends by a nudge alone, so that an event which only the end of the
-//! bound would find is a deadlock.
+//! Time is not modelled. A thread's bounded wait ends at any time: notified, timed out, or spuriously, which a
+//! condition variable allows. The dispatcher's wait ends only by a nudge, so that an event that only the timeout
+//! would find is a deadlock.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -15,22 +15,22 @@ use shuttle::sync::{Mutex, MutexGuard};
 
 pub use qfabric_sync::rank;
 
-/// So that a queue with two events needs two turns.
+/// One, so that a queue with two events needs two turns.
 pub const DELIVERIES_PER_TURN: usize = 1;
 
 pub struct Lock<T, const RANK: u16>(Mutex<T>);
 
 pub struct Guard<'a, T, const RANK: u16>(&'a Lock<T, RANK>, MutexGuard<'a, T>);
 
-/// In place of epoll: whether there was a nudge.
+/// Replaces epoll: whether there was a nudge.
 #[derive(Default)]
 pub struct Sources {
     nudged: Mutex<bool>,
     happened: Condvar,
 }
 
-/// Nothing but nudges happens here.
-pub struct Happened;
+/// Empty, because nudges are the only source in a model.
+pub struct ReadySources;
 
 pub fn lock<T, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
     lock.lock()
@@ -78,9 +78,9 @@ impl<T, const RANK: u16> DerefMut for Guard<'_, T, RANK> {
     }
 }
 
-impl Happened {
-    pub fn new() -> Happened {
-        Happened
+impl ReadySources {
+    pub fn new() -> ReadySources {
+        ReadySources
     }
 }
 
@@ -90,7 +90,7 @@ impl Sources {
         self.happened.notify_all();
     }
 
-    pub fn wait(&self, _: &mut Happened, longest: Nanos) -> bool {
+    pub fn wait(&self, _: &mut ReadySources, longest: Nanos) -> bool {
         let mut nudged = self.nudged.lock().unwrap();
         while !*nudged && longest > Nanos::ZERO {
             nudged = self.happened.wait(nudged).unwrap();
