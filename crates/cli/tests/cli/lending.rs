@@ -43,7 +43,7 @@ fn a_refused_program_runs_on_the_host_that_the_refusal_names() {
     {
         let _player = Player::start(&beta.folder, &["--claim", &claim]);
         assert_eq!(keeps(&beta.folder), 0, "the loan is claimed");
-        run(&beta, &["--claim", &claim]).expect(3, &["nothing is kept here"]);
+        run(&beta, &["--claim", &claim]).expect(3, &["no loan for the claim"]);
         // A claimed loan does not depend on the host that asked for it.
         drop((full, alpha));
         eventually("the crash is known", || beta.hosts() == ["beta"]);

@@ -200,7 +200,7 @@ fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
         (task_with("window", json!([1, 1000])), "longer than 255"),
         (task_with("service", json!(5)), "film: service 5 does not fit into period 4"),
         (task_with("service", json!(0)), "the least service is 1"),
-        (task_with("period", json!(0)), "film: period 0"),
+        (task_with("period", json!(0)), "the period is 0; the least period is 1"),
         (task_with("period", json!(u64::MAX)), "coarser unit"),
         (task_with("arrival", json!(u64::MAX)), "coarser unit"),
         (task_with("arrival", json!(-1)), "times are whole ticks"),
