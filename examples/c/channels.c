@@ -23,7 +23,8 @@ static void handle(void *data, const char *host, const qf_event *event)
 	++*(int *)data;
 }
 
-/* A policy of this host's resource manager has decided: whoever encodes for those sinks sends less from now on. */
+/* Called when a policy of this host's resource manager decides a rate: an encoder for those sinks should send
+ * less. */
 static void adapt(void *data, const qf_decided *decided)
 {
 	(void)data;
@@ -58,10 +59,10 @@ int main(void)
 		return failed("qf_channel_sink_subscribe");
 	if (qf_channels_on_decided(channels, adapt, NULL) != QF_OK)
 		return failed("qf_channels_on_decided");
-	/* For policies, such as one that keeps it in step with its sound. */
+	/* A report for policies, such as a policy that keeps video and sound in step. */
 	if (qf_registration_report(registration, "app.position", 0) != QF_OK)
 		return failed("qf_registration_report");
-	/* Every second frame is of no use to anybody. */
+	/* A filter that blocks every second frame. */
 	if (qf_channel_install_filter(video, true, "odd", "return input.number % 2;", false) != QF_OK)
 		return failed("qf_channel_install_filter");
 	if (qf_channel_source_subscribe(video, &source) != QF_OK)

@@ -1,4 +1,4 @@
-/* Events in C: a service of one's own, a handler that filters, shared memory, a signal.
+/* Events in C: register a service, filter with a handler, read shared memory, receive a signal.
  *
  *   cc ecalls.c $(pkg-config --cflags --libs qfabric) -o ecalls
  *   ./ecalls                 needs a daemon
@@ -14,7 +14,7 @@ struct sample {
 };
 static const char FORMAT[] = "struct sample { long value; };";
 
-/* Runs where the event is raised: only what is above the limit goes on. */
+/* Runs where the event is raised: only values above the limit pass. */
 static const char CODE[] = "attr.seen += 1; return input.value > attr.limit;";
 
 #define CHECK(call)                                                                                                   \
@@ -32,9 +32,9 @@ int main(void)
     struct qf_subscription *subscription = NULL;
     size_t limit = 0, seen = 0, length = 0;
     sigset_t signals;
-    siginfo_t told;
+    siginfo_t info;
 
-    /* Signals are waited for, not handled. */
+    /* The program waits for the signal with sigwaitinfo(), so it blocks the signal. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGRTMIN);
     sigprocmask(SIG_BLOCK, &signals, NULL);
@@ -46,7 +46,7 @@ int main(void)
     struct sh_memory memory_up = { .slots = 16 };
     CHECK(qf_ecalls_subscribe(session, "c.sample", &how, &memory_up, &subscription));
 
-    /* A fast user-ECall: a plain store, that the handler sees at once. */
+    /* A fast user-ECall: a plain store that the next handler call sees. */
     CHECK(qf_ecalls_attribute(session, "limit", &limit));
     CHECK(qf_ecalls_attribute(session, "seen", &seen));
     qf_ecalls_set(session, limit, 2);
@@ -58,8 +58,8 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         struct sample sample = { 0 };
         CHECK(qf_ecalls_next(subscription, &sample, sizeof sample, 5000000000u, &length, NULL));
-        sigwaitinfo(&signals, &told);
-        printf("memory %ld, signal %ld\n", sample.value, (long)told.si_value.sival_ptr);
+        sigwaitinfo(&signals, &info);
+        printf("memory %ld, signal %ld\n", sample.value, (long)info.si_value.sival_ptr);
     }
     printf("%u events, %ld seen by the handler\n", qf_ecalls_flag(subscription), (long)qf_ecalls_get(session, seen));
 

@@ -1,11 +1,11 @@
-/* Timers and a pool of threads, as the multi-threaded executor of ROS 2 has them: whichever thread of the pool is free
- * takes the timer that is due next, runs its callback, and comes back. Knows nothing of Q-Fabric.
+/* Timers and a pool of threads, like the multi-threaded executor of ROS 2: a free thread of the pool takes the timer
+ * that is due next, runs its callback, and returns to the pool. The program does not use Q-Fabric itself.
  *
  *     cc -O2 -pthread executor.c -o executor
  *     qfabric run --period 10ms --max-bandwidth 0.9 -- ./executor 10
  *
- * Prints for each timer its period, how often its callback ran, how often it began more than half a period late, and
- * how late it was at most. Times in nanoseconds. */
+ * Prints for each timer its period, the number of callbacks, the number of callbacks that began more than half a
+ * period late, and the greatest lateness. Times in nanoseconds. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static void callback(const struct timer *timer) {
         for (int i = 0; i < 1000; i++) sum += i;
 }
 
-/* Takes the timer that is due first; its next period begins at once, so that another thread may take that. */
+/* Takes the timer that is due first. Its next period begins at once, so that another thread can take that period. */
 static struct timer *take(int64_t *due) {
     pthread_mutex_lock(&lock);
     struct timer *first = &timers[0];

@@ -1,10 +1,10 @@
-/* A periodic task under Q-Fabric, in the shape of AQuoSA's Figure 6.
+/* A periodic task under Q-Fabric, as in AQuoSA's Figure 6.
  *
  *   cc periodic.c $(pkg-config --cflags --libs qfabric) -o periodic
  *   ./periodic [jobs]        with `qfabric daemon` running
  *
- * Each job works for a few milliseconds, every twelfth one three times as long, and says beforehand how much
- * the next one has to do.
+ * Each job works for a few milliseconds, every twelfth job three times as long. The program gives the work of the
+ * next job as a hint beforehand.
  */
 #include <inttypes.h>
 #include <qfabric.h>
@@ -20,7 +20,7 @@ static int failed(const char *call)
     return 1;
 }
 
-/* How much job k has to do. */
+/* Work of job k, in units of 2 ms. */
 static double units(uint64_t k)
 {
     return k % 12 == 0 ? 3.0 : 1.0;

@@ -30,7 +30,7 @@ int main(void)
     qf_cpu_probe_off(cpu, &utilisation);
     printf("probed: %.2f of one CPU\n", utilisation);
 
-    /* A fifth more than the mean, for the longer ones. */
+    /* Reserve a fifth more than the mean, for longer iterations. */
     if (qf_cpu_reserve(cpu, getpid(), 1.2 * utilisation, PERIOD_NS) != QF_OK) {
         fprintf(stderr, "qf_cpu_reserve: %s\n", qf_last_error());
         qf_cpu_free(cpu);

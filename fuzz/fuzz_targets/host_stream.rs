@@ -1,4 +1,4 @@
-//! What another host sends by plain sockets.
+//! Bytes from another host over plain sockets.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qfabric_hostile::host_stream(bytes));

@@ -1,13 +1,13 @@
-//! The benchmarks: every bench target of the workspace, found rather than listed, so that none is forgotten.
+//! Runs the benchmarks: all bench targets of the workspace. The list comes from cargo, so that none is forgotten.
 
 use anyhow::{Context, Result};
 use cargo_metadata::{MetadataCommand, TargetKind};
 use xshell::{Shell, cmd};
 
-/// Runs them all; `short` ones show that they work, their figures say little.
+/// Runs all benchmarks. With `short` they only show that they work; their numbers mean little.
 pub fn run(sh: &Shell, short: bool) -> Result<()> {
     let options: &[&str] = if short { &["--max-time", "0.05"] } else { &[] };
-    // One call for all: with a call per package each would be built with features of its own.
+    // One call for all: a call per package would build each package with different features.
     let benches: Vec<_> = benches(sh)?.into_iter().flat_map(|bench| ["--bench".to_owned(), bench]).collect();
     cmd!(sh, "cargo bench --locked --workspace --exclude qfabric-python {benches...} -- {options...}").run()?;
     Ok(())

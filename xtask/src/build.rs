@@ -1,4 +1,4 @@
-//! What is built from the program: the demo, its man pages and completions.
+//! Builds that need the program: the demo, its man pages and completions.
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
@@ -6,11 +6,11 @@ use xshell::{Shell, cmd};
 use crate::setup;
 use crate::tools::target;
 
-/// Where the demo's report goes unless it is told otherwise.
+/// Folder of the demo's report, unless `--out` is given.
 const REPORT: &str = "out/demo";
 
-/// What the demo is built of: without the network engine and certificates, which are more than half of the build and which
-/// it does not use.
+/// Packages and features of the demo. It does not use the network engine and certificates, which are more than half
+/// of the build.
 const DEMO: [&str; 5] = ["--no-default-features", "-p", "qfabric-cli", "-p", "qfabric-player"];
 
 /// Builds the program and the player, and runs the demo with `args`.
@@ -28,7 +28,7 @@ pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Man pages and completions from the definition of the command line; the folder they are in.
+/// Writes man pages and completions from the definition of the command line; returns their folder.
 pub fn man(sh: &Shell) -> Result<String> {
     cmd!(sh, "cargo build --locked -p qfabric-cli").run()?;
     let target = target(sh)?;

@@ -1,4 +1,4 @@
-//! What is checked without running anything.
+//! Checks that run no program of the project.
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
@@ -6,7 +6,7 @@ use xshell::{Shell, cmd};
 use crate::setup;
 use crate::tools::{cargo_tool, python_tool};
 
-/// Formatting, spelling, clippy with warnings as errors, and the dependencies' licences and sources.
+/// Checks formatting, spelling, clippy with warnings as errors, and the dependencies' licences and sources.
 pub fn lint(sh: &Shell) -> Result<()> {
     setup::run(sh)?;
     cmd!(sh, "cargo fmt --all --check").run()?;
@@ -14,7 +14,7 @@ pub fn lint(sh: &Shell) -> Result<()> {
     cmd!(sh, "{typos} --config typos.toml").run()?;
     cmd!(sh, "cargo clippy --workspace --all-targets --locked -- -D warnings").run()?;
     let deny = cargo_tool(sh, "cargo-deny", &[])?;
-    // The advisories come from the net at every run: they are looked at by hand, with `cargo deny check`.
+    // Advisories come from the network and change daily, so they are checked by hand with `cargo deny check`.
     cmd!(sh, "{deny} --locked check bans licenses sources").run()?;
     Ok(())
 }

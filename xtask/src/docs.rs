@@ -5,14 +5,14 @@ use xshell::{Shell, cmd};
 
 use crate::tools::{cargo_tool, target};
 
-/// Builds both and says where they are.
+/// Builds both and prints their locations.
 pub fn run(sh: &Shell) -> Result<()> {
     let target = target(sh)?;
     let book = target.join("guide");
     let mdbook = cargo_tool(sh, "mdbook", &["--no-default-features", "--features", "search"])?;
     cmd!(sh, "{mdbook} build docs/guide --dest-dir {book}").run()?;
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-    // The models borrow sources of other rooms, whose links lead elsewhere there.
+    // The models compile sources of other rooms, whose doc links do not resolve there.
     let without = ["qfabric-python", "xtask", "qfabric-models"].map(|room| format!("--exclude={room}"));
     cmd!(sh, "cargo doc --workspace {without...} --no-deps --locked --lib").run()?;
     println!("guide: {}\nAPI:   {}", book.join("index.html").display(), target.join("doc").display());
@@ -25,7 +25,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// The blocks of a page that begin with `first`.
+    /// The code blocks of a page that begin with `first`.
     fn blocks<'p>(page: &'p str, first: &str) -> Vec<&'p str> {
         let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
         blocks.map(|(_, text)| text).filter(|text| text.starts_with(first)).collect()
@@ -42,13 +42,13 @@ mod tests {
         assert!(missing.is_empty(), "the page names files that do not exist: {missing:?}");
     }
 
-    /// They are changes that a reader applies: also true where one is applied already.
+    /// A page shows a change that a reader applies. The test also passes if one of the changes is already applied.
     #[test]
     fn the_first_changes_of_the_guide_apply_to_this_code() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let page = fs::read_to_string(root.join("docs/guide/src/your-first-change.md")).unwrap();
         let changes = blocks(&page, "--- ");
-        assert_eq!(changes.len(), 4, "the changes have another look now");
+        assert_eq!(changes.len(), 4, "the guide's changes have a different form; update this test");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("change.patch");
         for change in changes {
@@ -62,13 +62,14 @@ mod tests {
         }
     }
 
-    /// In a network of its own, so that the rules disturb nobody; the kernel is asked, which takes root.
+    /// Runs in a separate network namespace, so that the rules affect nothing else. Needs root, because the kernel
+    /// checks the rules.
     #[test]
-    fn the_firewall_rules_of_the_guide_are_rules() {
+    fn nft_accepts_the_firewall_rules_of_the_guide() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/channels.md");
         let page = fs::read_to_string(page).unwrap();
         let blocks = blocks(&page, "table ");
-        assert_eq!(blocks.len(), 1, "the rules have another look now");
+        assert_eq!(blocks.len(), 1, "the guide's rules have a different form; update this test");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules");
         fs::write(&file, blocks[0]).unwrap();

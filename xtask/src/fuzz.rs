@@ -1,4 +1,4 @@
-//! Fuzzing with coverage, by cargo-fuzz and the compiler that is there: `tests/hostile` says what has to hold.
+//! Fuzzing with coverage, by cargo-fuzz with the installed compiler. `tests/hostile` defines the checks.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,30 +7,31 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use xshell::{Shell, cmd};
 
-/// What there is to choose.
+/// Options of `xtask fuzz`.
 #[derive(Args)]
 pub struct Options {
-    /// How long each target runs, in seconds
+    /// Run time of each target in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Only targets whose name contains this
+    /// Run only targets whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// A sanitizer that the compiler has, such as `address`: finds more in unsafe code, and takes longer
+    /// Sanitizer of the compiler, such as `address`: it finds more errors in unsafe code and takes longer
     #[arg(long, default_value = "none")]
     sanitizer: String,
-    /// Afterwards, put the fewest inputs that reach what was reached into tests/hostile/corpus
+    /// Afterwards, copy the smallest set of inputs with the same coverage into tests/hostile/corpus
     #[arg(long)]
     keep: bool,
 }
 
-/// Bytes of memory beyond which an input is a failure, in MB, and seconds.
+/// Limits per input, memory in MB and time in seconds; an input beyond them is a failure.
 const MEMORY_MB: u32 = 1024;
 const TIMEOUT_S: u32 = 5;
-/// Bytes of kept inputs of one target. Half of the targets need less; the test of tests/hostile holds the sum.
+/// Limit on the stored inputs of one target, in bytes. Half of the targets need less; a test of tests/hostile checks
+/// the sum.
 const MOST_KEPT: u64 = 28_000;
 
-/// Runs the targets one after the other; fails where one found something.
+/// Runs the targets one after the other. Fails if a target finds an error.
 pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let targets = chosen(sh, root, &options.only)?;
     if cmd!(sh, "cargo fuzz --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
@@ -38,11 +39,11 @@ pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
             "cargo-fuzz is missing; install it with: cargo install --locked cargo-fuzz (it needs a C++ compiler, too)"
         );
     }
-    // What the fuzzer's flags need of a stable compiler.
+    // Allows the fuzzer's flags on a stable compiler.
     let _flags = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let mut failed = Vec::new();
     for (number, target) in targets.iter().enumerate() {
-        // What is built is said by cargo: minutes at the first time.
+        // Cargo prints the build; the first build takes minutes.
         println!("\n== {target} ({} of {}, {} s)", number + 1, targets.len(), options.seconds);
         if one(sh, root, target, options).is_err() {
             failed.push(target.as_str());
@@ -58,19 +59,19 @@ pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     }
 }
 
-/// By the names of their files.
+/// Names of the fuzz targets that contain `only`, from their files.
 fn chosen(sh: &Shell, root: &Path, only: &str) -> Result<Vec<String>> {
     let files = sh.read_dir(root.join("fuzz/fuzz_targets"))?;
     let stem = |file: &PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
     let all: Vec<String> = files.iter().filter_map(stem).collect();
     let chosen: Vec<String> = all.iter().filter(|name| name.contains(only)).cloned().collect();
     match chosen.is_empty() {
-        true => bail!("no target contains {only:?}; there are {}", all.join(", ")),
+        true => bail!("no target contains {only:?}; the targets are {}", all.join(", ")),
         false => Ok(chosen),
     }
 }
 
-/// Begins with what was kept, and with what earlier runs have in fuzz/corpus.
+/// Runs one target, starting from the stored inputs and the inputs of earlier runs in fuzz/corpus.
 fn one(sh: &Shell, root: &Path, target: &str, options: &Options) -> Result<()> {
     let (corpus, kept) = (root.join("fuzz/corpus").join(target), root.join("tests/hostile/corpus").join(target));
     sh.create_dir(&corpus)?;
@@ -88,12 +89,13 @@ fn one(sh: &Shell, root: &Path, target: &str, options: &Options) -> Result<()> {
     if options.keep { keep(sh, target, &corpus, &kept, options) } else { Ok(()) }
 }
 
-/// Another one each time; libFuzzer prints it.
+/// A different seed for each run; libFuzzer prints it.
 fn seed() -> Result<u32> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH).context("a clock after 1970")?.subsec_nanos())
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH).context("the system clock is before 1970; set it")?.subsec_nanos())
 }
 
-/// The smallest set of inputs that reaches the same edges (however often), the small ones first, as far as they fit.
+/// Stores the smallest set of inputs that reaches the same edges, ignoring hit counts; small inputs first, up to the
+/// limit.
 fn keep(sh: &Shell, target: &str, corpus: &Path, kept: &Path, options: &Options) -> Result<()> {
     let (all, sanitizer) = (sh.create_temp_dir()?, &options.sanitizer);
     let chosen = all.path();
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_found_by_a_part_of_their_names_and_a_wrong_one_is_answered_with_those_there_are() {
+    fn a_part_of_a_name_selects_targets_and_an_unknown_name_lists_all_targets() {
         let (sh, root) = (Shell::new().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
         assert_eq!(chosen(&sh, root, "channel").unwrap(), ["channel_frame", "channel_operations"]);
         let refusal = chosen(&sh, root, "nothing").unwrap_err().to_string();

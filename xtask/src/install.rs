@@ -1,4 +1,4 @@
-//! `make install`: where a packager expects things, under PREFIX, with DESTDIR in front.
+//! `make install`: installs files where a packager expects them, under PREFIX, with DESTDIR in front.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ fn completions(sh: &Shell, from: &Path, under: impl Fn(&str) -> PathBuf) -> Resu
     place(sh, "644", &from.join("qfabric.fish"), &under("share/fish/vendor_completions.d/qfabric.fish"))
 }
 
-/// The unit names the installed program; an administrator's configuration is never overwritten.
+/// Installs the unit, with the path of the installed program. An existing configuration is never overwritten.
 fn service(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     let unit = sh.read_file("packaging/qfabric.service")?.replace("/usr/bin/qfabric", &format!("{prefix}/bin/qfabric"));
     let folder = format!("{destdir}{prefix}/lib/systemd/system");

@@ -1,5 +1,5 @@
-//! The rooms that know nothing of this machine, checked for another one. Their dependencies are Rust alone, so no C compiler
-//! for that machine is needed.
+//! Checks the rooms that use nothing of this machine for another target. Their dependencies are Rust only, so no C
+//! compiler for that target is needed.
 
 use anyhow::Result;
 use clap::Args;
@@ -10,12 +10,12 @@ const ROOMS: [&str; 11] =
 
 #[derive(Args)]
 pub struct Options {
-    /// The machine, as rustup names it; installed with `rustup target add`
+    /// Target triple, installed with `rustup target add`
     #[arg(long, default_value = "aarch64-unknown-linux-gnu")]
     target: String,
 }
 
-/// Checks [`ROOMS`] for the target, in a folder of its own.
+/// Checks [`ROOMS`] for the target, in a separate target folder.
 pub fn run(sh: &Shell, options: &Options) -> Result<()> {
     let target = &options.target;
     let rooms = ROOMS.map(|room| format!("--package=qfabric-{room}"));

@@ -1,7 +1,7 @@
-//! ThreadSanitizer, by the compiler that is there: data races between threads that tests run into.
+//! Runs tests under ThreadSanitizer with the installed compiler, to find data races between threads.
 //!
-//! The standard library has no instrumented build for a stable compiler. What that hides or makes up is in
-//! `tests/tsan.supp`, each line with its reason; a race that goes through a stack without such a frame fails.
+//! A stable compiler has no instrumented standard library, which hides some races and reports others falsely.
+//! `tests/tsan.supp` lists the suppressed frames, each with its reason; a race whose stack has no such frame fails.
 
 use std::path::Path;
 
@@ -11,23 +11,23 @@ use xshell::{Shell, cmd};
 
 use crate::tools::target;
 
-/// Rooms whose own code shares memory between threads, without a server or a kernel handler in the test.
+/// Rooms whose code shares memory between threads, and whose tests need no server and no kernel handler.
 const ROOMS: [&str; 3] = ["qfabric-sync", "qfabric-shm", "qfabric-types"];
-/// `qfabric_tsan`: see `crates/sync/src/edge.rs`.
+/// `crates/sync/src/edge.rs` uses the cfg `qfabric_tsan`.
 const FLAGS: &str = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg qfabric_tsan";
 
-/// What there is to choose.
+/// Options of `xtask races`.
 #[derive(Args)]
 pub struct Options {
-    /// Rooms to test, instead of those that are known to run
+    /// Rooms to test, instead of the default ones
     #[arg(long = "package", short, value_name = "PACKAGE")]
     packages: Vec<String>,
-    /// Parts of names of tests, and options of the test runner
+    /// Parts of test names, and options of the test runner
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
-/// Unit tests of the rooms, instrumented.
+/// Runs the unit tests of the rooms, instrumented.
 pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let host = cmd!(sh, "rustc -vV").quiet().read()?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
@@ -36,7 +36,7 @@ pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let packages: Vec<String> = packages.iter().flat_map(|package| ["--package".to_owned(), package.clone()]).collect();
     let folder = target(sh)?.join("tsan");
     let suppressions = root.join("tests/tsan.supp");
-    // With a target given, programs that run at build time are not instrumented. Doc tests have no flags of their own.
+    // With an explicit target, programs that run at build time are not instrumented. Doc tests get no flags.
     let _flags = [
         sh.push_env("RUSTC_BOOTSTRAP", "1"),
         sh.push_env("RUSTFLAGS", FLAGS),

@@ -1,4 +1,4 @@
-//! The rooms' dependency table of docs/design/0002-rooms.md, held against what Cargo says.
+//! Compares the dependency table of docs/design/0002-rooms.md with Cargo.toml files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Who uses whom: room → rooms. A room is a package without its `qfabric-`.
+/// Dependencies: room → rooms that it uses. A room is a package name without `qfabric-`.
 pub type Rooms = BTreeMap<String, BTreeSet<String>>;
 
-/// Prints the real dependencies in the words of the table.
+/// Prints the real dependencies as rows of the table.
 pub fn print(root: &Path) -> Result<()> {
     for (room, uses) in real(root)? {
         println!("| {room} | {} |", join(&uses));
@@ -21,7 +21,7 @@ fn join(rooms: &BTreeSet<String>) -> String {
     if rooms.is_empty() { "–".to_owned() } else { rooms.iter().map(String::as_str).collect::<Vec<_>>().join(", ") }
 }
 
-/// What Cargo.toml files say; what tests use is their own business.
+/// The dependencies in Cargo.toml files, without dev-dependencies.
 pub fn real(root: &Path) -> Result<Rooms> {
     let metadata = MetadataCommand::new().current_dir(root).no_deps().exec().context("cargo metadata")?;
     let names: BTreeSet<_> = metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
@@ -60,11 +60,11 @@ mod tests {
         let table = table(&std::fs::read_to_string(&file).unwrap());
         let real = real(root()).unwrap();
         for (room, uses) in &real {
-            let told = table.get(room).unwrap_or_else(|| panic!("{room} is not in {}", file.display()));
-            assert_eq!(told, uses, "{room}: {} (left) and Cargo.toml (right) differ", file.display());
+            let listed = table.get(room).unwrap_or_else(|| panic!("{room} is not in {}", file.display()));
+            assert_eq!(listed, uses, "{room}: {} (left) and Cargo.toml (right) differ", file.display());
         }
         let gone: Vec<_> = table.keys().filter(|room| !real.contains_key(*room)).collect();
-        assert!(gone.is_empty(), "{} speaks of rooms that are not there: {gone:?}", file.display());
+        assert!(gone.is_empty(), "{} names rooms that do not exist: {gone:?}", file.display());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! SECURITY.md says of each line which test holds it: the tests have to be there. Its list of files with `unsafe` is
-//! complete, and has no other files.
+//! Checks that each test named in SECURITY.md exists, and that its list of files with `unsafe` is complete and has no
+//! other files.
 
 #[cfg(test)]
 mod tests {
@@ -11,13 +11,13 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
     }
 
-    /// The last cells of all tables' rows, without heads.
+    /// The last cell of each table row, without heads.
     fn tests_of_lines(text: &str) -> Vec<&str> {
         let rows = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| test |"));
         rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next().map(str::trim)).collect()
     }
 
-    /// The head of the list of files.
+    /// Heading of the list of files.
     const UNSAFE: &str = "\n## `unsafe`\n";
 
     /// All Rust files below a folder.
@@ -37,7 +37,7 @@ mod tests {
         text.lines().filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next())
     }
 
-    /// Whether a text has the word `unsafe` outside of comments and strings.
+    /// True if a text has the word `unsafe` outside of comments and strings.
     fn is_unsafe(text: &str) -> bool {
         let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
         let outside = code.flat_map(|line| line.split('"').step_by(2));
@@ -45,12 +45,12 @@ mod tests {
         outside.flat_map(|part| part.split(|c| !is_word(c))).any(|word| word == "unsafe")
     }
 
-    /// What stands between backquotes.
+    /// The texts between backquotes.
     fn quoted(cell: &str) -> Vec<&str> {
         cell.split('`').skip(1).step_by(2).collect()
     }
 
-    /// Of `path::name`, the path seen from the crate of `file`: whether that test is there.
+    /// True if the test `path::name` exists; the path is relative to the crate of `file`.
     fn is_test_of(file: &str, test: &str) -> bool {
         let Some((path, name)) = test.split_once("::") else { return false };
         let folder = file.split('/').take(2).collect::<PathBuf>();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_threat_model_names_tests_that_are_there_or_says_that_it_has_none() {
+    fn every_line_of_the_threat_model_names_existing_tests_or_says_that_there_are_none() {
         let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
         let lines = text.split_once("## A user of the host").unwrap().1.split_once(UNSAFE).unwrap().0;
         let mut files = Vec::new();
@@ -72,29 +72,29 @@ mod tests {
             if cell.starts_with("no test") {
                 continue;
             }
-            assert!(!names.is_empty(), "{cell:?} names no test, and does not say so");
+            assert!(!names.is_empty(), "{cell:?} names no test, and has no note that there is none");
             let missing: Vec<_> = names.iter().filter(|name| !known.contains(**name)).collect();
-            assert!(missing.is_empty(), "there is no test {missing:?}");
+            assert!(missing.is_empty(), "SECURITY.md names tests that do not exist: {missing:?}");
             held += names.len();
         }
         assert!(held > 40, "{held} tests were found in SECURITY.md");
     }
 
     #[test]
-    fn every_file_with_unsafe_is_listed_with_tests_that_are_there() {
+    fn every_file_with_unsafe_is_listed_with_existing_tests() {
         let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
         let rows = text.split_once(UNSAFE).unwrap().1.lines().filter(|line| line.starts_with("| `"));
         let mut listed = BTreeSet::new();
         for row in rows {
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-            let [file, what, why, tests] = cells[..] else { panic!("{row:?} has not four cells") };
+            let [file, what, why, tests] = cells[..] else { panic!("{row:?} does not have four cells") };
             assert!(!what.is_empty() && !why.is_empty(), "{file} has no reason");
             let file = quoted(file)[0];
             let missing: Vec<_> = quoted(tests).into_iter().filter(|test| !is_test_of(file, test)).collect();
-            assert!(missing.is_empty(), "{file}: there is no test {missing:?}");
+            assert!(missing.is_empty(), "{file}: these tests do not exist: {missing:?}");
             assert!(
                 tests.starts_with("no test") || !quoted(tests).is_empty(),
-                "{file} names no test, and does not say so"
+                "{file} names no test, and has no note that there is none"
             );
             assert!(listed.insert(file.to_owned()), "{file} is listed twice");
         }

@@ -1,12 +1,12 @@
-//! The system packages a fresh Debian 12 lacks. Each need is checked by what is really there, not by a
-//! package's name: another distribution's packages, or another version's, do as well.
+//! Installs the system packages that a fresh Debian 12 lacks. Each check looks for the program or library, not for
+//! the package, because packages of other distributions and versions serve as well.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Something that must be there, and the Debian package that brings it.
+/// A required program or library, and the Debian package that contains it.
 struct Need {
     package: &'static str,
     why: &'static str,
@@ -39,7 +39,7 @@ const NEEDS: [Need; 19] = [
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
-/// Installs what is missing, saying so.
+/// Installs the missing packages and prints them.
 pub fn run(sh: &Shell) -> Result<()> {
     let missing: Vec<_> = NEEDS.iter().filter(|need| !(need.is_met)(sh)).collect();
     if missing.is_empty() {
@@ -57,22 +57,23 @@ pub fn run(sh: &Shell) -> Result<()> {
 
 fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
     if !works(sh, "apt-get --version") {
-        bail!("no apt-get here; install the counterparts of {} by hand", packages.join(", "));
+        bail!("apt-get is not available; install the counterparts of {} by hand", packages.join(", "));
     }
     let root = is_root(sh)?;
     if !root && !works(sh, "sudo --version") {
-        bail!("neither root nor sudo; run as root: apt-get install {}", packages.join(" "));
+        bail!("neither root nor sudo is available; run as root: apt-get install {}", packages.join(" "));
     }
     let apt: &[&str] = if root { &["apt-get"] } else { &["sudo", "apt-get"] };
     let (program, rest) = apt.split_first().expect("apt names a program");
-    // An update may fail for a source that is of no use here; what counts is whether the install works.
+    // Ignores errors of the update: it may fail for a source that this project does not need. The install fails if a
+    // package is missing.
     cmd!(sh, "{program} {rest...} -qq update").ignore_status().run()?;
     let _quiet = sh.push_env("DEBIAN_FRONTEND", "noninteractive");
     cmd!(sh, "{program} {rest...} -qq install -y --no-install-recommends {packages...}").run()?;
     Ok(())
 }
 
-/// Whether this is the superuser.
+/// True if the user is root.
 pub fn is_root(sh: &Shell) -> Result<bool> {
     Ok(cmd!(sh, "id -u").quiet().read()? == "0")
 }
@@ -91,21 +92,21 @@ fn has_venv(sh: &Shell) -> bool {
     cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
-/// The first that is new enough of those that crates/linux/build.rs tries.
+/// Whether the first recent enough clang of those that crates/linux/build.rs tries is installed.
 fn has_clang(sh: &Shell) -> bool {
     const OLDEST: u32 = 17;
     const NEWEST: u32 = 22;
     let version = |clang: String| {
-        let told = cmd!(sh, "{clang} -dumpversion").quiet().ignore_stderr().read().unwrap_or_default();
-        told.split('.').next().and_then(|major| major.parse::<u32>().ok())
+        let version = cmd!(sh, "{clang} -dumpversion").quiet().ignore_stderr().read().unwrap_or_default();
+        version.split('.').next().and_then(|major| major.parse::<u32>().ok())
     };
     let named = sh.var("CLANG").into_iter().chain(["clang".to_owned()]);
     let all = named.chain((OLDEST..=NEWEST).map(|number| format!("clang-{number}")));
     all.filter_map(version).any(|version| version >= OLDEST)
 }
 
-/// Any version, where its loader looks: `LIBCLANG_PATH`, or LLVM's folders on Debian; with the compiler's own
-/// headers, which `libclang1` alone does not bring.
+/// Any version, in the folders that its loader searches: `LIBCLANG_PATH`, or LLVM's folders on Debian; with the
+/// compiler's headers, which the package `libclang1` lacks.
 fn has_libclang(sh: &Shell) -> bool {
     let folders = sh.read_dir("/usr/lib").unwrap_or_default();
     sh.var("LIBCLANG_PATH").is_ok()

@@ -1,4 +1,4 @@
-//! All tests. Each runner prints its own lines.
+//! Runs all tests. Each runner prints its own lines.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::tools::{python_tool, target, venv};
 use crate::vm;
 use crate::{setup, skips};
 
-/// Rust (with the C examples, which the C interface's own tests compile), then Python, then the short run on a
-/// newer kernel, then the list of skipped tests. A failure of one does not hide the others.
+/// Runs Rust tests (the tests of the C interface compile the C examples), then Python, then the short run on a newer
+/// kernel, then prints the skipped tests. A failure in one part does not hide failures in the others.
 pub fn run(sh: &Shell, root: &Path) -> Result<()> {
     setup::run(sh)?;
     let skips = skips::begin(&target(sh)?)?;
@@ -21,7 +21,7 @@ pub fn run(sh: &Shell, root: &Path) -> Result<()> {
     rust.map_err(Into::into).and(python).and(machine).and(skips::check(sh, root, &skips))
 }
 
-/// The bindings are built into a virtual environment of their own and tested there.
+/// Builds the bindings into a virtual environment and tests them there.
 fn python(sh: &Shell) -> Result<()> {
     let venv = venv(sh)?;
     let (maturin, _pytest) = (python_tool(sh, "maturin")?, python_tool(sh, "pytest")?);

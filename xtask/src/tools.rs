@@ -1,4 +1,4 @@
-//! Where things are, and developer's tools that are fetched once.
+//! Locations of build output, and developer's tools that are fetched once.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub fn target(sh: &Shell) -> Result<PathBuf> {
     Ok(metadata.target_directory.into())
 }
 
-/// A cargo tool: the one installed, else one built without optimisation (a third of the time) into the
-/// target folder, where a cache of that folder keeps it.
+/// Path of a cargo tool: the installed one, otherwise one built without optimisation (a third of the time) into the
+/// target folder, which CI caches.
 pub fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
     if cmd!(sh, "{name} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok() {
         return Ok(PathBuf::from(name));
@@ -31,7 +31,7 @@ pub fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The project's virtual environment of Python, made once, in the target folder.
+/// Path of the project's virtual environment of Python, created once in the target folder.
 pub fn venv(sh: &Shell) -> Result<PathBuf> {
     let venv = target(sh)?.join("venv");
     if !venv.join("bin/pip").exists() {
@@ -40,7 +40,7 @@ pub fn venv(sh: &Shell) -> Result<PathBuf> {
     Ok(venv)
 }
 
-/// A program of a Python package of the same name, installed once into the virtual environment.
+/// Path of a program from the Python package of the same name, installed once into the virtual environment.
 pub fn python_tool(sh: &Shell, name: &str) -> Result<PathBuf> {
     let bin = venv(sh)?.join("bin");
     let (program, pip) = (bin.join(name), bin.join("pip"));

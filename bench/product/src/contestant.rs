@@ -1,4 +1,4 @@
-//! Who takes part in round trips, and what each needs.
+//! The contestants of round trips, and their requirements.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,18 +14,18 @@ use crate::process::Process;
 use crate::site::{Host, NET, Policy, Site};
 use crate::wire::SIZE;
 
-/// Ways of an event from an application to an application of the other host.
+/// Paths of an event from an application to an application on the other host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Contestant {
     /// Through both daemons, with mutual TLS.
     Qfabric,
-    /// The same, asked for by `qfabric channel ping`.
+    /// The same path, measured by `qfabric channel ping`.
     Ping,
-    /// Through two relays that do nothing else, with mutual TLS.
+    /// Through two relays without other functions, with mutual TLS: the floor.
     Floor,
     /// A TCP connection between the two applications.
     Tcp,
-    /// Zenoh's Rust library as it is, over TCP.
+    /// Zenoh's Rust library, over TCP.
     Zenoh,
     /// The same, with mutual TLS.
     ZenohTls,
@@ -40,18 +40,18 @@ pub enum Contestant {
 }
 
 impl Contestant {
-    /// Neither ours nor a floor.
+    /// Neither Q-Fabric nor the floor.
     pub fn is_rival(self) -> bool {
         use Contestant::{Floor, Ping, Qfabric, Tcp};
         ![Qfabric, Ping, Floor, Tcp].contains(&self)
     }
 
-    /// In commands of this program.
+    /// Name of the contestant in commands of this program.
     fn word(self) -> String {
-        self.to_possible_value().expect("none is left out").get_name().to_owned()
+        self.to_possible_value().expect("every contestant has a value name").get_name().to_owned()
     }
 
-    /// In tables.
+    /// Name of the contestant in tables.
     pub fn name(self) -> &'static str {
         match self {
             Contestant::Qfabric => "Q-Fabric",
@@ -79,7 +79,7 @@ impl Contestant {
         (self == Contestant::Floor).then(|| start_relays(site, policy)).transpose()
     }
 
-    /// Why it cannot take part here.
+    /// The reason why the contestant cannot run on this machine; None if it can.
     pub fn lacks(self) -> Option<String> {
         match (foreign::program(&self.word()), self.broker()) {
             (Some(Err(why)), _) => Some(why),
@@ -88,7 +88,7 @@ impl Contestant {
         }
     }
 
-    /// Round trips of 100 B, microseconds: p50 and p99.
+    /// Round trips of 100 B in microseconds: p50 and p99.
     pub fn round_trip(self, site: &Site, policy: Policy, trips: usize, tag: &str) -> Result<[f64; 2]> {
         let trips = trips.to_string();
         let _broker = self.broker().map(|broker| start_broker(site, policy, broker)).transpose()?;
@@ -99,7 +99,7 @@ impl Contestant {
         }
     }
 
-    /// Who answers is on the left, who asks on the right.
+    /// The answering process is on the left host, the asking process on the right one.
     fn ask(self, site: &Site, policy: Policy, tag: &str, trips: &str) -> Result<[f64; 2]> {
         let _relays = self.relays(site, policy)?;
         let mut echo = start(&site.left, policy, &["echo"], &self.path(&site.left, tag))?;
@@ -108,7 +108,7 @@ impl Contestant {
         start(&site.right, policy, &["ping"], &ping)?.numbers()
     }
 
-    /// Its name, and how an application of this host gets there.
+    /// Name of the contestant, and how an application of this host connects.
     fn path(self, host: &Host, tag: &str) -> Vec<String> {
         let word = self.word();
         match self {
@@ -120,7 +120,7 @@ impl Contestant {
         }
     }
 
-    /// Who publishes is on the left, who counts what comes on the right.
+    /// The publisher is on the left host, the counting subscriber on the right one.
     pub fn start_flow(self, site: &Site, part: &str, topic: &str, tag: &str) -> Result<Flow> {
         let relays = self.relays(site, Policy::Fair)?;
         let mut source = start(&site.left, Policy::Fair, &[part], &self.path(&site.left, tag))?;
@@ -131,7 +131,8 @@ impl Contestant {
     }
 
     fn ask_foreign(self, site: &Site, policy: Policy, trips: &str) -> Result<[f64; 2]> {
-        let program = foreign::program(&self.word()).context("it speaks C")?.map_err(anyhow::Error::msg)?;
+        let program =
+            foreign::program(&self.word()).context("the contestant has a C program")?.map_err(anyhow::Error::msg)?;
         let settings = foreign::dds_settings("eth0", &[&site.left.address, &site.right.address]);
         let start = |host: &Host, part: &[&str]| {
             let mut command = host.command(policy, &program);
@@ -151,7 +152,7 @@ pub struct Flow {
     _relays: Option<[Process; 2]>,
 }
 
-/// A part of this program, on a host.
+/// Starts a part of this program on a host.
 fn start(host: &Host, policy: Policy, part: &[&str], path: &[String]) -> Result<Process> {
     Process::start(host.command(policy, &env::current_exe()?).arg("play").args(part).args(path))
 }
@@ -176,7 +177,7 @@ fn start_relays(site: &Site, policy: Policy) -> Result<[Process; 2]> {
     Ok(relays)
 }
 
-/// `qfabric channel ping`: without the time that the answering application takes.
+/// Runs `qfabric channel ping`: it does not count the time of the answering application.
 fn channel_ping(site: &Site, policy: Policy, trips: &str) -> Result<[f64; 2]> {
     let mut command = site.right.command(policy, &site.program);
     command.args(["channel", "ping", "left", "--count", trips, "--interval", "500us", "--json", "--socket"]);

@@ -1,4 +1,4 @@
-//! Rivals, played by the same code as in `crates/link/examples/field`.
+//! Rivals; uses the code of `crates/link/examples/field`.
 #![allow(dead_code, reason = "not all of it is used here")]
 
 #[path = "../../../crates/link/examples/field/bare.rs"]

@@ -1,4 +1,4 @@
-//! Events that flow one way: throughput, a rate, and what submission costs.
+//! One-way flows: throughput, a fixed rate, and the CPU cost of submission.
 
 use std::sync::Mutex;
 use std::thread;
@@ -8,17 +8,17 @@ use crate::field::{Peer, cpu_us};
 use crate::play::say;
 use crate::wire::SIZE;
 
-/// Bytes of an event of the stream: the most there may be.
+/// Size of an event of the stream in bytes: the largest allowed size.
 pub const STREAM: usize = 16 << 10;
-/// Events per second.
+/// Events per second of the rate test.
 pub const RATE: u32 = 100_000;
-/// How long the stream and the rate go on.
+/// Duration of the stream and of the rate test.
 pub const TIME: Duration = Duration::from_secs(3);
-/// Events that are submitted one after the other, and how often.
+/// Number of events in one burst, and number of bursts.
 const BURST: u32 = 50;
 const BURSTS: u32 = 100;
 
-/// What arrived, since the first and until the last event.
+/// Events received, with the times of the first and the last one.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     events: u64,
@@ -40,16 +40,16 @@ pub fn drain(peer: &dyn Peer, topic: &'static str) {
     say("ready");
 }
 
-/// Says how many events came, and within how many seconds.
-pub fn tell() {
+/// Prints the number of received events, and the seconds between the first and the last.
+pub fn print_counts() {
     let Seen { events, first, last } = *SEEN.lock().expect("no panic");
     let time = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
     say(&format!("result {events} {time}"));
 }
 
-/// As fast as they are taken. Says how many were sent, and within how many seconds.
+/// Publishes as fast as events are accepted. Prints the number sent and the seconds.
 pub fn stream(peer: &dyn Peer) {
-    let mut publish = begun(peer, "stream");
+    let mut publish = publisher(peer, "stream");
     let (bytes, begin, mut sent) = (vec![0; STREAM], Instant::now(), 0);
     while begin.elapsed() < TIME {
         publish(&bytes);
@@ -58,9 +58,9 @@ pub fn stream(peer: &dyn Peer) {
     say(&format!("result {sent} {}", begin.elapsed().as_secs_f64()));
 }
 
-/// [`RATE`] events a second, or as many as are taken. Says the same.
+/// Publishes [`RATE`] events per second, or as many as are accepted. Prints the same.
 pub fn rate(peer: &dyn Peer) {
-    let mut publish = begun(peer, "bulk");
+    let mut publish = publisher(peer, "bulk");
     let total = u64::from(RATE) * TIME.as_secs();
     let (begin, mut sent) = (Instant::now(), 0);
     while sent < total && begin.elapsed() < 3 * TIME {
@@ -74,10 +74,10 @@ pub fn rate(peer: &dyn Peer) {
     say(&format!("result {sent} {}", begin.elapsed().as_secs_f64()));
 }
 
-/// Says what CPU time of this process one submission takes, microseconds: of fifty one after the other, and of one a
-/// millisecond.
+/// Prints the CPU time of this process per submission in microseconds: of fifty events in one burst, and of one event
+/// per millisecond.
 pub fn submit(peer: &dyn Peer) {
-    let mut publish = begun(peer, "bulk");
+    let mut publish = publisher(peer, "bulk");
     let mut cost = |burst: u32, bursts: u32, pause: Duration| {
         let spent = |_| {
             thread::sleep(pause);
@@ -93,8 +93,8 @@ pub fn submit(peer: &dyn Peer) {
     say(&format!("result {together} {alone}"));
 }
 
-/// A way to publish to the one who drains.
-fn begun(peer: &dyn Peer, topic: &'static str) -> crate::field::Publish {
+/// A publisher to the draining process.
+fn publisher(peer: &dyn Peer, topic: &'static str) -> crate::field::Publish {
     let publish = peer.publish(topic);
     say("ready");
     peer.wait_for(topic, 1);

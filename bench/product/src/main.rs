@@ -1,7 +1,8 @@
-//! What users of channels get: from application to application, through the daemons of two hosts, with Zenoh and mutual
-//! TLS; in the same run a chain of relays (the floor), bare TCP, and other middleware.
+//! Benchmark of channels between applications on two hosts: through both daemons, with Zenoh and mutual TLS; in the
+//! same run a chain of relays (the floor), bare TCP, and other middleware.
 //!
-//! `cargo run --release --package qfabric-product-bench -- --rounds 5`, as root: two network namespaces are the hosts.
+//! `cargo run --release --package qfabric-product-bench -- --rounds 5`, as root, because two network namespaces are
+//! the hosts.
 #![forbid(unsafe_code)]
 
 mod contestant;
@@ -32,35 +33,35 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::site::Site;
 
-/// Measures channels between two hosts beside their rivals, from application to application.
+/// Measures channels between two hosts, from application to application, together with their rivals
 #[derive(Parser)]
 #[command(name = "qfabric-product-bench", version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     part: Option<Part>,
-    /// All contestants take turns so many times
+    /// Number of rounds; in each round all contestants take turns
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Round trips of each contestant, in each round and under each condition
+    /// Number of round trips per contestant, in each round and under each condition
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=50_000))]
     trips: u32,
-    /// Who takes part in round trips, by commas [default: all that this machine has]
+    /// Contestants of the round trips, separated by commas [default: all that this machine has]
     #[arg(long, value_delimiter = ',')]
     contestants: Vec<Contestant>,
-    /// Writes all figures to a file
+    /// Writes all results to a file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The program `qfabric` [default: it is built]
+    /// Path of the program `qfabric` [default: cargo builds it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// A line more for the section [channels] of both daemons' configurations, such as 'priority = 0'
+    /// Additional line for the section [channels] of both daemons' configurations, such as 'priority = 0'
     #[arg(long, value_name = "LINE")]
     channels: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum Part {
-    /// A process that takes part (started by the bench)
+    /// A process of a contestant (started by the bench)
     #[command(hide = true)]
     Play { words: Vec<String> },
 }
@@ -89,7 +90,7 @@ fn measure(cli: &Cli) -> Result<()> {
     let (site, records, failures) = (Site::start(&program, &cli.channels.join("\n"))?, Vec::new(), Vec::new());
     let mut run = Run { site, trips, contestants, stop, records, failures, stolen: Vec::new(), measured: 0 };
     let measured = (0..cli.rounds as usize).try_for_each(|round| run.round(round));
-    // Ctrl-C ends the other processes, too: what they then say is no news.
+    // Ctrl-C ends the other processes too; their errors are not reported.
     ensure!(!run.stop.load(Ordering::Relaxed), "stopped");
     measured?;
     let report = Report::new(&run, &missing);
@@ -101,7 +102,7 @@ fn measure(cli: &Cli) -> Result<()> {
     Ok(())
 }
 
-/// Those who can take part; of the others, why not.
+/// The contestants that can run, and for the others the reason why not.
 fn present(wanted: &[Contestant]) -> (Vec<Contestant>, Vec<(Contestant, String)>) {
     let wanted = if wanted.is_empty() { Contestant::value_variants() } else { wanted };
     let missing: Vec<_> = wanted.iter().filter_map(|who| Some((*who, who.lacks()?))).collect();
@@ -109,17 +110,18 @@ fn present(wanted: &[Contestant]) -> (Vec<Contestant>, Vec<(Contestant, String)>
     (present, missing)
 }
 
-/// The program of this workspace, optimised as this one is.
+/// Builds the program of this workspace with the optimisation of this one.
 fn build() -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").context("without cargo (`cargo run`), say --program FILE")?;
+    let cargo = env::var_os("CARGO")
+        .context("cargo is not available: run this bench with `cargo run`, or pass --program FILE")?;
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--locked", "--package", "qfabric-cli", "--bin", "qfabric"]);
-    // What `cargo run` says of this package: with it, crates that look at it (ring) are built again.
+    // Variables that `cargo run` sets for this package: with them, crates that read them (ring) would be built again.
     let of_package = |key: &String| key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_");
     let keys = env::vars_os().filter_map(|(key, _)| key.into_string().ok());
     keys.filter(of_package).for_each(|key| _ = command.env_remove(key));
     let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
-    ensure!(built.success(), "qfabric was not built");
+    ensure!(built.success(), "cargo did not build qfabric; its messages are above");
     let folder = env::current_exe()?;
     Ok(folder.parent().and_then(|folder| folder.parent()).context("in target")?.join("release/qfabric"))
 }

@@ -1,4 +1,4 @@
-//! MQTT 3.1.1 by its own packets, quality of service 0: less than any client library does.
+//! MQTT 3.1.1 with hand-written packets, quality of service 0: less work than any client library does.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
@@ -23,7 +23,7 @@ impl Mqtt {
     pub fn open(net: &str) -> Mqtt {
         let mut stream = TcpStream::connect(format!("{net}.1:7700")).expect("a broker");
         stream.set_nodelay(true).expect("nodelay");
-        // A new session, no keep-alive; the broker makes up a name.
+        // A new session without keep-alive; the broker chooses the client's name.
         stream.write_all(&packet(CONNECT, &[b"\0\x04MQTT\x04\x02\0\0", b"\0\0"])).expect("sent");
         let (reading, wants) = (stream.try_clone().expect("a handle"), Arc::<Wants>::default());
         let mqtt = Mqtt { stream: Arc::new(Mutex::new(stream)), wants: Arc::clone(&wants) };
@@ -35,7 +35,7 @@ impl Mqtt {
     }
 }
 
-/// A packet: its kind, the length of the rest in seven bits a byte, the rest.
+/// Encodes a packet: its kind, the length of the rest in groups of seven bits, the rest.
 fn packet(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let (mut whole, mut length) = (vec![kind], parts.iter().map(|part| part.len()).sum::<usize>());
     while length > 0x7f {

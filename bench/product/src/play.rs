@@ -1,4 +1,4 @@
-//! The parts that processes of this program play, each on one of the two hosts.
+//! The parts of this program's processes, each on one of the two hosts.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::wire::{self, CalledBack, Packets, Tcp};
 
 /// Plays the part that the conductor started this process for.
 pub fn play(words: &[String]) -> Result<()> {
-    thread::spawn(obey);
+    thread::spawn(answer_conductor);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["hog"] => loop {
@@ -28,12 +28,12 @@ pub fn play(words: &[String]) -> Result<()> {
             relay::run(Path::new(socket), Path::new(folder), host, role, || say("ready"))
         }
         ["echo", "tcp", address] => echo(&mut Tcp::accept(address, || say("ready"))?),
-        ["echo", "floor", socket] => echo(&mut readily(Packets::connect(Path::new(socket))?)),
-        ["echo", "qfabric", socket, tag] => echo(&mut readily(Service::new(socket, tag).wire("pong", "ping")?)),
+        ["echo", "floor", socket] => echo(&mut print_ready(Packets::connect(Path::new(socket))?)),
+        ["echo", "qfabric", socket, tag] => echo(&mut print_ready(Service::new(socket, tag).wire("pong", "ping")?)),
         ["echo", ref rival @ ..] => {
             let peer = peer(rival, 0)?;
             peer.echo();
-            readily(());
+            print_ready(());
             forever()
         }
         ["ping", "tcp", address, trips] => ping(&mut Tcp::connect(address)?, trips),
@@ -54,15 +54,15 @@ pub fn play(words: &[String]) -> Result<()> {
         ["stream", ref rival @ ..] => flowing(rival, flow::stream),
         ["rate", ref rival @ ..] => flowing(rival, flow::rate),
         ["submit", ref rival @ ..] => flowing(rival, flow::submit),
-        _ => bail!("no such part: {words:?}"),
+        _ => bail!("there is no part {words:?}"),
     }
 }
 
-/// Answers the conductor, and ends with it.
-fn obey() {
+/// Answers the conductor until it ends.
+fn answer_conductor() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if line == "tell" {
-            flow::tell();
+            flow::print_counts();
         }
     }
     std::process::exit(0);
@@ -74,7 +74,7 @@ pub fn say(text: &str) {
     let _ = output.flush();
 }
 
-fn readily<T>(thing: T) -> T {
+fn print_ready<T>(thing: T) -> T {
     say("ready");
     thing
 }
@@ -96,14 +96,14 @@ fn ping(wire: &mut dyn wire::Wire, trips: &str) -> Result<()> {
     Ok(())
 }
 
-/// A flow, and then nothing until the conductor has asked the other side.
+/// Runs a flow, then waits until the conductor has asked the other side.
 fn flowing(rival: &[&str], flow: fn(&dyn Peer)) -> Result<()> {
     let peer = peer(rival, 0)?;
     flow(&*peer);
     forever()
 }
 
-/// Number 0 is on the left host, where the other one calls and where brokers are.
+/// Peer 0 is on the left host, to which the other one connects and on which brokers run.
 fn peer(rival: &[&str], number: usize) -> Result<Box<dyn Peer>> {
     Ok(match rival {
         ["qfabric", socket, tag] => Box::new(Service::new(socket, tag)),
@@ -114,11 +114,11 @@ fn peer(rival: &[&str], number: usize) -> Result<Box<dyn Peer>> {
         }
         ["nats"] => Box::new(Nats::open(NET)),
         ["mqtt"] => Box::new(Mqtt::open(NET)),
-        _ => bail!("no such rival: {rival:?}"),
+        _ => bail!("there is no rival {rival:?}"),
     })
 }
 
-/// Zenoh's settings for the daemons' own certificates, which do not name addresses.
+/// Zenoh's settings for the daemons' own certificates, which have no addresses in them.
 fn mutual_tls(folder: &str, host: &str) -> [(&'static str, String); 7] {
     let [authority, certificate, key] =
         ["ca.pem", &format!("{host}.pem"), &format!("{host}.key")].map(|file| format!("\"{folder}/{file}\""));

@@ -1,11 +1,11 @@
-//! Child processes of the conductor: they end when their standard input closes, so none outlives it.
+//! Child processes of the conductor: they end when their standard input closes, so no process outlives the conductor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 pub struct Process {
     child: Child,
     input: ChildStdin,
@@ -13,7 +13,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it, with its input and its output at this end.
+    /// Starts a process, with pipes to its input and output.
     pub fn start(command: &mut Command) -> Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
@@ -21,7 +21,7 @@ impl Process {
         Ok(Process { child, input, output: BufReader::new(output) })
     }
 
-    /// The rest of its next line that begins with `beginning`.
+    /// Reads up to the next line that begins with `beginning`; returns the rest of that line.
     pub fn line(&mut self, beginning: &str) -> Result<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
@@ -30,17 +30,17 @@ impl Process {
             }
             line.clear();
         }
-        bail!("it ended before it said `{beginning}`: {}", self.child.wait()?)
+        bail!("the process ended before it printed `{beginning}`: {}", self.child.wait()?)
     }
 
-    /// The numbers of its next result.
+    /// The numbers of the next result.
     pub fn numbers<const N: usize>(&mut self) -> Result<[f64; N]> {
         let line = self.line("result ")?;
         let numbers = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>().context(line)?;
-        numbers.try_into().map_err(|numbers| anyhow::anyhow!("{N} numbers were expected, {numbers:?} came"))
+        numbers.try_into().map_err(|numbers| anyhow::anyhow!("expected {N} numbers, got {numbers:?}"))
     }
 
-    /// Asks for a result.
+    /// Asks the process for a result.
     pub fn ask(&mut self) -> Result<()> {
         Ok(writeln!(self.input, "tell")?)
     }

@@ -1,8 +1,8 @@
 //! The floor: a relay between an application's Unix socket and TLS over TCP to the relay of the other host.
 //!
-//! One blocking thread for each direction, and nothing else: no discovery, no filters, no order, no loss reports. A length
-//! of four bytes goes before each message. Both directions share one TLS session, which a lock keeps: the thread that reads
-//! the TCP connection waits without it.
+//! One blocking thread for each direction, without discovery, filters, order or loss reports. Each message has a
+//! length of four bytes in front. Both directions share one TLS session behind a lock; the thread that reads the TCP
+//! connection waits for data without the lock.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,19 +23,19 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerCo
 
 use crate::site::eventually;
 
-/// Longest message.
+/// Longest message in bytes.
 const MOST: usize = 16 << 10;
-/// In the certificate of the host whose relay is called.
+/// Name in the certificate of the host whose relay listens.
 const LISTENER: &str = "left";
 
-/// Whether it is called by the other relay, or calls it; at this address.
+/// Whether this relay listens for the other one or connects to it, and the address.
 #[derive(Clone, Copy, Debug)]
 pub enum Role<'a> {
     Listens(&'a str),
     Calls(&'a str),
 }
 
-/// Relays between `socket`, where it waits for its application, and the other relay.
+/// Relays between `socket`, at which it waits for its application, and the other relay.
 pub fn run(path: &Path, certificates: &Path, host: &str, role: Role<'_>, ready: impl FnOnce()) -> Result<()> {
     let own = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
     bind(&own, &SocketAddrUnix::new(path)?)?;
@@ -51,7 +51,7 @@ pub fn run(path: &Path, certificates: &Path, host: &str, role: Role<'_>, ready: 
     let (from, into, to) = (Arc::clone(&application), Arc::clone(&session), stream.try_clone()?);
     thread::spawn(move || {
         let _ = send_out(&from, &into, to);
-        // The relay ends with either of its connections.
+        // The relay ends when one of its connections ends.
         std::process::exit(0);
     });
     let _ = take_in(&application, &session, stream);
@@ -62,7 +62,7 @@ fn send_out(application: &OwnedFd, session: &Mutex<Connection>, mut stream: TcpS
     let mut bytes = [0; 4 + MOST];
     loop {
         let (length, _) = recv(application, &mut bytes[4..], RecvFlags::empty())?;
-        ensure!(length > 0, "the application is gone");
+        ensure!(length > 0, "the application closed the connection");
         bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
         let mut session = session.lock().expect("no panic");
         session.writer().write_all(&bytes[..4 + length])?;
@@ -76,7 +76,7 @@ fn take_in(application: &OwnedFd, session: &Mutex<Connection>, mut stream: TcpSt
     let (mut wire, mut plain) = ([0; 2 * MOST], Vec::new());
     loop {
         let length = stream.read(&mut wire)?;
-        ensure!(length > 0, "the other relay is gone");
+        ensure!(length > 0, "the other relay closed the connection");
         decrypt(&mut session.lock().expect("no panic"), &wire[..length], &mut plain)?;
         while let Some((message, rest)) = first(&plain) {
             send(application, message, SendFlags::NOSIGNAL)?;
@@ -98,7 +98,7 @@ fn decrypt(session: &mut Connection, mut wire: &[u8], plain: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// The first whole message, and how many bytes come after it.
+/// The first complete message, and the number of bytes after it.
 fn first(plain: &[u8]) -> Option<(&[u8], usize)> {
     let (length, rest) = plain.split_first_chunk::<4>()?;
     let (message, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

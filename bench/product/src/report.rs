@@ -1,4 +1,5 @@
-//! What came out: tables for people, everything for programs. Medians of rounds; least and most beside them.
+//! Results: tables for people, all numbers for programs. Medians of the rounds, with the smallest and the largest
+//! value.
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -10,7 +11,7 @@ use crate::contestant::Contestant;
 use crate::flow::RATE;
 use crate::run::{CONDITIONS, Condition, FLOWS, Record, Run};
 
-/// One figure of all rounds.
+/// One number over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Summary {
     median: f64,
@@ -34,7 +35,7 @@ impl Summary {
     }
 }
 
-/// Three digits at least.
+/// At least three digits.
 fn number(value: f64) -> String {
     match value.abs() {
         small if small < 10.0 => format!("{value:.2}"),
@@ -43,7 +44,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// What was hoped for, beside what was measured.
+/// A goal, with the measured value.
 #[derive(Clone, Debug, Serialize)]
 struct Goal {
     what: String,
@@ -53,14 +54,14 @@ struct Goal {
 }
 
 impl Goal {
-    /// None: not measured.
+    /// None if it was not measured.
     fn is_met(&self) -> Option<bool> {
         let median = self.measured?.median;
         Some(self.at_most.is_none_or(|most| median <= most) && self.at_least.is_none_or(|least| median >= least))
     }
 }
 
-/// Figures of a run, found by their names.
+/// Numbers of a run, found by their names.
 pub struct Report<'a> {
     run: &'a Run,
     missing: &'a [(Contestant, String)],
@@ -80,7 +81,7 @@ impl<'a> Report<'a> {
         Summary::of(self.values(experiment, who, metric).into_iter().map(|(_, value)| value).collect())
     }
 
-    /// Of the rounds in which both were measured.
+    /// Ratio over the rounds in which both were measured.
     fn ratio(&self, one: [&str; 3], other: [&str; 3]) -> Option<Summary> {
         let others = self.values(other[0], other[1], other[2]);
         let of = |(round, value): (usize, f64)| Some(value / others.iter().find(|(at, _)| *at == round)?.1);
@@ -91,7 +92,7 @@ impl<'a> Report<'a> {
         self.summary(experiment, who, metric).map_or("–".to_owned(), |summary| summary.text())
     }
 
-    /// The rival with the smallest figure.
+    /// The rival with the smallest number.
     fn best_rival(&self, experiment: &str, metric: &str) -> Option<&'static str> {
         let rivals = self.run.contestants.iter().filter(|who| who.is_rival()).map(|who| who.name());
         let known = rivals.filter_map(|name| Some((name, self.summary(experiment, name, metric)?.median)));
@@ -111,7 +112,7 @@ impl<'a> Report<'a> {
             let beside = |metric, who| self.ratio([name, ours, metric], [name, who, metric]);
             if condition.is_busy {
                 let own = self.ratio([name, ours, "p99"], [condition.idle(), ours, "p99"]);
-                goals.push(at_most(format!("{name}: p99, of its own idle"), own, 1.2));
+                goals.push(at_most(format!("{name}: p99, of its idle value"), own, 1.2));
                 let best = self.best_rival(name, "p99").unwrap_or("any rival");
                 goals.push(at_most(format!("{name}: p99, of the best rival's, {best}"), beside("p99", best), 1.0));
             } else {
@@ -124,7 +125,7 @@ impl<'a> Report<'a> {
         goals.extend([
             at_least("16 KiB events: MB/s, of bare Zenoh's", stream(Contestant::Zenoh), 0.7),
             at_least("16 KiB events: MB/s, of bare Zenoh's with TLS", stream(Contestant::ZenohTls), 0.7),
-            // The last events are due a moment before the end.
+            // The last events arrive a moment after the end of the publishing.
             at_least(
                 "100 B events a second, submitted",
                 self.summary("rate", ours, "events/s"),
@@ -198,7 +199,7 @@ impl<'a> Report<'a> {
         table
     }
 
-    /// All figures, and what the tables make of them.
+    /// All numbers, and the tables' values.
     pub fn json(&self) -> Result<Value> {
         let goals = self.goals();
         let goals = goals.iter().map(|goal| json!({ "goal": goal, "met": goal.is_met() }));

@@ -1,4 +1,4 @@
-//! The conductor: rounds in which all take turns, each time in another order.
+//! The conductor: in each round all contestants take turns, in a different order each time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use crate::contestant::{Contestant, start_hogs};
 use crate::flow::STREAM;
 use crate::site::{Policy, Site};
 
-/// Who publishes as fast as it goes, at a rate, and to know what it costs.
+/// Contestants of the one-way flows: throughput, rate, cost of submission.
 pub const FLOWS: [Contestant; 4] = [Contestant::Qfabric, Contestant::Floor, Contestant::Zenoh, Contestant::ZenohTls];
 
-/// Under which circumstances round trips are made: whether every CPU has a busy loop, and the applications' policy.
+/// Conditions of the round trips: whether each CPU has a busy loop, and the policy of the applications.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
     pub name: &'static str,
@@ -28,7 +28,7 @@ impl Condition {
         Condition { name, is_busy, policy }
     }
 
-    /// The same policy, without the busy loops.
+    /// Name of the condition with the same policy, but without busy loops.
     pub fn idle(&self) -> &'static str {
         CONDITIONS.iter().find(|other| !other.is_busy && other.policy == self.policy).map_or("idle", |other| other.name)
     }
@@ -41,7 +41,7 @@ pub const CONDITIONS: [Condition; 4] = [
     Condition::new("busy, SCHED_FIFO", true, Policy::Fifo),
 ];
 
-/// One figure of one round.
+/// One number of one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
     pub round: usize,
@@ -51,7 +51,7 @@ pub struct Record {
     pub value: f64,
 }
 
-/// A run, as far as it has come.
+/// State of a run.
 pub struct Run {
     pub site: Site,
     pub trips: usize,
@@ -60,14 +60,14 @@ pub struct Run {
     pub records: Vec<Record>,
     /// CPU time that the hypervisor took in each round, percent.
     pub stolen: Vec<f64>,
-    /// Who did not get through: round, circumstances, name, why.
+    /// Failed measurements: round, condition, name, reason.
     pub failures: Vec<String>,
     /// Measurements so far.
     pub measured: usize,
 }
 
 impl Run {
-    /// Round trips of all under all conditions, then flows.
+    /// Round trips of all contestants under all conditions, then flows.
     pub fn round(&mut self, round: usize) -> Result<()> {
         let before = Cpu::now()?;
         let mut order = self.contestants.clone();
@@ -122,7 +122,7 @@ impl Run {
         let tag = self.next()?;
         let mut flow = who.start_flow(&self.site, part, topic, &tag)?;
         let [sent, submitting] = flow.source.numbers()?;
-        // What is still on its way.
+        // Waits for events on their way.
         thread::sleep(Duration::from_secs(1));
         flow.drain.ask()?;
         let [events, time] = flow.drain.numbers()?;
@@ -136,7 +136,7 @@ impl Run {
         self.records.extend(all.iter().map(record));
     }
 
-    /// The name of the next measurement, unless the user wants to stop.
+    /// Name of the next measurement; fails if the user wants to stop.
     fn next(&mut self) -> Result<String> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("stopped");
@@ -146,7 +146,7 @@ impl Run {
     }
 }
 
-/// What one flow came to: events sent and arrived, and in how many seconds.
+/// Result of one flow: events sent and received, and the seconds of each.
 struct Flow {
     sent: f64,
     submitting: f64,
@@ -165,7 +165,7 @@ impl Cpu {
         let text = std::fs::read_to_string("/proc/stat")?;
         let line = text.lines().next().context("/proc/stat is empty")?;
         let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
-        // The last two, guests', are in the first two.
+        // The last two columns, of guests, are contained in the first two.
         Ok(Cpu { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or(0) })
     }
 

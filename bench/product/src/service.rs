@@ -1,4 +1,4 @@
-//! Q-Fabric as its users have it: an application's connections to the daemon of its host.
+//! Q-Fabric as users have it: an application's connections to the daemon of its host.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,17 +15,18 @@ use crate::field::{Each, Peer, Publish, until};
 use crate::wire::Wire;
 
 const FORMAT: &str = "struct event { long number; };";
-/// Events a sink's queue holds: the most there may be.
+/// Events in a sink's queue: the largest allowed number.
 const CAPACITY: u32 = 4096;
-/// For an answer, and for a sink that holds a source up.
+/// Timeout for an answer, and for a sink that blocks a source.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An application's way to its daemon.
+/// Connections of an application to its daemon.
 pub struct Service {
     socket: PathBuf,
-    /// Ends the names of this measurement's channels: those of the one before may still be closing.
+    /// End of the names of this measurement's channels, because the channels of the previous measurement may still be
+    /// closing.
     tag: String,
-    /// Open as long as this is.
+    /// Channels that stay open as long as this value.
     watched: Mutex<Vec<(Channels, Channel)>>,
 }
 
@@ -34,11 +35,11 @@ impl Service {
         Service { socket: socket.into(), tag: tag.to_owned(), watched: Mutex::default() }
     }
 
-    /// Opens the topic's channel with a connection of its own, or creates it where the other side has not.
+    /// Opens the topic's channel with its own connection, or creates it if the other side has not.
     fn open(&self, topic: &str) -> Result<(Channels, Channel), ClientError> {
         let (name, until) = (format!("{topic}-{}", self.tag), Instant::now() + PATIENCE);
         let channels = Channels::connect(&Client::connect_to(&self.socket)?)?;
-        // What must arrive waits for its reader; of the rest the oldest makes room.
+        // On the stream, events wait for the reader; on other topics the oldest event is dropped.
         let pressure = if topic == "stream" { Pressure::Block } else { Pressure::DropOldest };
         let spec = Spec { pressure, ..Spec::of(FORMAT) };
         loop {
@@ -83,7 +84,7 @@ impl Peer for Service {
     fn publish(&self, topic: &'static str) -> Publish {
         let open = self.source(topic).expect("a source");
         Box::new(move |payload| {
-            // All of it is kept: a channel that is dropped is closed, with its sources.
+            // Keeps connection, channel and source: dropping the channel would close it and its sources.
             let (_, _, source) = &open;
             let event = Submission { payload, ..Submission::default() };
             match topic {
@@ -107,7 +108,7 @@ impl Peer for Service {
     }
 }
 
-/// A source and a sink, in the thread that asks.
+/// A source and a sink, in the asking thread.
 struct Ends {
     source: (Channels, Channel, Source),
     sink: (Channels, Channel, Sink),

@@ -1,7 +1,8 @@
-//! Two hosts: network namespaces joined by a veth pair, certificates made as users make them, and a daemon in each.
+//! Two hosts: network namespaces joined by a veth pair, certificates made with the users' command, and a daemon in
+//! each.
 //!
-//! The namespaces have no names: a process holds each one, and with the last process it is gone. So runs side by side do
-//! not collide, and nothing is left behind even where the bench itself is killed.
+//! The namespaces have no names: a process holds each one, and with the last process it ends. So runs side by side do
+//! not collide, and nothing is left behind even if the bench itself is killed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,19 +18,19 @@ use crate::process::Process;
 
 /// First three numbers of both hosts' addresses.
 pub const NET: &str = "10.79.0";
-/// How long hosts may take to start and to find each other, and to end.
+/// Timeout for hosts to start, to find each other, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Under which policy applications run, and all processes of a rival.
+/// Scheduling policy of the applications, and of all processes of a rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The kernel's default.
     Fair,
-    /// SCHED_FIFO 1, as the daemon's event threads by default.
+    /// SCHED_FIFO 1, the default of the daemon's event threads.
     Fifo,
 }
 
-/// Two hosts and what they share.
+/// Two hosts and their shared folder.
 pub struct Site {
     pub left: Host,
     pub right: Host,
@@ -37,18 +38,19 @@ pub struct Site {
     pub program: PathBuf,
 }
 
-/// A namespace, and its daemon.
+/// A network namespace and its daemon.
 pub struct Host {
     pub name: &'static str,
     pub address: String,
     pub folder: PathBuf,
     daemon: Option<Child>,
-    /// Ends with its input; the namespace with it.
+    /// Ends when its input closes, and the namespace with it.
     holder: Process,
 }
 
 impl Site {
-    /// Starts it all, with more lines for the daemons' section `[channels]`; they see each other.
+    /// Starts both hosts, with additional lines for the section `[channels]` of the daemons, and waits until they see
+    /// each other.
     pub fn start(program: &Path, more: &str) -> Result<Site> {
         ensure!(rustix::process::geteuid().is_root(), "network namespaces need root: run it with sudo");
         let folder = tempfile::Builder::new().prefix("qfabric-product-").tempdir()?;
@@ -66,7 +68,7 @@ impl Site {
         Ok(site)
     }
 
-    /// One cable from namespace to namespace.
+    /// Joins the namespaces with one cable.
     fn join(&self) -> Result<()> {
         let far = self.right.holder.id().to_string();
         run(self
@@ -102,7 +104,7 @@ impl Host {
         Ok(Host { name, address: format!("{NET}.{number}"), folder: folder.join(name), daemon: None, holder })
     }
 
-    /// Beside the rivals' port, 7700.
+    /// Address beside the rivals' port, 7700.
     fn listens_at(&self) -> String {
         format!("{}:7710", self.address)
     }
@@ -114,7 +116,7 @@ impl Host {
         command
     }
 
-    /// A program on this host.
+    /// Command that runs a program on this host.
     pub fn command(&self, policy: Policy, program: &Path) -> Command {
         match policy {
             Policy::Fair => self.enter(program),
@@ -126,9 +128,10 @@ impl Host {
         }
     }
 
-    /// Its folder has the certificates; the daemon's files go there, too.
+    /// The folder has the certificates; the daemon puts its files there too.
     fn start_daemon(&mut self, program: &Path, peers: &[String], more: &str) -> Result<()> {
-        // Reserves nothing for its control thread: it has no part in this, and other daemons may run on the machine.
+        // No reservation for the control thread: this bench does not use it, and other daemons may run on the
+        // machine.
         let config = format!(
             "[channels]\nenabled = true\nrealm = 'bench'\nhost = '{}'\ntls = '{}'\nlisten = ['{}']\nconnect = {peers:?}\n{more}\n\
              [control]\nbudget = '0ms'\n[log]\nfilter = 'warn'\n",
@@ -145,12 +148,12 @@ impl Host {
         Ok(())
     }
 
-    /// Where its daemon is reached.
+    /// Socket of the host's daemon.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")
     }
 
-    /// Where its relay is reached.
+    /// Socket of the host's relay.
     pub fn relay(&self) -> PathBuf {
         self.folder.join("relay")
     }
@@ -184,12 +187,12 @@ impl Drop for Host {
     }
 }
 
-/// Looks every 10 ms.
+/// Checks the condition every 10 ms.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let since = Instant::now();
     while !condition() {
         if since.elapsed() > PATIENCE {
-            bail!("not within {PATIENCE:?}: {what}");
+            bail!("timeout after {PATIENCE:?} while waiting until {what}");
         }
         std::thread::sleep(Duration::from_millis(10));
     }

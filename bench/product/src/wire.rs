@@ -1,4 +1,4 @@
-//! Paths that a ping takes, seen from an application: it sends, and waits for an answer.
+//! Paths of a ping, as an application sees them: it sends, and waits for an answer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,27 +15,27 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketTyp
 
 use crate::field::{Each, Peer, Publish};
 
-/// Bytes of a ping.
+/// Size of a ping in bytes.
 pub const SIZE: usize = 100;
-/// Between an answer and the next ping; the players in C have the same.
+/// Pause between an answer and the next ping; the C programs use the same.
 pub const PAUSE: Duration = Duration::from_micros(500);
-/// Trips before those that count.
+/// Round trips before the measured ones.
 const WARM_UP: usize = 200;
 
-/// One end, which blocks.
+/// One end of a path, with blocking calls.
 pub trait Wire {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
-    /// The next message, at the beginning of `into`; its length.
+    /// Receives the next message into the start of `into`; returns its length.
     fn receive(&mut self, into: &mut [u8]) -> Result<usize>;
 }
 
-/// Answers until the other end is gone.
+/// Answers until the other end closes.
 pub fn echo(wire: &mut dyn Wire) {
     let mut bytes = [0; SIZE];
     while wire.receive(&mut bytes).and_then(|length| wire.send(&bytes[..length])).is_ok() {}
 }
 
-/// Round trips with pauses: p50 and p99, microseconds.
+/// Round trips with pauses: p50 and p99 in microseconds.
 pub fn ping(wire: &mut dyn Wire, trips: usize) -> Result<[f64; 2]> {
     let (mut bytes, mut times) = ([0; SIZE], Histogram::<u64>::new(3)?);
     for trip in 0..WARM_UP + trips {
@@ -44,7 +44,7 @@ pub fn ping(wire: &mut dyn Wire, trips: usize) -> Result<[f64; 2]> {
         wire.send(&[0; SIZE])?;
         let length = wire.receive(&mut bytes)?;
         let time = begin.elapsed();
-        ensure!(length == SIZE, "an answer of {length} bytes");
+        ensure!(length == SIZE, "the answer has {length} bytes, expected {SIZE}");
         if trip >= WARM_UP {
             times.record(time.as_nanos() as u64)?;
         }
@@ -83,7 +83,7 @@ impl Wire for Tcp {
     }
 }
 
-/// A Unix socket that keeps messages apart: the way to a relay.
+/// A Unix socket that preserves message boundaries: the connection to a relay.
 pub struct Packets(Arc<OwnedFd>);
 
 impl Packets {
@@ -102,7 +102,7 @@ impl Wire for Packets {
 
     fn receive(&mut self, into: &mut [u8]) -> Result<usize> {
         let (length, _) = recv(&self.0, into, RecvFlags::empty())?;
-        ensure!(length > 0, "the relay is gone");
+        ensure!(length > 0, "the relay closed the connection");
         Ok(length)
     }
 }
@@ -120,7 +120,7 @@ impl Peer for Packets {
 
     fn publish(&self, _topic: &'static str) -> Publish {
         let mut own = Packets(Arc::clone(&self.0));
-        Box::new(move |bytes| own.send(bytes).expect("the relay is there"))
+        Box::new(move |bytes| own.send(bytes).expect("the relay is running"))
     }
 
     fn echo(&self) {
@@ -130,7 +130,7 @@ impl Peer for Packets {
     fn wait_for(&self, _topic: &'static str, _sinks: usize) {}
 }
 
-/// A rival whose library calls back from a thread of its own.
+/// A rival whose library calls back from its own thread.
 pub struct CalledBack {
     publish: Publish,
     answers: Receiver<usize>,
@@ -141,7 +141,7 @@ impl CalledBack {
         let (came, answers) = sync_channel(1);
         peer.subscribe("pong", Box::new(move |bytes| _ = came.try_send(bytes.len())));
         let publish = peer.publish("ping");
-        // Until subscriptions are known to all.
+        // Waits until all peers know the subscriptions.
         thread::sleep(Duration::from_millis(700));
         CalledBack { publish, answers }
     }

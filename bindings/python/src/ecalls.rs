@@ -1,4 +1,5 @@
-//! ECalls: a connection, subscriptions, services. Usable from any thread; while one waits, others run.
+//! ECalls: connection, subscriptions, services. Any thread may use them; while one thread waits, other Python threads
+//! run.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,10 +21,11 @@ pub(crate) fn value_error(error: impl ToString) -> PyErr {
 }
 
 pub(crate) fn seconds(timeout: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(timeout).map_err(|_| value_error(format!("the timeout is {timeout}; use seconds")))
+    Duration::try_from_secs_f64(timeout)
+        .map_err(|_| value_error(format!("the timeout is {timeout}; use a number of seconds, 0 or more")))
 }
 
-/// A connection for ECalls; everything made with it ends with it.
+/// A connection for ECalls; everything made with it ends when it ends.
 #[pyclass(module = "qfabric._qfabric")]
 pub(crate) struct NativeEcalls {
     session: Ecalls,
@@ -53,7 +55,7 @@ impl NativeEcalls {
         Ok(NativeSubscription(Held::new(made)))
     }
 
-    /// Announces a service.
+    /// Announces a service; `format` has the C declaration of its event.
     fn register(&self, py: Python<'_>, name: &str, format: &str, about: &str, open: bool) -> PyResult<NativeService> {
         let made = py.detach(|| self.session.register_service(name, about, format, open)).map_err(python)?;
         Ok(NativeService(Held::new(made)))
@@ -64,22 +66,22 @@ impl NativeEcalls {
         py.detach(|| self.session.name_handler(name, code)).map(drop).map_err(python)
     }
 
-    /// An attribute's value.
+    /// Value of an attribute.
     fn get_attribute(&self, py: Python<'_>, name: &str) -> PyResult<i64> {
         self.with_attribute(py, name, Attribute::get)
     }
 
-    /// A fast user-ECall: a plain store.
+    /// A fast user-ECall: sets an attribute with a plain store.
     fn set_attribute(&self, py: Python<'_>, name: &str, value: i64) -> PyResult<()> {
         self.with_attribute(py, name, |attribute| attribute.set(value))
     }
 
-    /// A deferred user-ECall.
+    /// A deferred user-ECall: queues a value.
     fn defer(&self, py: Python<'_>, value: i64) -> PyResult<()> {
         py.detach(|| self.session.defer(value)).map_err(python)
     }
 
-    /// The generic call.
+    /// The generic call: sends `data` to the service's owner and waits at most `timeout` seconds for the answer.
     #[pyo3(signature = (service, data, timeout=1.0))]
     fn call<'py>(&self, py: Python<'py>, service: &str, data: &[u8], timeout: f64) -> PyResult<Bound<'py, PyBytes>> {
         let patience = seconds(timeout)?;
@@ -87,7 +89,7 @@ impl NativeEcalls {
         Ok(PyBytes::new(py, &answer))
     }
 
-    /// What the daemon has to tell: (kind, number, text or data); None within the timeout.
+    /// The next notice as (kind, number, text or data); None if none arrives within `timeout` seconds.
     fn next_notice(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(&'static str, u64, Vec<u8>)>> {
         let patience = seconds(timeout)?;
         let told = py.detach(|| self.session.next_notice(patience)).map_err(python)?;
@@ -105,7 +107,8 @@ impl NativeEcalls {
 }
 
 impl NativeEcalls {
-    /// Without the interpreter: the first question of a connection waits for the daemon, and others for that one.
+    /// Runs without the interpreter: the first call of a connection waits for the daemon, and a second thread waits
+    /// for that call.
     fn with_attribute<A: Send>(
         &self,
         py: Python<'_>,
@@ -134,7 +137,7 @@ impl NativeSubscription {
 
 #[pymethods]
 impl NativeSubscription {
-    /// The next event as (time in ns, JSON object); None within the timeout.
+    /// The next event as (time in ns, JSON object); None if none arrives within `timeout` seconds.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(u64, String)>> {
         let patience = seconds(timeout)?;
         self.with(py, |subscription| {
@@ -147,13 +150,13 @@ impl NativeSubscription {
         })
     }
 
-    /// Grows by one with every event.
+    /// Counter of events in the shared memory.
     #[getter]
     fn flag(&self, py: Python<'_>) -> PyResult<u32> {
         self.with(py, |subscription| Ok(subscription.flag()))
     }
 
-    /// How it stands, as JSON.
+    /// The subscription's counters and state, as JSON.
     fn info_json(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |subscription| {
             let info = subscription.now().map_err(python)?;
@@ -161,13 +164,13 @@ impl NativeSubscription {
         })
     }
 
-    /// Ends it. Ending twice is fine.
+    /// Ends the subscription. A second call has no effect.
     fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
         self.0.end(py, Subscription::unsubscribe).unwrap_or(Ok(())).map_err(python)
     }
 }
 
-/// A service of one's own.
+/// A service of this process.
 #[pyclass(module = "qfabric._qfabric")]
 pub(crate) struct NativeService(Held<OwnService>);
 
@@ -182,7 +185,7 @@ impl NativeService {
         })
     }
 
-    /// Ends it. Ending twice is fine.
+    /// Ends the service. A second call has no effect.
     fn unregister(&self, py: Python<'_>) -> PyResult<()> {
         self.0.end(py, OwnService::unregister).unwrap_or(Ok(())).map_err(python)
     }

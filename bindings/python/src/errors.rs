@@ -5,16 +5,16 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{ClientError, Problem};
 
-create_exception!(qfabric, Error, PyException, "Something between the application and its daemon went wrong.");
+create_exception!(qfabric, Error, PyException, "A call to the daemon failed.");
 create_exception!(qfabric, NoDaemon, Error, "No daemon answers; the text names the sockets tried.");
 create_exception!(
     qfabric,
     Refused,
     Error,
-    "The daemon said no; nothing was changed. Has code, next_step, asked, free, offer."
+    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer."
 );
 
-/// The exception that goes with an error; what cannot be meant is a `ValueError`.
+/// The exception for an error; an invalid argument becomes a `ValueError`.
 pub(crate) fn python(error: ClientError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -30,7 +30,7 @@ fn refused(text: String, problem: &Problem) -> PyErr {
         let error = Refused::new_err(text);
         let value = error.value(py);
         let share = |share: Option<qfabric_client::Share>| share.map(qfabric_client::Share::as_f64);
-        // Another host keeps it: its name, for how many seconds, and the claim to show there.
+        // The loan that another host offers: its name, the seconds until it expires, and the claim.
         let offer = problem.offer.as_ref();
         let offer = offer.map(|offer| (offer.host.as_str(), offer.held_ns.get() as f64 / 1e9, offer.claim.to_string()));
         let attributes = value

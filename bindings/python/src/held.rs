@@ -1,7 +1,8 @@
-//! What a Python object holds, and threads use one after the other.
+//! The native value behind a Python object, for one thread at a time.
 //!
-//! Whoever waits for a lock must not hold the interpreter: the thread that has the lock may need it to go on, and all
-//! other threads stand still meanwhile. So the lock is taken here alone, and without the interpreter.
+//! A thread that waits for a lock must not hold the interpreter lock: the owner of the lock may need the interpreter
+//! to continue, and all other threads would stop meanwhile. So the lock is taken only in this file, and without the
+//! interpreter.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::ecalls::value_error;
 
-/// Something that may have ended; `None` then.
+/// A value that may have ended; None then.
 pub(crate) struct Held<T: Send>(Mutex<Option<T>>);
 
 impl<T: Send> Held<T> {
@@ -17,7 +18,8 @@ impl<T: Send> Held<T> {
         Held(Mutex::new(Some(value)))
     }
 
-    /// Runs `act` on it, without the interpreter; a `ValueError` with `ended` where it is gone.
+    /// Runs `act` on the value, without the interpreter. Raises `ValueError` with the text `ended` if the value has
+    /// ended.
     pub fn with<A: Send>(
         &self,
         py: Python<'_>,
@@ -27,7 +29,8 @@ impl<T: Send> Held<T> {
         py.detach(|| self.locked().as_mut().map_or_else(|| Err(value_error(ended)), act))
     }
 
-    /// Ends it by `end`, without the interpreter and without the lock, which only says who ends it. None: it had ended.
+    /// Ends the value with `end`, without the interpreter. The lock only decides which thread ends it, and is not
+    /// held meanwhile. None if the value had ended before.
     pub fn end<A: Send>(&self, py: Python<'_>, end: impl FnOnce(T) -> A + Send) -> Option<A> {
         py.detach(|| {
             let taken = self.locked().take();
@@ -41,7 +44,7 @@ impl<T: Send> Held<T> {
 }
 
 impl<T: Send> Drop for Held<T> {
-    /// Collected by the interpreter, it asks the daemon to end it: other threads run meanwhile.
+    /// The interpreter collects the object, and `end` sends a request to the daemon: other threads run meanwhile.
     fn drop(&mut self) {
         let held = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(held) = held {
@@ -50,7 +53,7 @@ impl<T: Send> Drop for Held<T> {
     }
 }
 
-/// Runs `act` while other Python threads may run, too; also where the interpreter is ending.
+/// Runs `act` while other Python threads may run; also works while the interpreter shuts down.
 pub(crate) fn without_interpreter(act: impl FnOnce() + Send) {
     let mut act = Some(act);
     let done = Python::try_attach(|py| py.detach(|| act.take().map(|act| act())));

@@ -1,7 +1,7 @@
-//! The native half of the Python package `qfabric`; `python/qfabric/__init__.py` is the other.
+//! Native half of the Python package `qfabric`; the other half is `python/qfabric/__init__.py`.
 //!
-//! A session belongs to its thread, a Python object may wander. So sessions stay in a table of their thread,
-//! and the object holds only the key: used elsewhere, it finds nothing and says so.
+//! A session belongs to its thread, but a Python object can move to another one. So each thread has a table of its
+//! sessions, and the object has only a key: in another thread the key finds no session, and the call raises an error.
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -17,7 +17,7 @@ use qfabric_client::{Claim, Client, HostLimits, LimitsPatch};
 use crate::ecalls::value_error;
 use crate::errors::python;
 
-/// Finds the daemon at `socket`, or at the usual places.
+/// Finds the daemon at `socket`, or at the default sockets.
 fn connect(socket: Option<String>) -> PyResult<Client> {
     match socket {
         Some(path) => Client::connect_to(path),
@@ -26,7 +26,7 @@ fn connect(socket: Option<String>) -> PyResult<Client> {
     .map_err(python)
 }
 
-/// The host as JSON.
+/// Status of the host, as JSON.
 #[pyfunction]
 #[pyo3(signature = (socket=None))]
 fn status_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
@@ -34,7 +34,7 @@ fn status_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
     Ok(serde_json::to_string(&status).expect("a status is plain values"))
 }
 
-/// What the administrator allows, as JSON.
+/// Limits of the host, as JSON.
 #[pyfunction]
 #[pyo3(signature = (socket=None))]
 fn limits_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
@@ -42,7 +42,7 @@ fn limits_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
     Ok(serde_json::to_string(&limits).expect("limits are plain values"))
 }
 
-/// Allows something else, given as JSON; says what is in force.
+/// Replaces all limits, given as JSON; returns the limits in force.
 #[pyfunction]
 #[pyo3(signature = (limits, socket=None))]
 fn set_limits_json(py: Python<'_>, limits: &str, socket: Option<String>) -> PyResult<String> {
@@ -51,7 +51,7 @@ fn set_limits_json(py: Python<'_>, limits: &str, socket: Option<String>) -> PyRe
     Ok(serde_json::to_string(&limits).expect("limits are plain values"))
 }
 
-/// Changes some limits, given as JSON; says what is in force.
+/// Changes some limits, given as JSON; returns the limits in force.
 #[pyfunction]
 #[pyo3(signature = (change, socket=None))]
 fn change_limits_json(py: Python<'_>, change: &str, socket: Option<String>) -> PyResult<String> {
@@ -60,7 +60,7 @@ fn change_limits_json(py: Python<'_>, change: &str, socket: Option<String>) -> P
     Ok(serde_json::to_string(&limits).expect("limits are plain values"))
 }
 
-/// What another host keeps for a task that was refused here is not wanted.
+/// Gives back a loan that another host keeps for a task refused here.
 #[pyfunction]
 #[pyo3(signature = (claim, socket=None))]
 fn give_back(py: Python<'_>, claim: &str, socket: Option<String>) -> PyResult<()> {

@@ -1,4 +1,4 @@
-//! A session behind a key.
+//! A session, stored in a table of its thread and found by a key.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ thread_local! {
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One thread's jobs under contract.
+/// The jobs of one thread under contract.
 #[pyclass(subclass, module = "qfabric._qfabric")]
 pub(crate) struct NativeSession {
     thread: std::thread::ThreadId,
@@ -45,7 +45,7 @@ pub(crate) fn profile_of(costs_ns: Vec<u64>, hints: Vec<f64>) -> Profile {
     Profile { costs: costs_ns.into_iter().map(Nanos::new).collect(), hints }
 }
 
-/// `None` and not-a-number are refused later or say nothing; both ends in nanoseconds.
+/// Rejects numbers that are not finite, and combinations of foresight; ends of the interval in nanoseconds.
 fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<Foresight> {
     match (hint, interval, budget) {
         (None, None, None) => Ok(Foresight::Nothing),
@@ -56,7 +56,7 @@ fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64
         }
         (None, Some((low, high)), None) => Err(value_error(format!("the interval's low end {low} is above {high}"))),
         (None, None, Some(budget)) => Ok(Foresight::Budget(Nanos::new(budget))),
-        _ => Err(value_error("say one of hint, interval and budget")),
+        _ => Err(value_error("hint, interval and budget were given together; use only one of them")),
     }
 }
 
@@ -152,13 +152,13 @@ impl NativeSession {
             (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
         };
         let late = if skip_late { Late::Skip } else { Late::CatchUp };
-        // The daemon is asked meanwhile; the session stays in the table of this thread.
+        // The request to the daemon runs without the interpreter; the session stays in the table of this thread.
         let key = py.detach(|| start().map(|session| kept(session, late)))?;
         Ok(NativeSession { thread: std::thread::current().id(), key })
     }
 
-    /// The current job begins, and this is known of it. `release`, in ns of the monotonic clock, is the origin of the grid
-    /// where it is the first one; without it, its beginning is.
+    /// Begins the current job, with its foresight. For the first job, `release`, in ns of the monotonic clock, is the
+    /// origin of the grid; without it, the time of this call is.
     #[pyo3(signature = (hint=None, *, interval=None, budget=None, release=None))]
     fn begin(
         &self,
@@ -174,14 +174,14 @@ impl NativeSession {
         })
     }
 
-    /// The current job ended, and this is known of the next one. Says the CPU time it took, in ns.
+    /// Ends the current job, with the foresight for the next job. Returns the CPU time of the job in ns.
     #[pyo3(signature = (hint=None, *, interval=None, budget=None))]
     fn end_cycle(&self, hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64>) -> PyResult<u64> {
         let next = foresight(hint, interval, budget)?;
         self.with(|session| session.end_cycle(next).cost.get())
     }
 
-    /// Sleeps until the next job's release; other Python threads run meanwhile. Says the job's number.
+    /// Sleeps until the next job's release; other Python threads run meanwhile. Returns the job's number.
     fn wait(&self, py: Python<'_>) -> PyResult<u64> {
         let job = self.with(Session::next_job)?;
         while py.detach(|| clock::sleep_until(job.release)).is_err() {
@@ -190,18 +190,18 @@ impl NativeSession {
         Ok(job.k)
     }
 
-    /// Budget, period, error of the last job taken (all ns), jobs taken.
+    /// Budget, period, error of the last job that the daemon processed (all in ns), number of jobs processed.
     fn grant_tuple(&self) -> PyResult<(u64, u64, i64, u64)> {
         let grant = self.with(|session| session.grant())?;
         Ok((grant.budget.get(), grant.period.get(), grant.error_ns, grant.jobs))
     }
 
-    /// What was asked for and what was granted, in CPUs, while the jobs are short; else None.
+    /// Requested and granted bandwidth in CPUs during an overload, otherwise None.
     fn overload_tuple(&self) -> PyResult<Option<(f64, f64)>> {
         Ok(self.with(|session| session.overload())?.map(shares))
     }
 
-    /// Whether an overload began (its shares) or ended (None), in a list; an empty list where nothing is new.
+    /// Whether an overload began (its shares) or ended (None), in a list; an empty list without a change.
     fn overload_news(&self) -> PyResult<Vec<Option<(f64, f64)>>> {
         let change = self.with(Session::overload_changed)?;
         Ok(change
@@ -213,35 +213,35 @@ impl NativeSession {
             .collect())
     }
 
-    /// By how many ns the current job would end late if it began now; None where nothing is predicted.
+    /// Lateness in ns if the current job began now; None without a prediction.
     fn predicted_lateness(&self) -> PyResult<Option<u64>> {
         self.with(|session| session.predicted_lateness().map(Nanos::get))
     }
 
-    /// Leaves the current job out, in place of its end.
+    /// Skips the current job; call it in place of its end.
     fn skip(&self) -> PyResult<()> {
         self.with(Session::skip)
     }
 
-    /// What was achieved so far, as JSON.
+    /// Results so far, as JSON.
     fn quality_json(&self) -> PyResult<String> {
         let quality = self.with(|session| session.quality())?;
         Ok(serde_json::to_string(&quality).expect("a quality is plain values"))
     }
 
-    /// Scheduling error of the last job in ns; negative is early.
+    /// Scheduling error of the last job in ns; negative if the job was early.
     #[getter]
     fn last_error(&self) -> PyResult<i64> {
         self.with(|session| session.last_error())
     }
 
-    /// Its number at the daemon; None while alone.
+    /// Number of the application at the daemon; None without a daemon.
     #[getter]
     fn id(&self) -> PyResult<Option<u64>> {
         self.with(|session| session.id().map(|id| id.0))
     }
 
-    /// Why it is alone; None while joined.
+    /// Reason why the session has no daemon; None while it has one.
     #[getter]
     fn alone_because(&self) -> PyResult<Option<String>> {
         self.with(|session| match session.connection() {
@@ -250,12 +250,12 @@ impl NativeSession {
         })
     }
 
-    /// Joins the daemon again at once, if the connection is lost.
+    /// Rejoins the daemon at once if the connection is lost.
     fn reconnect(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.with(|session| session.reconnect())?.map_err(python))
     }
 
-    /// Ends the contract. Ending twice is fine.
+    /// Ends the contract. A second call has no effect.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         if self.thread != std::thread::current().id() {
             return self.with(|_| ());
@@ -268,7 +268,7 @@ impl NativeSession {
 }
 
 impl Drop for NativeSession {
-    /// Collected by its own thread, it ends the contract; by another, the contract ends with its thread.
+    /// Ends the contract if the owning thread collects the object; otherwise the contract ends with that thread.
     fn drop(&mut self) {
         if self.thread == std::thread::current().id() {
             let key = self.key;

@@ -1,4 +1,4 @@
-//! Parameters from a trial execution: what `qfabric probe` suggests, as a call.
+//! Suggests contract parameters from the costs of a trial execution, like `qfabric probe`.
 
 use pyo3::prelude::*;
 use qfabric_client::{Contract, Nanos, Share};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::ecalls::value_error;
 use crate::session::{profile_of, share};
 
-/// As JSON.
+/// The suggestion as JSON.
 #[pyfunction]
 #[pyo3(signature = (costs, period_ms, *, hints, server_period_ms=None, max_bandwidth=0.95, controller="left", rho=1.0,
     early=0.2, late=0.0, recovery_jobs=10, deviation=1.0))]

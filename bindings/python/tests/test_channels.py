@@ -17,7 +17,7 @@ def channels(tmp_path):
             yield channels
 
 
-def test_events_come_to_handlers_as_filters_let_them(channels):
+def test_handlers_receive_the_events_that_filters_let_pass(channels):
     channels.register("player", "conference", {"frame_rate": (10, 25)})
     video = channels.create("video", FRAME)
     seen = []
@@ -33,43 +33,43 @@ def test_events_come_to_handlers_as_filters_let_them(channels):
     assert video.info["filters"][0]["calls"] == 3
 
 
-def test_what_a_policy_decides_is_told_to_those_who_can_adapt(channels):
+def test_a_decision_of_a_policy_reaches_the_on_decided_callback(channels):
     video = channels.create("video", FRAME)
     video.sink_subscribe(print)
     video.source_subscribe()
-    told = []
-    channels.on_decided = told.append
+    decisions = []
+    channels.on_decided = decisions.append
     code = "struct output { long rate_milli; }; output.rate_milli = 7000;"
     assert channels.start_policy("code", channel="video", code=code)["name"] == "code.video"
-    while not told:
+    while not decisions:
         channels.poll(5)
-    assert (told[0]["attribute"], told[0]["subject"], told[0]["amount"]) == ("app.rate_milli", "alpha", 7000)
+    assert (decisions[0]["attribute"], decisions[0]["subject"], decisions[0]["amount"]) == ("app.rate_milli", "alpha", 7000)
     assert video.info["paced"][0]["rate_milli"] == 7000
     assert [policy["name"] for policy in channels.policies()] == ["code.video"]
     channels.stop_policy("code.video")
-    while told[-1]["amount"] is not None:
+    while decisions[-1]["amount"] is not None:
         channels.poll(5)
     with pytest.raises(qfabric.Refused, match="policy ls"):
         channels.stop_policy("code.video")
 
 
-def test_what_an_application_reports_comes_back_as_what_it_is_to_do(channels):
+def test_reported_positions_lead_to_a_decision_for_the_follower(channels):
     sound, picture = (channels.register(player, "lips") for player in ("sound", "picture"))
-    told = []
-    channels.on_decided = told.append
+    decisions = []
+    channels.on_decided = decisions.append
     started = channels.start_policy("media", group="lips", leader="sound", follower="picture")
     assert started["name"] == "media.lips" and started["policy"]["tolerance_ns"] == 80_000_000
-    while not told:
+    while not decisions:
         sound.report("app.position", 10_000_000_000)
         picture.report("app.position", 9_000_000_000)
         channels.poll(0.1)
-    assert (told[0]["attribute"], told[0]["subject"]) == ("app.skip", "picture")
-    assert told[0]["amount"] >= 1_000_000_000
+    assert (decisions[0]["attribute"], decisions[0]["subject"]) == ("app.skip", "picture")
+    assert decisions[0]["amount"] >= 1_000_000_000
     with pytest.raises(ValueError, match="begins with app"):
         sound.report("cpu.run_queue", 1)
 
 
-def test_a_sink_without_a_handler_is_read_and_a_refusal_says_what_to_do(channels):
+def test_a_sink_without_a_handler_is_read_with_next_and_a_refusal_names_the_next_step(channels):
     video = channels.create("video", FRAME)
     sink = video.sink_subscribe(attributes={"load": 3})
     video.source_subscribe().submit({"number": 7})

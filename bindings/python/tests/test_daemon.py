@@ -24,7 +24,7 @@ def program():
 
 @contextlib.contextmanager
 def start(folder, text):
-    """A daemon with this configuration; gives its socket."""
+    """Starts a daemon with this configuration; yields its socket."""
     socket = folder / "qfabric.sock"
     log = open(folder / "log", "w")
     config = folder / "daemon.toml"
@@ -58,7 +58,7 @@ def burn(seconds):
 
 
 def eventually(holds):
-    """A thread that leaves in an overrun is put back a little after its session has ended."""
+    """Waits, because a thread that ends in an overrun leaves SCHED_DEADLINE a little after its session."""
     until = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < until
@@ -66,7 +66,7 @@ def eventually(holds):
 
 
 def in_child(act):
-    """What `act` says in a child made by fork, which ends without the parent's cleaning up."""
+    """The return value of `act` in a child made by fork, which ends without running the parent's clean-up."""
     child = os.fork()
     if child == 0:
         done = False
@@ -165,13 +165,13 @@ def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
         ({"control_place": "kernel"}, "kernel"),
     ],
 )
-def test_what_only_ext_gives_is_refused_under_deadline_with_what_gives_it(socket, wish, named):
+def test_a_contract_that_needs_ext_is_refused_under_deadline_and_the_error_names_ext(socket, wish, named):
     with pytest.raises(qfabric.Refused, match=named) as refused:
         qfabric.Session(period_ms=20, socket=socket, **wish)
     assert "ext" in str(refused.value)
 
 
-def test_a_refusal_says_how_much_is_asked_and_free(socket):
+def test_a_refusal_names_the_requested_and_the_free_amount(socket):
     with pytest.raises(qfabric.Refused, match="0.9") as refused:
         qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)
     refusal = refused.value
@@ -179,7 +179,7 @@ def test_a_refusal_says_how_much_is_asked_and_free(socket):
     assert (refusal.asked, refusal.free, refusal.offer) == (0.9, 0.8, None)
 
 
-def test_a_claim_is_of_what_is_kept(socket):
+def test_a_claim_without_a_loan_is_refused(socket):
     with pytest.raises(ValueError, match="HOST:NUMBER"):
         qfabric.Session(period_ms=20, socket=socket, claim="alpha")
     with pytest.raises(qfabric.Refused, match="nothing is kept") as refused:
@@ -187,7 +187,7 @@ def test_a_claim_is_of_what_is_kept(socket):
     assert refused.value.code == "no_such_claim"
 
 
-def test_what_was_not_offered_cannot_be_given_back(socket):
+def test_giving_back_an_unknown_loan_is_refused(socket):
     with pytest.raises(ValueError, match="HOST:NUMBER"):
         qfabric.give_back("alpha", socket)
     with pytest.raises(qfabric.Refused) as refused:
@@ -214,7 +214,7 @@ def test_limits_are_read_and_changed(socket):
     assert qfabric.change_limits({"users": {4711: None}}, socket=socket)["users"] == {"4712": 0.5}
 
 
-def test_a_task_hears_of_an_overload_and_of_its_end(tmp_path):
+def test_a_task_is_called_when_an_overload_begins_and_ends(tmp_path):
     told = []
     with start(tmp_path, "[limits]\ncapacity = 0.5\n") as socket:
         with qfabric.Session(period_ms=20, predictor="ma:2", max_bandwidth=0.9, socket=socket) as session:

@@ -72,7 +72,7 @@ def test_a_call_is_answered(ecalls):
     service.unregister()
 
 
-def test_what_cannot_be_meant_is_refused(ecalls):
+def test_invalid_requests_are_refused(ecalls):
     with pytest.raises(qfabric.Refused, match="no service"):
         ecalls.subscribe("no.such")
     with pytest.raises(ValueError, match="no attribute"):
@@ -85,7 +85,7 @@ def test_what_cannot_be_meant_is_refused(ecalls):
 def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
     service = ecalls.register_service("py.held", SAMPLE)
     events = ecalls.subscribe("py.held")
-    faulthandler.dump_traceback_later(60, exit=True)  # what held the interpreter would hang here for ever
+    faulthandler.dump_traceback_later(60, exit=True)  # a call that holds the interpreter would hang here
     waiting, asking = threading.Event(), threading.Event()
     seen = []
 
@@ -95,12 +95,12 @@ def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
 
     def ask():
         asking.set()
-        seen.append(events.flag)  # has to wait for the thread above, without the interpreter
+        seen.append(events.flag)  # waits for the thread above, without the interpreter
 
     threads = [threading.Thread(target=wait), threading.Thread(target=ask)]
     threads[0].start()
     waiting.wait()
-    time.sleep(0.1)  # for it to fail where it should; it decides nothing
+    time.sleep(0.1)  # gives a wrong implementation time to fail; the result does not depend on it
     threads[1].start()
     asking.wait()
     time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The bindings without a daemon: pace, measure, refuse nonsense. With one: see test_daemon.py."""
+"""The bindings without a daemon: pace, measure, refuse invalid arguments. test_daemon.py has the tests with a daemon."""
 
 import signal
 import threading
@@ -96,7 +96,7 @@ def test_alone_nothing_is_granted(session):
     assert session.id is None and session.alone_because
 
 
-def test_another_thread_is_told_off(session):
+def test_use_in_another_thread_is_an_error(session):
     errors = []
 
     def elsewhere():
@@ -111,7 +111,7 @@ def test_another_thread_is_told_off(session):
     assert "another thread" in errors[0]
 
 
-def test_an_ended_session_says_so(session):
+def test_use_of_an_ended_session_is_an_error(session):
     session.end()
     session.end()
     with pytest.raises(RuntimeError, match="has ended"):
@@ -135,12 +135,12 @@ def test_an_ended_session_says_so(session):
         ({"period_ms": 40, "reclaiming": "moon"}, "hard, soft, grub or iris"),
     ],
 )
-def test_nonsense_is_a_value_error_naming_it(nonsense, named):
+def test_an_invalid_argument_is_a_value_error_that_names_it(nonsense, named):
     with pytest.raises(ValueError, match=named):
         qfabric.Session(alone=True, **nonsense)
 
 
-def test_what_cannot_be_known_of_a_job_is_refused(session):
+def test_invalid_foresight_is_refused(session):
     for known in [{"hint": float("nan")}, {"interval": (2, 1)}, {"hint": 1.0, "budget": 5}]:
         with pytest.raises(ValueError):
             session.end_cycle(**known)
@@ -186,7 +186,7 @@ def test_parameters_are_suggested_from_a_trial():
         assert session.overload is None and session.predicted_lateness() is None
 
 
-def test_a_job_can_be_left_out():
+def test_a_job_can_be_skipped():
     with qfabric.Session(2, alone=True) as session:
         seen = []
         for k in session.periods(3):

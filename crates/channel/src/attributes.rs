@@ -5,32 +5,31 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An attribute's name: 1 to 32 of `a-z A-Z 0-9 _`, so that E-code can say it. A number is a name too.
+/// An attribute's name: 1 to 32 characters of `a-z A-Z 0-9 _`, so that E-code can use it. A name may begin with a
+/// digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(Box<str>);
 
 impl Key {
-    /// Most bytes of a name.
+    /// In bytes.
     pub const MAX: usize = 32;
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a text is a key.
     pub(crate) fn fits(text: &str) -> bool {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         (1..=Key::MAX).contains(&text.len()) && text.bytes().all(allowed)
     }
 }
 
-/// Why a text is no attribute's name.
+/// Why a text is not an attribute's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is no attribute: it has to be 1 to {} of a-z, A-Z, 0-9 and '_'", Key::MAX)]
+#[error("{given:?} is not an attribute's name: use 1 to {} of a-z, A-Z, 0-9 and '_'", Key::MAX)]
 pub struct InvalidKey {
-    /// What was given, cut to twice the length of a name.
+    /// The text, cut to twice the maximal length of a name.
     pub given: String,
 }
 
@@ -65,24 +64,23 @@ impl fmt::Display for Key {
     }
 }
 
-/// Attributes in the order of their names, each once.
+/// Attributes in the order of their names; each name occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attributes(Vec<(Key, i64)>);
 
 impl Attributes {
-    /// Most of one member.
+    /// Most attributes of one member.
     pub const MAX: usize = 64;
-    /// Most of one event.
+    /// Most attributes of one event.
     pub const MAX_ON_EVENT: usize = 16;
 
-    /// The value, where there is one.
     pub fn get(&self, key: &str) -> Option<i64> {
         let at = self.0.binary_search_by(|(have, _)| have.as_str().cmp(key)).ok()?;
         Some(self.0[at].1)
     }
 
-    /// Adds or changes one. Gives the value before.
+    /// Returns the previous value.
     pub fn set(&mut self, key: Key, value: i64) -> Option<i64> {
         match self.0.binary_search_by(|(have, _)| have.cmp(&key)) {
             Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
@@ -93,23 +91,21 @@ impl Attributes {
         }
     }
 
-    /// Takes one away.
+    /// Returns the removed value.
     pub fn remove(&mut self, key: &str) -> Option<i64> {
         let at = self.0.binary_search_by(|(have, _)| have.as_str().cmp(key)).ok()?;
         Some(self.0.remove(at).1)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// In order.
+    /// In the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(key, value)| (key.as_str(), *value))
     }
@@ -125,8 +121,8 @@ impl FromIterator<(Key, i64)> for Attributes {
     }
 }
 
-/// An event's attributes: a checked stretch of its frame, read without taking memory. Each is a length, the name and
-/// eight bytes.
+/// An event's attributes: checked bytes of its frame, read without allocating memory. Each attribute is the length of
+/// its name (one byte), the name, and the value (eight bytes, little-endian).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttributesRef<'a>(&'a [u8]);
 
@@ -136,22 +132,20 @@ impl<'a> AttributesRef<'a> {
         AttributesRef(bytes)
     }
 
-    /// As they travel.
+    /// The bytes in the format of the frame.
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The value, where there is one.
     pub fn get(self, key: &str) -> Option<i64> {
         self.iter().find(|(have, _)| *have == key).map(|(_, value)| value)
     }
 
-    /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// In the order in which they were given.
+    /// In the order of the frame.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, i64)> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

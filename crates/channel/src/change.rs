@@ -1,13 +1,13 @@
-//! One step of a host's record: what a host tells of itself, and what makes its record of an empty one.
+//! One change of a host's record: hosts send changes to each other, and a whole record is a list of changes to an empty
+//! one.
 
 use qfabric_types::channel::ChannelId;
 
 use crate::{Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec};
 
-/// One step of a host's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The proof is that of the origin.
+    /// The proof belongs to the origin.
     Hold(ChannelId, Origin, Spec, Proof),
     Release(ChannelId),
     Source(ChannelId, SourceId, SourceInfo),
@@ -19,7 +19,6 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The channel that it is about.
     pub(crate) fn channel(&self) -> Option<&ChannelId> {
         match self {
             Change::Hold(channel, ..)

@@ -1,52 +1,47 @@
-//! What was counted.
+//! Counters of filters and of the node, and the outcomes of events at a sink.
 
 pub use qfabric_types::api::channel::{SinkCounts, SourceCounts};
 use serde::{Deserialize, Serialize};
 
-/// Of one filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterCounts {
-    /// Calls.
     pub calls: u64,
     /// Calls after which no sink was left.
     pub blocked: u64,
-    /// Calls that faulted; such an event goes to nobody.
+    /// Calls that faulted; the event of such a call goes to no sink.
     pub faults: u64,
-    /// Sinks that did not fit the filter's table and so got nothing.
+    /// Sinks that did not fit the filter's table and therefore did not receive the event.
     pub beyond: u64,
 }
 
-/// Of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// Frames sent.
     pub frames_out: u64,
-    /// Frames that arrived.
     pub frames_in: u64,
-    /// Frames that were no frames.
+    /// Frames that could not be parsed.
     pub malformed: u64,
     /// Frames of another major version of the protocol.
     pub other_version: u64,
-    /// Frames of hosts that are not there, or of an earlier start of one.
+    /// Frames of hosts that are not present, or of an earlier incarnation of a host.
     pub stranger: u64,
-    /// Frames that wanted what the policy does not allow.
+    /// Frames that requested something the policy does not allow.
     pub forbidden: u64,
-    /// Events of sources that have not welcomed anybody here yet.
+    /// Events of sources that have not welcomed any sink here yet.
     pub unwelcome: u64,
-    /// Events that came twice, or after a later one of the same source.
+    /// Events that came twice, or after a later event of the same source.
     pub out_of_order: u64,
-    /// Large events of which a fragment was lost: each is a lost event of its sinks.
+    /// Large events that lost a fragment: each counts as a lost event at its sinks.
     #[serde(default)]
     pub incomplete: u64,
-    /// Events that are not of the channel's formats.
+    /// Events that do not match the channel's formats.
     pub mismatched: u64,
-    /// Changes of other hosts that were missed and asked for again.
+    /// Times that changes of another host were missing and were requested again.
     pub gaps: u64,
-    /// Changes beyond a limit.
+    /// Changes that were ignored because they exceed a limit.
     pub beyond_limit: u64,
 }
 
-/// What became of events at a sink.
+/// Number of events at a sink by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fates {
     pub delivered: u64,
@@ -55,7 +50,6 @@ pub(crate) struct Fates {
     pub late: u64,
 }
 
-/// What became of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Delivered,
@@ -74,19 +68,20 @@ impl Fates {
         } += 1;
     }
 
-    /// What a host says of itself may be anything.
+    /// Saturating, because another host may report any number.
     pub fn sum(&self) -> u64 {
         self.each().into_iter().fold(0, u64::saturating_add)
     }
 
-    /// What became of an event stays so, whatever a host says; only what was delivered may turn out to have been late.
+    /// An outcome is final, so no number may fall in a later report; only delivered events may still turn out to have
+    /// been late.
     pub fn has_grown_from(&self, before: &Fates) -> bool {
         let handed = |fates: &Fates| fates.delivered.saturating_add(fates.late);
         let lasting = |fates: &Fates| [handed(fates), fates.late, fates.filtered, fates.dropped];
         lasting(self).iter().zip(lasting(before)).all(|(now, before)| *now >= before)
     }
 
-    /// So many of those that were delivered were late; how many there were.
+    /// Moves up to `events` events from delivered to late; returns how many were moved.
     pub fn turn_late(&mut self, events: u64) -> u64 {
         let events = events.min(self.delivered);
         self.delivered -= events;

@@ -1,4 +1,4 @@
-//! What all hosts have told of themselves.
+//! The directory: the records of all hosts, with their channels, members and registrations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,81 +10,71 @@ use crate::{
     Incarnation, Limits, Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, SourceId, SourceInfo, Spec,
 };
 
-/// All hosts that are there, this one included.
+/// All hosts that are present, this host included.
 #[derive(Debug, Default)]
 pub struct Directory {
     pub(crate) hosts: BTreeMap<Name, HostRecord>,
-    /// How many members each channel has on all hosts.
+    /// Number of members of each channel on all hosts.
     crowds: BTreeMap<ChannelId, usize>,
-    /// How many members each host has on all channels.
+    /// Number of members of each host on all channels.
     loads: BTreeMap<Name, usize>,
 }
 
-/// What one host has told.
+/// The record that a host has sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRecord {
-    /// Which start of it.
     pub incarnation: Incarnation,
-    /// How many changes it has told.
+    /// Number of changes that the host has sent.
     pub version: u64,
-    /// The channels it holds.
     pub channels: BTreeMap<ChannelId, Held>,
-    /// Its applications in groups.
     pub registrations: BTreeMap<RegistrationId, Registration>,
 }
 
 /// A channel as one host holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The creation that it goes back to.
+    /// The creation that the host's opening refers to.
     pub origin: Origin,
-    /// What it is.
     pub spec: Arc<Spec>,
-    /// What shows that the origin's creator said so.
+    /// Shows that the origin's creator created the channel.
     pub proof: Proof,
-    /// The host's sources.
     pub sources: BTreeMap<SourceId, SourceInfo>,
-    /// The host's sinks.
     pub sinks: BTreeMap<SinkId, SinkInfo>,
 }
 
-/// A channel as all hosts together hold it.
+/// A channel as seen by all hosts together.
 #[derive(Clone, Debug)]
 pub struct ChannelView {
-    /// The creation that stands.
+    /// The creation that won.
     pub origin: Origin,
-    /// What it is.
     pub spec: Arc<Spec>,
-    /// How many hosts hold it.
+    /// Number of hosts that hold the channel.
     pub hosts: usize,
-    /// How many sources it has.
     pub sources: usize,
-    /// How many sinks it has.
     pub sinks: usize,
 }
 
 impl Directory {
-    /// All hosts.
     pub fn hosts(&self) -> impl Iterator<Item = (&Name, &HostRecord)> {
         self.hosts.iter()
     }
 
-    /// One host.
     pub fn host(&self, name: &Name) -> Option<&HostRecord> {
         self.hosts.get(name)
     }
 
-    /// Who holds a channel, and how.
+    /// The hosts that hold the channel.
     pub fn holders<'a>(&'a self, channel: &'a ChannelId) -> impl Iterator<Item = (&'a Name, &'a Held)> {
         self.hosts.iter().filter_map(move |(name, host)| Some((name, host.channels.get(channel)?)))
     }
 
-    /// A channel, by the earliest of its creations, whoever names it; [`crate::Node::channel`] goes by the one that stands.
+    /// The channel by its earliest creation, without a check of the creator. [`crate::Node::channel`] returns the
+    /// creation that won.
     pub fn channel(&self, channel: &ChannelId) -> Option<ChannelView> {
         Some(self.view(channel, self.standing(channel)?))
     }
 
-    /// A channel, by the creation that this host or another one holds it by.
+    /// The channel by the creation in `stands`.
     pub(crate) fn view(&self, channel: &ChannelId, stands: &Held) -> ChannelView {
         let (mut hosts, mut sources, mut sinks) = (0, 0, 0);
         for (_, held) in self.holders(channel) {
@@ -95,17 +85,17 @@ impl Directory {
         ChannelView { origin: stands.origin.clone(), spec: stands.spec.clone(), hosts, sources, sinks }
     }
 
-    /// How the earliest creation of a channel is held by some host.
+    /// The earliest creation of a channel that any host holds.
     pub(crate) fn standing(&self, channel: &ChannelId) -> Option<&Held> {
         self.hosts.values().filter_map(|host| host.channels.get(channel)).min_by_key(|held| &held.origin)
     }
 
-    /// How many sources and sinks a channel has on all hosts.
+    /// Number of sources and sinks of a channel on all hosts.
     pub(crate) fn crowd(&self, channel: &ChannelId) -> usize {
         self.crowds.get(channel).copied().unwrap_or(0)
     }
 
-    /// How many sources and sinks a host has on all channels.
+    /// Number of sources and sinks of a host on all channels.
     pub(crate) fn load(&self, host: &Name) -> usize {
         self.loads.get(host).copied().unwrap_or(0)
     }
@@ -123,7 +113,7 @@ impl Directory {
         assert!(self.crowds.values().chain(self.loads.values()).all(|count| *count > 0));
     }
 
-    /// All channels, in order.
+    /// In the order of their names.
     pub fn channels(&self) -> Vec<&ChannelId> {
         let mut all: Vec<&ChannelId> = self.hosts.values().flat_map(|host| host.channels.keys()).collect();
         all.sort_unstable();
@@ -131,7 +121,6 @@ impl Directory {
         all
     }
 
-    /// All groups with their members.
     pub fn groups(&self) -> BTreeMap<&Name, Vec<(&Name, &Registration)>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (name, host) in &self.hosts {
@@ -142,25 +131,25 @@ impl Directory {
         groups
     }
 
-    /// The hosts of a group's applications, each once.
+    /// The hosts of a group's applications; each host occurs once.
     pub fn hosts_of_group<'a>(&'a self, group: &'a Name) -> impl Iterator<Item = &'a Name> {
         let member = move |host: &HostRecord| host.registrations.values().any(|have| have.group == *group);
         self.hosts.iter().filter(move |(_, host)| member(host)).map(|(name, _)| name)
     }
 
-    /// The same specification as another holder's, so that it is kept once.
+    /// Returns another holder's equal specification if there is one, so that memory holds it once.
     pub(crate) fn shared(&self, channel: &ChannelId, spec: Spec) -> Arc<Spec> {
         let same = self.holders(channel).find(|(_, held)| *held.spec == spec);
         same.map_or_else(|| Arc::new(spec), |(_, held)| held.spec.clone())
     }
 }
 
-/// A change that goes beyond a limit, or is about what is not there.
+/// The change exceeds a limit, or refers to a channel or member that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit;
 
 impl HostRecord {
-    /// What makes this record of an empty one.
+    /// The changes that make this record out of an empty one.
     pub(crate) fn changes(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (id, held) in &self.channels {
@@ -175,7 +164,8 @@ impl HostRecord {
         changes
     }
 
-    /// What makes the other record of this one. Found by name: either may have as many changes as a host can tell.
+    /// The changes that make the other record out of this one. Entries are found by name, because both records may be
+    /// as large as a host may send.
     pub(crate) fn changes_to(&self, other: &HostRecord) -> Vec<Change> {
         let mut changes = Vec::new();
         let released = self.channels.keys().filter(|id| !other.channels.contains_key(id));
@@ -191,7 +181,7 @@ impl HostRecord {
         changes
     }
 
-    /// Whether the change would change nothing.
+    /// Whether the record already contains the result of the change.
     fn has(&self, change: &Change) -> bool {
         let held = change.channel().and_then(|channel| self.channels.get(channel));
         match change {
@@ -205,14 +195,14 @@ impl HostRecord {
         }
     }
 
-    /// How many members it has on the channel.
+    /// Number of members of the host on the channel.
     pub(crate) fn members(&self, channel: &ChannelId) -> usize {
         self.channels.get(channel).map_or(0, |held| held.sources.len() + held.sinks.len())
     }
 }
 
 impl Held {
-    /// What makes another host hold the channel by the same creation.
+    /// The change by which another host holds the channel from the same creation.
     pub(crate) fn hold(&self, id: &ChannelId) -> Change {
         Change::Hold(id.clone(), self.origin.clone(), (*self.spec).clone(), self.proof.clone())
     }
@@ -226,7 +216,7 @@ impl Held {
 }
 
 impl Directory {
-    /// Carries a change out; `spec` is what [`Directory::shared`] made of a hold's.
+    /// Applies a change. A hold gets its `spec` from [`Directory::shared`].
     pub(crate) fn apply(&mut self, host: &Name, change: Change) -> Result<(), Unfit> {
         let spec = match &change {
             Change::Hold(channel, _, spec, _) => Some(self.shared(channel, spec.clone())),
@@ -285,7 +275,7 @@ impl HostRecord {
 }
 
 impl HostRecord {
-    /// Members stay where the specification does.
+    /// Keeps the members if the specification stays the same.
     fn hold(&mut self, channel: ChannelId, origin: Origin, spec: Arc<Spec>, proof: Proof) -> Result<(), Unfit> {
         match self.channels.get_mut(&channel) {
             Some(held) if held.spec == spec => (held.origin, held.proof) = (origin, proof),

@@ -1,4 +1,4 @@
-//! Refusals: nothing was changed.
+//! Refusals of calls. A refused call changes nothing.
 
 use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
@@ -7,109 +7,94 @@ use qfabric_types::format::{Difference, FormatError};
 
 use crate::{Action, Attributes, Key, Limits, Origin, SinkId, SourceId, Spot};
 
-/// Why a channel, member or group is not to be had.
+/// Why a call for a channel, member or group was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum Error {
     /// No host holds a channel of this name.
     Unknown(ChannelId),
-    /// There is one of this name.
+    /// A channel of this name exists already.
     Exists {
-        /// Which.
         channel: ChannelId,
-        /// By whom it was created.
         origin: Origin,
     },
-    /// This host does not hold it.
+    /// This host does not hold the channel.
     NotOpen(ChannelId),
-    /// No such source, sink or registration here.
+    /// This host has no such source, sink or registration.
     Gone {
         /// `source`, `sink` or `registration`.
         what: &'static str,
-        /// Its number.
         number: u32,
     },
-    /// The policy says no.
+    /// The policy does not allow the action.
     Forbidden {
-        /// Who.
         host: Name,
-        /// What.
         action: Action,
-        /// Where.
         channel: ChannelId,
-        /// By which rule.
+        /// The rule, and the place in which it is written.
         why: String,
     },
-    /// More than there may be.
+    /// A limit would be exceeded.
     TooMany {
-        /// Of what.
+        /// The noun in the message: «members of one channel».
         what: &'static str,
-        /// How many there would be.
+        /// The number that the call would reach.
         asked: usize,
-        /// How many there may be.
         limit: usize,
-        /// What to do.
+        /// The next step in the message.
         remedy: &'static str,
     },
     /// The channel has no type of this name.
     NoType {
-        /// Where.
         channel: ChannelId,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of the channel's types, for the message.
         known: String,
     },
     /// The channel's events cannot be read with the sink's format.
     Format {
-        /// Which type.
+        /// The name of the event type.
         name: String,
-        /// The first member that differs, and how.
+        /// The first member of the format that differs.
         difference: Difference,
     },
-    /// A format that describes nothing which can be.
+    /// A format that is not valid in itself.
     InvalidFormat(#[from] FormatError),
-    /// Two types of one name.
+    /// Two types of the specification have this name.
     TwoTypes(String),
-    /// The queue's length.
+    /// The capacity of a sink's queue is outside 1 to [`Limits::QUEUE`].
     Capacity {
-        /// What was asked for.
         asked: u32,
     },
-    /// The channel's patience.
+    /// The channel's patience is above [`Limits::PATIENCE`].
     Patience {
-        /// What was asked for.
         asked: Nanos,
     },
-    /// The group's name is too long for a channel's.
+    /// The group's name is too long to be part of the name of its Q-channel.
     GroupName(Name),
-    /// The group's level.
+    /// The group's level is outside 1 to 4.
     Level(u8),
-    /// A range that has nothing in it.
+    /// A range whose minimum is above its maximum.
     EmptyRange {
-        /// Which.
         metric: Key,
-        /// From.
         min: i64,
-        /// To.
         max: i64,
     },
-    /// Q-channels are opened with their data channels and groups.
+    /// Q-channels are opened with their data channels and groups, not by themselves.
     Hidden,
 }
 
 impl Error {
-    /// There is no such source on this host, or no more.
     pub(crate) fn no_source(source: SourceId) -> Error {
         Error::Gone { what: "source", number: source.0 }
     }
 
-    /// There is no such sink on this host, or no more.
     pub(crate) fn no_sink(sink: SinkId) -> Error {
         Error::Gone { what: "sink", number: sink.0 }
     }
 
-    /// What happened, and what to do about it.
+    /// The message and the next step.
     pub fn problem(&self) -> Problem {
         match self {
             Error::Unknown(channel) => Problem::new(
@@ -135,7 +120,7 @@ impl Error {
             Error::Forbidden { host, action, channel, why } => Problem::new(
                 "channel_forbidden",
                 format!("{host} may not {} on `{}`: {why}", action.name(), channel.name),
-                "have that changed, and the list read again with qfabric channel reload",
+                "change the access list, then run qfabric channel reload",
             ),
             Error::TooMany { what, asked, limit, remedy } => {
                 Problem::new("channel_limit", format!("{asked} {what}, the limit is {limit}"), *remedy)
@@ -161,31 +146,31 @@ impl Error {
             Error::Capacity { asked } => Problem::new(
                 "channel_invalid",
                 format!("a queue of {asked} events"),
-                format!("it may have 1 to {}", Limits::QUEUE),
+                format!("choose 1 to {} events", Limits::QUEUE),
             ),
             Error::Patience { asked } => Problem::new(
                 "channel_invalid",
-                format!("a patience of {asked}"),
-                format!("it may be at most {}", Limits::PATIENCE),
+                format!("a patience of {asked} is too long"),
+                format!("choose at most {}", Limits::PATIENCE),
             ),
             Error::GroupName(name) => Problem::new(
                 "channel_invalid",
                 format!("the group's name `{name}` is too long"),
-                format!("it may have {} bytes", Name::MAX - "group.".len()),
+                format!("choose a name of at most {} bytes", Name::MAX - "group.".len()),
             ),
             Error::Level(level) => Problem::new(
                 "channel_invalid",
-                format!("level {level} of a group"),
+                format!("a group cannot have level {level}"),
                 "levels are 1 (connection), 2 (role), 3 (stream) and 4 (system)",
             ),
             Error::EmptyRange { metric, min, max } => Problem::new(
                 "channel_invalid",
                 format!("`{metric}` from {min} to {max}: the minimum is above the maximum"),
-                "exchange the two",
+                "swap the two numbers",
             ),
             Error::Hidden => Problem::new(
                 "channel_invalid",
-                "Q-channels are made with their data channels and groups, not by themselves",
+                "a Q-channel is opened with its data channel or group, not by itself",
                 "open the data channel",
             ),
         }
@@ -195,47 +180,44 @@ impl Error {
 /// Why an event was not submitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// A sink is slow and the channel's policy is to wait: try again when [`crate::Output::Writable`] says so, or at
+    /// A sink is slow and the channel blocks. Try again after [`crate::Output::Writable`] for the source, or at
     /// `until`.
-    #[error("a sink is slow; try again when told, or after {until:?}")]
+    #[error("a sink is slow; try again when the source is writable, or after {until:?}")]
     WouldBlock {
-        /// From then on the slow sink is passed over.
+        /// From this time on the events for the slow sink are dropped.
         until: qfabric_types::Instant,
     },
-    /// Its deadline has passed. Counted.
+    /// The event's deadline has passed. The source counts the event as late.
     #[error("the event's deadline passed {by} ago")]
     Late {
-        /// How long ago.
         by: Nanos,
     },
-    /// No such source here.
-    #[error("there is no source {0} here; it has left, or its channel was closed")]
+    /// This host has no such source.
+    #[error("there is no source {0} on this host; it has left, or its channel was closed")]
     Gone(u32),
-    /// No such type.
-    #[error("the channel has {have} types of events, numbered from 0; there is no {asked}")]
+    /// The channel has no type of this number.
+    #[error("the channel has {have} types of events, numbered from 0; there is no type {asked}")]
     NoType {
-        /// What was asked for.
         asked: u16,
-        /// How many there are.
+        /// The number of types.
         have: usize,
     },
-    /// Shorter than its format, or too long.
-    #[error("an event of {bytes} bytes; its format has {least}, and {most} is the limit")]
+    /// The payload is shorter than its format, or longer than the limit.
+    #[error("an event of {bytes} bytes does not fit: its format has {least} bytes, the limit is {most} bytes")]
     Size {
-        /// What was given.
         bytes: usize,
-        /// What the format has.
+        /// The size of the format.
         least: u32,
-        /// The limit on the channel.
+        /// The limit of the channel.
         most: usize,
     },
-    /// Priority above 7.
-    #[error("priority {0}; priorities are 0 (lowest) to 7")]
+    /// A priority above 7.
+    #[error("priority {0} does not exist; priorities are 0 (lowest) to 7")]
     Priority(u8),
-    /// Too many attributes.
+    /// More attributes than an event may have.
     #[error("{0} attributes on an event, the limit is {most}", most = Attributes::MAX_ON_EVENT)]
     Attributes(usize),
-    /// An attribute's name.
+    /// A text that is not an attribute's name.
     #[error(transparent)]
     Key(#[from] crate::InvalidKey),
 }
@@ -244,49 +226,43 @@ pub enum SubmitError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum FilterError {
-    /// Its channel, types or author.
+    /// A refusal because of the filter's channel, types or author.
     Channel(#[from] Error),
-    /// The text does not compile: what is wrong, with its places.
+    /// The text does not compile: the compiler's messages with their positions.
     #[error("{0}")]
     Text(String),
     /// The text's `input` or `output` does not fit the channel's events.
     Layout {
         /// `input` or `output`.
         structure: &'static str,
-        /// Which type.
         event_type: String,
-        /// What is wrong.
+        /// The member that does not fit, and why.
         what: String,
     },
-    /// Another host's order about a filter that is not its own.
+    /// Another host may not replace or remove a filter that it did not install.
     Owned {
-        /// Which.
         name: Name,
-        /// By whom.
+        /// The host that installed the filter, or the filter's own host.
         by: Name,
     },
-    /// There is no such filter here.
     Unknown(Spot),
     /// The filter has no such parameter.
     NoParameter {
-        /// What was asked for.
         name: String,
-        /// What there is.
+        /// The names of the filter's parameters, for the message.
         known: String,
     },
-    /// The event has no such number.
+    /// The event type has no single number of this name.
     NoField {
-        /// Which type.
         event_type: String,
-        /// What was asked for.
         field: String,
     },
-    /// Nothing could be made to run it.
+    /// No engine can run the filter.
     Engine(String),
 }
 
 impl FilterError {
-    /// What happened, and what to do about it.
+    /// The message and the next step.
     pub fn problem(&self) -> Problem {
         match self {
             FilterError::Channel(error) => error.problem(),
@@ -313,7 +289,7 @@ impl FilterError {
             ),
             FilterError::NoField { event_type, field } => Problem::new(
                 "channel_invalid",
-                format!("events of type `{event_type}` have no number `{field}` to take"),
+                format!("events of type `{event_type}` have no number `{field}`"),
                 "see its members with qfabric channel show",
             ),
             FilterError::Engine(why) => {

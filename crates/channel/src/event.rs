@@ -1,4 +1,4 @@
-//! Events as they are submitted, delivered and taken.
+//! Events: what a source submits, what a sink receives, and what a caller takes from a queue.
 
 use std::sync::Arc;
 
@@ -7,86 +7,83 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use crate::{AttributesRef, SourceId};
 
-/// Whom an event is for, before filters choose among them.
+/// The sinks that an event is meant for, before filters choose among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target<'a> {
     /// All sinks of the channel.
     #[default]
     All,
-    /// All of its sinks on one host, such as a resource manager's.
+    /// All sinks of the channel on one host, for example a resource manager's.
     Host(&'a Name),
-    /// One sink.
     Sink(&'a Name, u32),
 }
 
-/// An event to be submitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Submission<'a> {
-    /// Its type's number.
+    /// The type's place in [`crate::Spec::types`].
     pub event_type: u16,
-    /// 0, the lowest, to 7.
+    /// 0 (lowest) to 7.
     pub priority: u8,
-    /// When it is of no use any more, by this host's clock.
+    /// The event is of no use after this time of this host's clock.
     pub deadline: Option<Instant>,
-    /// For whom.
     pub target: Target<'a>,
-    /// At most 16, each name 1 to 32 of `a-z A-Z 0-9 _`.
+    /// At most 16; each name has 1 to 32 characters of `a-z A-Z 0-9 _`.
     pub attributes: &'a [(&'a str, i64)],
-    /// As the type's format says, with anything behind it; at most 1 MiB in all ([`crate::Limits::EVENT`]).
+    /// In the format of the type, with any bytes behind it; at most 1 MiB in total ([`crate::Limits::EVENT`]).
     pub payload: &'a [u8],
 }
 
-/// What became of a submitted event.
+/// The number of sinks that a submitted event was sent to, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Its number among this source's events, from 1.
+    /// The event's number among this source's events, from 1.
     pub number: u64,
-    /// Sinks on other hosts that it was sent to.
+    /// Sinks on other hosts that the event was sent to.
     pub remote: u32,
-    /// Sinks on this host that it was given to.
+    /// Sinks on this host that the event was given to.
     pub local: u32,
-    /// Sinks that filters passed over.
+    /// Sinks that filters removed.
     pub filtered: u32,
-    /// Sinks that are too slow, where the channel's policy is to drop, or at hosts that it would not reach in time.
+    /// Sinks that were passed over because they are too slow (if the channel drops events), or because the event would
+    /// reach their host too late.
     pub dropped: u32,
 }
 
 /// An event at a sink. Times are by this host's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// Where.
     pub channel: &'a ChannelId,
     /// The source's host.
     pub host: &'a Name,
-    /// The source's number there.
+    /// The source's number on its host.
     pub source: SourceId,
-    /// The event's number among the source's, from 1; those that filters kept from here are missing.
+    /// The event's number among the source's, from 1. Numbers of events that filters withheld from this host are
+    /// missing.
     pub number: u64,
-    /// Its type's number.
+    /// The type's place in [`crate::Spec::types`].
     pub event_type: u16,
-    /// 0 to 7.
+    /// 0 (lowest) to 7.
     pub priority: u8,
-    /// When it was submitted; exact to half a round trip for events from elsewhere.
+    /// The time of submission; for events of other hosts exact to half a round trip.
     pub sent: Instant,
-    /// When it is of no use any more.
+    /// The event is of no use after this time.
     pub deadline: Option<Instant>,
-    /// Its Q-attributes.
     pub attributes: AttributesRef<'a>,
-    /// Its bytes.
     pub payload: &'a [u8],
 }
 
-/// An event that was taken from a queue. Kept by the caller and used again, so that taking needs no memory.
+/// An event that was taken from a queue. The caller passes the same value to the next take, so that taking allocates no
+/// memory.
 #[derive(Debug, Default)]
 pub struct Taken {
     pub(crate) meta: Option<Meta>,
     pub(crate) channel: Option<Arc<ChannelId>>,
     pub(crate) host: Option<Arc<Name>>,
-    /// Attributes, then the payload.
+    /// The attributes, then the payload.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is kept of an event beside its bytes.
+/// The fields of an event that are not bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
     pub source: SourceId,
@@ -95,7 +92,7 @@ pub(crate) struct Meta {
     pub priority: u8,
     pub sent: Instant,
     pub deadline: Option<Instant>,
-    /// How many of the bytes are attributes.
+    /// How many of [`Taken::bytes`] are attributes.
     pub attribute_bytes: u32,
 }
 
@@ -114,7 +111,7 @@ impl Meta {
 }
 
 impl Taken {
-    /// The event; none before the first was taken.
+    /// `None` before the first event was taken.
     pub fn event(&self) -> Option<Event<'_>> {
         let (meta, channel, host) = (self.meta?, self.channel.as_deref()?, self.host.as_deref()?);
         let (attributes, payload) = self.bytes.split_at(meta.attribute_bytes as usize);

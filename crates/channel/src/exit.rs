@@ -1,4 +1,4 @@
-//! What the parts of a node say to the outside, and when they are to be called again.
+//! Collects the outputs of a node's parts, its counters, and the time of the next call.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
@@ -7,13 +7,13 @@ use crate::output::{Outputs, To};
 use crate::wire::{self, Kind, Writer};
 use crate::{Action, Incarnation, Lane, NodeCounts, Notice};
 
-/// The one way out of a node. All parts are lent it.
+/// Every part of a node gets a mutable reference to it for the duration of a call.
 #[derive(Debug)]
 pub(crate) struct Exit {
     incarnation: Incarnation,
     pub out: Outputs,
     pub counts: NodeCounts,
-    /// When the next thing may be due.
+    /// The earliest time at which some part has work.
     due: Option<Instant>,
     /// The last frame; its memory is used again.
     frame: Vec<u8>,
@@ -25,7 +25,7 @@ impl Exit {
         Exit { incarnation, out, counts, due: None, frame }
     }
 
-    /// Which start of this host its frames are of.
+    /// The incarnation of this host that its frames carry.
     pub fn incarnation(&self) -> u64 {
         self.incarnation.0
     }
@@ -47,13 +47,13 @@ impl Exit {
         self.out.notice(notice);
     }
 
-    /// A host wanted what it may not do.
+    /// Counts and reports a request of another host that the policy denies.
     pub fn forbidden(&mut self, host: &Name, action: Action, channel: &ChannelId, why: String) {
         self.counts.forbidden += 1;
         self.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone(), why });
     }
 
-    /// [`crate::Node::wake`] has to be called by then.
+    /// [`crate::Node::wake`] has to be called at `at` or before.
     pub fn wake_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -62,7 +62,7 @@ impl Exit {
         self.due
     }
 
-    /// Whether something has become due; then it is forgotten when that was.
+    /// Whether the due time has come; if so, clears it.
     pub fn take_due(&mut self, now: Instant) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }

@@ -8,41 +8,38 @@ use crate::{Error, Key};
 /// Most ranges of one application.
 pub(crate) const MAX_QOS: usize = 64;
 
-/// What an application wants of one metric.
+/// The range of one metric that is of use to an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QosRange {
-    /// The metric's name, such as `frame_rate`.
+    /// Such as `frame_rate`.
     pub metric: Key,
-    /// Least that is of use.
     pub min: i64,
-    /// Most that is of use.
     pub max: i64,
 }
 
 /// An application's membership of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// The application, the same on all its hosts.
+    /// The application's name, the same on all its hosts.
     pub application: Name,
-    /// The group.
     pub group: Name,
-    /// The group that this one is a part of.
+    /// The group that this group is a part of.
     pub parent: Option<Name>,
     /// Level in the tree: 1 connection, 2 role, 3 stream, 4 system.
     pub level: u8,
-    /// Quality of service ranges, at most 64.
+    /// At most 64.
     pub qos: Vec<QosRange>,
 }
 
 impl Registration {
-    /// The group's Q-channel.
+    /// The group's Q-channel; `None` if the group's name is too long.
     pub fn channel(&self) -> Option<ChannelId> {
         group_channel(&self.group)
     }
 }
 
 impl Registration {
-    /// Its Q-channel, where all of it can be.
+    /// Checks all fields and returns the group's Q-channel.
     pub(crate) fn validate(&self) -> Result<ChannelId, Error> {
         if !(1..=4).contains(&self.level) {
             return Err(Error::Level(self.level));
@@ -58,7 +55,7 @@ impl Registration {
     }
 }
 
-/// A group's Q-channel; none where the group's name is too long for it.
+/// A group's Q-channel; `None` if the group's name is too long for a channel's name.
 pub(crate) fn group_channel(group: &Name) -> Option<ChannelId> {
     let name = format!("group.{group}").parse().ok()?;
     Some(ChannelId { plane: Plane::Quality, name })

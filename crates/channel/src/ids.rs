@@ -1,16 +1,17 @@
-//! Numbers of what a node knows.
+//! Numbers of incarnations, members, registrations and requests.
 
 use std::fmt;
 
 use qfabric_types::channel::Name;
 use serde::{Deserialize, Serialize};
 
-/// Which start of a host: a crash and a restart are two members. Later starts have larger numbers.
+/// One start of a host. A host that crashes and restarts has a new, larger number, so its old members are not confused
+/// with its new ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// Of a host that starts `unix_seconds` after 1970; `random` tells starts within one second apart.
+    /// For a host that starts `unix_seconds` after 1970; `random` distinguishes starts within one second.
     pub const fn new(unix_seconds: u32, random: u32) -> Incarnation {
         Incarnation((unix_seconds as u64) << 32 | random as u64)
     }
@@ -38,27 +39,26 @@ macro_rules! number {
 }
 
 number! {
-    /// A source of this host; never given twice in one incarnation.
+    /// Identifies a source of this host; never used twice in one incarnation.
     SourceId
 }
 number! {
-    /// A sink of this host; never given twice in one incarnation.
+    /// Identifies a sink of this host; never used twice in one incarnation.
     SinkId
 }
 number! {
-    /// An application's membership of a group.
+    /// Identifies an application's membership of a group.
     RegistrationId
 }
 number! {
-    /// What was asked of other hosts; their answers name it.
+    /// Identifies a request to other hosts; their answers carry it.
     RequestId
 }
 
-/// A source or a sink anywhere.
+/// A source or a sink on any host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
-    /// Its host.
     pub host: Name,
-    /// Its number there.
+    /// The number on that host.
     pub number: u32,
 }

@@ -1,15 +1,15 @@
-//! Q-channels as a state machine: one host's side of all channels, without I/O and without a clock.
+//! Channels as a state machine: one host's side of all channels, without I/O and without a clock.
 //!
-//! Applications, resource managers and the network call a [`Node`]'s methods with the time; what it wants done it says
-//! in [`Output`]s: frames to other hosts, sinks that have something to take. `link` carries them out over Zenoh or plain
-//! sockets, `sim` over a made-up network.
+//! Applications, resource managers and the network call the methods of a [`Node`] and pass the time. The node returns
+//! [`Output`]s: frames for other hosts, sinks that have events to take. `link` carries the outputs out over Zenoh or
+//! plain sockets, `sim` over a simulated network.
 //!
 //! ```text
 //! submit ─> type, size, deadline ─> OUT-filters ─> Output::Send ┄┄> arrive ─> source known? in order? in time?
 //!                                   (which sinks)                        ─> IN-filters ─> a queue ─> take
 //! ```
-//! What every node tells every other one (who holds which channel, with which sources, sinks and groups) is the
-//! [`Directory`]: each has all of it, so that no host is needed by the others.
+//! Every node sends every other node its record: the channels that it holds, with their sources, sinks and groups. All
+//! records together are the [`Directory`]. Every host stores all of it, so that no host depends on another one.
 #![forbid(unsafe_code)]
 
 mod attributes;

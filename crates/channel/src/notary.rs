@@ -1,10 +1,10 @@
-//! Signed creations: what a creator says of a channel can be believed when it is gone.
+//! Signed creations: a creator's proof lets other hosts believe a creation after the creator is gone.
 //!
 //! ```text
 //! creator ── sign(statement) ──> proof ──with every holder's record──> verifies(creator, statement, proof)
 //! ```
-//! The statement is the channel's name, its specification, the time of its creation and its creator. What a proof consists of
-//! the notary alone knows: this crate has neither keys nor certificates.
+//! The statement contains the channel's name, its specification, the time of its creation and its creator. Only the
+//! notary knows the contents of a proof: this crate has neither keys nor certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use qfabric_types::channel::{ChannelId, Name};
 use crate::wire::Writer;
 use crate::{Limits, Origin, Spec};
 
-/// Begins every statement, so that no signature made for something else is one of a creation.
+/// The first bytes of every statement, so that a signature made for another purpose is not valid for a creation.
 const STATEMENT: &[u8] = b"Q-Fabric channel creation 1\0";
 
 /// Signs creations of this host and verifies those of other hosts.
 pub trait Notary: Send {
-    /// The proof that this host has made the statement, of at most [`Limits::PROOF`] bytes. None: it cannot be made.
+    /// The proof that this host has made the statement, of at most [`Limits::PROOF`] bytes. `None`: this host cannot
+    /// sign.
     fn sign(&self, statement: &[u8]) -> Option<Vec<u8>>;
 
     /// Whether the proof shows that `creator` made the statement at that time.
     fn verifies(&self, creator: &Name, created_unix_ns: u64, statement: &[u8], proof: &[u8]) -> bool;
 }
 
-/// What shows that a creation is its creator's. Empty: nothing.
+/// Shows that a channel was created by its creator. An empty proof shows nothing.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Proof(Arc<[u8]>);
 
 impl Proof {
-    /// The proof of these bytes; none where they are too many.
+    /// `None` if there are more than [`Limits::PROOF`] bytes.
     pub(crate) fn of(bytes: &[u8]) -> Option<Proof> {
         (bytes.len() <= Limits::PROOF).then(|| Proof(bytes.into()))
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Proof {
     }
 }
 
-/// What the creator of a channel signs.
+/// The bytes that the creator of a channel signs.
 pub(crate) fn statement(channel: &ChannelId, origin: &Origin, spec: &Spec) -> Vec<u8> {
     let mut bytes = STATEMENT.to_vec();
     let mut writer = Writer(&mut bytes);
@@ -59,7 +59,7 @@ pub(crate) fn statement(channel: &ChannelId, origin: &Origin, spec: &Spec) -> Ve
     bytes
 }
 
-/// The proof of a creation of this host; empty without a notary, and where it cannot sign.
+/// The proof of a creation of this host; empty without a notary, or if the notary cannot sign.
 pub(crate) fn prove(notary: Option<&dyn Notary>, channel: &ChannelId, origin: &Origin, spec: &Spec) -> Proof {
     let proof = notary.and_then(|notary| notary.sign(&statement(channel, origin, spec)));
     proof.and_then(|bytes| Proof::of(&bytes)).unwrap_or_default()

@@ -1,91 +1,77 @@
-//! What happened that somebody may want to know.
+//! Notices: changes of hosts, channels, members and filters that the daemon reports to managers and users.
 
 use qfabric_types::channel::{ChannelId, Name};
 
 use crate::{Action, Incarnation, MemberId, Origin, Registration, RequestId, SinkInfo, SourceInfo, Spot};
 
-/// Something happened. Notices are for the daemon, the manager and people; events are for sinks.
+/// A notice is for the daemon, the manager and users; an event is for sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A host is there.
     HostAppeared(Name, Incarnation),
     /// A host is gone, with all its members.
     HostVanished(Name),
-    /// This host holds a channel that it did not hold before; a data channel's Q-channel comes with it.
+    /// This host now holds a channel that it did not hold before; a data channel's Q-channel is opened with it.
     Opened(ChannelId),
-    /// This host holds it no longer.
+    /// This host no longer holds the channel.
     Closed(ChannelId),
-    /// A source joined, here or elsewhere.
+    /// A source joined, on any host.
     SourceJoined(ChannelId, MemberId, SourceInfo),
-    /// It left, or its host did.
+    /// A source left, or its host did.
     SourceLeft(ChannelId, MemberId),
-    /// A sink joined, here or elsewhere.
+    /// A sink joined, on any host.
     SinkJoined(ChannelId, MemberId, SinkInfo),
-    /// Its attributes changed.
+    /// A sink's attributes changed.
     SinkChanged(ChannelId, MemberId, SinkInfo),
-    /// It left, or its host did.
+    /// A sink left, or its host did.
     SinkLeft(ChannelId, MemberId),
-    /// An application joined a group, here or elsewhere.
+    /// An application joined a group, on any host.
     Registered(Name, Registration),
-    /// It left.
+    /// An application left a group.
     Unregistered(Name, Registration),
-    /// Two hosts created the same name with different specifications; this host's members of the later one have been
-    /// ended.
+    /// Two hosts created the same name with different specifications; this host's members of the later creation have
+    /// been removed.
     DuplicateName {
-        /// Which.
         channel: ChannelId,
-        /// The creation that stands.
+        /// The creation that won.
         stands: Origin,
     },
-    /// The other's protocol cannot be read here; one of the two has to be brought up to date.
+    /// This host cannot read the other host's protocol; one of the two has to be updated.
     OtherVersion {
-        /// Who.
         host: Name,
-        /// Its version.
         theirs: u8,
-        /// This node's.
         ours: u8,
     },
-    /// Another host wanted what the policy does not allow.
+    /// Another host requested something the policy does not allow.
     Forbidden {
-        /// Who.
         host: Name,
-        /// What.
         action: Action,
-        /// Where.
         channel: ChannelId,
-        /// By which rule.
+        /// The rule, and the place in which it is written.
         why: String,
     },
-    /// New rules do not allow it to this host any more: its sources or its sinks on the channel, or with `Create` (which its
-    /// creator may not any more) all it had there, have been ended.
+    /// New rules no longer allow this host the action: its sources or its sinks on the channel have been removed. With
+    /// `Create` the channel's creator is no longer allowed to create it, and this host has left the channel.
     Revoked {
-        /// Where.
         channel: ChannelId,
-        /// What.
         action: Action,
     },
-    /// Another host's answer to what was shipped to it.
+    /// Another host's answer to a command about its filters.
     Answered {
-        /// What was asked.
         request: RequestId,
-        /// Who answers.
         host: Name,
-        /// Done, or why not.
+        /// `Err` has the reason.
         result: Result<(), String>,
     },
-    /// A filter was installed, replaced or removed for another host.
+    /// A filter was installed, replaced or removed by another host.
     FilterChanged {
-        /// Which.
         spot: Spot,
-        /// By whom.
+        /// The host that requested it.
         author: Name,
     },
-    /// A filter faulted for the first time since it was installed; its events go to nobody.
+    /// A filter faulted for the first time since it was installed; events on which it faults go to no sink.
     FilterFaulted {
-        /// Which.
         spot: Spot,
-        /// The fault, with its line.
+        /// The fault, with its line in the text.
         fault: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a node wants done, in the order in which it is to be done.
+//! The outputs of a node: frames to send and notices, in the order in which they have to be carried out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,42 +7,39 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use crate::{Notice, SinkId, SourceId};
 
-/// By which of the two connections between hosts a frame goes, so that bulk never delays control, and in which of its queues.
+/// The connection and the queue by which a frame goes to another host. Control frames have a connection of their own,
+/// so that bulk data never delays them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Events of the quality plane, announcements, reports: delivered, unless the host is gone.
     Control,
-    /// Events of the data plane: dropped where a connection is full.
+    /// Events of the data plane: dropped if the connection's queue is full.
     Data,
-    /// Those of channels that block: the node keeps what is under way within what a connection holds, so that none is dropped.
-    /// By the connection of the data lane, behind what waits there.
+    /// Events of channels that block. They use the connection of the data lane, behind the frames that wait there. The
+    /// node keeps the bytes under way below what the connection holds, so that no frame is dropped.
     Bulk,
 }
 
-/// Who gets a frame.
+/// The receivers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination<'a> {
-    /// Every other host.
     Everyone,
     /// Every other host that listens to the channel ([`Output::Listen`]).
     Channel(&'a ChannelId),
-    /// One host.
     Host(&'a Name),
 }
 
-/// A [`Destination`] as a node keeps it. Naming a host or a channel that has members takes no memory.
+/// A [`Destination`] that owns its names. Naming a host or a channel that has members allocates no memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum To {
-    /// Every other host.
     Everyone,
     /// Every other host that listens to the channel.
     Channel(Arc<ChannelId>),
-    /// One host.
     Host(Arc<Name>),
 }
 
 impl To {
-    /// What an engine is told.
+    /// The borrowed form, for an engine.
     pub fn destination(&self) -> Destination<'_> {
         match self {
             To::Everyone => Destination::Everyone,
@@ -52,38 +49,37 @@ impl To {
     }
 }
 
-/// Where the bytes of a frame are; see [`crate::Node::frame`].
+/// The position of a frame's bytes; see [`crate::Node::frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     from: usize,
     end: usize,
 }
 
-/// One thing that a node wants done; see [`crate::Node::poll`].
+/// One action for the caller to carry out; see [`crate::Node::poll`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Send a frame. One that cannot be sent is dropped, and found by its number.
+    /// Send a frame. A frame that cannot be sent is dropped; receivers notice the gap by its number.
     Send(To, Lane, Frame),
-    /// From now on frames for the channel are wanted here.
+    /// Frames for the channel are wanted on this host from now on.
     Listen(ChannelId),
-    /// Frames for the channel are no longer wanted here.
+    /// Frames for the channel are no longer wanted on this host.
     Ignore(ChannelId),
-    /// The queue of a sink was empty and is no longer: whoever waits for it can be woken.
+    /// The queue of a sink was empty and now has an event: wake the thread that waits for it.
     Ready(SinkId),
-    /// A source that was told to wait ([`crate::SubmitError::WouldBlock`]) may try again.
+    /// A source that got [`crate::SubmitError::WouldBlock`] may try again.
     Writable(SourceId),
-    /// Something happened that applications, the manager or people may want to know.
     Notice(Notice),
 }
 
-/// Frames up to this size together are kept as memory for the next ones, in bytes.
+/// The memory of frames that is kept for later frames, in bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// The outputs of a node that nobody has asked for yet. Its memory is used again and again.
+/// Outputs that [`crate::Node::poll`] has not returned yet. Their memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     queue: VecDeque<Output>,
-    /// Frames, one behind the other; emptied when all outputs were asked for.
+    /// The bytes of all frames, one behind the other; cleared when all outputs have been polled.
     frames: Vec<u8>,
 }
 
@@ -114,7 +110,7 @@ impl Outputs {
         self.queue.push_back(Output::Notice(notice));
     }
 
-    /// The next one. None: there is nothing more, and the frames before are gone.
+    /// `None`: there are no more outputs, and the bytes of earlier frames are gone.
     pub fn poll(&mut self) -> Option<Output> {
         let next = self.queue.pop_front();
         if next.is_none() {

@@ -1,4 +1,4 @@
-//! A sink's queue: bounded in events and in bytes, ordered by priority, then time or deadline.
+//! A sink's queue: bounded in events and in bytes, ordered by priority, then by time or deadline.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,16 @@ use qfabric_types::channel::Name;
 use crate::event::Meta;
 use crate::{Event, Limits, Order, Pressure};
 
-/// Buffers that are kept for the next events, in bytes; larger needs take memory again.
+/// The memory of buffers that is kept for later events, in bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// One event that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub meta: Meta,
     pub host: Arc<Name>,
     /// Attributes, then the payload.
     pub bytes: Vec<u8>,
-    /// Less comes first: the priority's opposite, then time or deadline, then arrival.
+    /// The smallest key is first: 7 − priority, then time or deadline, then arrival.
     key: (u8, u64, u64),
 }
 
@@ -52,8 +51,8 @@ impl Queue {
         self.events.len() >= self.capacity || self.bytes + bytes > Limits::QUEUE_BYTES
     }
 
-    /// Puts an event in its place; false: it was dropped. `time` orders events by submission, and never falls within
-    /// one source; `dropped` is told of those that make room.
+    /// Inserts an event in its place; returns false if the new event was dropped. `time` orders events by submission
+    /// and never decreases within one source. `dropped` is called for each event that makes room.
     pub fn push(
         &mut self,
         event: &Event<'_>,
@@ -88,14 +87,13 @@ impl Queue {
         Waiting { meta: Meta::of(event), host: host.clone(), bytes, key }
     }
 
-    /// The first in order.
     pub fn pop(&mut self) -> Option<Waiting> {
         let first = self.events.pop_front()?;
         self.bytes -= first.bytes.len();
         Some(first)
     }
 
-    /// The one that came first among those of the lowest priority, unless the new one's is lower still.
+    /// Removes the earliest arrival of the lowest priority, unless the new event's priority is lower still.
     fn make_room(&mut self, class: u8, pressure: Pressure) -> Option<Waiting> {
         let lowest = self.events.back()?.key.0;
         if pressure != Pressure::DropOldest || class > lowest {
@@ -114,7 +112,7 @@ impl Queue {
         buffer
     }
 
-    /// Takes a buffer back for the next event.
+    /// Keeps a buffer for a later event.
     pub fn give_back(&mut self, mut buffer: Vec<u8>) {
         if self.spare_bytes + buffer.capacity() <= KEPT_BYTES && self.spare.len() < self.capacity {
             buffer.clear();

@@ -1,4 +1,4 @@
-//! What a channel is: its types of events, their order, and what happens when a sink is slow.
+//! A channel's specification: its types of events, their order, and what happens when a sink is slow.
 
 use qfabric_types::Nanos;
 pub use qfabric_types::api::channel::Order;
@@ -12,51 +12,48 @@ use crate::wire::Writer;
 /// One type of events. Its number is its place in [`Spec::types`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventType {
-    /// Layout of an event's beginning; size 0: bytes without a layout. Its name is the type's name. What comes behind
-    /// the layout, up to [`Limits::EVENT`] in all, is the application's.
+    /// Layout of an event's beginning; its name is the type's name. Size 0 means bytes without a layout. The bytes
+    /// behind the layout, up to [`Limits::EVENT`] in total, belong to the application.
     pub format: Format,
 }
 
 impl EventType {
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.format.name
     }
 }
 
-/// What happens to an event when a sink's queue is full. The API names the same three, with the patience in a field of its
-/// own ([`qfabric_types::api::channel::Pressure`]).
+/// What happens to an event when a sink's queue is full. The API has the same three variants, with the patience in a
+/// separate field ([`qfabric_types::api::channel::Pressure`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pressure {
-    /// The oldest of the lowest priority makes room.
+    /// The oldest event of the lowest priority is dropped.
     #[default]
     DropOldest,
-    /// The new one is dropped.
+    /// The new event is dropped.
     DropNewest,
-    /// [`crate::Node::submit`] says [`crate::SubmitError::WouldBlock`] until the sink has taken events, for at most
-    /// `patience`; from then on this sink's events are dropped until it takes some.
+    /// [`crate::Node::submit`] returns [`crate::SubmitError::WouldBlock`] until the sink has taken events, for at most
+    /// `patience`. After that, events for this sink are dropped until it takes some.
     Block {
-        /// How long a slow sink may hold up the others. At most [`Limits::PATIENCE`].
+        /// The longest time for which a slow sink may hold up the others. At most [`Limits::PATIENCE`].
         patience: Nanos,
     },
 }
 
-/// A channel's specification: given by its creator, carried by everybody who holds it.
+/// A channel's specification. The creator sets it; every holder stores and announces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Types of events, at most [`Limits::TYPES`].
+    /// At most [`Limits::TYPES`].
     pub types: Vec<EventType>,
-    /// Order.
     #[serde(default)]
     pub order: Order,
-    /// Back-pressure.
     #[serde(default)]
     pub pressure: Pressure,
 }
 
 impl Spec {
-    /// Whether it can be a channel's: its numbers within their limits, its formats sound, their names different.
+    /// Checks that the numbers are within their limits, the formats are valid, and the names of the types differ.
     pub fn validate(&self) -> Result<(), Error> {
         self.validate_types()?;
         if let Pressure::Block { patience } = self.pressure
@@ -93,19 +90,18 @@ impl Spec {
         bytes.len()
     }
 
-    /// The number of a type.
     pub fn type_number(&self, name: &str) -> Option<u16> {
         let at = self.types.iter().position(|event_type| event_type.name() == name)?;
         Some(at as u16)
     }
 
-    /// The number of a type of the channel's; the error names those that it has.
+    /// Like [`Spec::type_number`]; the error lists the channel's types.
     pub(crate) fn numbered(&self, id: &ChannelId, name: &str) -> Result<u16, Error> {
         let known = || Error::NoType { channel: id.clone(), name: name.to_owned(), known: self.type_names() };
         self.type_number(name).ok_or_else(known)
     }
 
-    /// The types of those names, one bit each; of no names: all types.
+    /// The types of these names, one bit each; all types if `names` is empty.
     pub(crate) fn wanted(&self, id: &ChannelId, names: &[String]) -> Result<u64, Error> {
         if names.is_empty() {
             return Ok(self.all_types());
@@ -113,7 +109,7 @@ impl Spec {
         names.iter().try_fold(0, |types, name| Ok(types | 1 << self.numbered(id, name)?))
     }
 
-    /// All types, one bit each.
+    /// One bit each.
     pub(crate) fn all_types(&self) -> u64 {
         match self.types.len() {
             Limits::TYPES.. => u64::MAX,
@@ -121,32 +117,31 @@ impl Spec {
         }
     }
 
-    /// Names of the types, for people.
+    /// The names of the types, for messages.
     pub(crate) fn type_names(&self) -> String {
         let names: Vec<String> = self.types.iter().map(|known| format!("`{}`", known.name())).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 }
 
-/// Who created a channel, and when. Of two creations of one name the smaller stands.
+/// The creator of a channel and the time of creation. On a name conflict the smaller (earlier) origin wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
     /// Nanoseconds since 1970 by the creator's clock.
     pub created_unix_ns: u64,
-    /// The creator's host.
     pub creator: Name,
 }
 
-/// How much there may be of everything. Refusals name the number, the limit and what to do.
+/// The limits of all quantities. A refusal names the number, the limit and the next step.
 #[derive(Debug)]
 pub enum Limits {}
 
 impl Limits {
-    /// Channels that are held on one host.
+    /// Channels that one host holds.
     pub const CHANNELS: usize = 1024;
     /// Sources and sinks of one channel, on all hosts.
     pub const MEMBERS: usize = 4096;
-    /// Sources and sinks of one host, on all channels: as many as its whole record is believed to have.
+    /// Sources and sinks of one host, on all channels. Other hosts ignore members of its record beyond this number.
     pub const HOST_MEMBERS: usize = 4 * Limits::MEMBERS;
     /// Types of events of one channel.
     pub const TYPES: usize = 64;
@@ -156,34 +151,35 @@ impl Limits {
     pub const TEXT: usize = u16::MAX as usize;
     /// Registrations of applications on one host.
     pub const REGISTRATIONS: usize = 1024;
-    /// Hosts that are known.
+    /// Hosts in the directory.
     pub const HOSTS: usize = 4096;
     /// Events in a sink's queue.
     pub const QUEUE: usize = 4096;
-    /// Bytes of the events in a sink's queue.
+    /// Bytes of all events in a sink's queue.
     pub const QUEUE_BYTES: usize = 4 << 20;
     /// Bytes of an event on a data channel.
     pub const EVENT: usize = 1 << 20;
-    /// Bytes of an event that goes in one frame: a longer one is split into fragments. On the quality plane, whose frames
-    /// must not wait behind bulk, the limit of all events.
+    /// Bytes of an event that goes in one frame; a longer event is split into fragments. On the quality plane, whose
+    /// frames must not wait behind bulk data, this is the limit for all events.
     pub const WHOLE: usize = 16 << 10;
-    /// Bytes of an event in one fragment: two of them fill one of Zenoh's batches of 64 KiB.
+    /// Bytes of an event in one fragment: two fragments fill one of Zenoh's batches of 64 KiB.
     pub const FRAGMENT: usize = 30 << 10;
-    /// Bytes under way to another host of fragments on the data lane, where nothing is to wait long. Zenoh drops what finds none of a connection's four batches free; this is what two of them take, while the two before
-    /// it are being given back.
+    /// Bytes of fragments under way to another host on the data lane, whose queue must stay short. Zenoh drops a frame
+    /// if none of a connection's four batches is free. This limit fills two batches; the other two may still be in the
+    /// process of being returned.
     pub const UNDER_WAY: u64 = 96 << 10;
-    /// Bytes under way to another host on the bulk lane, whose queue has sixteen batches. With 44 KiB at least in each, of which one
-    /// is being written and two are being given back, they hold 570 KiB.
+    /// Bytes under way to another host on the bulk lane, whose queue has sixteen batches. One batch is being written
+    /// and two are being returned; the others, with at least 44 KiB each, hold 570 KiB.
     pub const BULK_UNDER_WAY: u64 = 384 << 10;
-    /// Bytes that wait for a host until those before them have arrived. What finds no room is dropped.
+    /// Bytes that wait for a host until earlier bytes have arrived. An event that finds no room is dropped.
     pub const WAITING: usize = 4 << 20;
-    /// And where the channel blocks: then the source waits.
+    /// As [`Limits::WAITING`], for a channel that blocks: its source waits instead.
     pub const WAITING_BLOCKS: usize = 256 << 10;
-    /// Bytes of a source's events that a sink has not read, where the channel blocks; the rest of its queue is for attributes.
+    /// Bytes of a source's events that a sink has not read, on a channel that blocks; the rest of the queue is for
+    /// attributes.
     pub const UNREAD: usize = Limits::QUEUE_BYTES / 4 * 3;
-    /// Bytes of a frame.
     pub const FRAME: usize = 128 << 10;
-    /// Bytes of a specification as it is told to others.
+    /// Bytes of an encoded specification.
     pub const SPEC: usize = 48 << 10;
     /// Bytes of a creation's proof.
     pub const PROOF: usize = 4 << 10;

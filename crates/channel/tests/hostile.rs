@@ -383,7 +383,7 @@ fn refusals_of_filters_say_where_and_why() {
     };
     assert!(refused("struct input { long a; }; return 1;").contains("`a` is long here, int in the event"));
     assert!(refused("struct input { int c; }; return 1;").contains("there is no `c` in the event; it has a, b"));
-    assert!(refused("struct input { int a; int sink; }; return 1;").contains("`sink` is int, and has to be an array"));
+    assert!(refused("struct input { int a; int sink; }; return 1;").contains("`sink` is int, but must be an array"));
     assert!(
         refused("struct input { int a; }; struct output { int chosen[4]; }; return 1;").contains("`unsigned char`")
     );
@@ -393,7 +393,7 @@ fn refusals_of_filters_say_where_and_why() {
         world.with(&hosts[0], |node, _| node.install(&filter)).expect("there is room");
     }
     let more = world.with(&hosts[0], |node, _| node.install(&filter("more", "return 1;"))).unwrap_err();
-    assert_eq!(more.to_string(), "33 filters of one channel, the limit is 32; remove one, or join two texts");
+    assert_eq!(more.to_string(), "33 filters of one channel, the limit is 32; remove a filter, or combine two texts");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What marking a job costs, beside what it would cost by a wake-up call or a request each time.
+//! Cost of ending a job, compared with a wake-up call and with a request per job.
 //!
 //! `cargo bench -p qfabric-client`; the ratios are printed first, measured in the same run.
 
@@ -40,7 +40,7 @@ fn job(k: u64) -> JobRecord {
     JobRecord { k, release, finish, cost, next: Foresight::Hint(1.0) }
 }
 
-/// The daemon, which takes what there is every now and then so that the ring never fills.
+/// The daemon's side: empties the ring now and then, so that it never fills.
 struct Drain(Consumer, u64);
 
 impl Drain {
@@ -113,7 +113,7 @@ fn baseline_unix_socket_round_trip(bencher: Bencher) {
     bencher.bench_local(|| round_trip(&mut ours));
 }
 
-/// A peer that sends every record back; it ends when the other end closes.
+/// A peer that returns every record; it ends when the other end closes.
 fn echo() -> UnixStream {
     let (ours, mut theirs) = UnixStream::pair().expect("socket pair");
     thread::spawn(move || {
@@ -128,7 +128,7 @@ fn round_trip(stream: &mut UnixStream) {
     stream.write_all(&record).and_then(|()| stream.read_exact(&mut record)).expect("the echo lives");
 }
 
-/// Median over short rounds: single outliers of a noisy machine do not count.
+/// Median over short rounds, so that single outliers of a busy machine do not count.
 fn median_ns(mut act: impl FnMut()) -> f64 {
     const ROUNDS: usize = 51;
     let mut rounds: Vec<f64> = (0..ROUNDS)

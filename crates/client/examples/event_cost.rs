@@ -1,4 +1,4 @@
-//! What an event costs and how long it takes, way by way, under a daemon of this process's own. Needs root.
+//! Measures the cost and the latency of events on each path, under a daemon inside this process. Needs root.
 //!
 //! `cargo run --release -p qfabric-client --example event_cost`
 
@@ -12,7 +12,7 @@ const ROUNDS: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before the daemon's threads are made: they keep it waiting, too.
+    // Before the daemon starts its threads, because they inherit the blocked signal.
     let signals = Signals::keep(40)?;
     let daemon = Embedded::start(Config::default())?;
     let client = Client::connect_to(daemon.socket())?;
@@ -67,7 +67,7 @@ fn raise(own: &OwnService) {
     }
 }
 
-/// Microseconds since the moment that the event carries.
+/// Microseconds since the time in the event.
 fn age(data: &[u8]) -> f64 {
     let raised = u64::from_le_bytes(data[..8].try_into().expect("eight bytes"));
     clock::now().get().saturating_sub(raised) as f64 / 1e3
@@ -93,7 +93,7 @@ fn signalled(own: &OwnService, signals: &Signals) -> f64 {
     signals.next(PATIENCE).ok().flatten().map_or(f64::NAN, |value| age(&value.to_le_bytes()))
 }
 
-/// The kernel waits for a grace period (10 ms) where a hook is used again that was taken out just before: we do not.
+/// The pause avoids the kernel's grace period (10 ms), which begins if a hook is used again right after its removal.
 fn installed(ecalls: &Ecalls, wanted: &Subscribe) -> f64 {
     let made = ecalls.subscribe(wanted).expect("it can be installed");
     let took = made.info().installed_in_us as f64;

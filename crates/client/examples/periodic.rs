@@ -1,4 +1,4 @@
-//! A periodic task with a predictor of its own: `cargo run -p qfabric-client --example periodic`, with
+//! A periodic task with a predictor of the application: `cargo run -p qfabric-client --example periodic`, with
 //! `qfabric daemon` running.
 
 use std::ops::ControlFlow;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use qfabric_client::{Client, ClientError, Contract, Foresight, Interval, Nanos, Predictor, Session, clock};
 
-/// The least and the most of the last four jobs: simple, and never wrong for long.
+/// Predicts the smallest and the largest cost of the last four jobs: simple, and it adapts within four jobs.
 #[derive(Default)]
 struct Recent {
     costs: [Nanos; 4],
@@ -25,7 +25,7 @@ impl Predictor for Recent {
     }
 }
 
-/// Uses `time` of CPU.
+/// Uses `time` of CPU time.
 fn work(time: Nanos) {
     let started = clock::thread_cpu();
     while clock::thread_cpu() - started < time {}

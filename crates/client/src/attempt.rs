@@ -1,4 +1,4 @@
-//! An attempt to join the daemon again, between the helper thread that makes it and the session that waits for it.
+//! One attempt to rejoin the daemon, shared by the helper thread that makes it and the session that waits for it.
 //!
 //! ```text
 //!            failed: why
@@ -9,30 +9,31 @@
 //!      +---------------------------------+------------+
 //!                      give_up
 //! ```
-//! Whatever the order, a lease that was won is with one of the two: it is never lost, and never used twice.
+//! In every order of events exactly one of the two threads gets the lease: no lease is lost, and none is used twice.
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// See above; `L` is the lease.
+/// State of the attempt, as in the diagram above; `L` is the lease.
 #[derive(Debug)]
 pub struct Attempt<L>(Mutex<State<L>>);
 
 #[derive(Debug)]
 enum State<L> {
-    /// And why it has not succeeded yet.
+    /// With the reason why the attempt has not succeeded yet.
     Trying(String),
     Joined(L),
-    /// The session has its lease, or wants none.
+    /// The session has the lease, or no longer wants one.
     Over,
 }
 
 impl<L> Attempt<L> {
-    /// An attempt that begins because of `why`.
+    /// Begins an attempt; `why` is the reason why the session lost its lease.
     pub fn new(why: &str) -> Attempt<L> {
         Attempt(Mutex::new(State::Trying(why.to_owned())))
     }
 
-    /// For the session: what was joined, once. Never waits: where the helper is just here, the next look will do.
+    /// Called by the session: takes the lease, once. Never blocks: if the helper holds the lock, the session tries
+    /// again at its next check.
     pub fn adopt(&self) -> Option<L> {
         let mut state = self.0.try_lock().ok()?;
         match *state {
@@ -41,12 +42,12 @@ impl<L> Attempt<L> {
         }
     }
 
-    /// For the session, which wants no lease any more: what was joined meanwhile.
+    /// Called by the session to end the attempt: returns a lease that the helper won meanwhile.
     pub fn give_up(&self) -> Option<L> {
         taken(&mut self.state())
     }
 
-    /// Why there is no lease yet.
+    /// The reason why there is no lease yet.
     pub fn why(&self) -> String {
         match &*self.state() {
             State::Trying(why) => why.clone(),
@@ -54,12 +55,12 @@ impl<L> Attempt<L> {
         }
     }
 
-    /// For the helper: whether to go on.
+    /// Called by the helper: false ends its loop.
     pub fn is_wanted(&self) -> bool {
         matches!(*self.state(), State::Trying(_))
     }
 
-    /// For the helper, which has joined: the lease comes back where it is not wanted any more.
+    /// Called by the helper after it joined: returns the lease if the session no longer wants it.
     pub fn joined(&self, lease: L) -> Option<L> {
         let mut state = self.state();
         match *state {
@@ -71,20 +72,20 @@ impl<L> Attempt<L> {
         }
     }
 
-    /// For the helper: it was refused, or there is no daemon.
+    /// Called by the helper after a refusal, or if there is no daemon.
     pub fn failed(&self, why: String) {
-        if let State::Trying(told) = &mut *self.state() {
-            *told = why;
+        if let State::Trying(reason) = &mut *self.state() {
+            *reason = why;
         }
     }
 
-    /// Nothing in here leaves a state half changed.
+    /// Ignores poisoning: every method changes the state in one step.
     fn state(&self) -> MutexGuard<'_, State<L>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// It is over; what was joined.
+/// Ends the attempt and returns the lease, if the helper won one.
 fn taken<L>(state: &mut State<L>) -> Option<L> {
     match std::mem::replace(state, State::Over) {
         State::Joined(lease) => Some(lease),

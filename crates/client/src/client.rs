@@ -1,4 +1,4 @@
-//! The calls to a daemon.
+//! The calls to a daemon over its Unix socket.
 
 use std::env;
 use std::io;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ClientError;
 use crate::http;
 
-/// Where a daemon of this host may listen: `$QFABRIC_SOCKET` and nothing else if it is set, otherwise
+/// Sockets at which a daemon of this host may listen: only `$QFABRIC_SOCKET` if it is set, otherwise
 /// `$XDG_RUNTIME_DIR/qfabric/qfabric.sock`, then `/run/qfabric/qfabric.sock`.
 pub fn sockets() -> Vec<PathBuf> {
     candidates(env::var_os("QFABRIC_SOCKET").map(PathBuf::from), env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
@@ -27,7 +27,8 @@ fn candidates(chosen: Option<PathBuf>, runtime_dir: Option<PathBuf>) -> Vec<Path
     own.into_iter().chain([PathBuf::from("/run/qfabric/qfabric.sock")]).collect()
 }
 
-/// The way to a daemon. Cheap to clone; every call makes a connection of its own, so it survives restarts.
+/// Client of a daemon. Cheap to clone. Every call opens a new connection, so the client survives a restart of the
+/// daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -36,15 +37,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// How long a call may take before it fails.
+    /// Longest time that a call may take before it fails with [`ClientError::Timeout`]: 5 s.
     pub const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Finds the daemon of this host (see [`sockets`]) and checks that it speaks this version.
+    /// Finds the daemon of this host (see [`sockets`]) and checks its version. Fails with [`ClientError::NoDaemon`]
+    /// if no daemon answers, and with [`ClientError::Version`] if its minor version differs.
     pub fn connect() -> Result<Client, ClientError> {
         Client::connect_any(sockets())
     }
 
-    /// The daemon that listens at `socket`.
+    /// Like [`Client::connect`], for the daemon that listens at `socket`.
     pub fn connect_to(socket: impl AsRef<Path>) -> Result<Client, ClientError> {
         Client::connect_any(vec![socket.as_ref().to_owned()])
     }
@@ -75,17 +77,17 @@ impl Client {
         if minor(&daemon) == minor(client) { Ok(self) } else { Err(ClientError::Version { daemon, client }) }
     }
 
-    /// The same daemon, with each call taking at most `patience`.
+    /// The same client with a timeout of `patience` per call.
     pub fn with_patience(self, patience: Duration) -> Client {
         Client::new(self.socket, patience)
     }
 
-    /// The socket the daemon listens at.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The socket beside it that hands rings out.
+    /// Path of the socket beside it, from which the daemon hands out job rings.
     pub fn ring_socket(&self) -> PathBuf {
         self.socket.with_file_name("ring.sock")
     }
@@ -94,57 +96,58 @@ impl Client {
         self.patience
     }
 
-    /// Asks for a contract.
+    /// Requests a contract. On [`ClientError::Refused`] nothing changed; the problem names the free capacity, its
+    /// holders, and, if another host lends, an offer.
     pub fn admit(&self, request: &ApplicationRequest) -> Result<Application, ClientError> {
         request.contract.check()?;
         self.call("POST", "/v1/applications", Some(request))
     }
 
-    /// Asks for a contract, with what this host keeps for it: [`Problem::offer`] of the refusal at another host named it.
+    /// Requests a contract with a loan that this host keeps: [`Problem::offer`] in the other host's refusal has the
+    /// claim.
     pub fn claim(&self, claim: &Claim, request: &ApplicationRequest) -> Result<Application, ClientError> {
         request.contract.check()?;
         self.call("POST", &format!("/v1/claims/{claim}"), Some(request))
     }
 
-    /// What another host keeps for an application that this one refused is not wanted. Without this call it ends when its
-    /// time is over.
+    /// Gives back a loan that another host keeps for an application of this host. Without this call the loan expires.
     pub fn give_back(&self, claim: &Claim) -> Result<(), ClientError> {
         self.exchange("DELETE", &format!("/v1/claims/{claim}"), None).map(drop)
     }
 
-    /// Changes the contract of an application. Consistent: the old one holds until the new one does.
+    /// Changes the contract of an application. Atomic: on a refusal the old contract stays in force.
     pub fn change(&self, id: AppId, contract: &Contract) -> Result<Application, ClientError> {
         contract.check()?;
         self.call("PATCH", &format!("/v1/applications/{id}"), Some(contract))
     }
 
-    /// Ends the contract of an application; its threads go back to the scheduler they came from.
+    /// Ends the contract of an application and returns its threads to their previous schedulers.
     pub fn release(&self, id: AppId) -> Result<(), ClientError> {
         self.exchange("DELETE", &format!("/v1/applications/{id}"), None).map(drop)
     }
 
-    /// The host: what may be promised, what is, and who holds it.
+    /// Status of the host: its capacity, the promised part, and the holders.
     pub fn status(&self) -> Result<HostStatus, ClientError> {
         self.get("/v1/status")
     }
 
-    /// What the administrator allows.
+    /// Limits set by the administrator.
     pub fn limits(&self) -> Result<HostLimits, ClientError> {
         self.get("/v1/limits")
     }
 
-    /// Replaces all limits until the daemon's next start or reload, or on refusal none; [`Client::change_limits`] keeps what
-    /// others change meanwhile. For root and the user that the daemon runs as. Applications keep what they were guaranteed;
-    /// what they hold beyond is shared out anew.
+    /// Replaces all limits until the daemon's next start or reload; a refusal changes none. [`Client::change_limits`]
+    /// keeps concurrent changes of other clients. Only root and the daemon's user may do this. Applications keep
+    /// their guaranteed shares; the rest is divided again.
     pub fn set_limits(&self, limits: &HostLimits) -> Result<HostLimits, ClientError> {
         limits.check().map_err(|why| ClientError::Value(why.to_string()))?;
         self.call("PUT", "/v1/limits", Some(limits))
     }
 
-    /// Changes some limits and keeps the others, in one step: of two clients that change different limits at the same time,
-    /// neither undoes the other's change. Answers all limits in force. Otherwise as [`Client::set_limits`].
+    /// Changes some limits and keeps the others, in one step: two clients that change different limits at the same
+    /// time do not undo each other's change. Returns all limits in force. Otherwise like [`Client::set_limits`].
     pub fn change_limits(&self, change: &LimitsPatch) -> Result<HostLimits, ClientError> {
-        // No limit depends on another: a value that is refused beside the defaults is refused beside any other limits.
+        // The limits are independent: a value that is invalid beside the defaults is invalid beside any other limits.
         change.apply(&HostLimits::default()).map_err(|why| ClientError::Value(why.to_string()))?;
         self.call("PATCH", "/v1/limits", Some(change))
     }
@@ -154,7 +157,7 @@ impl Client {
         self.get("/v1/applications")
     }
 
-    /// One application.
+    /// One application; fails with [`ClientError::Refused`] if the number is unknown.
     pub fn application(&self, id: AppId) -> Result<Application, ClientError> {
         self.get(&format!("/v1/applications/{id}"))
     }
@@ -177,7 +180,7 @@ impl Client {
         })
     }
 
-    /// The body of a successful answer; everything else is an error.
+    /// Returns the body of a successful answer; any other status is an error.
     pub(crate) fn exchange(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, ClientError> {
         let call = || format!("{method} {path}");
         let (status, body) =
@@ -194,11 +197,11 @@ impl Client {
     fn classify(&self, call: String, error: ureq::Error) -> ClientError {
         match error {
             ureq::Error::Timeout(_) => ClientError::Timeout { call, seconds: self.patience.as_secs_f64() },
-            // A full listen queue, outlasting the patience.
+            // The listen queue stayed full until the timeout.
             ureq::Error::Io(why) if why.kind() == io::ErrorKind::WouldBlock => {
                 ClientError::Timeout { call, seconds: self.patience.as_secs_f64() }
             }
-            ureq::Error::Io(why) if nobody_there(&why) => {
+            ureq::Error::Io(why) if has_no_listener(&why) => {
                 ClientError::NoDaemon { tried: vec![(self.socket.clone(), why)] }
             }
             ureq::Error::Io(source) => ClientError::Broken { call, source },
@@ -210,8 +213,8 @@ impl Client {
     }
 }
 
-/// The kernel's words for: this socket is not there, is nobody's, or is not ours to use.
-fn nobody_there(why: &io::Error) -> bool {
+/// True for the system errors that mean: the socket does not exist, has no listener, or may not be used by this user.
+fn has_no_listener(why: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, InvalidFilename, NotADirectory, NotFound, PermissionDenied};
     matches!(why.kind(), NotFound | ConnectionRefused | PermissionDenied | NotADirectory | InvalidFilename)
 }

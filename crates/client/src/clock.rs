@@ -1,4 +1,4 @@
-//! The three clocks a session needs. Unlike the pure rooms, this one touches the system.
+//! The three clocks of a session. This file makes system calls, unlike the crates of pure calculation.
 
 use std::io;
 
@@ -11,18 +11,18 @@ pub fn now() -> Instant {
     Instant::new(nanoseconds(clock_gettime(ClockId::Monotonic)))
 }
 
-/// CPU time the calling thread has used since its birth. One system call.
+/// CPU time that the calling thread has used since its start. One system call.
 pub fn thread_cpu() -> Nanos {
     Nanos::new(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// CPU time all threads of this process have used since its birth. One system call.
+/// CPU time that all threads of this process have used since its start. One system call.
 pub fn process_cpu() -> Nanos {
     Nanos::new(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
 }
 
-/// Sleeps until `moment`; at once where it has passed. `Interrupted` when a signal handler ran: call again,
-/// the moment is absolute.
+/// Sleeps until `moment`; returns at once if `moment` has passed. Fails with `Interrupted` if a signal handler ran;
+/// call again with the same `moment`, which is absolute.
 pub fn sleep_until(moment: Instant) -> io::Result<()> {
     let request =
         Timespec { tv_sec: (moment.get() / 1_000_000_000) as i64, tv_nsec: (moment.get() % 1_000_000_000) as _ };

@@ -23,8 +23,8 @@
 //! # }
 //! ```
 //!
-//! Departure from the paper: its reservation is fixed; here the reserved utilisation is what is guaranteed
-//! and the most that is ever used, and what jobs do not need in between is given back.
+//! Departure from the paper: its reservation is fixed. Here the reserved utilisation is both the guaranteed and the
+//! largest bandwidth, and other tasks can use the part that a job does not need.
 
 use std::process;
 
@@ -36,16 +36,16 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::session::Session;
 
-/// What probing found out.
+/// Result of a measurement with [`Cpu::probe_on`] and [`Cpu::probe_off`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// U = C/T, with C the mean computation time of an iteration.
+    /// U = C/T, where C is the mean computation time of an iteration and T the period.
     pub utilisation: Share,
-    /// The computation times seen, for [`Contract::profile`]: QualMan's QoS profile.
+    /// Measured computation times, for [`Contract::profile`]: QualMan's QoS profile.
     pub profile: Profile,
 }
 
-/// The processor as QualMan's applications see it. Belongs to one thread.
+/// The CPU interface of QualMan (§6.4). Belongs to one thread.
 #[derive(Default)]
 pub struct Cpu {
     state: State,
@@ -56,24 +56,24 @@ enum State {
     #[default]
     Free,
     Probing {
-        /// No reservation: paced and measured only.
+        /// Paced and measured, without a reservation.
         pace: Box<Session>,
         costs: Vec<Nanos>,
     },
-    /// The calling thread's own jobs.
+    /// A reservation for the calling thread.
     Reserved(Box<Session>),
-    /// Another process's.
+    /// A reservation for another process.
     ReservedFor { client: Client, id: AppId, by: Process },
 }
 
 impl Cpu {
-    /// Nothing probed, nothing reserved.
+    /// Without measurement and reservation.
     pub fn new() -> Self {
         Cpu::default()
     }
 
-    /// Starts measuring iterations that are `period` apart, without a reservation. A period outside the
-    /// possible is clamped into it. Ends what was going on before.
+    /// Starts to measure iterations with this `period`, without a reservation. Ends a running measurement or
+    /// reservation. A period outside the valid range is clamped to the nearest valid value.
     pub fn probe_on(&mut self, period: Nanos) {
         let (shortest, longest) = qfabric_types::PERIOD_RANGE;
         let contract = Contract::new("probe", period.clamp(shortest, longest));
@@ -82,7 +82,7 @@ impl Cpu {
         self.state = State::Probing { pace: Box::new(pace), costs: Vec::with_capacity(64) };
     }
 
-    /// Ends measuring. Empty if [`Cpu::probe_on`] was not called.
+    /// Ends the measurement. The result is empty if [`Cpu::probe_on`] was not called.
     pub fn probe_off(&mut self) -> Probe {
         match std::mem::take(&mut self.state) {
             State::Probing { pace, costs } => {
@@ -96,9 +96,9 @@ impl Cpu {
         }
     }
 
-    /// Reserves `utilisation` of one CPU in every `period`: for the calling thread if `pid` is the caller's
-    /// own process, otherwise for the whole program `pid`, which must belong to the same user. Admission
-    /// refuses with what is free and who holds the rest. Ends what was going on before.
+    /// Reserves `utilisation` of one CPU in every `period`: for the calling thread if `pid` is the caller's process,
+    /// otherwise for the whole program `pid`, which must belong to the same user. Ends a running measurement or
+    /// reservation. On [`ClientError::Refused`] the problem names the free capacity and its holders.
     pub fn reserve(&mut self, client: &Client, pid: i32, utilisation: Share, period: Nanos) -> Result<(), ClientError> {
         self.state = State::Free;
         let contract = contract(pid, utilisation, period);
@@ -112,15 +112,15 @@ impl Cpu {
         Ok(())
     }
 
-    /// The first iteration begins now: the origin of the grid of releases.
+    /// Begins the first iteration now; this time is the origin of the grid of releases.
     pub fn start(&mut self) {
         if let State::Reserved(session) = &mut self.state {
             session.begin(Foresight::Nothing);
         }
     }
 
-    /// Marks the end of an iteration and sleeps until the next one is due. Without a reservation or probe,
-    /// gives way to other threads once.
+    /// Marks the end of an iteration and sleeps until the release of the next one. Without a reservation or
+    /// measurement it yields the CPU to other threads once.
     pub fn yield_now(&mut self) {
         match &mut self.state {
             State::Probing { pace, costs } => {
@@ -138,17 +138,17 @@ impl Cpu {
         }
     }
 
-    /// Gives the reservation back.
+    /// Ends the reservation. Does nothing if there is none.
     pub fn free_reserve(&mut self) -> Result<(), ClientError> {
         match std::mem::take(&mut self.state) {
             State::Reserved(session) => session.end(),
-            // In a child of a fork it is the parent's.
+            // In a child of a fork the reservation belongs to the parent.
             State::ReservedFor { client, id, by } if by.is_current() => client.release(id),
             State::ReservedFor { .. } | State::Free | State::Probing { .. } => Ok(()),
         }
     }
 
-    /// The session behind a reservation of the calling thread.
+    /// The session behind a reservation of the calling thread; None in all other states.
     pub fn session(&mut self) -> Option<&mut Session> {
         match &mut self.state {
             State::Reserved(session) => Some(session),
@@ -157,7 +157,7 @@ impl Cpu {
     }
 }
 
-/// What is guaranteed is also the most that is used.
+/// The guaranteed and the largest bandwidth are equal.
 fn contract(pid: i32, utilisation: Share, period: Nanos) -> Contract {
     Contract {
         class: Class::B,

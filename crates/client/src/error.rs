@@ -1,4 +1,4 @@
-//! What can go wrong between an application and its daemon.
+//! Errors between an application and its daemon.
 
 use std::fmt::Write;
 use std::io;
@@ -7,111 +7,111 @@ use std::path::PathBuf;
 use qfabric_types::InvalidContract;
 use qfabric_types::api::Problem;
 
-/// Why a call did not succeed. Nothing was changed, unless the variant says otherwise.
+/// Error of a call. A failed call changed nothing, unless the variant's documentation says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers on any of the sockets where a daemon would listen.
+    /// No daemon listens at any of the known sockets.
     #[error(
         "no daemon answers{}; start one with `qfabric daemon`, or run the program under `qfabric run`",
         listed(.tried)
     )]
     NoDaemon {
-        /// The sockets tried, and why each failed.
+        /// The sockets tried, each with its error.
         tried: Vec<(PathBuf, io::Error)>,
     },
-    /// The daemon said no; it names the values and the limits.
+    /// The daemon refused the request. The problem names the values and the limits.
     #[error("{0}")]
     Refused(Problem),
-    /// The contract cannot be meant; the daemon was not asked.
+    /// The contract is invalid. The client sent no request.
     #[error(transparent)]
     Contract(#[from] InvalidContract),
-    /// Daemon and library do not understand each other.
+    /// The daemon and this library have different minor versions.
     #[error("the daemon is version {daemon}, this library {client}; install the same minor version of both")]
     Version {
-        /// The daemon's version.
+        /// Version of the daemon.
         daemon: String,
-        /// This library's version.
+        /// Version of this library.
         client: &'static str,
     },
-    /// The daemon took longer than the client's patience. What was asked for may have happened.
-    #[error("{call}: no answer within {seconds} s; see whether the daemon is stopped or overloaded (`qfabric status`)")]
+    /// The daemon did not answer within the client's timeout. The daemon may have carried out the request.
+    #[error("{call}: no answer within {seconds} s; check with `qfabric status` whether the daemon is stopped or overloaded")]
     Timeout {
-        /// The call.
+        /// HTTP method and path of the call.
         call: String,
-        /// The patience, in seconds.
+        /// Timeout in seconds.
         seconds: f64,
     },
-    /// What came back is no answer of a daemon. What was asked for may have happened.
-    #[error("{call}: {why}; is something else than a qfabric daemon listening there?")]
+    /// The answer is not valid. The daemon may have carried out the request.
+    #[error("{call}: {why}; check that the program at this socket is a qfabric daemon")]
     Answer {
-        /// The call.
+        /// HTTP method and path of the call.
         call: String,
-        /// What was wrong with it.
+        /// The defect of the answer.
         why: String,
     },
-    /// The connection failed half-way. What was asked for may have happened.
-    #[error("{call}: {source}; the daemon may have just been stopped, try again")]
+    /// The connection failed during the call. The daemon may have carried out the request.
+    #[error("{call}: {source}; the daemon may have stopped during the call, try again")]
     Broken {
-        /// The call.
+        /// HTTP method and path of the call.
         call: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The shared ring of an admitted application could not be had; the application was given back.
-    #[error("the job ring of application {id} at {}: {why}", path.display())]
+    /// The daemon admitted the application, but its job ring cannot be used; the contract was ended again.
+    #[error("cannot use the job ring of application {id} at {}: {why}", path.display())]
     Ring {
-        /// The application.
+        /// Number of the application.
         id: u64,
-        /// The socket that hands rings out.
+        /// Socket from which the daemon hands out rings.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// The connection for ECalls cannot be had, or broke; what was asked for under it has ended.
-    #[error("ECalls at {}: {why}", path.display())]
+    /// The connection for ECalls failed; everything requested through it has ended.
+    #[error("the connection for ECalls at {} failed: {why}", path.display())]
     Lease {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// The connection for channels cannot be had, or broke; what was opened with it has ended.
-    #[error("channels at {}: {why}", path.display())]
+    /// The connection for channels failed; everything opened with it has ended.
+    #[error("the connection for channels at {} failed: {why}", path.display())]
     Channels {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// An event was not taken; others may be.
+    /// The channel did not accept an event; later events may be accepted.
     #[error("{why}")]
     NotSubmitted {
-        /// Why, and what to do.
+        /// The cause and the next step.
         why: String,
-        /// A slow sink holds the channel up until then at the latest; none: another reason.
+        /// Latest time until which a slow sink blocks the channel; None for other causes.
         blocked_until: Option<qfabric_types::Instant>,
     },
-    /// The daemon does not keep up with this process's events; this one was dropped.
-    #[error("an event of {service} was dropped: more are waiting than the daemon takes; raise fewer, or retry")]
+    /// The daemon's queue of events from this process is full; the event was dropped.
+    #[error("an event of {service} was dropped: the daemon's queue is full; raise fewer events, or try again later")]
     Crowded {
-        /// The service.
+        /// Name of the service.
         service: String,
     },
-    /// Shared memory of ECalls cannot be used; what it belonged to was given back.
+    /// Shared memory cannot be used; the subscription or module that it belonged to was ended.
     #[error("{what}: {why}")]
     Memory {
-        /// Which.
+        /// Name of the memory.
         what: &'static str,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// This process was forked from the one that made what is used here; it belongs to that one, and goes on there.
-    #[error("{what} belongs to the process that this one was forked from; make another one here")]
+    /// The handle belongs to the parent of this forked process, and stays in use there. The child made no change.
+    #[error("{what} belongs to the parent of this forked process; make a new one here")]
     Forked {
-        /// What was used.
+        /// Name of the handle.
         what: &'static str,
     },
-    /// An argument cannot be meant; the daemon was not asked.
+    /// An argument is invalid. The client sent no request.
     #[error("{0}")]
     Value(String),
 }
@@ -119,7 +119,7 @@ pub enum ClientError {
 impl ClientError {
     /// [`qfabric_shm::Process::current`] failed.
     pub(crate) fn unnumbered(error: io::Error) -> ClientError {
-        ClientError::Memory { what: "the page that tells a process from its children", why: error.to_string() }
+        ClientError::Memory { what: "the page that distinguishes a process from its forked children", why: error.to_string() }
     }
 }
 

@@ -1,42 +1,43 @@
-//! The grid of releases, `r_k = r_0 + kT`, and what happens to a job that comes late. Pure.
+//! The grid of releases, `r_k = r_0 + kT`, and the treatment of late jobs. Pure calculation.
 //!
 //! ```text
 //!   r_0        r_1        r_2        r_3        r_4
 //!    |--job 0---|-----job 1------....|----------|     job 1 ends in the third period
 //! CatchUp:                       2 3 |          4     2 and 3 start at once, back to back, then 4 on its release
-//! Skip:                          2   3                a job whose deadline has passed is left out
+//! Skip:                          2   3                a job whose deadline has passed is skipped
 //! ```
 
 use qfabric_types::{Instant, Nanos};
 
-/// One job, before it runs.
+/// A job before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number, from 0.
+    /// k, the number of the job, from 0.
     pub k: u64,
-    /// r_k: when it may start.
+    /// r_k, the release: the time at which the job may start.
     pub release: Instant,
-    /// d_k: the next release, by when it should have ended.
+    /// d_k, the deadline: the release of the next job.
     pub deadline: Instant,
 }
 
-/// What becomes of jobs whose time has gone by while an earlier one ran late. Releases stay on the grid
-/// either way, so lateness never shifts the phase of all later jobs.
+/// Treatment of jobs whose release passed while an earlier job ran late. Releases stay on the grid in both cases, so
+/// a late job does not shift the later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// They run, back to back, until the backlog is worked off.
+    /// The jobs run back to back until the backlog is done.
     #[default]
     CatchUp,
-    /// Those whose deadline has passed are left out and counted; the first that can still make it runs.
+    /// Jobs whose deadline has passed are skipped and counted in [`crate::Counters::skipped`]; the first job with a
+    /// later deadline runs.
     Skip,
 }
 
-/// Where a session is on its grid.
+/// Position of a session on its grid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     origin: Instant,
     period: Nanos,
-    /// Number of the job at `origin`.
+    /// Number of the job released at `origin`.
     first: u64,
     k: u64,
 }
@@ -52,23 +53,23 @@ impl Grid {
         Job { k: self.k, release, deadline: release + self.period }
     }
 
-    /// The current job has ended.
+    /// Moves on to the next job.
     pub(crate) fn advance(&mut self) {
         self.k += 1;
     }
 
-    /// The current job is released at `now`, the later ones from there on.
+    /// Releases the current job at `now`, and later jobs relative to `now`.
     pub(crate) fn rebase(&mut self, now: Instant) {
         (self.origin, self.first) = (now, self.k);
     }
 
-    /// From the current job on, releases are `period` apart.
+    /// Changes the distance of the releases after the current job.
     pub(crate) fn change_period(&mut self, period: Nanos) {
         let release = self.job().release;
         (self.origin, self.first, self.period) = (release, self.k, period);
     }
 
-    /// Leaves out jobs whose deadline has passed; says how many.
+    /// Skips the jobs whose deadline has passed; returns their number.
     pub(crate) fn skip_lost(&mut self, now: Instant) -> u64 {
         let lost = now.since(self.job().release).get() / self.period.get().max(1);
         self.k += lost;

@@ -1,8 +1,8 @@
 //! HTTP over a Unix socket: a [`ureq`] transport that connects to a path.
 //!
-//! One connection per call: calls are rare, a restarted daemon is found at once, and the daemon reads the
-//! caller's credentials off a fresh connection. Everything is bounded: [`MAX_BODY`] bytes of answer, one
-//! deadline for the whole call, slow drips included.
+//! Each call opens a connection: calls are rare, a restarted daemon is found at once, and the daemon reads the
+//! caller's credentials from the new connection. Size and time are bounded: an answer has at most [`MAX_BODY`] bytes,
+//! and one deadline covers the whole call, so a peer that sends slowly cannot extend it.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport};
 use ureq::{Agent, Error};
 
-/// Longer answers are refused. A full host of 1000 applications says less.
+/// Largest answer in bytes; longer answers are an error. The status of a full host with 1000 applications is shorter.
 pub(crate) const MAX_BODY: u64 = 1 << 20;
 
-/// Status code and body of an answer.
+/// HTTP status code and body of an answer.
 pub(crate) type Answer = (u16, Vec<u8>);
 
-/// An agent whose every call goes to the socket at `path` and takes at most `patience`.
+/// An agent that connects to the socket at `path`; each call takes at most `patience`.
 pub(crate) fn agent(path: &Path, patience: Duration) -> Agent {
     let config = Config::builder()
         .http_status_as_error(false)
@@ -38,7 +38,7 @@ pub(crate) fn agent(path: &Path, patience: Duration) -> Agent {
     Agent::with_parts(config, UnixConnector { path: path.to_owned(), patience }, NoResolver)
 }
 
-/// One call. `path` starts with a slash; a body is JSON.
+/// Makes one call. `path` starts with a slash; `body` is JSON.
 pub(crate) fn call(agent: &Agent, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Answer, Error> {
     let request = Request::builder().method(method).uri(format!("http://qfabric{path}"));
     let mut response = match body {
@@ -49,7 +49,7 @@ pub(crate) fn call(agent: &Agent, method: &str, path: &str, body: Option<Vec<u8>
     Ok((response.status().as_u16(), body))
 }
 
-/// Names are not looked up: the path is the address.
+/// Resolves no names, because the address is a path.
 #[derive(Debug)]
 struct NoResolver;
 
@@ -78,7 +78,7 @@ impl<In: Transport> Connector<In> for UnixConnector {
     }
 }
 
-/// Connects within `patience`: a daemon that accepts nobody must not hold its callers.
+/// Connects within `patience`, because a daemon that does not accept connections must not block its callers.
 fn dial(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Direction::Send, Some(patience))?;
@@ -126,7 +126,7 @@ impl Transport for UnixTransport {
     }
 }
 
-/// Repeats `step` over signals until it succeeds or the time is up.
+/// Repeats `step` after signals until it succeeds or the timeout is over.
 fn within<T>(timeout: NextTimeout, mut step: impl FnMut(Duration) -> io::Result<T>) -> Result<T, Error> {
     let spent = || Error::Timeout(timeout.reason);
     let patience = timeout.not_zero().map_or(Duration::from_secs(60), |left| *left);

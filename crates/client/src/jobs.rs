@@ -5,8 +5,7 @@ use qfabric_types::{Foresight, Nanos};
 use crate::grid::Job;
 use crate::session::Session;
 
-/// Endless iterator over a session's jobs. A job ends when the next one is asked for, or when the iterator
-/// is dropped.
+/// Endless iterator over a session's jobs. A job ends when the caller asks for the next one, or drops the iterator.
 pub struct Jobs<'a> {
     session: &'a mut Session,
     running: bool,
@@ -18,24 +17,24 @@ impl<'a> Jobs<'a> {
         Jobs { session, running: false, next: Foresight::Nothing }
     }
 
-    /// Says what is known of the next job; it travels with the current one's end.
+    /// Sets the foresight for the next job. It is sent with the end of the current job.
     pub fn expect_next(&mut self, known: Foresight) {
         self.next = known;
     }
 
-    /// By how much the current job would end late, as [`Session::predicted_lateness`] has it.
+    /// Predicted lateness of the current job; see [`Session::predicted_lateness`].
     pub fn predicted_lateness(&self) -> Option<Nanos> {
         self.session.predicted_lateness()
     }
 
-    /// Leaves the current job out: the next step goes on with the next one.
+    /// Skips the current job: the next step of the iterator is the job after it.
     pub fn skip(&mut self) {
         if std::mem::take(&mut self.running) {
             self.session.skip();
         }
     }
 
-    /// The session behind it.
+    /// The session that the iterator runs.
     pub fn session(&self) -> &Session {
         self.session
     }

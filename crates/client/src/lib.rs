@@ -1,5 +1,4 @@
-//! What an application links to hold its deadlines: ask for a contract, say when each job ends, wait for the
-//! next one.
+//! Client library: an application requests a contract, marks the end of each job, and waits for the next one.
 //!
 //! ```no_run
 //! use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
@@ -16,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! A session belongs to the thread that started it. Asking goes over HTTP/JSON on a Unix socket and may
-//! block (at most [`Client::PATIENCE`]); [`Session::end_cycle`] is one record in shared memory and at most
-//! one write to an eventfd: it never fails, never blocks and never allocates. When the daemon goes away the
-//! session keeps its pace without a reservation and joins again by itself.
+//! A session belongs to the thread that started it. Calls to the daemon use HTTP and JSON on a Unix socket and may
+//! block for at most [`Client::PATIENCE`]. [`Session::end_cycle`] writes one record into shared memory and makes at
+//! most one write to an eventfd: it never fails, blocks or allocates. If the daemon stops, the session keeps its pace
+//! without a reservation, and rejoins when the daemon is back.
 //!
 //! # AQuoSA's names (its Figure 6)
 //!
@@ -36,7 +35,8 @@
 //! | `qmgr_end()` | [`Session::end`] |
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
-//! QualMan's shape (§6.4: probe, reserve, start, yield, free) is [`Cpu`]. ECalls are in [`ecalls`], Q-channels in [`channel`].
+//! [`Cpu`] is QualMan's interface (§6.4: probe, reserve, start, yield, free). ECalls are in [`ecalls`], Q-channels in
+//! [`channel`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -57,7 +57,7 @@ mod overload;
 mod plugin;
 mod services;
 mod session;
-/// What `tests/models` replaces by a model checker's.
+/// Types that the model checker of `tests/models` replaces.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
 }
@@ -82,7 +82,7 @@ pub use qfabric_types::{
     Reclaiming, Share, Usage, Window,
 };
 
-/// The guide's programs compile.
+/// Compiles the programs in the guide.
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../../../docs/guide/src/channels.md")]

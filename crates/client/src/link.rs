@@ -1,4 +1,4 @@
-//! A session's tie to the daemon, which may come and go.
+//! Connection of a session to the daemon, which may stop and start again.
 //!
 //! ```text
 //!             lease broke                     helper thread: tried once per second
@@ -7,12 +7,12 @@
 //!      +-----------------------------------+
 //! ```
 //!
-//! Telling the daemon of a job never fails, blocks or allocates; alone, it does nothing. Whether the lease
-//! still holds is looked at once per second at most, and only while waiting for the next job or when the
-//! daemon has missed a look it had promised.
+//! Reporting a job to the daemon never fails, blocks or allocates; without a daemon it does nothing. The link checks
+//! the lease at most once per second, and only while it waits for the next job, or after the daemon missed an
+//! announced look.
 //!
-//! A child of a fork has copies of all this. It closes its copies of the descriptors and tells nobody anything:
-//! contract, ring and connection are its parent's, which goes on with them.
+//! A child of a fork has copies of this state. The child closes its copies of the descriptors and sends nothing:
+//! contract, ring and connection belong to the parent, which continues to use them.
 
 use std::sync::Arc;
 use std::thread;
@@ -28,77 +28,77 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::lease::{Lease, join};
 
-/// Between two looks at the lease, and two attempts to join again.
+/// Time between two checks of the lease, and between two attempts to rejoin.
 const RETRY: Nanos = Nanos::from_millis(1_000);
 
-/// How a session stands with the daemon.
+/// State of a session's connection to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// Under contract.
+    /// Under contract, with the application's number.
     Joined(AppId),
-    /// Without a reservation, trying to join again.
+    /// Without a reservation; a helper thread tries to rejoin.
     Alone {
-        /// Why it is alone, or why the last attempt failed.
+        /// Cause of the loss, or error of the last attempt.
         why: String,
     },
 }
 
-/// What a session counts.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Records the ring had no room for: the daemon did not look in time.
+    /// Records dropped because the ring was full: the daemon did not read in time.
     pub dropped: u64,
-    /// Wake-up calls made.
+    /// Wake-up calls to the daemon.
     pub wake_ups: u64,
-    /// Hints, intervals or budgets that could not be meant, and were not sent.
+    /// Invalid hints, intervals and budgets; they are not sent.
     pub nonsense: u64,
-    /// Jobs left out under [`crate::Late::Skip`].
+    /// Jobs skipped under [`crate::Late::Skip`] or by [`crate::Session::skip`].
     pub skipped: u64,
-    /// Times the daemon was lost.
+    /// Lost connections to the daemon.
     pub lost: u64,
-    /// Times it was joined again.
+    /// Successful attempts to rejoin.
     pub rejoined: u64,
 }
 
-/// How to join again.
-type Way = (Client, ApplicationRequest);
+/// Daemon and request with which the session rejoins.
+type Rejoin = (Client, ApplicationRequest);
 
 #[derive(Debug)]
 pub(crate) struct Link {
     lease: Option<Lease>,
     producer: Producer,
-    /// None: there is no daemon to come back to.
-    way: Option<Way>,
+    /// None: there is no daemon to rejoin.
+    rejoin: Option<Rejoin>,
     owner: Owner,
     looked: Instant,
     attempt: Option<Arc<Attempt<Lease>>>,
     pub(crate) counters: Counters,
 }
 
-/// Whose the link is.
+/// Process that owns the link.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
-    /// Nobody's promise: it never had a lease.
+    /// Any process: the link never had a lease.
     Any,
-    /// This process's alone.
+    /// Only this process.
     Only(Process),
-    /// The parent's; what was copied of it is closed.
+    /// The parent; this process has closed its copies.
     Parent,
 }
 
-/// What a session is called in [`ClientError::Forked`].
+/// Name of a session in [`ClientError::Forked`].
 const SESSION: &str = "the session";
 
 impl Link {
-    pub(crate) fn new(lease: Option<Lease>, way: Option<Way>) -> Link {
+    pub(crate) fn new(lease: Option<Lease>, rejoin: Option<Rejoin>) -> Link {
         let (producer, counters) = (Producer::default(), Counters::default());
         let owner = lease.as_ref().map_or(Owner::Any, |lease| Owner::Only(lease.process));
-        Link { lease, producer, way, owner, looked: Instant::ZERO, attempt: None, counters }
+        Link { lease, producer, rejoin, owner, looked: Instant::ZERO, attempt: None, counters }
     }
 
-    /// Tells the daemon, if there is one. Wait-free; at most one wake-up call.
-    pub(crate) fn tell(&mut self, event: JobEvent, now: Instant) {
-        self.part();
+    /// Reports an event to the daemon, if there is one. Wait-free; at most one wake-up call.
+    pub(crate) fn report(&mut self, event: JobEvent, now: Instant) {
+        self.drop_parents_state();
         let pushed = match &self.lease {
             Some(lease) => self.producer.push(&lease.ring, event, now),
             None => return self.keep(now),
@@ -111,7 +111,8 @@ impl Link {
         self.keep(now);
     }
 
-    /// The counter of an eventfd cannot practically overflow, and a full one wakes just as well.
+    /// Ignores errors: a write fails only if the counter of the eventfd is full, and a full counter wakes the daemon
+    /// too.
     fn wake(&mut self) {
         if let Some(lease) = &self.lease {
             self.counters.wake_ups += 1;
@@ -119,9 +120,9 @@ impl Link {
         }
     }
 
-    /// Looks after the connection, at most once per second; nothing here waits for anybody.
+    /// Checks the connection at most once per second, and adopts a lease that the helper won. Never blocks.
     pub(crate) fn keep(&mut self, now: Instant) {
-        self.part();
+        self.drop_parents_state();
         self.adopt();
         if now.since(self.looked) < RETRY {
             return;
@@ -143,28 +144,28 @@ impl Link {
         }
     }
 
-    /// A new ring starts empty, so its producer starts from the beginning.
+    /// Starts with a new producer, because a new ring is empty.
     fn install(&mut self, lease: Lease) {
         (self.lease, self.producer, self.attempt) = (Some(lease), Producer::default(), None);
     }
 
     fn start_rejoining(&mut self) {
-        let Some((client, request)) = self.way.clone() else { return };
+        let Some((client, request)) = self.rejoin.clone() else { return };
         let attempt = Arc::new(Attempt::new("the daemon closed the connection"));
         let helped = attempt.clone();
         let helper = thread::Builder::new().name("qfabric-rejoin".into());
-        // Where no thread is to be had, the next look tries again.
+        // If no thread can be started, the next check tries again.
         self.attempt = helper.spawn(move || rejoin(&client, &request, &helped)).ok().map(|_| attempt);
     }
 
-    /// The helper sees it and stops; a lease that it has won is closed.
+    /// Ends the attempt: the helper stops, and a lease that it won is closed.
     fn give_up(&mut self) {
         drop(self.attempt.take().and_then(|attempt| attempt.give_up()));
     }
 
-    /// Joins now, waiting for the daemon.
+    /// Rejoins now and waits for the daemon's answer.
     pub(crate) fn reconnect(&mut self) -> Result<(), ClientError> {
-        self.part();
+        self.drop_parents_state();
         if matches!(self.owner, Owner::Parent) {
             return Err(ClientError::Forked { what: SESSION });
         }
@@ -172,16 +173,16 @@ impl Link {
             return Ok(());
         }
         self.give_up();
-        let Some((client, request)) = &self.way else { return Ok(()) };
+        let Some((client, request)) = &self.rejoin else { return Ok(()) };
         let (lease, _) = join(client, request)?;
         self.install(lease);
         self.counters.rejoined += 1;
         Ok(())
     }
 
-    pub(crate) fn way_mut(&mut self) -> Option<&mut Way> {
-        self.part();
-        self.way.as_mut()
+    pub(crate) fn rejoin_mut(&mut self) -> Option<&mut Rejoin> {
+        self.drop_parents_state();
+        self.rejoin.as_mut()
     }
 
     pub(crate) fn id(&self) -> Option<AppId> {
@@ -200,11 +201,11 @@ impl Link {
         }
     }
 
-    /// In a child of a fork: parts from what is the parent's. Its helper thread is the parent's, too, and may hold
-    /// the attempt's lock for ever here.
-    fn part(&mut self) {
+    /// In a child of a fork, drops the parent's state. The attempt belongs to the parent's helper thread, which does
+    /// not exist here; its lock may be held forever.
+    fn drop_parents_state(&mut self) {
         if !self.is_own() {
-            (self.lease, self.way, self.attempt, self.owner) = (None, None, None, Owner::Parent);
+            (self.lease, self.rejoin, self.attempt, self.owner) = (None, None, None, Owner::Parent);
         }
     }
 
@@ -219,22 +220,22 @@ impl Link {
         }
     }
 
-    /// What the daemon last published; nothing while alone.
+    /// The grant that the daemon last published; all zero without a lease.
     pub(crate) fn grant(&self) -> Grant {
         self.lease().map(|lease| lease.ring.grant()).unwrap_or_default()
     }
 
-    /// Leaves. Numbers start anew in a restarted daemon, so an application is only released by its number
-    /// while its lease holds.
+    /// Ends the contract. Releases the application by number only while its lease holds, because a restarted daemon
+    /// assigns the numbers again.
     pub(crate) fn leave(&mut self) -> Result<(), ClientError> {
-        self.part();
+        self.drop_parents_state();
         self.give_up();
-        let (Some(lease), Some((client, _))) = (self.lease.take(), &self.way) else { return Ok(()) };
+        let (Some(lease), Some((client, _))) = (self.lease.take(), &self.rejoin) else { return Ok(()) };
         if lease.holds() { client.release(lease.id) } else { Ok(()) }
     }
 }
 
-/// Runs in the helper thread until it has joined, or the session no longer wants it to.
+/// Runs in the helper thread until it has joined or the session ends the attempt.
 fn rejoin(client: &Client, request: &ApplicationRequest, attempt: &Attempt<Lease>) {
     loop {
         thread::sleep(Duration::from_nanos(RETRY.get()));
@@ -242,7 +243,7 @@ fn rejoin(client: &Client, request: &ApplicationRequest, attempt: &Attempt<Lease
             return;
         }
         match join(client, request) {
-            // Closed again where it comes back.
+            // If the session no longer wants the lease, it comes back here and is closed.
             Ok((lease, _)) => return drop(attempt.joined(lease)),
             Err(why) => attempt.failed(why.to_string()),
         }

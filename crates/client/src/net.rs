@@ -6,12 +6,13 @@ use crate::client::Client;
 use crate::error::ClientError;
 
 impl Client {
-    /// Puts an interface under packet scheduling.
+    /// Puts a network interface under packet scheduling. Fails with [`ClientError::Value`] for an invalid interface
+    /// name, as do all calls that take one.
     pub fn attach(&self, interface: &str, request: &AttachRequest) -> Result<InterfaceInfo, ClientError> {
         self.call("PUT", &path(interface)?, Some(request))
     }
 
-    /// Puts back how an interface queued before.
+    /// Restores the queueing that the interface had before [`Client::attach`].
     pub fn detach(&self, interface: &str) -> Result<(), ClientError> {
         self.exchange("DELETE", &path(interface)?, None).map(drop)
     }
@@ -21,17 +22,17 @@ impl Client {
         self.get("/v1/net")
     }
 
-    /// One of them.
+    /// One interface under packet scheduling, with its streams.
     pub fn interface(&self, interface: &str) -> Result<InterfaceInfo, ClientError> {
         self.get(&path(interface)?)
     }
 
-    /// Begins a stream.
+    /// Begins a stream on an interface.
     pub fn begin_stream(&self, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, ClientError> {
         self.call("POST", &format!("{}/streams", path(interface)?), Some(spec))
     }
 
-    /// Changes a stream while packets pass.
+    /// Changes a stream while packets flow.
     pub fn change_stream(
         &self,
         interface: &str,
@@ -41,18 +42,20 @@ impl Client {
         self.call("PATCH", &format!("{}/streams/{id}", path(interface)?), Some(change))
     }
 
-    /// Ends a stream.
+    /// Ends a stream of an interface.
     pub fn end_stream(&self, interface: &str, id: StreamId) -> Result<(), ClientError> {
         self.exchange("DELETE", &format!("{}/streams/{id}", path(interface)?), None).map(drop)
     }
 }
 
-/// Interfaces' names are short and have nothing that a path would need to hide.
+/// Path of an interface in the API. Valid interface names need no escaping in a path.
 fn path(interface: &str) -> Result<String, ClientError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:".contains(c);
     match !interface.is_empty() && interface.len() < 16 && interface.chars().all(fits) {
         true => Ok(format!("/v1/net/{interface}")),
-        false => Err(ClientError::Value(format!("{interface:?} is not the name of an interface; see ip link"))),
+        false => Err(ClientError::Value(format!(
+            "{interface:?} is not the name of a network interface; list them with `ip link`"
+        ))),
     }
 }
 

@@ -1,26 +1,27 @@
-//! Telling an application that its requests exceed what it is granted, and when that ends.
+//! Reports the begin and the end of an overload to the application.
 
 use qfabric_types::Overload;
 
-/// What changed for an application.
+/// Change of an application's overload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadChange {
-    /// Its jobs are short: it should lower its quality, to [`Overload::part`] of what its jobs cost now.
+    /// The jobs are short. The application should lower its quality, to [`Overload::part`] of the present cost of its
+    /// jobs.
     Begins(Overload),
-    /// It is granted what it asks for. It may try a higher quality, one step at a time: the same demand as before would be
-    /// the same overload.
+    /// All requests are granted. The application may raise its quality one step at a time; with the same demand as
+    /// before, the overload would begin again.
     Ends,
 }
 
-/// What the application was told last.
+/// The last reported state, and the callback.
 #[derive(Default)]
 pub(crate) struct Overloads {
     lasts: bool,
-    pub(crate) tell: Option<Box<dyn FnMut(OverloadChange)>>,
+    pub(crate) callback: Option<Box<dyn FnMut(OverloadChange)>>,
 }
 
 impl Overloads {
-    /// What is new of it.
+    /// Compares with the last state; returns the change, if there is one.
     pub(crate) fn changed(&mut self, now: Option<Overload>) -> Option<OverloadChange> {
         let before = std::mem::replace(&mut self.lasts, now.is_some());
         match now {
@@ -30,14 +31,14 @@ impl Overloads {
         }
     }
 
-    /// Tells whoever asked to be told. Without that, it is left for the application to ask.
-    pub(crate) fn tell(&mut self, now: Option<Overload>) {
-        if self.tell.is_none() {
+    /// Calls the callback on a change. Without a callback the change stays for [`crate::Session::overload_changed`].
+    pub(crate) fn notify(&mut self, now: Option<Overload>) {
+        if self.callback.is_none() {
             return;
         }
         let change = self.changed(now);
-        if let (Some(change), Some(tell)) = (change, &mut self.tell) {
-            tell(change);
+        if let (Some(change), Some(callback)) = (change, &mut self.callback) {
+            callback(change);
         }
     }
 }

@@ -1,40 +1,40 @@
-//! Predictors and controllers of the application's own (AQuoSA §5.4: "the user is allowed to specify his/her
-//! own user-level implementation"). They run inside [`crate::Session::end_cycle`], in the application's own
-//! time: what they use is charged to the next job, and nobody else waits for it.
+//! Predictors and controllers of the application (AQuoSA §5.4: "the user is allowed to specify his/her own user-level
+//! implementation"). They run inside [`crate::Session::end_cycle`], in the application's thread: their CPU time is
+//! charged to the next job and delays no other application.
 
 use qfabric_types::{Foresight, Nanos, Usage};
 
-/// A predicted computation time, `[h_k, H_k]`.
+/// A predicted computation time, the interval `[h_k, H_k]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// h_k.
+    /// h_k, the lower bound.
     pub low: Nanos,
-    /// H_k, not below `low`.
+    /// H_k, the upper bound; not below `low`.
     pub high: Nanos,
 }
 
-/// Says how long the next job will take. Its interval travels with the job's end and replaces the daemon's
-/// own prediction.
+/// Predicts the cost of the next job. Its interval is sent with the end of the job and replaces the daemon's
+/// prediction.
 pub trait Predictor {
-    /// The job that just ended took `cost`; `hint` is what the application had said of it before it ran.
+    /// Receives the `cost` of the job that just ended; `hint` is the hint that the application gave for it.
     fn observe(&mut self, cost: Nanos, hint: Option<f64>);
-    /// The computation time of the next job, of which the application says `hint`. None while there is too
-    /// little to go by: the daemon then uses its own predictor.
+    /// Predicts the computation time of the next job; `hint` is the application's hint for it. Return None while
+    /// there is too little data: the daemon then uses its own predictor.
     fn predict(&mut self, hint: Option<f64>) -> Option<Interval>;
 }
 
-/// Says which budget the next job should have per server period. The daemon keeps the contract's maximum
-/// bandwidth and the host's limits above it.
+/// Decides the budget of the next job per server period. The contract's maximum bandwidth and the host's limits still
+/// apply.
 pub trait Controller {
-    /// What the last job used and had been granted, and what the session's own [`Predictor`], if there is
-    /// one, says of the next. None leaves the decision to the daemon.
+    /// Receives the cost of the last job, its reservation, and the interval from the session's own [`Predictor`], if
+    /// there is one. Return None to leave the decision to the daemon.
     fn on_usage(&mut self, usage: &Usage, predicted: Option<Interval>) -> Option<Nanos>;
 }
 
-/// The ring takes no interval or budget longer than this.
+/// Longest interval or budget that the ring accepts: 24 h.
 const LONGEST: Nanos = Nanos::from_millis(86_400_000);
 
-/// What the daemon would reject, together with the record that carries it, is turned into nothing here.
+/// Replaces foresight that the daemon would reject, together with the job's record, by [`Foresight::Nothing`].
 pub(crate) fn sensible(known: Foresight) -> Foresight {
     let fine = match known {
         Foresight::Nothing => true,

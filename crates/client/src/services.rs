@@ -13,12 +13,12 @@ use crate::client::Client;
 use crate::error::ClientError;
 
 impl Client {
-    /// The socket that ECalls' connections go to.
+    /// Path of the socket for ECalls connections.
     pub fn ecalls_socket(&self) -> std::path::PathBuf {
         self.socket().with_file_name("ecalls.sock")
     }
 
-    /// All services one can subscribe to, or the reason why not.
+    /// All services; for a service that cannot be subscribed to, the reason.
     pub fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
         self.get("/v1/services")
     }
@@ -33,12 +33,12 @@ impl Client {
         self.exchange("DELETE", &format!("/v1/services/{}", segment(name)?), None).map(drop)
     }
 
-    /// Raises one event of a service of this user. For more than a few, register and use a connection.
+    /// Raises one event of a service of this user. To raise many events, register the service and use its connection.
     pub fn raise_event(&self, service: &str, event: &EventRequest) -> Result<Raised, ClientError> {
         self.call("POST", &format!("/v1/services/{}/events", segment(service)?), Some(event))
     }
 
-    /// Asks the owner of a service, and waits for its answer.
+    /// Sends a request to the owner of a service and waits at most `patience` for the answer.
     pub fn call_service(&self, service: &str, data: &[u8], patience: Duration) -> Result<Vec<u8>, ClientError> {
         let request = CallRequest { data: EventData::Hex(to_hex(data)), timeout_ms: patience.as_millis() as u64 };
         let path = format!("/v1/services/{}/call", segment(service)?);
@@ -47,38 +47,39 @@ impl Client {
         from_hex(&answer.data).map_err(|why| ClientError::Answer { call: format!("POST {path}"), why })
     }
 
-    /// Gives E-code a name; without a lease it stays until it is removed.
+    /// Gives a name to E-code. Without a lease the handler stays until it is removed.
     pub fn put_handler(&self, name: &str, code: &str, lease: Option<LeaseId>) -> Result<HandlerInfo, ClientError> {
         let request = HandlerRequest { lease, code: code.to_owned(), open: false };
         self.call("PUT", &format!("/v1/handlers/{}", segment(name)?), Some(&request))
     }
 
-    /// The named handlers one may use.
+    /// The named handlers that this user may use.
     pub fn handlers(&self) -> Result<Vec<HandlerInfo>, ClientError> {
         self.get("/v1/handlers")
     }
 
-    /// Takes a handler's name away; subscriptions that use it keep it.
+    /// Removes a handler's name; subscriptions that use the handler keep it.
     pub fn remove_handler(&self, name: &str) -> Result<(), ClientError> {
         self.exchange("DELETE", &format!("/v1/handlers/{}", segment(name)?), None).map(drop)
     }
 
-    /// Subscribes; see [`crate::ecalls::Ecalls::subscribe`] for subscriptions with a lease and their memory.
+    /// Subscribes over HTTP. [`crate::ecalls::Ecalls::subscribe`] makes a subscription with a lease and shared
+    /// memory.
     pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<SubscriptionInfo, ClientError> {
         self.call("POST", "/v1/subscriptions", Some(request))
     }
 
-    /// The subscriptions of this user; all of them for root.
+    /// The subscriptions of this user; for root, all subscriptions.
     pub fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, ClientError> {
         self.get("/v1/subscriptions")
     }
 
-    /// One subscription.
+    /// One subscription; fails with [`ClientError::Refused`] if the number is unknown.
     pub fn subscription(&self, id: SubscriptionId) -> Result<SubscriptionInfo, ClientError> {
         self.get(&format!("/v1/subscriptions/{id}"))
     }
 
-    /// Changes attributes of a subscription; with a connection it is a plain store.
+    /// Changes attributes of a subscription over HTTP. With an ECalls connection a change is a plain store.
     pub fn set_attributes(
         &self,
         id: SubscriptionId,
@@ -93,12 +94,14 @@ impl Client {
     }
 }
 
-/// A name as part of a path: what needs escaping is no name.
+/// Checks a name for use in a path: valid names need no escaping.
 fn segment(name: &str) -> Result<&str, ClientError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     match !name.is_empty() && name.chars().all(plain) {
         true => Ok(name),
-        false => Err(ClientError::Value(format!("{name:?} is no name; use letters, digits, '.', '_' and '-'"))),
+        false => {
+            Err(ClientError::Value(format!("{name:?} is not a valid name; use letters, digits, '.', '_' and '-'")))
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A thread of periodic jobs under contract (AQuoSA §5.4).
 //!
-//! A job ends where [`Session::end_cycle`] says so. Everything the thread has used since the previous end
-//! counts as the job's computation time, as in the paper: also what lies between two jobs. Times are
-//! `CLOCK_MONOTONIC`, costs the thread's own CPU clock.
+//! [`Session::end_cycle`] marks the end of a job. As in the paper, the computation time of a job is all CPU time that
+//! the thread has used since the previous end, including the time between two jobs. Times are `CLOCK_MONOTONIC`,
+//! costs come from the thread's CPU clock.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -26,27 +26,26 @@ use crate::link::{Connection, Counters, Link};
 use crate::overload::{OverloadChange, Overloads};
 use crate::plugin::{Controller, Predictor, sensible};
 
-/// One thread's jobs. Belongs to the thread that made it, since it measures that thread's CPU clock. Dropping
+/// The jobs of one thread. Belongs to the thread that made it, because it measures that thread's CPU clock. Dropping
 /// it ends the contract.
 ///
-/// **When the daemon goes away** the session keeps its pace without a reservation; the kernel keeps the last
-/// one until the daemon's next start puts it back. A helper thread then asks once per second for the same
-/// contract again; [`Session::reconnect`] asks at once. [`Session::connection`] tells.
+/// **If the daemon stops,** the session keeps its pace without a reservation; the kernel keeps the last reservation
+/// until the next start of the daemon resets it. A helper thread requests the same contract once per second;
+/// [`Session::reconnect`] does so at once. [`Session::connection`] returns the state.
 ///
-/// **In a child made by `fork`** the session is its parent's: there it goes on undisturbed, here it is alone for good
-/// (paced and measured), and dropping it closes the child's copies of the descriptors. The child may start a session
-/// of its own.
+/// **In a child made by `fork`** the session belongs to the parent, where it continues. In the child it is only paced
+/// and measured, and dropping it closes the child's copies of the descriptors. The child may start another session.
 pub struct Session {
     link: Link,
     grid: Grid,
     late: Late,
     contract: Contract,
     meter: QualityMeter,
-    /// The thread's CPU clock at the end of the previous job.
+    /// Reading of the thread's CPU clock at the end of the previous job.
     cpu: Nanos,
-    /// What was said of the current job before it ran.
+    /// Hint for the current job, given before it ran.
     hint: Option<f64>,
-    /// Whether the grid's origin is settled: from the first job's beginning on.
+    /// True after the first job has begun: the origin of the grid is fixed.
     begun: bool,
     last_error: i64,
     predictor: Option<Box<dyn Predictor>>,
@@ -56,13 +55,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Puts the calling thread under `contract`, whose jobs are then taken as marked. May block for twice
-    /// [`Client::PATIENCE`].
+    /// Puts the calling thread under `contract` and starts to measure its jobs. May block for twice
+    /// [`Client::PATIENCE`]. On [`ClientError::Refused`] the problem names the free capacity, its holders, and, if
+    /// another host lends, an offer.
     pub fn start(client: &Client, contract: Contract) -> Result<Session, ClientError> {
         Session::admitted(client, contract, |request| client.admit(request))
     }
 
-    /// As [`Session::start`], with what this host keeps for it since another one refused it: [`Client::claim`].
+    /// Like [`Session::start`], with a loan that this host keeps for the application; see [`Client::claim`].
     pub fn claim(client: &Client, contract: Contract, claim: &Claim) -> Result<Session, ClientError> {
         Session::admitted(client, contract, |request| client.claim(claim, request))
     }
@@ -83,14 +83,14 @@ impl Session {
         Ok(Session::with(contract, Link::new(Some(lease), Some((client.clone(), request)))))
     }
 
-    /// A session that asks nobody: paced and measured, without a reservation. For a program that must run
-    /// where there is no daemon, too.
+    /// A session without a daemon: paced and measured, without a reservation. For programs that must also run on
+    /// hosts without a daemon.
     pub fn alone(contract: Contract) -> Result<Session, InvalidContract> {
         contract.check()?;
         Ok(Session::with(contract, Link::new(None, None)))
     }
 
-    /// A session on a ring made by the caller, who plays the daemon: for benchmarks and tests.
+    /// A session on a ring of the caller, which acts as the daemon. For benchmarks and tests.
     pub fn on_ring(contract: Contract, ring: SharedRing, wake: OwnedFd) -> std::io::Result<Session> {
         let lease = Lease::new(AppId(0), ring, wake, None)?;
         Ok(Session::with(contract, Link::new(Some(lease), None)))
@@ -114,66 +114,68 @@ impl Session {
         }
     }
 
-    /// What becomes of jobs whose time has gone by; [`Late::CatchUp`] unless told otherwise.
+    /// Sets the treatment of late jobs; the default is [`Late::CatchUp`].
     pub fn on_late(&mut self, late: Late) {
         self.late = late;
     }
 
-    /// Takes the application's own predictor instead of the daemon's.
+    /// Uses the application's predictor instead of the daemon's.
     pub fn use_predictor(&mut self, predictor: Box<dyn Predictor>) {
         self.predictor = Some(predictor);
     }
 
-    /// Takes the application's own controller instead of the daemon's.
+    /// Uses the application's controller instead of the daemon's.
     pub fn use_controller(&mut self, controller: Box<dyn Controller>) {
         self.controller = Some(controller);
     }
 
-    /// Calls `tell` when the application's requests begin to exceed what it is granted, so that it lowers its quality, and
-    /// when that ends: from within the calls that wait for a job, after its release. Which jobs count is said at
-    /// [`Session::overload`]; an application that waits by itself asks [`Session::overload_changed`] instead.
+    /// Sets a callback for the begin and the end of an overload, so that the application can lower its quality. The
+    /// calls that wait for a job run it, after the job's release. [`Session::overload`] defines an overload. An
+    /// application that waits by other means calls [`Session::overload_changed`] instead.
     pub fn on_overload(&mut self, tell: impl FnMut(OverloadChange) + 'static) {
-        self.overload.tell = Some(Box::new(tell));
+        self.overload.callback = Some(Box::new(tell));
     }
 
-    /// The overload that the daemon sees: it begins when 8 of the last 16 jobs had asked for more than the supervisor
-    /// granted, and ends when no more than 2 had. Jobs before the predictor's first word do not count. A load from shared
-    /// memory, no system call; none while alone.
+    /// The overload that the daemon sees, if there is one. It begins when at least 8 of the last 16 jobs requested
+    /// more than the supervisor granted, and ends when at most 2 did. Jobs before the first prediction do not count.
+    /// One load from shared memory, no system call; None without a daemon.
     pub fn overload(&self) -> Option<Overload> {
         self.link.grant().overload
     }
 
-    /// Whether an overload began or ended since this was last asked (or told by [`Session::on_overload`]).
+    /// Whether an overload began or ended since the last call, or since the last callback of
+    /// [`Session::on_overload`].
     pub fn overload_changed(&mut self) -> Option<OverloadChange> {
         self.overload.changed(self.link.grant().overload)
     }
 
-    /// By how much the current job would end late if it began now and had a CPU to itself until its end, by what the daemon
-    /// predicts of its cost: «this frame would be late by 12 ms». Zero: it can be in time. None where nothing is predicted:
-    /// while alone, and before the predictor's first word. A load from shared memory and one clock reading.
+    /// Predicted lateness: how late the current job would end if it began now on a free CPU, with the cost that the
+    /// daemon predicts («this frame would be late by 12 ms»). Zero: the job can end in time. None: there is no
+    /// prediction, because there is no daemon, or because the predictor is in its warm-up. One load from shared
+    /// memory and one clock reading.
     pub fn predicted_lateness(&self) -> Option<Nanos> {
         let cost = self.link.grant().predicted;
         (cost > Nanos::ZERO).then(|| (clock::now() + cost).since(self.grid.job().deadline))
     }
 
-    /// Leaves the current job out: the next one is the current one from now on. Counted in [`Counters::skipped`]; the
-    /// daemon sees that its number is missing.
+    /// Skips the current job and moves on to the next one. Counted in [`Counters::skipped`]; the daemon sees a gap in
+    /// the job numbers.
     pub fn skip(&mut self) {
         self.link.counters.skipped += 1;
         self.grid.advance();
     }
 
-    /// The current job begins, and this is `known` of it. Only needed for the first job (whose beginning is
-    /// `r_0`, the origin of the grid of releases; otherwise the session's start is) and where something became
-    /// known after the previous job had ended: said in time, at that end, it can still change the budget.
+    /// Begins the current job, with `known` as its foresight. Only needed for the first job, to make this time `r_0`,
+    /// the origin of the grid of releases (otherwise the start of the session is), and for facts that became known
+    /// after the previous job had ended. Foresight given at the end of the previous job can still change the budget.
     pub fn begin(&mut self, known: Foresight) {
         let now = clock::now();
         self.begin_job(now, now, known);
     }
 
-    /// As [`Session::begin`], with `release` as the origin of the grid where this is the first job: for releases that follow
-    /// a clock of the application's own, such as a start that several players have in common. A first job that had to wait
-    /// for a CPU would else move the releases of all later ones.
+    /// Like [`Session::begin`], with `release` as the origin of the grid if this is the first job. Use it if releases
+    /// follow a clock of the application, such as a common start of several players. Otherwise a first job that
+    /// waited for a CPU would shift the releases of all later jobs.
     pub fn begin_at(&mut self, release: Instant, known: Foresight) {
         self.begin_job(clock::now(), release, known);
     }
@@ -183,7 +185,7 @@ impl Session {
         let known = self.checked(known);
         if !known.is_nothing() {
             self.hint = known.hint();
-            self.link.tell(JobEvent::Begin { k: self.grid.job().k, known }, now);
+            self.link.report(JobEvent::Begin { k: self.grid.job().k, known }, now);
         }
     }
 
@@ -196,10 +198,10 @@ impl Session {
         }
     }
 
-    /// The current job has ended, and this is known of the `next` one. Never fails, blocks or allocates: two
-    /// clock readings, one record in shared memory, and at most one wake-up call (plus once per second a
-    /// check of the connection, if the daemon has missed a look). The one exception is the job at whose end
-    /// the daemon is found gone: it starts the helper thread. Says what was reported.
+    /// Ends the current job, with `next` as the foresight for the next job. Never fails, blocks or allocates: two
+    /// clock readings, one record in shared memory, and at most one wake-up call. If the daemon has missed a look,
+    /// also one check of the connection per second. One exception: the job at whose end the daemon is found gone
+    /// starts the helper thread. Returns the record.
     pub fn end_cycle(&mut self, next: Foresight) -> JobRecord {
         let finish = clock::now();
         let cpu = clock::thread_cpu();
@@ -208,7 +210,7 @@ impl Session {
         let mut job = JobRecord { k, release, finish, cost: cpu - self.cpu, next: self.checked(next) };
         let grant = self.link.grant();
         self.foresee(&mut job, grant);
-        self.link.tell(JobEvent::End(job), finish);
+        self.link.report(JobEvent::End(job), finish);
         self.count(finish, deadline, grant);
         (self.cpu, self.hint) = (cpu, next.hint());
         self.grid.advance();
@@ -216,13 +218,13 @@ impl Session {
     }
 
     fn checked(&mut self, known: Foresight) -> Foresight {
-        let said = sensible(known);
-        self.link.counters.nonsense += u64::from(said.is_nothing() && !known.is_nothing());
-        said
+        let foresight = sensible(known);
+        self.link.counters.nonsense += u64::from(foresight.is_nothing() && !known.is_nothing());
+        foresight
     }
 
-    /// Lets the application's own predictor and controller speak. What the application said itself, an
-    /// interval or a budget, goes before them.
+    /// Runs the application's predictor and controller. An interval or a budget that the application gave itself
+    /// takes precedence.
     fn foresee(&mut self, job: &mut JobRecord, grant: Grant) {
         if self.predictor.is_none() && self.controller.is_none() {
             return;
@@ -251,7 +253,8 @@ impl Session {
         self.meter.count(self.last_error as f64, bandwidth, finish > deadline, Some(finish));
     }
 
-    /// Sleeps until the current job's release; at once where it has passed. Signals do not shorten it.
+    /// Sleeps until the current job's release; returns at once if the release has passed. Signals do not shorten the
+    /// sleep.
     pub fn wait_for_next_job(&mut self) -> Job {
         loop {
             if let Some(job) = self.wait_or_signal() {
@@ -260,17 +263,17 @@ impl Session {
         }
     }
 
-    /// Like [`Session::wait_for_next_job`], but None when a signal handler ran meanwhile; call again to wait
-    /// on.
+    /// Like [`Session::wait_for_next_job`], but returns None if a signal handler ran; call again to continue the
+    /// wait.
     pub fn wait_or_signal(&mut self) -> Option<Job> {
         let job = self.next_job();
         clock::sleep_until(job.release).ok()?;
-        self.overload.tell(self.link.grant().overload);
+        self.overload.notify(self.link.grant().overload);
         Some(job)
     }
 
-    /// The job to be waited for: lateness dealt with, the connection looked after. For callers that do the
-    /// waiting themselves, such as event loops.
+    /// The next job, after the treatment of late jobs and a check of the connection. For callers that wait by other
+    /// means, such as event loops.
     pub fn next_job(&mut self) -> Job {
         let now = clock::now();
         self.settle(now);
@@ -281,12 +284,12 @@ impl Session {
         self.grid.job()
     }
 
-    /// An iterator over the periods: each step ends the previous job and waits for the next one's release.
+    /// An iterator over the jobs: each step ends the previous job and waits for the release of the next one.
     pub fn jobs(&mut self) -> Jobs<'_> {
         Jobs::new(self)
     }
 
-    /// Runs `job` in every period until it breaks; it continues with what is known of its successor.
+    /// Runs `job` in every period until it breaks. It returns its foresight for the next job.
     pub fn start_periodic(&mut self, mut job: impl FnMut(Job) -> ControlFlow<(), Foresight>) {
         loop {
             let released = self.wait_for_next_job();
@@ -297,55 +300,56 @@ impl Session {
         }
     }
 
-    /// What the daemon last published of this application: the reservation in force, the error of the last
-    /// job it took. All zero while alone.
+    /// The grant that the daemon last published: the reservation in force, and the error of the last job that it
+    /// processed. All zero without a daemon.
     pub fn grant(&self) -> Grant {
         self.link.grant()
     }
 
-    /// Scheduling error of the last job in ns, quantised to the server period, as seen from here; negative is
-    /// early.
+    /// Scheduling error of the last job in nanoseconds, a multiple of the server period, measured by this library;
+    /// negative if the job was early.
     pub fn last_error(&self) -> i64 {
         self.last_error
     }
 
-    /// What was achieved so far, as seen from here.
+    /// Results so far, measured by this library.
     pub fn quality(&self) -> Quality {
         self.meter.quality(&self.contract.name)
     }
 
-    /// What was asked for.
+    /// The contract that was requested.
     pub fn contract(&self) -> &Contract {
         &self.contract
     }
 
-    /// Its number at the daemon; None while alone.
+    /// Number of the application at the daemon; None without a daemon.
     pub fn id(&self) -> Option<AppId> {
         self.link.id()
     }
 
-    /// How it stands with the daemon.
+    /// State of the connection to the daemon.
     pub fn connection(&self) -> Connection {
         self.link.connection()
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         self.link.counters
     }
 
-    /// Joins the daemon again at once, if the connection is lost; waits for its answer. Not for the hot path.
+    /// Rejoins the daemon at once if the connection is lost. Waits for the daemon's answer; do not call it in a
+    /// time-critical path.
     pub fn reconnect(&mut self) -> Result<(), ClientError> {
         self.link.reconnect()
     }
 
-    /// Asks for another contract; on refusal the old one holds. Releases are a new period apart from the
-    /// current job on, and the quality is counted anew. Waits for the daemon's answer.
+    /// Requests another contract; on a refusal the old contract stays in force. Later releases use the new period,
+    /// counted from the current job, and the quality is counted anew. Waits for the daemon's answer.
     pub fn change(&mut self, contract: Contract) -> Result<(), ClientError> {
         let contract = Contract { jobs: JobSource::Marked, ..contract };
         contract.check()?;
         let id = self.link.id();
-        if let Some((client, request)) = self.link.way_mut() {
+        if let Some((client, request)) = self.link.rejoin_mut() {
             if let Some(id) = id {
                 client.change(id, &contract)?;
             }
@@ -357,8 +361,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the contract and waits until the thread is back under the scheduler it came from. Dropping does
-    /// the same without telling what went wrong.
+    /// Ends the contract and waits until the thread is back under its previous scheduler. Dropping the session does
+    /// the same, without reporting errors.
     pub fn end(mut self) -> Result<(), ClientError> {
         self.link.leave()
     }

@@ -14,7 +14,7 @@ use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::{Class, ThreadId};
 
 const T: Nanos = Nanos::from_millis(20);
-/// Long enough for a daemon to start or stop on a loaded machine.
+/// Timeout for the start or the end of a daemon on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn daemon_in(directory: &Path) -> Embedded {
@@ -24,7 +24,7 @@ fn daemon_in(directory: &Path) -> Embedded {
     Embedded::start(config).unwrap()
 }
 
-/// Runs `test` with a daemon, one such test at a time; not at all where nothing can be reserved.
+/// Runs `test` with a daemon, one such test at a time. Skips it on a machine that cannot reserve.
 fn with_daemon(test: impl FnOnce(&Client)) {
     if !may_reserve() {
         return;
@@ -52,14 +52,14 @@ fn burn(time: Nanos) {
     while clock::thread_cpu() - started < time {}
 }
 
-/// One job of 2 ms, and the wait for the next.
+/// One job of 2 ms, and the wait for the next release.
 fn job(session: &mut Session) {
     burn(Nanos::from_millis(2));
     session.end_cycle(Foresight::Nothing);
     session.wait_for_next_job();
 }
 
-/// Jobs until `reached`; says whether that came in time.
+/// Runs jobs until `reached`; returns false after the timeout.
 fn jobs_until(session: &mut Session, mut reached: impl FnMut(&Session) -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
@@ -72,7 +72,7 @@ fn jobs_until(session: &mut Session, mut reached: impl FnMut(&Session) -> bool) 
 }
 
 #[test]
-fn a_session_runs_under_a_reservation_and_leaves_without_trace() {
+fn a_session_runs_under_a_reservation_and_leaves_nothing_behind() {
     with_daemon(|client| {
         let before = policy();
         let mut session = Session::start(client, contract("player")).unwrap();
@@ -87,9 +87,10 @@ fn a_session_runs_under_a_reservation_and_leaves_without_trace() {
     });
 }
 
-/// Threads that end in an overrun, too: they leave the class a little after their application has left the daemon.
+/// Also for threads that end in an overrun: they leave SCHED_DEADLINE a little after their application has left the
+/// daemon.
 #[test]
-fn the_end_of_a_session_waits_until_its_thread_is_back() {
+fn ending_a_session_waits_until_its_thread_is_restored() {
     with_daemon(|client| {
         let before = policy();
         for round in 0..60 {
@@ -105,7 +106,7 @@ fn the_end_of_a_session_waits_until_its_thread_is_back() {
 }
 
 #[test]
-fn a_dropped_session_leaves_too() {
+fn dropping_a_session_ends_the_contract() {
     with_daemon(|client| {
         drop(Session::start(client, contract("dropped")).unwrap());
         assert_eq!(client.applications().unwrap(), []);
@@ -113,7 +114,7 @@ fn a_dropped_session_leaves_too() {
 }
 
 #[test]
-fn a_refusal_names_what_is_asked_and_free_and_who_holds_the_rest() {
+fn a_refusal_names_the_requested_and_free_amount_and_the_holders() {
     with_daemon(|client| {
         let holder = Session::start(client, guaranteed("holder", Share::from_ppm(800_000))).unwrap();
         let asked = guaranteed("late-comer", Share::from_ppm(500_000));
@@ -144,9 +145,9 @@ fn a_contract_is_changed_without_losing_the_reservation() {
     });
 }
 
-/// Uses `ms` of CPU time in each job until `reached`; answers after how many.
+/// Uses `ms` of CPU time in each job until `reached`; returns the number of jobs before the last one.
 fn jobs_of(session: &mut Session, ms: u64, reached: impl Fn(&Session) -> bool) -> Option<usize> {
-    // A count, not a time: far more than it takes.
+    // A count, not a time: far more jobs than the test needs.
     (0..3_000).find(|_| {
         session.wait_for_next_job();
         let until = clock::thread_cpu() + Nanos::from_millis(ms);
@@ -157,7 +158,7 @@ fn jobs_of(session: &mut Session, ms: u64, reached: impl Fn(&Session) -> bool) -
 }
 
 #[test]
-fn an_application_that_asks_for_more_than_there_is_is_told_and_told_when_that_ends() {
+fn the_callback_reports_the_begin_and_the_end_of_an_overload() {
     if !may_reserve() {
         return;
     }
@@ -170,24 +171,24 @@ fn an_application_that_asks_for_more_than_there_is_is_told_and_told_when_that_en
     let (predictor, most) = ("ma:2".parse().unwrap(), Share::from_ppm(900_000));
     let dear = Contract { predictor, max_bandwidth: most, ..contract("dear") };
     let mut session = Session::start(&client, dear).unwrap();
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let seen = told.clone();
+    let changes = Rc::new(RefCell::new(Vec::new()));
+    let seen = changes.clone();
     session.on_overload(move |change| seen.borrow_mut().push(change));
-    // 14 ms in 20 ms, and half a CPU for it.
-    let jobs = jobs_of(&mut session, 14, |_| !told.borrow().is_empty()).expect("it is told");
-    assert!(jobs >= 8, "told after {jobs} jobs");
-    let OverloadChange::Begins(overload) = told.borrow()[0] else { panic!("{:?}", told.borrow()) };
+    // Jobs of 14 ms in 20 ms, with a capacity of 0.5 CPU.
+    let jobs = jobs_of(&mut session, 14, |_| !changes.borrow().is_empty()).expect("the overload begins");
+    assert!(jobs >= 8, "the callback ran after {jobs} jobs");
+    let OverloadChange::Begins(overload) = changes.borrow()[0] else { panic!("{:?}", changes.borrow()) };
     assert!(overload.wanted > Share::from_ppm(600_000) && overload.granted <= Share::from_ppm(500_000), "{overload:?}");
     let shown = client.application(session.id().unwrap()).unwrap().overload;
     assert!(shown.is_some_and(|shown| shown.wanted > shown.granted), "{shown:?}");
-    // It lowers its quality.
-    jobs_of(&mut session, 2, |_| told.borrow().len() > 1).expect("it is told when that ends");
-    assert_eq!(told.borrow()[1..], [OverloadChange::Ends]);
+    // The application lowers its quality.
+    jobs_of(&mut session, 2, |_| changes.borrow().len() > 1).expect("the overload ends");
+    assert_eq!(changes.borrow()[1..], [OverloadChange::Ends]);
     assert!(session.overload().is_none() && session.predicted_lateness().is_some());
 }
 
 #[test]
-fn when_the_daemon_goes_the_session_goes_on_and_joins_its_successor() {
+fn a_session_survives_the_end_of_the_daemon_and_joins_the_next_one() {
     if !may_reserve() {
         return;
     }
@@ -210,7 +211,7 @@ fn when_the_daemon_goes_the_session_goes_on_and_joins_its_successor() {
 }
 
 #[test]
-fn an_impatient_session_joins_the_successor_at_once() {
+fn reconnect_joins_the_next_daemon_at_once() {
     if !may_reserve() {
         return;
     }
@@ -219,7 +220,7 @@ fn an_impatient_session_joins_the_successor_at_once() {
     let daemon = daemon_in(directory.path());
     let client = Client::connect_to(daemon.socket()).unwrap();
     let mut session = Session::start(&client, contract("impatient")).unwrap();
-    session.reconnect().unwrap(); // nothing to do
+    session.reconnect().unwrap(); // already joined: no effect
     drop(daemon);
     let _successor = daemon_in(directory.path());
     session.reconnect().unwrap();
@@ -227,7 +228,7 @@ fn an_impatient_session_joins_the_successor_at_once() {
 }
 
 #[test]
-fn what_was_probed_is_reserved_and_freed() {
+fn the_probed_utilisation_is_reserved_and_freed() {
     with_daemon(|client| {
         let (mut cpu, before) = (Cpu::new(), policy());
         cpu.probe_on(T);
@@ -250,7 +251,7 @@ fn what_was_probed_is_reserved_and_freed() {
 }
 
 #[test]
-fn another_program_is_reserved_for_and_freed() {
+fn a_reservation_for_another_program_is_made_and_freed() {
     with_daemon(|client| {
         let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
         let mut cpu = Cpu::new();

@@ -12,7 +12,7 @@ use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::api::ecalls::ServiceRequest;
 use serde_json::json;
 
-/// Long enough for anything on a loaded machine.
+/// Timeout for each wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SAMPLE: &str = "struct sample { long value; int pid; int kind; };";
 
@@ -63,7 +63,7 @@ fn next(subscription: &mut Subscription) -> i64 {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
+        assert!(Instant::now() < until, "timeout while waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -88,7 +88,7 @@ fn an_event_raised_by_a_process_is_read_from_memory_by_its_subscribers() {
 }
 
 #[test]
-fn what_a_handler_makes_and_emits_travels_on_and_variables_persist() {
+fn later_steps_receive_changed_and_emitted_events_and_variables_persist() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
         let code = "struct output { long mean; int count; };
@@ -105,7 +105,7 @@ fn what_a_handler_makes_and_emits_travels_on_and_variables_persist() {
 }
 
 #[test]
-fn attributes_are_plain_stores_that_handlers_see_and_the_other_way_round() {
+fn attributes_are_shared_by_handlers_and_application_without_system_calls() {
     with_daemon(|client, ecalls| {
         let own = service(ecalls);
         let code = "attr.seen += 1; return input.value > attr.limit;";
@@ -127,7 +127,7 @@ fn attributes_are_plain_stores_that_handlers_see_and_the_other_way_round() {
 }
 
 #[test]
-fn of_a_group_one_is_told_in_turn_and_a_named_process_alone() {
+fn a_group_receives_events_in_turn_and_a_named_process_receives_them_alone() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
         let one = || Subscribe::to("test.sample").group("workers").memory_up(MemoryUp::default());
@@ -174,7 +174,7 @@ fn late_events_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_handler_that_faults_too_often_is_taken_out_and_its_owner_told() {
+fn a_handler_that_faults_too_often_is_removed_and_its_owner_notified() {
     with(
         |config| config.ecalls.faults_per_second = 5,
         |client, ecalls| {
@@ -192,7 +192,7 @@ fn a_handler_that_faults_too_often_is_taken_out_and_its_owner_told() {
 }
 
 #[test]
-fn a_call_is_answered_by_the_services_owner_or_given_up() {
+fn a_call_is_answered_by_the_services_owner_or_times_out() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
         let server = ecalls.clone();
@@ -235,7 +235,7 @@ fn a_full_memory_drops_the_newest_and_slots_with_a_meaning_keep_it() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_and_leaves_nothing() {
+fn an_invalid_subscription_is_refused_and_leaves_nothing_installed() {
     with_daemon(|client, ecalls| {
         let own = service(ecalls);
         let refused = |wanted: Subscribe| match ecalls.subscribe(&wanted) {

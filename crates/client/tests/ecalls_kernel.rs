@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// With a daemon, and its connection; not at all where this kernel cannot do it.
+/// Runs `test` with a daemon and a connection. Skips it on a kernel without the needed features.
 fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
         return;
@@ -31,7 +31,7 @@ fn own_pid() -> i32 {
     std::process::id() as i32
 }
 
-/// Subscribes with memory behind the steps.
+/// Subscribes, with shared memory as the last step.
 fn subscribe(ecalls: &Ecalls, wanted: Subscribe) -> Subscription {
     ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap()
 }
@@ -49,7 +49,7 @@ fn fields(subscription: &mut Subscription) -> Map<String, Value> {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
+        assert!(Instant::now() < until, "timeout while waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -93,7 +93,7 @@ fn a_filter_in_the_kernel_sees_attributes_as_they_are_stored() {
 }
 
 #[test]
-fn what_the_kernel_lets_pass_goes_on_in_a_handler_thread() {
+fn events_that_pass_in_the_kernel_continue_in_a_handler_thread() {
     with_daemon(|_, ecalls| {
         ecalls.name_handler("test.even", "return input.count % 2 == 0;").unwrap();
         let slow = "long i; for (i = 0; i < 1000; i++) ; output.count = input.count * 10; return 1;";
@@ -106,7 +106,7 @@ fn what_the_kernel_lets_pass_goes_on_in_a_handler_thread() {
 }
 
 #[test]
-fn of_a_group_at_a_kernel_service_one_is_told_in_turn() {
+fn a_group_at_a_kernel_service_receives_events_in_turn() {
     with_daemon(|_, ecalls| {
         let one = || timer("2ms").group("workers");
         let (mut a, mut b) = (subscribe(ecalls, one()), subscribe(ecalls, one()));
@@ -118,7 +118,7 @@ fn of_a_group_at_a_kernel_service_one_is_told_in_turn() {
         let all = seen.len();
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), all, "no event is told twice: {seen:?}");
+        assert_eq!(seen.len(), all, "no event is delivered twice: {seen:?}");
         let other = timer("3ms").group("workers").memory_up(MemoryUp::default());
         let ClientError::Refused(problem) = ecalls.subscribe(&other).unwrap_err() else { panic!() };
         assert!(problem.message.contains("other options"), "{problem:?}");
@@ -126,7 +126,7 @@ fn of_a_group_at_a_kernel_service_one_is_told_in_turn() {
 }
 
 #[test]
-fn a_kernel_handler_that_faults_too_often_is_taken_out_and_its_owner_told() {
+fn a_kernel_handler_that_faults_too_often_is_removed_and_its_owner_notified() {
     with_daemon(|client, ecalls| {
         let wanted = timer("1ms").code("return 1 / (input.count - input.count);");
         let events = ecalls.subscribe(&wanted).unwrap();
@@ -181,7 +181,7 @@ fn ready_sockets_are_seen_in_shared_memory() {
         let (mut served, _) = listener.accept().unwrap();
         sockets.add(&served).unwrap();
         let fd = served.as_raw_fd() as u32;
-        assert_eq!(sockets.for_each_active(fd, |_| ()), 1, "marked, so that it is looked at once");
+        assert_eq!(sockets.for_each_active(fd, |_| ()), 1, "a new socket is marked active once");
         assert!(!sockets.wait(fd, Duration::from_millis(20)).unwrap());
         client.write_all(b"hello").unwrap();
         assert!(sockets.wait(fd, PATIENCE).unwrap());
@@ -192,6 +192,6 @@ fn ready_sockets_are_seen_in_shared_memory() {
         assert_eq!(served.read(&mut came).unwrap(), 5);
         sockets.remove(&served);
         client.write_all(b"again").unwrap();
-        assert!(!sockets.wait(fd, Duration::from_millis(50)).unwrap(), "nobody is interested any more");
+        assert!(!sockets.wait(fd, Duration::from_millis(50)).unwrap(), "the watch has ended");
     });
 }

@@ -1,4 +1,4 @@
-//! Marking the end of a job allocates nothing: neither in time, nor late, nor with a full ring, nor alone.
+//! Ending a job allocates no memory: in time, late, with a full ring, and without a daemon.
 
 use qfabric_client::{Contract, Foresight, Nanos, Session};
 use qfabric_shm::SharedRing;
@@ -13,7 +13,7 @@ fn contract() -> Contract {
 }
 
 #[test]
-fn the_count_counts() {
+fn the_allocation_counter_counts() {
     assert_ne!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 0);
 }
 

@@ -1,5 +1,5 @@
-//! What a client does with a peer that is no daemon, or a broken one: every answer is bounded in size and
-//! time, and the error says what happened.
+//! A client whose peer is not a daemon, or a broken one: every answer is bounded in size and time, and the error
+//! names the cause.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ fn peer(answer: Answer) -> TempDir {
     dir
 }
 
-/// Head and body: a peer that hangs up on a half-sent request would be another test.
+/// Reads head and body: a peer that closes during the request would be a different test.
 fn whole_request(stream: &mut UnixStream) -> String {
     let (mut request, mut part) = (String::new(), [0; 65_536]);
     loop {
@@ -54,7 +54,7 @@ const APPLICATION: &str = r#"{"id":7,"pid":1,"owner":{"uid":0,"gid":0},"contract
     "granted":0,"threads":[],"quality":{"policy":"","jobs":0,"misses":0,"in_target":0,"mean_error":0,"sd_error":0,
     "mean_bandwidth":0,"sd_bandwidth":0,"jitter_p99_ns":0},"used":0}"#;
 
-/// Answers like a daemon, but admits without end.
+/// Answers like a daemon that admits every contract.
 fn daemon(stream: &mut UnixStream, request: &str) {
     match request.split(' ').next() {
         Some("POST") => reply(stream, "201 Created", APPLICATION),
@@ -77,7 +77,7 @@ fn a_daemon_of_this_version_is_accepted() {
 }
 
 #[test]
-fn no_socket_and_a_dead_one_are_no_daemon() {
+fn a_missing_socket_and_one_without_listener_are_no_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("qfabric.sock");
     let absent = Client::connect_to(&socket).unwrap_err().to_string();
@@ -100,7 +100,7 @@ fn another_version_is_refused_naming_both() {
 }
 
 #[test]
-fn garbage_is_no_answer() {
+fn an_invalid_answer_is_an_error() {
     let garbage: [Answer; 5] = [
         |stream, _| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n")),
         |stream, _| drop(stream.write_all(&[0xff; 4096])),
@@ -129,7 +129,7 @@ fn a_peer_that_hangs_up_is_an_error() {
 }
 
 #[test]
-fn an_endless_answer_is_cut_off() {
+fn an_endless_answer_is_an_error() {
     let endless: [Answer; 2] = [
         |stream, _| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
@@ -141,14 +141,14 @@ fn an_endless_answer_is_cut_off() {
         },
     ];
     for answer in endless {
-        // By its length: one that was cut off by the clock would be a timeout.
+        // The length limit must end the call; the timeout would give a different error.
         let error = error_of(answer);
         assert!(matches!(error, ClientError::Answer { .. }), "{error:?}");
     }
 }
 
 #[test]
-fn silence_and_dripping_end_with_the_patience() {
+fn a_silent_or_slow_peer_ends_with_a_timeout() {
     let slow: [Answer; 2] = [
         |_, _| thread::sleep(Duration::from_secs(3)),
         |stream, _| {
@@ -170,7 +170,7 @@ fn silence_and_dripping_end_with_the_patience() {
 }
 
 #[test]
-fn a_refusal_carries_the_daemons_words() {
+fn a_refusal_has_the_daemons_message_and_next_step() {
     let dir = peer(|stream, request| match request.starts_with("POST") {
         true => reply(
             stream,
@@ -190,7 +190,7 @@ fn a_refusal_carries_the_daemons_words() {
 }
 
 #[test]
-fn a_contract_that_cannot_be_meant_is_not_even_asked_for() {
+fn an_invalid_contract_sends_no_request() {
     let dir = peer(daemon);
     let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
     let nonsense = Contract { period: Nanos::ZERO, ..Contract::default() };

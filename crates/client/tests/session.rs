@@ -1,4 +1,4 @@
-//! A session on a ring of the test's own: what the daemon gets to see, and what the application does.
+//! A session on a ring of the test: the records that the daemon receives, and the behaviour towards the application.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -46,7 +46,7 @@ impl Daemon {
     }
 }
 
-/// Uses about `time` of CPU.
+/// Uses about `time` of CPU time.
 fn burn(time: Nanos) {
     let started = clock::thread_cpu();
     while clock::thread_cpu() - started < time {}
@@ -71,7 +71,7 @@ fn jobs_are_reported_with_their_cost_on_the_grid_of_releases() {
 }
 
 #[test]
-fn the_first_beginning_is_the_origin_of_the_grid() {
+fn the_begin_of_the_first_job_is_the_origin_of_the_grid() {
     let (mut session, mut daemon) = pair();
     let preparations = Nanos::from_millis(50);
     burn(preparations);
@@ -86,7 +86,7 @@ fn the_first_beginning_is_the_origin_of_the_grid() {
 fn a_first_job_that_had_to_wait_does_not_move_the_releases() {
     let (mut session, mut daemon) = pair();
     let start = clock::now();
-    burn(Nanos::from_millis(5)); // others ran meanwhile
+    burn(Nanos::from_millis(5)); // as if the thread had waited for a CPU
     session.begin_at(start, Foresight::Nothing);
     let jobs = [session.end_cycle(Foresight::Nothing), session.end_cycle(Foresight::Nothing)];
     assert_eq!(jobs.map(|job| job.release), [start, start + T]);
@@ -94,14 +94,14 @@ fn a_first_job_that_had_to_wait_does_not_move_the_releases() {
 }
 
 #[test]
-fn what_is_known_at_the_beginning_is_told_at_the_beginning() {
+fn foresight_given_at_the_begin_of_a_job_is_reported_then() {
     let (mut session, mut daemon) = pair();
     session.begin(Foresight::Hint(1.0));
     assert_eq!(daemon.events(), [JobEvent::Begin { k: 0, known: Foresight::Hint(1.0) }]);
 }
 
 #[test]
-fn the_daemon_is_woken_only_when_it_has_promised_no_look() {
+fn the_daemon_is_woken_only_if_it_announced_no_look() {
     let (mut session, mut daemon) = pair();
     session.end_cycle(Foresight::Nothing);
     assert_eq!((daemon.wake_ups(), session.counters().wake_ups), (1, 1));
@@ -111,7 +111,7 @@ fn the_daemon_is_woken_only_when_it_has_promised_no_look() {
 }
 
 #[test]
-fn a_daemon_that_does_not_look_costs_records_not_time() {
+fn a_daemon_that_does_not_read_loses_records_and_delays_no_job() {
     let (mut session, mut daemon) = pair();
     for _ in 0..300 {
         session.end_cycle(Foresight::Nothing);
@@ -135,7 +135,7 @@ fn late_jobs_are_caught_up_back_to_back() {
 }
 
 #[test]
-fn jobs_whose_deadline_has_passed_are_skipped_when_asked_to() {
+fn jobs_whose_deadline_has_passed_are_skipped_under_late_skip() {
     let (mut session, _daemon) = pair();
     session.on_late(Late::Skip);
     session.begin(Foresight::Nothing);
@@ -148,7 +148,7 @@ fn jobs_whose_deadline_has_passed_are_skipped_when_asked_to() {
 }
 
 #[test]
-fn the_iterator_ends_every_job_it_began() {
+fn the_iterator_ends_every_job_that_it_began() {
     let (mut session, mut daemon) = pair();
     let mut jobs = session.jobs();
     let mut seen = Vec::new();
@@ -161,8 +161,8 @@ fn the_iterator_ends_every_job_it_began() {
     }
     drop(jobs);
     assert_eq!(seen, [0, 1, 2]);
-    let told: Vec<_> = daemon.ends().iter().map(|job| (job.k, job.next.hint())).collect();
-    assert_eq!(told, [(0, Some(0.0)), (1, Some(1.0)), (2, Some(2.0))]);
+    let reported: Vec<_> = daemon.ends().iter().map(|job| (job.k, job.next.hint())).collect();
+    assert_eq!(reported, [(0, Some(0.0)), (1, Some(1.0)), (2, Some(2.0))]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_periodic_job_runs_until_it_breaks() {
 }
 
 #[test]
-fn what_the_daemon_grants_is_seen() {
+fn the_session_reads_the_grant_of_the_daemon() {
     let (session, daemon) = pair();
     let (budget, period) = (Nanos::from_millis(1), Nanos::from_millis(2));
     let grant = Grant { budget, period, error_ns: -5, jobs: 3, ..Grant::default() };
@@ -184,10 +184,10 @@ fn what_the_daemon_grants_is_seen() {
 }
 
 #[test]
-fn an_overload_is_told_when_it_begins_and_when_it_ends_and_only_then() {
+fn the_callback_runs_only_at_the_begin_and_the_end_of_an_overload() {
     let (mut session, daemon) = pair();
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let seen = told.clone();
+    let reported = Rc::new(RefCell::new(Vec::new()));
+    let seen = reported.clone();
     session.on_overload(move |change| seen.borrow_mut().push(change));
     let overload = |percent: u32| Overload { wanted: Share::ONE, granted: Share::from_ppm(percent * 10_000) };
     for now in [None, Some(overload(50)), Some(overload(40)), None, None] {
@@ -196,17 +196,21 @@ fn an_overload_is_told_when_it_begins_and_when_it_ends_and_only_then() {
         session.wait_for_next_job();
         session.end_cycle(Foresight::Nothing);
     }
-    assert_eq!(*told.borrow(), [OverloadChange::Begins(overload(50)), OverloadChange::Ends]);
+    assert_eq!(*reported.borrow(), [OverloadChange::Begins(overload(50)), OverloadChange::Ends]);
     daemon.ring.publish(Grant { overload: Some(overload(50)), ..Grant::default() });
-    assert_eq!(session.overload_changed(), Some(OverloadChange::Begins(overload(50))), "who waits by himself asks");
+    assert_eq!(
+        session.overload_changed(),
+        Some(OverloadChange::Begins(overload(50))),
+        "an application that waits by other means calls overload_changed"
+    );
     assert_eq!(session.overload_changed(), None);
 }
 
 #[test]
-fn a_job_predicted_to_be_late_says_by_how_much_and_can_be_left_out() {
+fn a_job_predicted_to_be_late_has_a_lateness_and_can_be_skipped() {
     let (mut session, mut daemon) = pair();
     session.wait_for_next_job();
-    assert_eq!(session.predicted_lateness(), None, "nothing is predicted yet");
+    assert_eq!(session.predicted_lateness(), None, "there is no prediction yet");
     let hour = Nanos::from_millis(3_600_000);
     daemon.ring.publish(Grant { predicted: hour, ..Grant::default() });
     let late = session.predicted_lateness().unwrap();
@@ -216,7 +220,7 @@ fn a_job_predicted_to_be_late_says_by_how_much_and_can_be_left_out() {
     assert_eq!((session.counters().skipped, daemon.ends()[0].k), (1, 1), "the daemon sees that number 0 is missing");
 }
 
-/// The last cost, ten nanoseconds either way; nothing for jobs of which a negative hint was given.
+/// Predicts the last cost ± 10 ns; no prediction for jobs with the hint -1.
 struct Last(Nanos);
 
 impl Predictor for Last {
@@ -230,7 +234,7 @@ impl Predictor for Last {
 }
 
 #[test]
-fn an_own_predictor_speaks_for_the_application() {
+fn the_applications_predictor_replaces_the_daemons() {
     let (mut session, mut daemon) = pair();
     session.use_predictor(Box::new(Last(Nanos::ZERO)));
     for next in [Foresight::Nothing, Foresight::Hint(-1.0), Foresight::Budget(Nanos::new(9))] {
@@ -238,12 +242,12 @@ fn an_own_predictor_speaks_for_the_application() {
     }
     let jobs = daemon.ends();
     let (low, high) = (jobs[0].cost - Nanos::new(10), jobs[0].cost + Nanos::new(10));
-    let told: Vec<_> = jobs.iter().map(|job| job.next).collect();
+    let reported: Vec<_> = jobs.iter().map(|job| job.next).collect();
     let own = Foresight::Interval { low, high };
-    assert_eq!(told, [own, Foresight::Hint(-1.0), Foresight::Budget(Nanos::new(9))]);
+    assert_eq!(reported, [own, Foresight::Hint(-1.0), Foresight::Budget(Nanos::new(9))]);
 }
 
-/// Half as much again as was predicted; nonsense while nothing is granted.
+/// Requests 1.5 times the predicted cost; an invalid budget without a grant.
 struct Half;
 
 impl Controller for Half {
@@ -254,7 +258,7 @@ impl Controller for Half {
 }
 
 #[test]
-fn an_own_controller_decides_from_usage_grant_and_prediction() {
+fn the_applications_controller_decides_from_usage_grant_and_prediction() {
     let (mut session, mut daemon) = pair();
     session.use_predictor(Box::new(Last(Nanos::ZERO)));
     session.use_controller(Box::new(Half));
@@ -267,7 +271,7 @@ fn an_own_controller_decides_from_usage_grant_and_prediction() {
 }
 
 #[test]
-fn nonsense_about_the_next_job_does_not_cost_the_record() {
+fn invalid_foresight_does_not_lose_the_record() {
     let (mut session, mut daemon) = pair();
     session.end_cycle(Foresight::Hint(f64::NAN));
     session.end_cycle(Foresight::Interval { low: Nanos::new(5), high: Nanos::new(4) });
@@ -276,7 +280,7 @@ fn nonsense_about_the_next_job_does_not_cost_the_record() {
 }
 
 #[test]
-fn alone_a_session_paces_and_measures() {
+fn a_session_without_a_daemon_paces_and_measures() {
     let mut session = Session::alone(Contract::new("alone", T)).unwrap();
     let started = clock::now();
     session.start_periodic(|job| match job.k {

@@ -1,4 +1,4 @@
-//! Q-channels (000 §2.2 and §4, 001 §3): register, create, open, subscribe, submit, poll, filters.
+//! Q-channels (000 §2.2 and §4, 001 §3): register, create, open, subscribe, submit, poll, install filters.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
@@ -13,30 +13,30 @@ use qfabric_client::{Client, Instant};
 use crate::ecalls::{bytes, give, optional, take_back};
 use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
 
-/// A connection for channels. What was opened with it ends with it.
+/// A connection for channels. Everything opened with it ends when it ends.
 pub struct qf_channels(Channels);
 
-/// A channel that is open.
+/// An open channel.
 pub struct qf_channel(Channel);
 
-/// A source of events.
+/// A source of events of a channel.
 pub struct qf_source(Source);
 
-/// A sink of events.
+/// A sink of events of a channel.
 pub struct qf_sink(Sink);
 
 /// An application's membership of a group.
 pub struct qf_registration(Registration);
 
-/// What an application wants of one metric: an entry of the paper's `struct qos_node`.
+/// Range of one metric that an application can use: an entry of the paper's `struct qos_node`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct qf_qos {
-    /// Such as "frame_rate".
+    /// Name of the metric, such as "frame_rate".
     pub metric: *const c_char,
-    /// Least that is of use.
+    /// Smallest useful value.
     pub min: i64,
-    /// Most that is of use.
+    /// Largest useful value.
     pub max: i64,
 }
 
@@ -44,70 +44,71 @@ pub struct qf_qos {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct qf_event {
-    /// Its number among the source's, from 1.
+    /// Number of the event at its source, from 1.
     pub number: u64,
-    /// When it was submitted, CLOCK_MONOTONIC of this host.
+    /// Time of submission, in CLOCK_MONOTONIC of this host.
     pub sent_ns: u64,
-    /// When it is of no use any more; 0: never.
+    /// Time until which the event is useful, in CLOCK_MONOTONIC of this host; 0: no deadline.
     pub deadline_ns: u64,
-    /// Its bytes.
+    /// Bytes of the event.
     pub data: *const c_void,
-    /// How many.
+    /// Size of the event in bytes.
     pub size: usize,
-    /// The source's number on its host.
+    /// Number of the source on its host.
     pub source: u32,
-    /// Number of its type.
+    /// Number of the event type.
     pub event_type: u16,
-    /// 0 to 7.
+    /// Priority, 0 to 7.
     pub priority: u8,
 }
 
-/// What became of a submitted event.
+/// Counts for a submitted event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qf_sent {
-    /// Its number among the source's, from 1.
+    /// Number of the event at its source, from 1.
     pub number: u64,
-    /// Sinks on other hosts that it was sent to.
+    /// Sinks on other hosts to which the event was sent.
     pub remote: u32,
-    /// Sinks on this host that it was given to.
+    /// Sinks on this host that received the event.
     pub local: u32,
-    /// Sinks that filters passed over.
+    /// Sinks for which a filter blocked the event.
     pub filtered: u32,
-    /// Sinks that are too slow, where the channel's policy is to drop, or at hosts that it would not reach in time.
+    /// Sinks that were too slow, on a channel that drops events, and sinks on hosts that the event could not reach
+    /// before its deadline.
     pub dropped: u32,
 }
 
-/// Called for each event, by qf_channels_poll and in its thread; `host` is where the source is. Polling in it calls the
-/// handlers of other sinks only.
+/// Called by qf_channels_poll, in its thread, for each event. `host` is the name of the source's host. A call of
+/// qf_channels_poll inside the handler runs only the handlers of other sinks.
 pub type qf_event_handler = Option<extern "C" fn(data: *mut c_void, host: *const c_char, event: *const qf_event)>;
 
-/// What a resource manager decided about a channel that the application has a source or a sink of. Valid until the
+/// Decision of a resource manager about a channel in which the application has a source or a sink. Valid until the
 /// handler returns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct qf_decided {
-    /// The channel.
+    /// Name of the channel.
     pub channel: *const c_char,
-    /// Of what: "app.rate_milli" is thousandths of an event per second.
+    /// Attribute that was decided: "app.rate_milli" is thousandths of an event per second.
     pub attribute: *const c_char,
-    /// For the sinks of which host, or for which application.
+    /// Host whose sinks the decision is for, or the application.
     pub subject: *const c_char,
-    /// How much; 0: stopped.
+    /// Decided value; 0: stopped.
     pub amount: i64,
-    /// False: nobody decides it any more, and the amount means nothing.
+    /// False: the resource manager no longer decides the attribute, and `amount` has no meaning.
     pub holds: bool,
 }
 
-/// Called for each decision, by qf_channels_poll and in its thread.
+/// Called by qf_channels_poll, in its thread, for each decision.
 pub type qf_decided_handler = Option<extern "C" fn(data: *mut c_void, decided: *const qf_decided)>;
 
 struct Data(*mut c_void);
 
-// SAFETY: the pointer is only handed back to the C function it came with, by whichever thread polls, one at a time.
+// SAFETY: the pointer is only passed to the C function it came with, by the polling thread, one thread at a time.
 unsafe impl Send for Data {}
 
-/// Connects for channels: $QFABRIC_SOCKET, or the usual places. `*channels` is to be given to qf_channels_free.
+/// Connects for channels: at $QFABRIC_SOCKET, or at the default sockets. Free `*channels` with qf_channels_free.
 ///
 /// # Safety
 /// `channels` points to writable memory for a pointer.
@@ -115,24 +116,24 @@ unsafe impl Send for Data {}
 pub unsafe extern "C" fn qf_channels_connect(channels: *mut *mut qf_channels) -> qf_status {
     let connected = Client::connect().and_then(|client| Channels::connect(&client)).map_err(Failure::from);
     if let Ok(connected) = &connected {
-        // Decisions that nobody asked for would make the descriptor readable for good.
+        // Without a handler, unread decisions would keep the descriptor readable forever.
         connected.on_decided(|_| {});
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     settle(connected.and_then(|connected| unsafe { give(channels, qf_channels(connected)) }))
 }
 
-/// Ends the connection, once everything made with it is freed, too. Null is fine.
+/// Closes the connection after the application frees everything that it made with the connection. Null is allowed.
 ///
 /// # Safety
 /// `channels` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channels_free(channels: *mut qf_channels) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(channels) });
 }
 
-/// Registers the application with a group, as the paper's qfabric_config(); `count` ranges of quality at `qos`.
+/// Registers the application with a group: the paper's qfabric_config(). `qos` points to `count` ranges of quality.
 ///
 /// # Safety
 /// `channels` is a live handle, the names zero-terminated strings, `qos` points to `count` entries, `registration` to
@@ -146,11 +147,13 @@ pub unsafe extern "C" fn qf_channels_register(
     count: usize,
     registration: *mut *mut qf_registration,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let register = || unsafe {
         let entries = match (qos.is_null(), count) {
             (_, 0) => &[],
-            (true, _) => return Err(Failure::invalid("the ranges are a null pointer")),
+            (true, _) => {
+                return Err(Failure::invalid("the array of ranges is a null pointer; pass `count` entries, or 0"));
+            }
             (false, _) => std::slice::from_raw_parts(qos, count),
         };
         let range = |range: &qf_qos| Ok((text("a metric", range.metric)?, range.min, range.max));
@@ -161,8 +164,8 @@ pub unsafe extern "C" fn qf_channels_register(
     settle(register())
 }
 
-/// Tells policies how the application is doing, here and at the hosts that feed the channel of the group's name:
-/// "app.show_need", "app.position", or any other `attribute` that begins with "app.".
+/// Reports a number to the policies on this host, and on the hosts that feed the channel with the group's name.
+/// `attribute` is "app.show_need", "app.position", or another name that begins with "app.".
 ///
 /// # Safety
 /// `registration` is a live handle, `attribute` a zero-terminated string.
@@ -172,7 +175,7 @@ pub unsafe extern "C" fn qf_registration_report(
     attribute: *const c_char,
     value: i64,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let report = || unsafe {
         borrow(registration)?.0.report(text("attribute", attribute)?, value)?;
         Ok(())
@@ -180,17 +183,17 @@ pub unsafe extern "C" fn qf_registration_report(
     settle(report())
 }
 
-/// Leaves the group. Null is fine.
+/// Leaves the group and frees the handle. Null is allowed.
 ///
 /// # Safety
 /// `registration` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_registration_free(registration: *mut qf_registration) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(registration) });
 }
 
-/// Creates a channel; `formats`: C structure declarations of its events, may be null.
+/// Creates a channel. `formats` has C structure declarations of its events, or is null.
 ///
 /// # Safety
 /// `channels` is a live handle, `name` a zero-terminated string, `formats` null or one, `channel` points to writable
@@ -202,7 +205,7 @@ pub unsafe extern "C" fn qf_channel_create(
     formats: *const c_char,
     channel: *mut *mut qf_channel,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let create = || unsafe {
         let formats = optional("the formats", formats)?.unwrap_or_default();
         let made = borrow(channels)?.0.create(text("the name", name)?, &Spec::of(&formats))?;
@@ -211,7 +214,7 @@ pub unsafe extern "C" fn qf_channel_create(
     settle(create())
 }
 
-/// Opens a channel that some host holds: "NAME", or "quality:NAME" for its hidden Q-channel.
+/// Opens a channel that a host holds: "NAME", or "quality:NAME" for its hidden Q-channel.
 ///
 /// # Safety
 /// `channels` is a live handle, `name` a zero-terminated string, `channel` points to writable memory for a pointer.
@@ -221,22 +224,22 @@ pub unsafe extern "C" fn qf_channel_open(
     name: *const c_char,
     channel: *mut *mut qf_channel,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let open = || unsafe { give(channel, qf_channel(borrow(channels)?.0.open(text("the name", name)?)?)) };
     settle(open())
 }
 
-/// Closes a channel. Null is fine.
+/// Closes a channel and frees the handle. Null is allowed.
 ///
 /// # Safety
 /// `channel` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channel_free(channel: *mut qf_channel) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(channel) });
 }
 
-/// Joins as a source.
+/// Joins the channel as a source.
 ///
 /// # Safety
 /// `channel` is a live handle, `source` points to writable memory for a pointer.
@@ -245,26 +248,26 @@ pub unsafe extern "C" fn qf_channel_source_subscribe(
     channel: *mut qf_channel,
     source: *mut *mut qf_source,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let join = || unsafe { give(source, qf_source(borrow(channel)?.0.source_subscribe(&SourceOptions::default())?)) };
     settle(join())
 }
 
-/// Leaves the channel. Null is fine.
+/// Leaves the channel and frees the handle. Null is allowed.
 ///
 /// # Safety
 /// `source` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_source_free(source: *mut qf_source) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(source) });
 }
 
-/// Joins as a sink; qf_channels_poll calls `handler` with `data` for each event.
+/// Joins the channel as a sink; qf_channels_poll calls `handler` with `data` for each event.
 ///
 /// # Safety
-/// `channel` is a live handle, `data` what the handler expects until qf_sink_free, from whichever thread polls; `sink`
-/// points to writable memory for a pointer.
+/// `channel` is a live handle; `data` has the type that the handler expects, stays valid until qf_sink_free, and may
+/// be used from any polling thread; `sink` points to writable memory for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channel_sink_subscribe(
     channel: *mut qf_channel,
@@ -277,12 +280,12 @@ pub unsafe extern "C" fn qf_channel_sink_subscribe(
     };
     let data = Data(data);
     let handle = move |event: &Event<'_>| {
-        // All of it, not the pointer in it, belongs to the handler.
+        // Captures the whole `Data`, which is Send, instead of the pointer inside it.
         let data = &data;
         let host = std::ffi::CString::new(event.host).unwrap_or_default();
         handler(data.0, host.as_ptr(), &shown(event));
     };
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let join = || unsafe { give(sink, qf_sink(borrow(channel)?.0.sink_subscribe(&SinkOptions::default(), handle)?)) };
     settle(join())
 }
@@ -300,19 +303,20 @@ fn shown(event: &Event<'_>) -> qf_event {
     }
 }
 
-/// Leaves the channel. Null is fine. Once this returns, the sink's handler is not called any more: it waits for a call in
-/// another thread to end. Within the handler it does not wait; that call is the last one.
+/// Leaves the channel and frees the handle. Null is allowed. If another thread runs the sink's handler, this call
+/// waits until the handler returns; afterwards the handler is not called again. Inside the handler itself it does not
+/// wait; the running call is the last one.
 ///
 /// # Safety
 /// `sink` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_sink_free(sink: *mut qf_sink) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(sink) });
 }
 
-/// Submits an event of `size` bytes; `deadline_ns` as CLOCK_MONOTONIC, 0 for none. With `sent` null it does not wait for
-/// an answer; otherwise it waits for word of what became of the event.
+/// Submits an event of `size` bytes; `deadline_ns` is in CLOCK_MONOTONIC, 0 for none. If `sent` is null, the call
+/// does not wait for the daemon; otherwise it waits for the counts of this event.
 ///
 /// # Safety
 /// `source` is a live handle, `data` points to `size` readable bytes, `sent` is null or points to writable memory.
@@ -325,7 +329,7 @@ pub unsafe extern "C" fn qf_channel_submit(
     deadline_ns: u64,
     sent: *mut qf_sent,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let submit = || unsafe {
         let deadline = (deadline_ns != 0).then(|| Instant::new(deadline_ns));
         let event = Submission { event_type, deadline, payload: bytes(data, size)?, ..Submission::default() };
@@ -336,15 +340,19 @@ pub unsafe extern "C" fn qf_channel_submit(
                 let answer = source.submit_and_wait(&event)?;
                 let (remote, local) = (answer.remote, answer.local);
                 let (filtered, dropped) = (answer.filtered, answer.dropped);
-                put("the answer's place", sent, qf_sent { number: answer.number, remote, local, filtered, dropped })
+                put(
+                    "the pointer to the counts",
+                    sent,
+                    qf_sent { number: answer.number, remote, local, filtered, dropped },
+                )
             }
         }
     };
     settle(submit())
 }
 
-/// Calls the handlers of the events that are there, or come within `timeout_ns`; how many into `*handled`, which may be
-/// null.
+/// Waits at most `timeout_ns` for events, and calls the handlers. `*handled` is the number of events handled;
+/// `handled` may be null.
 ///
 /// # Safety
 /// `channels` is a live handle, `handled` is null or points to writable memory.
@@ -354,22 +362,23 @@ pub unsafe extern "C" fn qf_channels_poll(
     timeout_ns: u64,
     handled: *mut usize,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let poll = || unsafe {
-        // A copy: a handler may free the handle.
+        // A clone, because a handler may free the handle.
         let connection = borrow(channels)?.0.clone();
         let count = connection.poll(Duration::from_nanos(timeout_ns))?;
-        if handled.is_null() { Ok(()) } else { put("the count's place", handled, count) }
+        if handled.is_null() { Ok(()) } else { put("the pointer to the count", handled, count) }
     };
     settle(poll())
 }
 
-/// From now on qf_channels_poll calls `handler` with `data` for what resource managers decide: an encoder that sends less
-/// loses nothing, where pacing would hold events back. Once this returns, the handler before is not called any more.
+/// Sets the handler for decisions of resource managers; qf_channels_poll calls it with `data`. An encoder that sends
+/// less loses no events, whereas pacing would hold events back. After this call returns, the previous handler is not
+/// called again.
 ///
 /// # Safety
-/// `channels` is a live handle, `data` what the handler expects until qf_channels_free or the next handler, from whichever
-/// thread polls.
+/// `channels` is a live handle; `data` has the type that the handler expects, stays valid until qf_channels_free or
+/// the next handler, and may be used from any polling thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channels_on_decided(
     channels: *mut qf_channels,
@@ -381,7 +390,7 @@ pub unsafe extern "C" fn qf_channels_on_decided(
     };
     let data = Data(data);
     let handle = move |decided: &Decision<'_>| {
-        // All of it, not the pointer in it, belongs to the handler.
+        // Captures the whole `Data`, which is Send, instead of the pointer inside it.
         let data = &data;
         let texts = [decided.channel, decided.attribute, decided.subject];
         let [channel, attribute, subject] = texts.map(|text| std::ffi::CString::new(text).unwrap_or_default());
@@ -394,7 +403,7 @@ pub unsafe extern "C" fn qf_channels_on_decided(
         };
         handler(data.0, &shown);
     };
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let listen = || unsafe {
         borrow(channels)?.0.on_decided(handle);
         Ok(())
@@ -402,29 +411,31 @@ pub unsafe extern "C" fn qf_channels_on_decided(
     settle(listen())
 }
 
-/// A descriptor that is readable when there is something to poll; −1 for null. It belongs to the library.
+/// File descriptor that is readable while events wait for qf_channels_poll; -1 if `channels` is null. Do not close
+/// it: it belongs to the library.
 ///
 /// # Safety
 /// `channels` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_channels_fd(channels: *const qf_channels) -> c_int {
-    // SAFETY: null or live, by the caller's promise.
+    // SAFETY: the caller guarantees that the handle is null or live.
     unsafe { channels.as_ref() }.map_or(-1, |channels| channels.0.fd().as_raw_fd())
 }
 
-/// Sets a sink's Q-attribute, which OUT-filters at all sources see.
+/// Sets a Q-attribute of a sink; OUT-filters at all sources can read it.
 ///
 /// # Safety
 /// `sink` is a live handle, `name` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_sink_set_attribute(sink: *mut qf_sink, name: *const c_char, value: i64) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let set = || unsafe { Ok(borrow(sink)?.0.set_attribute(text("the name", name)?, Some(value))?) };
     settle(set())
 }
 
-/// Installs a filter in E-code, or replaces it between two events: where events arrive (`out` false) or are submitted
-/// (`out` true), on this host, or (`everywhere`) on all hosts that hold the channel and allow it.
+/// Installs a filter in E-code, or replaces the filter of that name between two events. `out` false: an IN-filter,
+/// for arriving events; `out` true: an OUT-filter, for submitted events. The filter is installed on this host, or, if
+/// `everywhere` is true, on all hosts that hold the channel and allow it.
 ///
 /// # Safety
 /// `channel` is a live handle, `name` and `code` are zero-terminated strings.
@@ -436,7 +447,7 @@ pub unsafe extern "C" fn qf_channel_install_filter(
     code: *const c_char,
     everywhere: qf_bool,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let install = || unsafe {
         let code = text("the code", code)?.to_owned();
         let filter = Filter { code, to: place(everywhere), ..Filter::default() };
@@ -445,7 +456,7 @@ pub unsafe extern "C" fn qf_channel_install_filter(
     settle(install())
 }
 
-/// Changes a parameter of a filter (what it gets by get_attribute): the next event sees it.
+/// Changes a parameter of a filter, which the filter reads with get_attribute. The next event sees the new value.
 ///
 /// # Safety
 /// `channel` is a live handle, `name` and `parameter` are zero-terminated strings.
@@ -458,7 +469,7 @@ pub unsafe extern "C" fn qf_channel_set_parameter(
     value: i64,
     everywhere: qf_bool,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let set = || unsafe {
         let (name, parameter) = (text("the name", name)?, text("the parameter", parameter)?);
         all_agree(borrow(channel)?.0.set_parameter(direction(out), name, parameter, value, place(everywhere))?)

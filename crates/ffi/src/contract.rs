@@ -1,4 +1,4 @@
-//! The contract in the making: everything that is set between init and start.
+//! Setters of the contract: they work between qf_init and qf_start.
 
 use std::ffi::c_char;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::status::{Failure, Outcome, QF_STATE, qf_bool, qf_status, settle, text
 
 const STARTED: &str = "the task has been started; call qf_end first";
 
-/// Runs `change` on a contract in the making.
+/// Runs `change` on a task that is not started; QF_STATE if it is started.
 ///
 /// # Safety
 /// `handle` is null or a live handle.
@@ -19,7 +19,7 @@ pub(crate) unsafe fn set(handle: *mut qf_session, change: impl FnOnce(&mut Task)
         false => change(task),
         true => Err(Failure::new(QF_STATE, STARTED)),
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     settle(unsafe { with(handle, change) })
 }
 
@@ -27,13 +27,13 @@ fn named<T: FromStr<Err: ToString>>(name: &str) -> Result<T, Failure> {
     name.parse().map_err(|e: T::Err| Failure::invalid(e.to_string()))
 }
 
-/// What people call the task: 1 to 64 characters.
+/// Name of the task for people: 1 to 64 characters.
 ///
 /// # Safety
 /// `task` is a live handle, `name` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_name(task: *mut qf_session, name: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.name = text("the name", name)?.to_owned();
@@ -42,13 +42,14 @@ pub unsafe extern "C" fn qf_set_name(task: *mut qf_session, name: *const c_char)
     }
 }
 
-/// T: a job is released every `period_ns`, its deadline is the next release. Also chooses the server period.
+/// T, the period: a job is released every `period_ns`, and its deadline is the next release. Also sets the server
+/// period.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_task_period(task: *mut qf_session, period_ns: u64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             let fresh = Contract::new(&task.contract.name, Nanos::new(period_ns));
@@ -58,13 +59,13 @@ pub unsafe extern "C" fn qf_set_task_period(task: *mut qf_session, period_ns: u6
     }
 }
 
-/// P: the period of the reservation; the task period must be a multiple of it.
+/// P, the period of the reservation. The task period must be a multiple of P.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_server_period(task: *mut qf_session, period_ns: u64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.server_period = Nanos::new(period_ns);
@@ -73,13 +74,13 @@ pub unsafe extern "C" fn qf_set_server_period(task: *mut qf_session, period_ns: 
     }
 }
 
-/// Never ask for more than this fraction of one CPU.
+/// Largest bandwidth that the task may request, a fraction of one CPU.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_max_bandwidth(task: *mut qf_session, bandwidth: f64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.max_bandwidth = share("the maximum bandwidth", bandwidth)?;
@@ -95,13 +96,14 @@ pub(crate) fn share(what: &str, cpus: f64) -> Result<Share, Failure> {
     }
 }
 
-/// The class, "A", "B" or "C", and what is guaranteed to classes A and B (negative: derived by the daemon).
+/// Class "A", "B" or "C". `guaranteed` is the guaranteed share for classes A and B, in CPUs; if it is negative, the
+/// daemon derives the share.
 ///
 /// # Safety
 /// `task` is a live handle, `name` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_class(task: *mut qf_session, name: *const c_char, guaranteed: f64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             let class: Class = named(text("the class", name)?)?;
@@ -112,14 +114,14 @@ pub unsafe extern "C" fn qf_set_class(task: *mut qf_session, name: *const c_char
     }
 }
 
-/// What class A recovers from (Theorem 3): back in the target within `jobs` jobs (h) after a deviation of up to
-/// `deviation` task periods (Γ).
+/// Recovery of class A (Theorem 3): after a deviation of up to `deviation` task periods (Γ), the task is back in the
+/// target interval within `jobs` jobs (h).
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_recovery(task: *mut qf_session, jobs: u32, deviation: f64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             (task.contract.recovery_jobs, task.contract.deviation) = (jobs, deviation);
@@ -128,13 +130,13 @@ pub unsafe extern "C" fn qf_set_recovery(task: *mut qf_session, jobs: u32, devia
     }
 }
 
-/// The predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
+/// Predictor: "ma:12", "mma:3,12", "ol:36,60", "pct:64,95" or "hint:24".
 ///
 /// # Safety
 /// `task` is a live handle, `spec` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_predictor(task: *mut qf_session, spec: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.predictor = named(text("the predictor", spec)?)?;
@@ -143,13 +145,13 @@ pub unsafe extern "C" fn qf_set_predictor(task: *mut qf_session, spec: *const c_
     }
 }
 
-/// The point of the admissible interval the control law takes: "left", "middle", "right", "zero" or "cost".
+/// Point of the admissible interval that the control law chooses: "left", "middle", "right", "zero" or "cost".
 ///
 /// # Safety
 /// `task` is a live handle, `choice` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_controller(task: *mut qf_session, choice: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.choice = named(text("the controller's choice", choice)?)?;
@@ -158,13 +160,13 @@ pub unsafe extern "C" fn qf_set_controller(task: *mut qf_session, choice: *const
     }
 }
 
-/// The target interval, as fractions of the task period a job may end early and late.
+/// Target interval: how much a job may end early and late, as fractions of the task period.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_target(task: *mut qf_session, early: f64, late: f64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             (task.contract.early, task.contract.late) = (early, late);
@@ -173,13 +175,13 @@ pub unsafe extern "C" fn qf_set_target(task: *mut qf_session, early: f64, late: 
     }
 }
 
-/// Priority level under overload, 0 (last) to 9 (first), and weight inside it, 1 to 10000.
+/// Priority level under overload, 0 (last) to 9 (first), and weight within the level, 1 to 10000.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_priority(task: *mut qf_session, priority: u8, weight: u32) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             (task.contract.priority, task.contract.weight) = (priority, weight);
@@ -188,14 +190,15 @@ pub unsafe extern "C" fn qf_set_priority(task: *mut qf_session, priority: u8, we
     }
 }
 
-/// C: this much CPU time in every period, without feedback; 0: as feedback finds out (the default). At most `x` of
-/// every `y` periods may pass without it (0 and 1: none). Needs the mechanism ext. Call it after qf_set_task_period.
+/// Fixed service C: `service_ns` of CPU time in every period, without feedback. 0, the default, means a budget found
+/// by feedback. At most `x` of every `y` periods may pass without the service (0 and 1: none). Needs the mechanism
+/// ext. Call it after qf_set_task_period.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_service(task: *mut qf_session, service_ns: u64, x: u32, y: u32) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             let window = Window::new(x.into(), y.into()).map_err(|why| Failure::invalid(why.to_string()))?;
@@ -207,14 +210,14 @@ pub unsafe extern "C" fn qf_set_service(task: *mut qf_session, service_ns: u64, 
     }
 }
 
-/// A static reservation: `cpus` of one CPU in every server period, without feedback, on every mechanism; 0: as
-/// feedback finds out (the default). Not together with qf_set_service.
+/// Static reservation: `cpus` of one CPU in every server period, without feedback, on every mechanism. 0, the
+/// default, means a budget found by feedback. Cannot be combined with qf_set_service.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_fixed(task: *mut qf_session, cpus: f64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             let fixed = share("the fixed share", cpus)?;
@@ -224,14 +227,14 @@ pub unsafe extern "C" fn qf_set_fixed(task: *mut qf_session, cpus: f64) -> qf_st
     }
 }
 
-/// Whether pending events and the task's wake-ups favour it, and whether it gets CPU time beyond its service before
-/// best effort does. Needs the mechanism ext.
+/// `events`: pending events and wake-ups of the task favour it. `work_conserving`: the task also receives CPU time
+/// beyond its service, before best effort. Both need the mechanism ext.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: qf_bool, work_conserving: qf_bool) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             (task.contract.favour_events, task.contract.work_conserving) =
@@ -241,15 +244,16 @@ pub unsafe extern "C" fn qf_set_favour(task: *mut qf_session, events: qf_bool, w
     }
 }
 
-/// What happens at the end of the budget: "hard" (wait for the next period), "soft" (go on with a deadline one period
-/// later), "grub" (the default: the budget lasts longer while other servers sleep) or "iris" (idle time begins the next
-/// period early). "soft" and "iris" need the mechanism ext; "soft" also makes the server's period the task's.
+/// Reclaiming, the rule at the end of the budget: "hard" (wait for the next server period), "soft" (continue with a
+/// deadline one server period later), "grub" (the default: the budget lasts longer while other servers sleep) or
+/// "iris" (idle time brings the next budget forward). "soft" and "iris" need the mechanism ext; "soft" also sets the
+/// server period to the task period.
 ///
 /// # Safety
 /// `task` is a live handle, `kind` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_reclaiming(task: *mut qf_session, kind: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             let kind = named(text("the kind of reclaiming", kind)?)?;
@@ -259,13 +263,13 @@ pub unsafe extern "C" fn qf_set_reclaiming(task: *mut qf_session, kind: *const c
     }
 }
 
-/// Where budgets are decided: "user" (the daemon) or "kernel". The latter needs the mechanism ext.
+/// Place where budgets are decided: "user" (the daemon) or "kernel". "kernel" needs the mechanism ext.
 ///
 /// # Safety
 /// `task` is a live handle, `place` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_control_place(task: *mut qf_session, place: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.contract.controller = named(text("where budgets are decided", place)?)?;
@@ -274,14 +278,14 @@ pub unsafe extern "C" fn qf_set_control_place(task: *mut qf_session, place: *con
     }
 }
 
-/// Whether jobs whose deadline has passed while an earlier one ran late are left out (true), or run back to
-/// back (false, the default).
+/// Treatment of jobs whose deadline passed while an earlier job ran late: skip them (true), or run them back to back
+/// (false, the default).
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_skip_late(task: *mut qf_session, skip: qf_bool) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.late = if skip.is_true() { Late::Skip } else { Late::CatchUp };

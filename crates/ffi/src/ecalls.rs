@@ -1,4 +1,4 @@
-//! ECalls in the paper's shape (003 §3): subscribe with a `struct ecalls`, read the shared memory, set attributes.
+//! ECalls as in the paper (003 §3): subscribe with a `struct ecalls`, read the shared memory, set attributes.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{PoisonError, RwLock};
@@ -11,101 +11,102 @@ use qfabric_client::ecalls::{
 
 use crate::status::{Exclusive, Failure, Outcome, borrow, put, qf_bool, qf_status, settle, text};
 
-/// A connection for ECalls. What was asked for under it ends with it. Usable from any thread.
+/// A connection for ECalls. Everything requested through it ends when it ends. Any thread may use it.
 pub struct qf_ecalls {
     pub(crate) session: Ecalls,
-    /// By number; only grows. Nobody's function runs while it is locked.
+    /// Indexed by number; only grows. No application callback runs while it is locked.
     attributes: RwLock<Vec<Attribute>>,
 }
 
 /// A subscription and its memory. For one thread at a time.
 pub struct qf_subscription(Exclusive<Subscription>);
 
-/// How one wants to be told: the paper's `struct ecalls`. All zero is nothing; steps are taken in `order`.
+/// How a subscriber receives events: the paper's `struct ecalls`. All zero means no delivery. The steps run in
+/// `order`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ecalls {
-    /// A real-time signal, SIGRTMIN to 64; 0: none.
+    /// Real-time signal, SIGRTMIN to 64; 0: none.
     pub signal: c_int,
-    /// Who gets it; 0: the caller.
+    /// Process that receives the signal; 0: the caller.
     pub process_id: c_int,
-    /// The name of a handler; null: none.
+    /// Name of a handler; null: none.
     pub k_handler: *const c_char,
-    /// A handler as E-code; null: none.
+    /// Handler as E-code; null: none.
     pub k_code: *const c_char,
-    /// Handlers run in a thread of the daemon.
+    /// Run the handlers in a thread of the daemon.
     pub k_thread: qf_bool,
-    /// Such as "k_code,memory_up,signal"; null: thread, named handler, code, memory, signal.
+    /// Order of the steps, such as "k_code,memory_up,signal"; null: thread, named handler, code, memory, signal.
     pub order: *const c_char,
-    /// Events are late so many microseconds after they happened; 0: never.
+    /// Microseconds after which an event is late; 0: never.
     pub deadline_us: u64,
-    /// Of the subscriptions of a group one is told, in turn; null: none.
+    /// Name of the group: each event goes to one of the group's subscriptions, in turn; null: none.
     pub group: *const c_char,
-    /// Only events that concern this process; 0: all.
+    /// Deliver only events that concern this process; 0: all.
     pub only_pid: c_int,
     /// Options of the service, such as "interface=lo,port=80"; null: none.
     pub options: *const c_char,
-    /// An event at which a handler faults passes, instead of being blocked.
+    /// If a handler faults, the event passes instead of being blocked.
     pub pass_faults: qf_bool,
-    /// Every event favours the server of who is told, under the mechanism `ext`; elsewhere it is counted only.
+    /// Each event favours the subscriber's server under the mechanism `ext`; other mechanisms only count the request.
     pub favour: qf_bool,
 }
 
-/// The memory that events are written into: the paper's `struct sh_memory`, whose words the library reads.
+/// Shared memory for events: the paper's `struct sh_memory`. The library reads its words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sh_memory {
-    /// Events it holds; a power of two.
+    /// Number of events that it holds; a power of two.
     pub slots: u32,
-    /// A flag and a bit for each slot, instead of a flag and a ring.
+    /// Use a flag and one bit per slot, instead of a flag and a ring.
     pub bit_pattern: qf_bool,
-    /// With a bit pattern: the field that says which slot; null: the next free one.
+    /// With a bit pattern: the event's field that selects the slot; null: the next free slot.
     pub position: *const c_char,
 }
 
-/// What goes with an event.
+/// Times of an event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qf_stamp {
-    /// When it happened: nanoseconds of CLOCK_MONOTONIC.
+    /// When the event happened, in CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Until when it is of use; 0: always.
+    /// When the event is late; 0: never.
     pub deadline_ns: u64,
 }
 
-/// Hands a value out behind a pointer.
+/// Moves a value to the heap and writes its pointer to `to`.
 ///
 /// # Safety
 /// `to` is null or points to writable memory for a pointer.
 pub(crate) unsafe fn give<T>(to: *mut *mut T, value: T) -> Outcome {
     let raw = Box::into_raw(Box::new(value));
-    // SAFETY: by the caller's promise.
-    let put = unsafe { put("the handle's place", to, raw) };
+    // SAFETY: as the caller guarantees.
+    let put = unsafe { put("the pointer for the handle", to, raw) };
     put.inspect_err(|_| {
-        // SAFETY: made above, and handed to nobody.
+        // SAFETY: made above, and not given to the caller.
         drop(unsafe { Box::from_raw(raw) });
     })
 }
 
-/// Takes a value back.
+/// Takes a value from [`give`] back.
 ///
 /// # Safety
 /// `handle` is null or came from [`give`], and is not used afterwards.
 pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: as the caller guarantees.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
-/// Text that may be left out.
+/// Reads a string that may be null.
 ///
 /// # Safety
 /// `from` is null or a zero-terminated string.
 pub(crate) unsafe fn optional(what: &str, from: *const c_char) -> Result<Option<String>, Failure> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: as the caller guarantees.
     (!from.is_null()).then(|| unsafe { text(what, from) }.map(str::to_owned)).transpose()
 }
 
-/// Bytes from C.
+/// Reads bytes from C.
 ///
 /// # Safety
 /// `data` points to `size` readable bytes, or `size` is 0.
@@ -113,40 +114,40 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, size: usize) -> Result<&'a [
     match (data.is_null(), size) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Failure::invalid("the data is a null pointer")),
-        // SAFETY: not null, readable by the caller's promise.
+        // SAFETY: not null, readable as the caller guarantees.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) }),
     }
 }
 
-/// Connects for ECalls: $QFABRIC_SOCKET, or the usual places. `*session` is to be given to qf_ecalls_free.
+/// Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.
 ///
 /// # Safety
 /// `session` points to writable memory for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_connect(session: *mut *mut qf_ecalls) -> qf_status {
     let connected = Client::connect().and_then(|client| Ecalls::connect(&client)).map_err(Failure::from);
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     settle(
         connected.and_then(|made| unsafe { give(session, qf_ecalls { session: made, attributes: RwLock::default() }) }),
     )
 }
 
-/// Ends the connection, and what was asked for under it. Null is fine.
+/// Closes the connection; everything requested through it ends. Null is allowed.
 ///
 /// # Safety
 /// `session` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_free(session: *mut qf_ecalls) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { take_back(session) });
 }
 
-/// What C says of a subscription, as the daemon takes it.
+/// Converts the C structures to the request for the daemon.
 ///
 /// # Safety
 /// The texts are null or zero-terminated strings.
 unsafe fn request(service: &str, how: &ecalls, memory: Option<&sh_memory>) -> Result<SubscriptionRequest, Failure> {
-    // SAFETY: by the caller's promise, as are all texts below.
+    // SAFETY: as the caller guarantees, as are all texts below.
     let read = |what, from| unsafe { optional(what, from) };
     let order = read("the order", how.order)?.unwrap_or_default();
     let options = read("the options", how.options)?.unwrap_or_default();
@@ -180,7 +181,7 @@ fn option(pair: &str) -> Result<(String, String), Failure> {
     split.ok_or_else(|| Failure::invalid(format!("option {pair:?} has no '='; write name=value")))
 }
 
-/// Subscribes to a service: the paper's ECalls_subscribe. `memory_up` may be null. `*subscription` is to be given to
+/// Subscribes to a service: the paper's ECalls_subscribe. `memory_up` may be null. Free `*subscription` with
 /// qf_ecalls_unsubscribe.
 ///
 /// # Safety
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn qf_ecalls_subscribe(
     memory_up: *const sh_memory,
     subscription: *mut *mut qf_subscription,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let subscribe = || unsafe {
         let session = borrow(session)?;
         let how = how.as_ref().ok_or_else(|| Failure::invalid("the struct ecalls is a null pointer"))?;
@@ -204,30 +205,31 @@ pub unsafe extern "C" fn qf_ecalls_subscribe(
     settle(subscribe())
 }
 
-/// Ends a subscription: the paper's ECalls_unsubscribe. Null is fine.
+/// Ends a subscription and frees the handle: the paper's ECalls_unsubscribe. Null is allowed.
 ///
 /// # Safety
 /// `subscription` is null or a live handle, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_unsubscribe(subscription: *mut qf_subscription) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     let ended = unsafe { take_back(subscription) }.map(|subscription| subscription.0.into_inner().unsubscribe());
     settle(ended.unwrap_or(Ok(())).map_err(Failure::from))
 }
 
-/// The memory's flag: grows by one with every event. 0 without memory, or for null.
+/// Flag of the shared memory: it grows by one with every event. 0 without shared memory, or if `subscription` is
+/// null.
 ///
 /// # Safety
 /// `subscription` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_flag(subscription: *const qf_subscription) -> u32 {
-    // SAFETY: null or live, by the caller's promise.
+    // SAFETY: the caller guarantees that the handle is null or live.
     let flag = unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(|held| Ok(held.flag())));
     flag.unwrap_or(0)
 }
 
-/// The next event, copied into `data` (`size` bytes at most); `*length` is what it has, 0 where none came within
-/// `timeout_ns`. With a timeout of 0 no system call is made. `stamp` may be null.
+/// Copies the next event into `data`, at most `size` bytes. `*length` is the event's full length, or 0 if no event
+/// came within `timeout_ns`. A timeout of 0 makes no system call. `stamp` may be null.
 ///
 /// # Safety
 /// `subscription` is a live handle, `data` points to `size` writable bytes, `length` and `stamp` to writable memory.
@@ -240,14 +242,14 @@ pub unsafe extern "C" fn qf_ecalls_next(
     length: *mut usize,
     stamp: *mut qf_stamp,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; `data` has room for the `size` bytes that are copied at most.
+    // SAFETY: null or live, as the caller guarantees; `data` has room for the `size` bytes that are copied at most.
     let next = |subscription: &mut Subscription| unsafe {
         let event = match timeout_ns {
             0 => subscription.try_next(),
             ns => subscription.next(Duration::from_nanos(ns))?,
         };
-        let Some(event) = event else { return put("the length's place", length, 0) };
-        put("the length's place", length, event.data.len())?;
+        let Some(event) = event else { return put("the pointer to the length", length, 0) };
+        put("the pointer to the length", length, event.data.len())?;
         if !stamp.is_null() {
             stamp.write(qf_stamp { time_ns: event.time_ns, deadline_ns: event.deadline_ns });
         }
@@ -260,11 +262,11 @@ pub unsafe extern "C" fn qf_ecalls_next(
             }
         }
     };
-    // SAFETY: null or live, by the caller's promise.
+    // SAFETY: the caller guarantees that the handle is null or live.
     settle(unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(next)))
 }
 
-/// Finds an attribute by name; `*number` is for qf_ecalls_set and qf_ecalls_get.
+/// Finds an attribute by name. `*number` is the argument for qf_ecalls_set and qf_ecalls_get.
 ///
 /// # Safety
 /// `session` is a live handle, `name` a zero-terminated string, `number` points to writable memory.
@@ -274,54 +276,55 @@ pub unsafe extern "C" fn qf_ecalls_attribute(
     name: *const c_char,
     number: *mut usize,
 ) -> qf_status {
-    // SAFETY: null or live, by the caller's promise; passed on.
+    // SAFETY: the caller guarantees that the pointers are null or live.
     let find = || unsafe {
         let session = borrow(session)?;
         let found = session.session.attribute(text("the name", name)?)?;
         let mut attributes = session.attributes.write().unwrap_or_else(PoisonError::into_inner);
         attributes.push(found);
-        put("the number's place", number, attributes.len() - 1)
+        put("the pointer to the number", number, attributes.len() - 1)
     };
     settle(find())
 }
 
-/// A fast user-ECall: handlers see the value from now on. No system call. An unknown number does nothing.
+/// A fast user-ECall: sets an attribute for the next handler calls. Makes no system call. An unknown number has no
+/// effect.
 ///
 /// # Safety
 /// `session` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_set(session: *const qf_ecalls, number: usize, value: i64) {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { with_attribute(session, number, |attribute| attribute.set(value)) };
 }
 
-/// An attribute's value; 0 for an unknown number.
+/// Reads an attribute; 0 for an unknown number.
 ///
 /// # Safety
 /// `session` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_get(session: *const qf_ecalls, number: usize) -> i64 {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { with_attribute(session, number, Attribute::get) }.unwrap_or(0)
 }
 
-/// Runs `act` on an attribute, if there is one of this number.
+/// Runs `act` on the attribute with this number, if there is one.
 ///
 /// # Safety
 /// `session` is null or a live handle.
 unsafe fn with_attribute<A>(session: *const qf_ecalls, number: usize, act: impl FnOnce(&Attribute) -> A) -> Option<A> {
-    // SAFETY: null or live, by the caller's promise.
+    // SAFETY: the caller guarantees that the handle is null or live.
     let session = unsafe { session.as_ref() }?;
     let attributes = session.attributes.read().unwrap_or_else(PoisonError::into_inner);
     attributes.get(number).map(act)
 }
 
-/// A deferred user-ECall: the value waits for the moment that a subscription to app.deferred has chosen.
+/// A deferred user-ECall: queues the value until the subscription to app.deferred processes its batch.
 ///
 /// # Safety
 /// `session` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_ecalls_defer(session: *mut qf_ecalls, value: i64) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     settle(unsafe { borrow(session) }.and_then(|session| Ok(session.session.defer(value)?)))
 }

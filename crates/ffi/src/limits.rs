@@ -1,33 +1,33 @@
-//! What the administrator allows, read and changed while the daemon runs.
+//! Limits that the administrator sets, read and changed while the daemon runs.
 
 use qfabric_client::{Change, Client, HostLimits, LimitsPatch, Share};
 
 use crate::session::{WITHOUT_DAEMON, qf_session, with};
 use crate::status::{Failure, QF_STATE, put, qf_status, settle};
 
-/// Which limit.
+/// Kind of limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum qf_limit {
-    /// Of all applications together; without one, what the kernel admits.
+    /// For all applications together. Without this limit, the capacity that the kernel admits.
     QF_LIMIT_CAPACITY = 0,
-    /// Of a priority level, 0 to 9.
+    /// For a priority level, 0 to 9.
     QF_LIMIT_LEVEL = 1,
-    /// Of a user, by uid.
+    /// For a user, by uid.
     QF_LIMIT_USER = 2,
-    /// Of a group, by gid.
+    /// For a group, by gid.
     QF_LIMIT_GROUP = 3,
-    /// Of each user that has no limit of its own.
+    /// For each user without a limit for that uid.
     QF_LIMIT_DEFAULT_USER = 4,
 }
 
-/// The way to the daemon of a task.
+/// Returns the client with which a task reaches its daemon. QF_STATE if the task has none.
 ///
 /// # Safety
 /// `task` is null or a live handle.
 pub(crate) unsafe fn client(task: *mut qf_session) -> Result<Client, Failure> {
     let alone = || Failure::new(QF_STATE, WITHOUT_DAEMON);
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { with(task, |task| task.client.clone().ok_or_else(alone)) }
 }
 
@@ -44,18 +44,18 @@ fn level(number: u32) -> Result<u8, Failure> {
     u8::try_from(number).map_err(|_| Failure::invalid(format!("the level is {number}; use 0 (last) to 9 (first)")))
 }
 
-/// The most that may be held under a limit, in CPUs; -1 where there is none. `kind` is a qf_limit, `number` the level, uid
-/// or gid (not used by the other two).
+/// Reads one limit: the largest bandwidth that its applications may hold together, in CPUs; -1 if there is no
+/// limit. `kind` is a qf_limit. `number` is the level, uid or gid; the other two kinds ignore it.
 ///
 /// # Safety
 /// `task` is a live handle, `cpus` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_get_limit(task: *mut qf_session, kind: u32, number: u32, cpus: *mut f64) -> qf_status {
     let read = || {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         let limits = unsafe { client(task) }?.limits()?;
         let most = limit(&limits, kind, number)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         unsafe { put("the limit", cpus, most.map_or(-1.0, Share::as_f64)) }
     };
     settle(read())
@@ -71,16 +71,16 @@ fn limit(limits: &HostLimits, number_of_kind: u32, number: u32) -> Result<Option
     })
 }
 
-/// Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. The others stay what they are,
-/// also where another program changes them at the same time. For root and the user that the daemon runs as. Applications
-/// keep what they were guaranteed; what they hold beyond is shared out anew.
+/// Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. Other limits keep their
+/// values, even if another program changes them at the same time. Only root and the daemon's user may do this.
+/// Applications keep their guaranteed shares; the rest is divided again.
 ///
 /// # Safety
 /// `task` is a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_limit(task: *mut qf_session, kind: u32, number: u32, cpus: f64) -> qf_status {
     let write = || {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         let client = unsafe { client(task) }?;
         client.change_limits(&change(kind, number, most(cpus)?)?)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What another host keeps for a task that this one refused: read, claimed, given back.
+//! Offers of other hosts: reads the loan in a refusal, claims it, and gives it back.
 
 use std::ffi::c_char;
 
@@ -9,26 +9,26 @@ use crate::limits::client;
 use crate::session::{qf_session, start_by};
 use crate::status::{Failure, QF_INVALID, QF_STATE, offered, put, qf_status, settle, text};
 
-/// Bytes of a host's name, with its zero byte.
+/// Size of a host's name in bytes, including the zero byte.
 pub const QF_HOST_SIZE: usize = 65;
-/// Bytes of a claim, with its zero byte.
+/// Size of a claim in bytes, including the zero byte.
 pub const QF_CLAIM_SIZE: usize = 82;
 
-/// What another host keeps for a task that this one refused.
+/// A loan that another host keeps for a task that this host refused.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct qf_offer {
-    /// Which host.
+    /// Name of the host that keeps the loan.
     pub host: [c_char; QF_HOST_SIZE],
-    /// For qf_claim there; whoever shows it has the right to what is kept.
+    /// Argument for qf_claim on that host. Any application with this text can use the loan.
     pub claim: [c_char; QF_CLAIM_SIZE],
-    /// How much, in CPUs.
+    /// Size of the loan in CPUs.
     pub share: f64,
-    /// For how long, from the refusal on.
+    /// Time from the refusal until the loan expires.
     pub held_ns: u64,
 }
 
-/// Zero-terminated. Names have at most 64 bytes, claims 17 more.
+/// Copies text with a zero byte at the end. Names have at most 64 bytes, claims at most 17 more.
 pub(crate) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut chars = [0; N];
     chars.iter_mut().zip(text.bytes().take(N - 1)).for_each(|(to, byte)| *to = byte as c_char);
@@ -42,43 +42,46 @@ impl From<&Offer> for qf_offer {
     }
 }
 
-/// What another host keeps for what this thread was last refused. QF_STATE: its last failed call was none of these, or no
-/// host keeps anything.
+/// Reads the offer in the calling thread's last refusal. QF_STATE if the thread's last failed call was not a refusal,
+/// or if no other host offered a loan.
 ///
 /// # Safety
 /// `offer` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_last_offer(offer: *mut qf_offer) -> qf_status {
     match offered() {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         Some(kept) => settle(unsafe { put("the offer", offer, qf_offer::from(&*kept)) }),
-        None => settle(Err(Failure::new(QF_STATE, "no other host keeps anything for what was refused last"))),
+        None => settle(Err(Failure::new(
+            QF_STATE,
+            "no other host offers a loan for the last refusal of this thread; call this right after qf_start returns QF_REFUSED",
+        ))),
     }
 }
 
-/// Like qf_start, with what this host keeps for the task since another one refused it: `claim` is of that refusal's
-/// qf_offer.
+/// Like qf_start, but uses the loan that this host keeps for the task. `claim` is from the qf_offer of the other
+/// host's refusal.
 ///
 /// # Safety
 /// `task` is a live handle, `claim` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_claim(task: *mut qf_session, claim: *const c_char) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     match unsafe { claimed(claim) } {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         Ok(claim) => unsafe { set(task, |task| start_by(task, Some(&claim))) },
         Err(failure) => settle(Err(failure)),
     }
 }
 
-/// What another host keeps for this one's task is not wanted. Without this call it ends when its time is over.
+/// Gives a loan of another host back. Without this call the loan expires after `held_ns`.
 ///
 /// # Safety
 /// `task` is a live handle, `claim` a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_give_back(task: *mut qf_session, claim: *const c_char) -> qf_status {
     let give_back = || {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         let (client, claim) = unsafe { (client(task)?, claimed(claim)?) };
         Ok(client.give_back(&claim)?)
     };
@@ -88,7 +91,7 @@ pub unsafe extern "C" fn qf_give_back(task: *mut qf_session, claim: *const c_cha
 /// # Safety
 /// `claim` is null or a zero-terminated string.
 unsafe fn claimed(claim: *const c_char) -> Result<Claim, Failure> {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     let text = unsafe { text("the claim", claim) }?;
     text.parse().map_err(|error| Failure::new(QF_INVALID, format!("{error}")))
 }

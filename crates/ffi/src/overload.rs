@@ -1,20 +1,20 @@
-//! What a task is told while its jobs are short of budget, and of jobs that would be late.
+//! Overload of a task: callback, query, predicted lateness, skipped jobs.
 
 use std::ffi::c_void;
 
 use qfabric_client::OverloadChange;
 
-use crate::session::{Told, outside, qf_session, run, with};
+use crate::session::{OverloadCallback, outside, qf_session, run, with};
 use crate::status::{QF_OK, put, qf_status, settle};
 
-/// The requests of a task exceed what it is granted. Shares are fractions of one CPU, of the last job that was short; both
-/// are 0 where there is no overload.
+/// Overload: the task requests more than it is granted. Shares are fractions of one CPU, from the last short job.
+/// Both are 0 if there is no overload.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qf_overload {
-    /// What its controller asked for.
+    /// Bandwidth that the controller requested.
     pub wanted: f64,
-    /// What it was granted. granted / wanted is what its jobs should cost, relative to what they cost now.
+    /// Bandwidth that was granted. granted / wanted is the target cost of a job, relative to its present cost.
     pub granted: f64,
 }
 
@@ -24,15 +24,15 @@ impl From<qfabric_client::Overload> for qf_overload {
     }
 }
 
-/// Is called when an overload begins; with a null pointer when it ends.
+/// Called when an overload begins, and with a null pointer when it ends.
 pub type qf_overload_changed = Option<extern "C" fn(data: *mut c_void, overload: *const qf_overload)>;
 
-/// `changed` is called when the task's requests begin to exceed what it is granted, so that it lowers its quality, and when
-/// that ends: by qf_wait_for_next_job and qf_start_periodic, after the job's release. It begins when 8 of the last 16 jobs
-/// asked for more than they were granted, and ends when no more than 2 did. Null: nobody is told.
+/// Sets the callback `changed`, so that the task can lower its quality in an overload. An overload begins when at
+/// least 8 of the last 16 jobs were short (requested more than was granted), and ends when at most 2 were.
+/// qf_wait_for_next_job and qf_start_periodic call `changed` after the job's release. Null removes the callback.
 ///
 /// # Safety
-/// `task` is a live handle; `data` is whatever `changed` expects, as long as the task is used.
+/// `task` is a live handle; `data` has the type that `changed` expects, and stays valid while the task is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_on_overload(
     task: *mut qf_session,
@@ -40,30 +40,30 @@ pub unsafe extern "C" fn qf_on_overload(
     data: *mut c_void,
 ) -> qf_status {
     let install = |task: &mut crate::session::Task| {
-        task.told = changed.map(|call| Told { call, data });
+        task.on_overload = changed.map(|call| OverloadCallback { call, data });
         Ok(())
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     settle(unsafe { with(task, install) })
 }
 
-/// Calls it, if there is something new. Nothing of the task is borrowed meanwhile: it may be used in the call.
+/// Calls the callback if the overload began or ended. The task is not borrowed meanwhile: the callback may use it.
 ///
 /// # Safety
 /// `task` is null or a live handle.
-pub(crate) unsafe fn tell_overload(task: *mut qf_session, waited: qf_status) {
+pub(crate) unsafe fn report_overload(task: *mut qf_session, waited: qf_status) {
     if waited != QF_OK {
         return;
     }
-    // SAFETY: passed on.
-    let Ok(Some(told)) = (unsafe { with(task, |task| Ok(task.told)) }) else { return };
+    // SAFETY: the caller guarantees it.
+    let Ok(Some(callback)) = (unsafe { with(task, |task| Ok(task.on_overload)) }) else { return };
     let mut change = None;
-    let look = |session: &mut qfabric_client::Session| {
+    let read = |session: &mut qfabric_client::Session| {
         change = session.overload_changed();
         Ok(())
     };
-    // SAFETY: passed on.
-    unsafe { run(task, look) };
+    // SAFETY: the caller guarantees it.
+    unsafe { run(task, read) };
     let Some(change) = change else { return };
     let begins = match change {
         OverloadChange::Begins(overload) => Some(qf_overload::from(overload)),
@@ -71,10 +71,10 @@ pub(crate) unsafe fn tell_overload(task: *mut qf_session, waited: qf_status) {
     };
     let shown = begins.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the calls before this one have succeeded, so the handle is live.
-    unsafe { outside(task, || (told.call)(told.data, shown)) };
+    unsafe { outside(task, || (callback.call)(callback.data, shown)) };
 }
 
-/// The overload now; no system call.
+/// Reads the present overload. Makes no system call.
 ///
 /// # Safety
 /// `task` is a live handle, `overload` points to writable memory.
@@ -82,15 +82,15 @@ pub(crate) unsafe fn tell_overload(task: *mut qf_session, waited: qf_status) {
 pub unsafe extern "C" fn qf_get_overload(task: *mut qf_session, overload: *mut qf_overload) -> qf_status {
     let read = |session: &mut qfabric_client::Session| {
         let now = session.overload().map(qf_overload::from).unwrap_or_default();
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         unsafe { put("the overload", overload, now) }
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { run(task, read) }
 }
 
-/// By how much the current job would end late if it began now and had a CPU to itself, by what the daemon predicts of its
-/// cost; 0: it can be in time; -1: nothing is predicted.
+/// Predicted lateness in nanoseconds: how late the current job would end if it began now on a free CPU, with the cost
+/// that the daemon predicts. 0: in time; -1: there is no prediction.
 ///
 /// # Safety
 /// `task` is a live handle, `late_ns` points to writable memory.
@@ -99,14 +99,14 @@ pub unsafe extern "C" fn qf_get_predicted_lateness(task: *mut qf_session, late_n
     let read = |session: &mut qfabric_client::Session| {
         let late = session.predicted_lateness();
         let late = late.map_or(-1, |late| i64::try_from(late.get()).unwrap_or(i64::MAX));
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         unsafe { put("the lateness", late_ns, late) }
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { run(task, read) }
 }
 
-/// Leaves the current job out, in place of qf_end_cycle.
+/// Skips the current job; call it in place of qf_end_cycle.
 ///
 /// # Safety
 /// `task` is a live handle.
@@ -116,6 +116,6 @@ pub unsafe extern "C" fn qf_skip_job(task: *mut qf_session) -> qf_status {
         session.skip();
         Ok(())
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe { run(task, skip) }
 }

@@ -1,5 +1,5 @@
-//! Predictors and controllers written in C. They run inside qf_end_cycle, in the application's own time.
-//! They cannot use the handle they are installed in: it is busy, and says so.
+//! Predictors and controllers written in C. They run inside qf_end_cycle, on the application's CPU time. They cannot
+//! use the handle of their task: it is in use, and calls with it return QF_STATE.
 
 use std::ffi::c_void;
 
@@ -9,21 +9,21 @@ use crate::contract::set;
 use crate::session::qf_session;
 use crate::status::{Failure, qf_bool, qf_status, settle};
 
-/// What a job used and had been granted.
+/// Cost of a job, and the reservation that it ran under.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qf_usage {
-    /// Its number, from 0.
+    /// Number of the job, from 0.
     pub k: u64,
-    /// When it could start, CLOCK_MONOTONIC.
+    /// Release, in CLOCK_MONOTONIC.
     pub release_ns: u64,
-    /// When it ended.
+    /// End, in CLOCK_MONOTONIC.
     pub finish_ns: u64,
-    /// The CPU time it took.
+    /// CPU time of the job.
     pub cost_ns: u64,
-    /// Q it ran under; 0 without a reservation.
+    /// Q, the budget; 0 without a reservation.
     pub budget_ns: u64,
-    /// P it ran under; 0 without a reservation.
+    /// P, the server period; 0 without a reservation.
     pub server_period_ns: u64,
 }
 
@@ -31,19 +31,20 @@ pub struct qf_usage {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qf_interval {
-    /// The least.
+    /// Smallest computation time.
     pub low_ns: u64,
-    /// The most; not below the least.
+    /// Largest computation time; not below `low_ns`.
     pub high_ns: u64,
 }
 
-/// The job that just ended took `cost_ns`; `hint` is what had been said of it, NaN if nothing.
-/// Like the other two below, called inside qf_end_cycle; the task's handle is busy then: calls with it say QF_STATE.
+/// Receives the cost of the job that just ended, and the hint that was given for it (NaN: none). Called inside
+/// qf_end_cycle, like the two functions below: the task's handle is in use, and calls with it return QF_STATE.
 pub type qf_observe = Option<extern "C" fn(data: *mut c_void, cost_ns: u64, hint: f64)>;
-/// The next job, of which `hint` is known (NaN: nothing), will take `*predicted`; false: cannot say yet.
+/// Predicts the next job's cost in `*predicted`; `hint` is the hint for that job (NaN: none). Return false while
+/// there is too little data.
 pub type qf_predict = Option<extern "C" fn(data: *mut c_void, hint: f64, predicted: *mut qf_interval) -> qf_bool>;
-/// The budget of the next job per server period into `*budget_ns`; `predicted` is null if nothing is. False
-/// leaves it to the daemon.
+/// Writes the next job's budget per server period into `*budget_ns`; `predicted` is null without a prediction. Return
+/// false to leave the decision to the daemon.
 pub type qf_decide = Option<
     extern "C" fn(
         data: *mut c_void,
@@ -65,10 +66,10 @@ impl Predictor for OwnPredictor {
         (self.observe)(self.data, cost.get(), hint.unwrap_or(f64::NAN));
     }
     fn predict(&mut self, hint: Option<f64>) -> Option<Interval> {
-        let mut said = qf_interval::default();
-        (self.predict)(self.data, hint.unwrap_or(f64::NAN), &mut said)
+        let mut predicted = qf_interval::default();
+        (self.predict)(self.data, hint.unwrap_or(f64::NAN), &mut predicted)
             .is_true()
-            .then(|| Interval { low: Nanos::new(said.low_ns), high: Nanos::new(said.high_ns) })
+            .then(|| Interval { low: Nanos::new(predicted.low_ns), high: Nanos::new(predicted.high_ns) })
     }
 }
 
@@ -96,10 +97,10 @@ impl Controller for OwnController {
     }
 }
 
-/// Takes the application's own predictor instead of the daemon's, from the next qf_start on.
+/// Uses the application's predictor instead of the daemon's, from the next qf_start.
 ///
 /// # Safety
-/// `task` is a live handle; `data` is what both functions expect, until qf_end.
+/// `task` is a live handle; `data` has the type that both functions expect, and stays valid until qf_end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_own_predictor(
     task: *mut qf_session,
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn qf_set_own_predictor(
     let (Some(observe), Some(predict)) = (observe, predict) else {
         return settle(Err(Failure::invalid("a function of the predictor is a null pointer")));
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.predictor = Some(OwnPredictor { observe, predict, data });
@@ -119,10 +120,10 @@ pub unsafe extern "C" fn qf_set_own_predictor(
     }
 }
 
-/// Takes the application's own controller instead of the daemon's, from the next qf_start on.
+/// Uses the application's controller instead of the daemon's, from the next qf_start.
 ///
 /// # Safety
-/// `task` is a live handle; `data` is what `decide` expects, until qf_end.
+/// `task` is a live handle; `data` has the type that `decide` expects, and stays valid until qf_end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_set_own_controller(
     task: *mut qf_session,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn qf_set_own_controller(
     let Some(decide) = decide else {
         return settle(Err(Failure::invalid("the controller is a null pointer")));
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
             task.controller = Some(OwnController { decide, data });

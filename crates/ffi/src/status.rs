@@ -1,4 +1,4 @@
-//! Statuses, and the text behind the last one.
+//! Status codes, and the error text of the last failed call.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -7,22 +7,22 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use qfabric_client::{ClientError, Offer};
 
-/// What became of a call.
+/// Result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum qf_status {
-    /// Done.
+    /// Success.
     QF_OK = 0,
-    /// An argument cannot be meant: null, not UTF-8, out of range, or an unknown name.
+    /// An argument is invalid: null, not UTF-8, out of range, or an unknown name.
     QF_INVALID = 1,
     /// No daemon answers; qf_last_error() names the sockets tried.
     QF_NO_DAEMON = 2,
-    /// The daemon said no; nothing was changed.
+    /// The daemon refused the request and changed nothing.
     QF_REFUSED = 3,
-    /// The daemon answered late, brokenly, or in another version.
+    /// The daemon did not answer in time, sent an invalid answer, or has another version.
     QF_BROKEN = 4,
-    /// Wrong order of calls: not started yet, started already, the handle in use by a call that has not returned, or made
-    /// before a fork by the parent.
+    /// Wrong order of calls: the task is not started, or is already started; a call with this handle has not
+    /// returned; or the handle was made by the parent process before a fork.
     QF_STATE = 5,
     /// The handle was started by another thread.
     QF_WRONG_THREAD = 6,
@@ -30,11 +30,11 @@ pub enum qf_status {
 
 pub(crate) use qf_status::*;
 
-/// Status and text of a call that did not succeed.
+/// Status and text of a failed call.
 pub(crate) struct Failure {
     pub(crate) status: qf_status,
     pub(crate) text: String,
-    /// What another host keeps instead.
+    /// The loan that another host offers instead.
     offer: Option<Box<Offer>>,
 }
 
@@ -69,12 +69,12 @@ thread_local! {
     static OFFER: RefCell<Option<Box<Offer>>> = RefCell::default();
 }
 
-/// Of the last failure of this thread.
+/// The offer in the last failure of the calling thread.
 pub(crate) fn offered() -> Option<Box<Offer>> {
     OFFER.with_borrow(Clone::clone)
 }
 
-/// Keeps a failure's text for [`qf_last_error`], and its offer.
+/// Stores the failure's text for [`qf_last_error`], and its offer.
 pub(crate) fn settle(outcome: Outcome) -> qf_status {
     let Err(failure) = outcome else { return QF_OK };
     let text = CString::new(failure.text.replace('\0', " ")).expect("no zero byte is left");
@@ -83,8 +83,8 @@ pub(crate) fn settle(outcome: Outcome) -> qf_status {
     failure.status
 }
 
-/// What the last call of this thread that did not succeed has to say; never null, empty if none failed.
-/// Valid until the next such call of this thread.
+/// Error text of the last failed call of the calling thread: what happened, and the next step. Never null; empty if
+/// no call failed. Valid until the next failed call of the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn qf_last_error() -> *const c_char {
     LAST.with_borrow(|last| last.as_ptr())
@@ -100,7 +100,7 @@ pub extern "C" fn qf_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Text from C.
+/// Reads a string from C.
 ///
 /// # Safety
 /// `text` is null or points to a zero-terminated string.
@@ -108,12 +108,12 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     if text.is_null() {
         return Err(Failure::invalid(format!("{what} is a null pointer")));
     }
-    // SAFETY: not null, zero-terminated by the caller's promise.
+    // SAFETY: not null, zero-terminated as the caller guarantees.
     let bytes = unsafe { CStr::from_ptr(text) };
     bytes.to_str().map_err(|_| Failure::invalid(format!("{what} is not UTF-8")))
 }
 
-/// Writes an answer where the caller wants it.
+/// Writes `value` to the caller's memory.
 ///
 /// # Safety
 /// `to` is null or points to writable memory for a `T`.
@@ -121,23 +121,23 @@ pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Outcome {
     if to.is_null() {
         return Err(Failure::invalid(format!("{what} is a null pointer")));
     }
-    // SAFETY: not null, writable by the caller's promise.
+    // SAFETY: not null, writable as the caller guarantees.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// A handle from C. Shared: calls may meet in one handle, from other threads and from functions that a call has called.
-/// What a call changes lies in an [`Exclusive`] or in a lock.
+/// Borrows a handle from C. The borrow is shared, because calls on one handle can overlap: from other threads, and
+/// from callbacks of a running call. State that a call changes is in an [`Exclusive`] or a lock.
 ///
 /// # Safety
-/// `handle` is null or came from this library, and is not freed before the answer is used for the last time.
+/// `handle` is null or came from this library, and stays allocated while the reference is used.
 pub(crate) unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
-    // SAFETY: null or a live handle, by the caller's promise; nobody has it exclusively.
+    // SAFETY: null or a live handle, as the caller guarantees; no exclusive reference exists.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::invalid("the handle is a null pointer"))
 }
 
-/// What one call at a time uses. A second one is refused, not kept waiting: it may have been made by a function that the
-/// first one called, and would wait for itself.
+/// State for one call at a time. A second call fails with QF_STATE instead of waiting: if a callback of the first
+/// call made it, waiting would be a deadlock.
 pub(crate) struct Exclusive<T>(Mutex<T>);
 
 impl<T> Exclusive<T> {
@@ -158,10 +158,11 @@ impl<T> Exclusive<T> {
     }
 }
 
-const IN_USE: &str = "the handle is in use by a call that has not returned, of this thread or another one; call later";
+const IN_USE: &str =
+    "the handle is in use by a call of this or another thread that has not returned; try again after it returns";
 
-/// A truth value from foreign memory. C promises 0 or 1 in a `bool`, and nobody keeps it who calls without the header or
-/// leaves memory as it was; in Rust any other `bool` is undefined behaviour. Everything but 0 is true.
+/// A `bool` from C memory. A valid C `bool` is 0 or 1, but a caller without the header, or with uninitialised memory,
+/// can pass another byte; in Rust that would be undefined behaviour. Every value except 0 is true.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct qf_bool(u8);

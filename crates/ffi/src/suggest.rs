@@ -1,4 +1,4 @@
-//! Parameters from a trial execution: what `qfabric probe` suggests, as a call.
+//! Suggests contract parameters from the costs of a trial execution, like `qfabric probe`.
 
 use std::ffi::c_char;
 use std::slice;
@@ -12,27 +12,28 @@ use crate::offer::chars;
 use crate::session::{qf_session, with};
 use crate::status::{Failure, put, qf_status, settle};
 
-/// Bytes of a predictor's name, with its zero byte.
+/// Size of a predictor's name in bytes, including the zero byte.
 pub const QF_PREDICTOR_SIZE: usize = 32;
 
-/// What a trial execution suggests for a task.
+/// Parameters that a trial execution suggests for a task.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct qf_suggestion {
-    /// For qf_set_predictor.
+    /// Argument for qf_set_predictor.
     pub predictor: [c_char; QF_PREDICTOR_SIZE],
-    /// For qf_set_max_bandwidth.
+    /// Argument for qf_set_max_bandwidth, a fraction of one CPU.
     pub max_bandwidth: f64,
-    /// What class A would guarantee; -1: no budget keeps what it promises.
+    /// Guaranteed bandwidth under class A; -1 if no budget can keep the promise of class A.
     pub class_a: f64,
-    /// What class B would guarantee; -1: no budget does.
+    /// Guaranteed bandwidth under class B; -1 if no budget can keep the promise of class B.
     pub class_b: f64,
-    /// The least early end of the target interval, as a fraction of the period, with which class A can be asked for; -1:
-    /// none.
+    /// Smallest early end of the target interval with which class A is possible, as a fraction of the period; -1 if
+    /// there is none.
     pub early: f64,
-    /// Jobs of the trial with the scheduling error in the target interval, under this predictor and maximum; a fraction.
+    /// Fraction of the trial's jobs whose scheduling error is in the target interval, under this predictor and
+    /// maximum.
     pub in_target: f64,
-    /// Mean bandwidth that took.
+    /// Mean bandwidth under this predictor and maximum.
     pub mean_bandwidth: f64,
 }
 
@@ -52,7 +53,7 @@ impl From<&Suggestion> for qf_suggestion {
 }
 
 /// # Safety
-/// `costs_ns` is null or points to `jobs` values; so is and does `hints`.
+/// `costs_ns` and `hints` are null or point to `jobs` values.
 unsafe fn profile(costs_ns: *const u64, hints: *const f64, jobs: usize) -> Result<Profile, Failure> {
     if costs_ns.is_null() {
         return Err(Failure::invalid("the costs are a null pointer"));
@@ -70,9 +71,9 @@ unsafe fn profile(costs_ns: *const u64, hints: *const f64, jobs: usize) -> Resul
     Ok(Profile { costs: costs.iter().copied().map(Nanos::new).collect(), hints: hints.to_vec() })
 }
 
-/// What the computation times of `jobs` jobs, at least 24, suggest for the task; its period, server period, target interval
-/// and controller are as they were set, and stay. `hints` go with the costs, one each, or are null. A calculation: no daemon
-/// is asked, nothing is changed.
+/// Suggests parameters from the computation times of `jobs` jobs (at least 24). Uses the task's period, server
+/// period, target interval and controller. `hints` has one hint for each job, or is null. A pure calculation: it
+/// sends no request to the daemon and changes nothing.
 ///
 /// # Safety
 /// `task` is a live handle, `costs_ns` and `hints` point to `jobs` values, `suggestion` to writable memory.
@@ -85,19 +86,19 @@ pub unsafe extern "C" fn qf_suggest(
     suggestion: *mut qf_suggestion,
 ) -> qf_status {
     let made = || {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         let (contract, profile) =
             unsafe { (with(task, |task| Ok(task.contract.clone()))?, profile(costs_ns, hints, jobs)?) };
         contract.check().map_err(Failure::invalid)?;
         let made = suggest(&profile, &contract).map_err(Failure::invalid)?;
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         unsafe { put("the suggestion", suggestion, qf_suggestion::from(&made)) }
     };
     settle(made())
 }
 
-/// The jobs of a trial execution go with the contract: the first job is predicted already, and classes A and B take from
-/// them what they guarantee. `hints` may be null.
+/// Adds the jobs of a trial execution to the contract: the daemon predicts already the first job, and derives the
+/// guaranteed bandwidth of classes A and B from them. `hints` may be null.
 ///
 /// # Safety
 /// `task` is a live handle, `costs_ns` and `hints` point to `jobs` values.
@@ -108,9 +109,9 @@ pub unsafe extern "C" fn qf_set_profile(
     hints: *const f64,
     jobs: usize,
 ) -> qf_status {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees it.
     match unsafe { profile(costs_ns, hints, jobs) } {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees it.
         Ok(profile) => unsafe {
             set(task, |task| {
                 task.contract.profile = Some(profile);

@@ -1,9 +1,10 @@
-//! Programs that were compiled against an earlier `qfabric.h` of the same major version keep running: each declaration of
-//! `abi/qfabric-0.h`, the header of the last release, is still in today's, to the letter. A release replaces that file.
+//! Binary compatibility: a program that was compiled against an earlier `qfabric.h` of the same major version keeps
+//! running. Each declaration of `abi/qfabric-0.h`, the header of the last release, is still in the present header,
+//! unchanged. A release replaces that file.
 
 use std::collections::BTreeSet;
 
-/// The declarations of a header without comments, each as one line.
+/// The declarations of a header, without comments, one line each.
 fn declarations(header: &str) -> BTreeSet<String> {
     let mut code = String::new();
     for (at, part) in header.split("/*").enumerate() {
@@ -23,7 +24,7 @@ fn declarations(header: &str) -> BTreeSet<String> {
     found
 }
 
-/// The block `extern "C" {` would hide what is in it.
+/// Like [`declarations`], without the block `extern "C" {`, which would hide the declarations inside it.
 fn read(header: &str) -> BTreeSet<String> {
     let plain = header.replace("extern \"C\" {", "").replace("}  // extern \"C\"", "").replace("} // extern \"C\"", "");
     declarations(&plain)

@@ -1,4 +1,4 @@
-//! The library as a C program meets it: the header, compiling, linking, running.
+//! Tests of the library from C: the header, compiling, linking, running.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where the library lies: beside the folder this test was built into.
+/// Folder of the built libraries: the parent of the folder of this test program.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().unwrap().parent().unwrap().to_owned();
@@ -31,7 +31,7 @@ struct Program {
     _folder: TempDir,
 }
 
-/// Compiles with warnings as errors.
+/// Compiles a program with warnings as errors.
 fn compile(compiler: &str, source: &Path, linking: impl Fn(&Path) -> Vec<String>) -> Program {
     let (folder, libraries) = (tempfile::tempdir().unwrap(), libraries());
     let path = folder.path().join("program");
@@ -79,7 +79,7 @@ fn the_committed_header_is_the_generated_one() {
 }
 
 #[test]
-fn without_a_daemon_a_c_program_is_told_what_to_do() {
+fn without_a_daemon_the_error_names_the_call_the_socket_and_the_command() {
     for (name, call) in [
         ("periodic.c", "qf_init"),
         ("probe.c", "qf_cpu_reserve"),
@@ -87,10 +87,10 @@ fn without_a_daemon_a_c_program_is_told_what_to_do() {
         ("channels.c", "qf_channels_connect"),
     ] {
         let output = compile("cc", &example(name), shared).run(Path::new("/nowhere/qfabric.sock"), &[]);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let shown = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
         for named in [call, "/nowhere/qfabric.sock", "`qfabric daemon`"] {
-            assert!(told.contains(named), "{told} does not name {named}");
+            assert!(shown.contains(named), "{shown} does not name {named}");
         }
     }
 }
@@ -115,8 +115,8 @@ fn c_programs_run_under_a_real_daemon() {
     let daemon = Embedded::start(Config::default()).unwrap();
     let output = periodic.run(daemon.socket(), &["25"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    assert!(told.starts_with("25 jobs, ") && told.contains("in every 10.00 ms"), "{told}");
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("25 jobs, ") && shown.contains("in every 10.00 ms"), "{shown}");
     let output = probe.run(daemon.socket(), &[]);
     assert!(output.status.success() && text(&output.stdout).contains("reserved: "), "{}", text(&output.stderr));
 }
@@ -131,8 +131,8 @@ fn a_c_program_raises_filters_reads_and_is_signalled() {
     let daemon = Embedded::start(Config::default()).unwrap();
     let output = program.run(daemon.socket(), &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    assert_eq!(told, "memory 3, signal 3\nmemory 4, signal 4\n2 events, 4 seen by the handler\n");
+    let shown = text(&output.stdout);
+    assert_eq!(shown, "memory 3, signal 3\nmemory 4, signal 4\n2 events, 4 seen by the handler\n");
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn a_c_program_registers_submits_filters_and_is_called() {
     let daemon = Embedded::start(config).unwrap();
     let output = program.run(daemon.socket(), &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    assert_eq!(told, "frame 1 of alpha\nframe 3 of alpha\n3 submitted, 1 filtered, 2 handled\n");
+    let shown = text(&output.stdout);
+    assert_eq!(shown, "frame 1 of alpha\nframe 3 of alpha\n3 submitted, 1 filtered, 2 handled\n");
 }
 
-/// A service on a host that lends; 0.4 CPU may be promised.
+/// A daemon on a lending host with a capacity of 0.4 CPU.
 fn lender(folder: &Path, name: &str, other: &str) -> Embedded {
     let address = |name: &str| format!("unix:{}/{name}.link", folder.display());
     let mut config = Config::default();
@@ -169,7 +169,7 @@ fn lender(folder: &Path, name: &str, other: &str) -> Embedded {
 }
 
 #[test]
-fn a_c_program_finds_what_another_host_keeps_claims_it_and_gives_it_back() {
+fn a_c_program_reads_an_offer_claims_the_loan_and_gives_one_back() {
     if !may_reserve() {
         return;
     }
@@ -190,8 +190,8 @@ fn a_c_program_finds_what_another_host_keeps_claims_it_and_gives_it_back() {
     assert_eq!(text(&output.stdout), "0.3 CPU on beta\n");
 }
 
-/// Runs a program of these tests beside a daemon that may promise half a CPU.
-fn beside_a_daemon(source: &str) {
+/// Runs a C program of this folder beside a daemon with a capacity of 0.5 CPU.
+fn run_beside_a_daemon(source: &str) {
     if !may_reserve() {
         return;
     }
@@ -208,26 +208,26 @@ fn beside_a_daemon(source: &str) {
 
 #[test]
 fn a_child_of_a_fork_leaves_its_parents_contract_ring_and_events_alone() {
-    beside_a_daemon("fork.c");
+    run_beside_a_daemon("fork.c");
 }
 
 #[test]
 fn a_handler_does_not_run_once_its_sink_is_freed() {
-    beside_a_daemon("handlers.c");
+    run_beside_a_daemon("handlers.c");
 }
 
 #[test]
-fn a_c_program_hears_of_an_overload_and_of_its_end() {
-    beside_a_daemon("overload.c");
+fn a_c_program_is_called_when_an_overload_begins_and_ends() {
+    run_beside_a_daemon("overload.c");
 }
 
 #[test]
 fn a_c_program_reads_and_changes_limits() {
-    beside_a_daemon("limits.c");
+    run_beside_a_daemon("limits.c");
 }
 
 #[test]
-fn every_misuse_is_answered() {
+fn every_misuse_returns_a_status_and_a_text() {
     let output = compile("cc", Path::new(&format!("{CRATE}/tests/misuse.c")), shared).run(Path::new("/nowhere"), &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

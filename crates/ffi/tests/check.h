@@ -1,4 +1,4 @@
-/* What the programs of these tests end with where something does not hold. */
+/* CHECK ends a test program with exit code 1, the line, the expression and the last error. */
 #include <qfabric.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A child of a fork: the contract, the ring and the connection stay its parent's, whatever it does with its copies. */
+/* After a fork the contract, the ring and the connection belong to the parent, even if the child uses its copies
+ * of the handles. */
 #define _GNU_SOURCE
 #include <qfabric.h>
 #include <sched.h>
@@ -9,17 +10,17 @@
 #include "check.h"
 
 #define POLICY_DEADLINE 6
-/* Far more periods than it takes; a count, not a time. */
+/* Far more periods than the test needs; a count, not a time. */
 #define MOST_WAITS 3000
 
-/* Jobs that the daemon has taken, once these were told. */
-static uint64_t taken(qf_session *task, uint64_t told)
+/* Waits until the daemon has processed `count` jobs; returns the number processed. */
+static uint64_t taken(qf_session *task, uint64_t count)
 {
     qf_grant grant;
 
     for (int i = 0; i < MOST_WAITS; i++) {
         CHECK(qf_get_grant(task, &grant) == QF_OK);
-        if (grant.jobs >= told)
+        if (grant.jobs >= count)
             break;
         CHECK(qf_wait_for_next_job(task) == QF_OK && qf_skip_job(task) == QF_OK);
     }
@@ -44,7 +45,7 @@ static qf_session *started(const char *name)
     return task;
 }
 
-/* Uses what it has of its parent's, ends it, and then has a contract of its own. */
+/* Uses the handles of the parent, ends them, and then starts a contract for the child. */
 static int child(qf_session *parents, qf_service *service, qf_subscription *subscription)
 {
     uint64_t event = 9;

@@ -1,4 +1,5 @@
-/* Handlers: what one works on may be freed when its sink is; a handler may free its own sink, and poll. */
+/* Handlers: after qf_sink_free the application may free the handler's data; a handler may free its own sink, and
+ * may poll. */
 #include <pthread.h>
 #include <qfabric.h>
 #include <semaphore.h>
@@ -26,7 +27,7 @@ static void slow(void *data, const char *host, const qf_event *event)
     (void)host, (void)event;
     sem_post(&slow->inside);
     sem_wait(&slow->may_leave);
-    usleep(100000); /* time for a free that does not wait to return; the right one is not hurried */
+    usleep(100000); /* a wrong qf_sink_free, one that does not wait, would return meanwhile */
     slow->left++;
 }
 
@@ -44,7 +45,7 @@ static void submit(qf_source *source)
     CHECK(qf_channel_submit(source, 0, &number, sizeof number, 0, NULL) == QF_OK);
 }
 
-/* A sink is freed while another thread is in its handler. */
+/* Frees a sink while another thread runs its handler. */
 static void freed_by_another_thread(qf_channel *channel, qf_source *source)
 {
     struct slow *data = calloc(1, sizeof *data);
@@ -82,7 +83,7 @@ static void once(void *data, const char *host, const qf_event *event)
     qf_sink_free(once->sink);
 }
 
-/* A handler polls, and frees its own sink: there is one call, though two events are there. */
+/* A handler polls and frees its own sink: it is called once, although two events wait. */
 static void freed_within(qf_channel *channel, qf_source *source)
 {
     struct once data = { 0 };

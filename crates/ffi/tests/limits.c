@@ -1,4 +1,4 @@
-/* Limits are read, changed and removed while the daemon runs; what is refused changes nothing. */
+/* Limits are read, changed and removed while the daemon runs; a refused change changes nothing. */
 #include <qfabric.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Each wrong call has its status and its text; a task without a daemon works; own parts are called. */
+/* Each wrong call returns its status and its text; a task without a daemon works; predictors and controllers in C
+ * are called. */
 #include <pthread.h>
 #include <qfabric.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static bool decide(void *data, const qf_usage *usage, const qf_interval *interva
 static int job(void *data, uint64_t k)
 {
     *(uint64_t *)data = k;
-    return k >= 4; /* late jobs are left out, maybe this one */
+    return k >= 4; /* late jobs are skipped, possibly this one */
 }
 
 static void *elsewhere(void *task)
@@ -48,7 +49,7 @@ static void *starts(void *task)
     return NULL;
 }
 
-/* Uses the handle that it is called with: a second `&mut` of it would be undefined behaviour. */
+/* Uses the handle of the running call: a second `&mut` to it would be undefined behaviour. */
 static unsigned char busy(void *task, double hint, qf_interval *interval)
 {
     qf_grant grant;
@@ -57,7 +58,7 @@ static unsigned char busy(void *task, double hint, qf_interval *interval)
     CHECK(qf_end_cycle(task) == QF_STATE && strstr(qf_last_error(), "in use"));
     CHECK(qf_get_grant(task, &grant) == QF_STATE && qf_end(task) == QF_STATE && qf_free(task) == QF_STATE);
     predicted++;
-    return 0xfe; /* as code does that was not compiled with the header */
+    return 0xfe; /* as a function compiled without the header can return */
 }
 
 static int frees(void *task, uint64_t k)
@@ -67,7 +68,7 @@ static int frees(void *task, uint64_t k)
     return 1;
 }
 
-/* Calls that meet in one handle, and a `bool` that is none. */
+/* Overlapping calls with one handle, and a `bool` with an invalid value. */
 static void reentrant(void)
 {
     bool (*wrong)(void *, double, qf_interval *);

@@ -1,6 +1,6 @@
-/* What one host refuses, another one keeps: found as data, claimed there, and given back.
+/* A loan: one host refuses, another host offers; the program reads the offer, claims the loan, and gives one back.
  *
- * QFABRIC_SOCKET is the full host's; the argument that of the other one, beta.
+ * QFABRIC_SOCKET is the socket of the full host; the argument is the socket of the other host, beta.
  */
 #include <qfabric.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     CHECK(qf_claim(there, offer.claim) == QF_OK && qf_get_grant(there, &grant) == QF_OK);
     CHECK(qf_claim(there, offer.claim) == QF_STATE && qf_end(there) == QF_OK);
 
-    /* The first host hears that it was claimed, and asks anew. */
+    /* The first host learns that its loan was claimed, and gets a new offer. */
     do {
         CHECK(qf_start(here) == QF_REFUSED && qf_last_offer(&again) == QF_OK);
     } while (strcmp(again.claim, offer.claim) == 0);

@@ -1,4 +1,5 @@
-/* A task whose jobs are dearer than what there is: told so, it lowers its quality, and is told that it is enough. */
+/* Jobs that cost more than the daemon can grant: the callback reports the overload, the task lowers its cost, and
+ * the callback reports the end of the overload. */
 #include <qfabric.h>
 #include <string.h>
 #include <time.h>
@@ -6,12 +7,12 @@
 #include "check.h"
 
 #define TRIAL 60
-/* Far more jobs than it takes; a count, not a time. */
+/* Far more jobs than the test needs; a count, not a time. */
 #define MOST_JOBS 3000
 
 static struct {
     int begun, ended;
-    qf_overload told;
+    qf_overload overload;
 } seen;
 
 static void changed(void *task, const qf_overload *overload)
@@ -20,7 +21,7 @@ static void changed(void *task, const qf_overload *overload)
 
     CHECK(qf_get_overload(task, &now) == QF_OK);
     if (overload) {
-        seen.begun++, seen.told = *overload;
+        seen.begun++, seen.overload = *overload;
         CHECK(now.wanted > now.granted);
     } else {
         seen.ended++;
@@ -78,7 +79,7 @@ int main(void)
         CHECK(qf_end_cycle(task) == QF_OK);
     }
     CHECK(seen.begun == 1 && seen.ended == 1);
-    CHECK(seen.told.wanted > 0.6 && seen.told.granted <= 0.5);
+    CHECK(seen.overload.wanted > 0.6 && seen.overload.granted <= 0.5);
     CHECK(qf_get_predicted_lateness(task, &late) == QF_OK && late >= 0);
     CHECK(qf_get_predicted_lateness(task, NULL) == QF_INVALID && qf_skip_job(task) == QF_OK);
     qf_free(task);

@@ -1,11 +1,10 @@
-//! Finds the jobs of a thread nobody marks: what it runs between sleeps, merged to one job per period.
+//! Finds the jobs of a thread without marks: its CPU time between sleeps, merged into one job per period.
 //!
-//! **The merging rule.** A job begins with the first stretch after a sleep, and takes in every later stretch
-//! of the same period T, sleeps in between included (a decoder that waits for its display, a reader that
-//! waits for its disk). It ends when the thread last slept in that period. The period is closed `lead`
-//! before the next release, so that the decision is in force by then. A thread that did not sleep by then
-//! keeps its job open; at each release it runs through without having slept, one job is counted late, with
-//! the time it used since the last one, ending with the next server period.
+//! **Merging.** A job begins with the first stretch on a CPU after a sleep. It includes every later stretch in the same
+//! period T, even after sleeps (a decoder that waits for its display, a reader that waits for its disk). It ends when the
+//! thread last slept in that period. The period is closed `lead` before the next release, so that the decision takes effect
+//! in time. The job of a thread that has not slept by then stays open. At each release that the thread runs through without
+//! a sleep, one late job is counted, with the CPU time since the last one; it ends with the next server period.
 //!
 //! ```text
 //!   Asleep --ran--> Open --slept, T − lead over--> Asleep        one job, on time or early
@@ -14,15 +13,14 @@
 //!                    `-- slept after the release --> Asleep      one late job
 //! ```
 //!
-//! **The release.** Only stretches on the CPU are seen, not wake-ups. A thread that runs up to a quarter
-//! period before its expected release has been released early, and the grid moves there at once. One that
-//! runs later has been kept waiting, or its clock drifts: the release is taken at the grid, and the grid
-//! follows by an eighth of the distance. After half a period of silence the grid starts anew.
-//! Source: issue of part 1, "jobs are taken as activations between sleeps"; AQuoSA leaves this open.
+//! **Release.** Only stretches on the CPU are seen, not wake-ups. A thread that runs up to a quarter period before its
+//! expected release was released early, and the grid moves there at once. A thread that runs later had to wait, or its clock
+//! drifts: the release is taken at the grid, and the grid follows by an eighth of the distance. After half a period without
+//! a stretch the grid starts again. Source: issue of part 1, "jobs are taken as activations between sleeps"; AQuoSA leaves
+//! this open.
 
 use qfabric_types::{Foresight, Instant, JobRecord, Nanos, Sample};
 
-/// The open job.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     release: Instant,
@@ -30,7 +28,7 @@ struct Open {
     /// End of the last stretch.
     end: Instant,
     slept: bool,
-    /// Releases it ran through without sleeping.
+    /// Number of releases that the thread ran through without a sleep.
     behind: u64,
 }
 
@@ -51,7 +49,7 @@ impl Activations {
         Activations { period, server_period, lead, k: 0, last: None, open: None }
     }
 
-    /// When the open job is to be closed, if there is one and it is not late.
+    /// When the open job must be closed; NEVER if there is none or it is late.
     pub(crate) fn due(&self) -> Instant {
         self.open.filter(|job| job.slept).map_or(Instant::NEVER, |job| self.close_at(job))
     }
@@ -61,7 +59,7 @@ impl Activations {
         self.open.map_or(Nanos::ZERO, |job| job.used)
     }
 
-    /// Whether a job is open that has not gone to sleep.
+    /// Whether a job is open whose thread does not sleep.
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some_and(|job| !job.slept)
     }
@@ -70,7 +68,7 @@ impl Activations {
         job.release + self.period - self.lead
     }
 
-    /// A stretch on the CPU. May end a job: at most one per stretch.
+    /// Adds a stretch on the CPU. Returns the job that it ended: at most one per stretch.
     pub(crate) fn ran(&mut self, sample: &Sample) -> Option<JobRecord> {
         let &Sample { from, to, used, slept, .. } = sample;
         let ended = self.on_time(from);
@@ -87,14 +85,14 @@ impl Activations {
         ended.or_else(|| self.ran_past(job))
     }
 
-    /// Time has passed; closes the job if it is due.
+    /// Closes the open job if that is due.
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<JobRecord> {
         let job = self.open.filter(|job| job.slept && now >= self.close_at(*job))?;
         self.open = None;
         Some(self.record(job, job.end))
     }
 
-    /// The thread ran past the next release. Slept there: late, but done. Otherwise it is behind.
+    /// Handles a thread that ran past the next release. If it slept there, the job is late; otherwise the thread is behind.
     fn ran_past(&mut self, job: Open) -> Option<JobRecord> {
         let next = job.release + self.period;
         if job.end < next {
@@ -105,7 +103,7 @@ impl Activations {
             return Some(self.record(job, job.end));
         }
         self.open = Some(Open { release: next, used: Nanos::ZERO, behind: job.behind + 1, ..job });
-        // Backlogged: the work of this period is not done yet, however long it was already open.
+        // Backlogged: the work of this period is not done, however long it was open before.
         let periods = (job.behind + 1).min(self.period.get() / self.server_period.get().max(1)).max(1);
         Some(self.record(job, next + self.server_period.saturating_mul(periods)))
     }
@@ -121,7 +119,7 @@ impl Activations {
     }
 }
 
-/// Where the job that first ran at `from` was released.
+/// The release of the job that first ran at `from`.
 fn next_release(last: Option<Instant>, from: Instant, period: Nanos) -> Instant {
     let Some(last) = last else { return from };
     let expected = last + period;
@@ -148,7 +146,7 @@ mod tests {
         Activations::new(T, P, Nanos::from_millis(2))
     }
 
-    /// Stretches `(from, to, slept)` in ms; answers `(k, release, finish, cost)` in ms.
+    /// Stretches `(from, to, slept)` in ms. Returns `(k, release, finish, cost)` in ms.
     fn jobs(tracker: &mut Activations, stretches: &[(u64, u64, bool)]) -> Vec<(u64, u64, u64, u64)> {
         let mut jobs = Vec::new();
         let ms = |ns: u64| ns / 1_000_000;
@@ -189,7 +187,7 @@ mod tests {
         let stretches: Vec<_> = (0..12).map(|i| (i * 10, i * 10 + 5, false)).collect();
         let jobs = jobs(&mut tracker, &stretches);
         assert_eq!(jobs, [(0, 0, 50, 25), (1, 40, 100, 20)]);
-        assert_eq!(tracker.due(), Instant::NEVER, "no timer runs for it");
+        assert_eq!(tracker.due(), Instant::NEVER, "a running thread has no timer");
     }
 
     #[test]

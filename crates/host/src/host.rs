@@ -1,12 +1,12 @@
-//! The host itself: takes inputs in, keeps applications and supervisor in step, hands settings out.
+//! The host: handles inputs, keeps applications and supervisor consistent, and outputs settings.
 //!
 //! ```text
 //!   Job, Ran, Tick -> governor -> want -> supervisor -> grants -> split -> desired --queues--> Set
 //!                                                                            ^                  |
 //!                                                 ledger: does it fit yet? --'    Applied <-----'
 //! ```
-//! One input changes as little as possible: a job costs a look-up, one decision, and a setting where the
-//! budget moved by more than [`HYSTERESIS`]. Nothing is allocated per job.
+//! Each input changes as little as possible: a job costs a look-up, a decision, and a setting if the budget moved by more
+//! than [`HYSTERESIS`]. A job allocates no memory.
 
 mod hotplug;
 mod keeping;
@@ -29,44 +29,44 @@ use crate::ledger::Ledger;
 use crate::problem;
 use crate::{HostConfig, HostEvent, Input, Output};
 
-/// Wishes and increases smaller than this share are not worth a change: a two-thousandth of a CPU, 20 µs in
-/// 10 ms. Far below what predictors spread, and above the noise of a constant job.
+/// Smaller changes of wants and smaller increases are not worth a setting: a two-thousandth of a CPU, 20 µs in 10 ms. This is
+/// far below the spread of predictors and above the noise of a constant job.
 pub(crate) const HYSTERESIS: Share = Share::from_ppm(500);
-/// One host: who has which contract, and what every thread is to have.
+/// One host: the contracts of applications, and the reservation that every thread should have.
 pub struct Host {
     config: HostConfig,
     now: Instant,
     next_app: u64,
     books: Supervisor,
-    /// Where servers are bound to CPUs: what is promised on each.
+    /// The promises on each CPU, if servers are bound to CPUs.
     partition: Option<Partition>,
-    /// Of every CPU there, whether its promises need windows to fit.
+    /// For each CPU: whether its promises fit only with windows, so that periods are aligned.
     aligned_on: Vec<bool>,
     ledger: Ledger,
-    /// Ascending by number.
+    /// In ascending order of their numbers.
     apps: Vec<App>,
-    /// Which application covers a thread; ascending by thread.
+    /// The application that covers each thread, in ascending order of threads.
     covered: Vec<(ThreadId, AppId)>,
     outbox: VecDeque<Output>,
     shrinks: VecDeque<(AppId, ThreadId)>,
     grows: VecDeque<(AppId, ThreadId)>,
-    /// Told and not answered, in order.
+    /// Settings sent to the mechanism and not answered yet, in order.
     in_flight: VecDeque<(AppId, ThreadId)>,
-    /// Some thread waits for room in the ledger.
+    /// A thread waits for room in the ledger.
     starved: bool,
-    /// What all jobs need is a large part of the capacity.
+    /// The jobs of all applications need a large part of the capacity.
     contended: bool,
-    /// What applications need together, in millionths of one CPU, and how many of them need anything.
+    /// The sum that applications need, in millionths of one CPU, and the number of applications with a need.
     needs: (u64, usize),
-    /// What is kept for applications that are still to come.
+    /// Shares kept for future applications.
     kept: Vec<AppId>,
-    /// No timer of any application is due before.
+    /// The earliest timer of all applications.
     due: Instant,
     ignored: u64,
 }
 
 impl Host {
-    /// A host that has promised nothing yet.
+    /// A host without promises.
     pub fn new(config: HostConfig) -> Self {
         let (partition, ledger) = placing::partition(&config);
         let config_cpus = config.abilities.cpus.len();
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// Takes in what happened at `now`. Moments never go backwards; where they do, the latest counts.
+    /// Handles an event at the time `now`. If `now` is before an earlier call, the latest time counts.
     pub fn handle(&mut self, input: Input, now: Instant) {
         self.now = self.now.max(now);
         self.on_time();
@@ -138,8 +138,8 @@ impl Host {
         }
     }
 
-    /// The next thing to do or tell, if there is one. Drain it after every [`Host::handle`]. Answers and
-    /// events come first, then settings that shrink, then those that grow.
+    /// The next output, if there is one. Call it until `None` after every [`Host::handle`]. Answers and events come first, then
+    /// settings that decrease, then those that increase.
     pub fn poll(&mut self) -> Option<Output> {
         if let Some(output) = self.outbox.pop_front() {
             return Some(output);
@@ -152,47 +152,46 @@ impl Host {
         None
     }
 
-    /// When [`Input::Tick`] is due at the latest; none: only when something happens.
+    /// When [`Input::Tick`] is due at the latest; `None`: only events matter.
     pub fn next_wakeup(&self) -> Option<Instant> {
         let due = self.due.min(self.books.next_wakeup().unwrap_or(Instant::NEVER));
         (due != Instant::NEVER).then_some(due)
     }
 
-    /// Until when nobody need look at this application's ring: its next decision is due then, `min(P, 2 ms)`
-    /// before the release it is for. [`Instant::ZERO`]: no job has ended yet, or its job is overdue; let the
-    /// application wake the daemon.
+    /// Until this time nothing needs to look at the application's ring: its next decision is due then, `min(P, 2 ms)` before the
+    /// release. [`Instant::ZERO`]: no job has ended yet, or the job is overdue; the application must wake the daemon.
     pub fn look_at(&self, app: AppId) -> Instant {
         self.find(app).map_or(Instant::ZERO, |at| self.apps[at].look)
     }
 
-    /// The thread whose jobs govern the application's budget; none under a contract that follows consumption alone.
+    /// The lead thread, whose jobs govern the application's budget; `None` under a contract that follows consumption alone.
     pub fn lead(&self, app: AppId) -> Option<ThreadId> {
         let app = &self.apps[self.find(app)?];
         app.lead().filter(|_| app.contract.jobs != JobSource::Consumption)
     }
 
-    /// What is to be shown to the application through its ring.
+    /// The grant that the application's ring shows.
     pub fn grant(&self, app: AppId) -> Option<Grant> {
         self.find(app).map(|at| self.apps[at].grant())
     }
 
-    /// One application as the host sees it; none once it was told to leave.
+    /// The status of one application; `None` if it is leaving.
     pub fn application(&self, app: AppId) -> Option<Application> {
         self.find_present(app).ok().map(|at| self.apps[at].application(self.now))
     }
 
-    /// Jobs of an application that ended, and of them those after their deadline. A change of its period begins anew.
+    /// Jobs of an application that ended, and the number of misses among them. A change of the period resets both.
     pub fn jobs(&self, app: AppId) -> Option<(u64, u64)> {
         self.find(app).map(|at| self.apps[at].jobs())
     }
 
-    /// Which application covers `thread`.
+    /// The application that covers `thread`.
     pub fn covering(&self, thread: ThreadId) -> Option<AppId> {
         let at = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread).ok()?;
         Some(self.covered[at].1)
     }
 
-    /// The whole host.
+    /// The status of the whole host.
     pub fn status(&self) -> HostStatus {
         let present = self.apps.iter().filter(|app| !app.leaving);
         HostStatus {
@@ -208,18 +207,18 @@ impl Host {
         }
     }
 
-    /// What may still be guaranteed.
+    /// Bandwidth that may still be guaranteed.
     pub fn free(&self) -> Share {
         self.books.capacity().saturating_sub(self.books.guaranteed())
     }
 
-    /// Σ of what applications are guaranteed.
+    /// Sum of all guarantees.
     pub fn guaranteed(&self) -> Share {
         self.books.guaranteed()
     }
 
-    /// Σ of what threads may be consuming under reservations: applied, told, or lowered less than a server
-    /// period ago, the last not of those that give back. Never above the capacity, except while a lowered capacity takes effect.
+    /// Sum of the bandwidth that threads may be consuming under reservations: applied, sent to the mechanism, or decreased less
+    /// than a server period ago (except by giving back). Never above the capacity, except while a lowered capacity takes effect.
     pub fn held(&self) -> Share {
         self.ledger.held()
     }
@@ -241,7 +240,7 @@ impl Host {
         self.outbox.push_back(Output::Event(event));
     }
 
-    /// Counts what cannot be meant; told at powers of two, so that a flood does not flood the log.
+    /// Counts an inconsistent input. Reported at powers of two, so that a flood does not flood the log.
     fn ignore(&mut self) {
         self.ignored += 1;
         if self.ignored.is_power_of_two() {
@@ -307,7 +306,7 @@ impl Host {
         }
     }
 
-    /// What the mechanism in force cannot give is refused by name.
+    /// Refuses a contract that the mechanism in force cannot serve.
     fn check_abilities(&self, contract: &Contract) -> Result<(), Problem> {
         let abilities = &self.config.abilities;
         let in_kernel = contract.controller == ControlPlace::Kernel;
@@ -353,7 +352,7 @@ impl Host {
         self.bury_if_restored(at);
     }
 
-    /// Ends a leaving application whose threads are all put back.
+    /// Removes a leaving application when all its threads are restored.
     fn bury_if_restored(&mut self, at: usize) {
         if !self.apps[at].leaving || !self.apps[at].is_restored() {
             return;
@@ -385,7 +384,7 @@ impl Host {
         self.refresh(at);
     }
 
-    /// Told at powers of two: a program that forks like mad does not flood the log.
+    /// Counts a thread beyond the limit. Reported at powers of two, so that a fork bomb does not flood the log.
     fn leave_out(&mut self, at: usize, thread: ThreadId) {
         let app = &mut self.apps[at];
         app.left_out += 1;
@@ -424,7 +423,7 @@ impl Host {
         self.refresh(at);
     }
 
-    /// A job that ended, at the latest about now, after it began.
+    /// Whether the times of the job are possible: it ended after it began, and not after about now.
     fn is_possible(&self, at: usize, job: &JobRecord) -> bool {
         let latest = self.now + self.apps[at].contract.period;
         job.release <= latest && job.finish <= latest && job.release <= job.finish
@@ -439,7 +438,7 @@ impl Host {
 
     fn ran(&mut self, app: AppId, sample: &Sample) {
         let Ok(at) = self.find_present(app) else { return self.ignore() };
-        // Threads left out, or gone since, are seen as well.
+        // Threads that were left out or have ended are observed as well.
         let Some(index) = self.apps[at].find(sample.thread) else { return };
         if sample.from > sample.to || sample.used > sample.to.since(sample.from) + Nanos::from_millis(1) {
             return self.ignore();
@@ -452,7 +451,7 @@ impl Host {
         self.refresh(at);
     }
 
-    /// The one place where limits change: by the administrator, the kernel's room or another mechanism.
+    /// Applies changed limits: from the administrator, from a new capacity, or from another mechanism.
     fn set_limits(&mut self, limits: Limits) {
         let capacity = limits.capacity;
         self.config.limits = limits.clone();

@@ -1,14 +1,14 @@
-//! Refusals of a host beyond its supervisor's: stable codes, the values and limits, and what to do.
+//! Refusals of a host beyond those of its supervisor: stable codes, values, limits and next steps.
 
 use qfabric_control::guarantee::NoGuarantee;
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, InvalidContract, Owner, ThreadId};
 
 pub(crate) fn invalid_contract(reason: &InvalidContract) -> Problem {
-    Problem::new("invalid_contract", reason.to_string(), "correct the contract and ask again")
+    Problem::new("invalid_contract", reason.to_string(), "correct the contract and request it again")
 }
 
-/// The guarantee that the class promises does not exist.
+/// The guarantee of the class is not possible for this contract.
 pub(crate) fn no_guarantee(reason: &NoGuarantee) -> Problem {
     Problem::new(reason.code(), reason.to_string(), reason.next_step())
 }
@@ -19,36 +19,36 @@ pub(crate) fn not_found(app: AppId) -> Problem {
 }
 
 pub(crate) fn too_many_applications(limit: usize) -> Problem {
-    let message = format!("{limit} applications hold contracts already, which is the limit");
-    Problem::new("too_many_applications", message, "let one of them go first")
+    let message = format!("{limit} applications hold contracts, which is the limit");
+    Problem::new("too_many_applications", message, "end one of them, or raise limits.max_applications")
 }
 
 pub(crate) fn too_many_threads(threads: usize, limit: usize) -> Problem {
-    let message = format!("the program has {threads} threads, {limit} can be covered");
-    Problem::new("too_many_threads", message, "cover one thread instead, or raise the limit in the configuration")
+    let message = format!("the program has {threads} threads, at most {limit} can be covered");
+    Problem::new("too_many_threads", message, "cover one thread instead, or raise limits.max_threads")
 }
 
 pub(crate) fn no_threads() -> Problem {
     let message = "the program has no thread that a contract could cover".to_owned();
-    Problem::new("not_found", message, "name a process that is running")
+    Problem::new("not_found", message, "give a process that is running")
 }
 
 pub(crate) fn already_covered(thread: ThreadId, app: AppId) -> Problem {
-    let message = format!("thread {thread} is covered by application {app} already");
-    Problem::new("already_covered", message, "change that application's contract, or release it first")
+    let message = format!("application {app} covers thread {thread} already");
+    Problem::new("already_covered", message, "change the contract of application {app}, or end it first")
 }
 
 pub(crate) fn not_permitted(owner: Owner) -> Problem {
-    let message = format!("user {} may hold no reservations: its maximum is 0 CPU", owner.uid);
-    Problem::new("not_permitted", message, "have the administrator raise the user's maximum in the configuration")
+    let message = format!("user {} may not hold reservations: the user's maximum is 0 CPU", owner.uid);
+    Problem::new("not_permitted", message, "ask the administrator to raise the maximum under [limits.users] or limits.default_user")
 }
 
-/// The contract asks for what only another mechanism can give.
+/// The contract needs an ability that another mechanism has.
 pub(crate) fn incapable(mechanism: &str, what: &str) -> Problem {
     let message = format!("the mechanism {mechanism} cannot give {what}");
     Problem::new(
         "unavailable",
         message,
-        "use --mechanism ext (kernel 6.19 or newer; qfabric doctor says whether this one can), or leave that out",
+        "use --mechanism ext (kernel 6.19 or newer; `qfabric doctor` shows if this kernel supports it), or omit the option",
     )
 }

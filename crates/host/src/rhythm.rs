@@ -1,24 +1,24 @@
-//! The period of a program whose contract leaves it to the host: looked for, taken up, watched.
+//! The period of a program whose contract leaves it to the host: searched, applied, monitored.
 //!
 //! ```text
 //!   Searching ──two looks in a row agree──> Held ──[`LOST_AFTER`] looks without it──> Searching
 //!                                            `──two looks agree on another one──> Held
 //! ```
-//! The thread that leads is looked at, once it has run often enough since the last look: a film that is paused loses no
-//! period. One look costs about a millisecond of CPU time, so that there are few.
+//! The lead thread is analysed, once it has run often enough since the last look: so a paused film does not lose its period.
+//! A look costs about a millisecond of CPU time, so looks are rare.
 
 use qfabric_control::{Rhythm, RhythmAnalyser};
 use qfabric_types::api::FoundRhythm;
 use qfabric_types::{Instant, JobSource, Nanos, Sample};
 
-/// From one look to the next while none is held, and while one is.
+/// Interval of looks without a period, and with one.
 const SEARCH: Nanos = Nanos::from_millis(500);
 const WATCH: Nanos = Nanos::from_millis(2_000);
-/// Activations since the last look that make another one worth its cost.
+/// Fewest activations since the last look that make another one worth its cost.
 const LEAST_FRESH: usize = 8;
-/// Two periods this close (relatively) are the same.
+/// Relative difference below which two periods count as equal.
 const SAME: f64 = 0.01;
-/// Looks in a row that do not show the period that is held: 12 s.
+/// Number of looks in a row without the held period after which it is lost: 12 s.
 const LOST_AFTER: u32 = 6;
 
 /// What a look changed.
@@ -32,24 +32,24 @@ pub(crate) enum News {
 #[derive(Default)]
 pub(crate) struct Rhythms {
     analyser: RhythmAnalyser,
-    /// The search began here: with the first activation, or with the loss of a period.
+    /// When the search began: with the first activation, or with the loss of a period.
     since: Option<Instant>,
-    /// The next look; none while nothing runs.
+    /// The next look; `None` while the thread does not run.
     due: Option<Instant>,
-    /// What the last look showed.
+    /// The result of the last look.
     candidate: Option<Rhythm>,
     held: Option<FoundRhythm>,
-    /// Looks in a row that did not show what is held.
+    /// Number of looks in a row that did not show the held period.
     absent: u32,
 }
 
-/// Only where the contract leaves the period to the host.
+/// For a contract that leaves the period to the host; otherwise `None`.
 pub(crate) fn rhythms_for(jobs: JobSource) -> Option<Box<Rhythms>> {
     (jobs == JobSource::Auto).then(Box::default)
 }
 
 impl Rhythms {
-    /// The period that is in force.
+    /// The period in force.
     pub(crate) fn held(&self) -> Option<FoundRhythm> {
         self.held
     }
@@ -58,24 +58,24 @@ impl Rhythms {
         self.due.unwrap_or(Instant::NEVER)
     }
 
-    /// A stretch of the thread that leads.
+    /// Adds a stretch of the lead thread.
     pub(crate) fn ran(&mut self, &Sample { from, used, slept, .. }: &Sample) {
         self.analyser.ran(from, used, slept);
         self.since.get_or_insert(from);
         self.due.get_or_insert(from + SEARCH);
     }
 
-    /// Another thread leads: its activations are looked at from now on.
+    /// Starts again with the activations of another lead thread.
     pub(crate) fn restart(&mut self) {
         (self.analyser, self.candidate) = (RhythmAnalyser::default(), None);
     }
 
-    /// The period could not be put in force: it is looked for again.
+    /// Searches again, because the found period could not be applied.
     pub(crate) fn forget(&mut self) {
         (self.held, self.candidate, self.absent) = (None, None, 0);
     }
 
-    /// Time has passed: looks, if that is due.
+    /// Looks, if that is due.
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<News> {
         if now < self.due() {
             return None;

@@ -1,8 +1,9 @@
-//! What a decision of the kernel's machine costs, by the number of servers: turnover, pick and account under the CPU's
-//! lock, inside the kernel. The rival looks at every server instead of keeping trees.
+//! The cost of a decision of the kernel's machine by the number of servers: turnover, pick and account under the CPU's
+//! lock, inside the kernel. It is compared with a scan of every server instead of the trees.
 //!
-//! `cargo bench -p qfabric-linux --bench core`: medians of interleaved rounds. Needs to load BPF programs (root). Under
-//! an emulator that counts instructions (`xtask vm run --icount`) the nanoseconds are instructions.
+//! `cargo bench -p qfabric-linux --bench core` prints medians of interleaved rounds. It needs the right to load BPF
+//! programs (root). In an emulator that counts instructions (`xtask vm run --icount`) the nanoseconds count
+//! instructions.
 
 use qfabric_linux::abi::*;
 use qfabric_linux::bpf::object::Entry;
@@ -31,7 +32,7 @@ impl Kernel {
         Kernel { call, run, scan, cpus, servers, _object: object }
     }
 
-    /// `tasks` servers that together ask for half of the time, with windows.
+    /// Adds `tasks` servers with windows that together demand half of the time.
     fn fill(&self, tasks: u32) {
         self.servers.clear(&0u32).unwrap();
         self.cpus.clear(&0u32).unwrap();
@@ -49,7 +50,7 @@ impl Kernel {
         }
     }
 
-    /// Nanoseconds for each decision.
+    /// Nanoseconds per decision.
     fn measure(&self, entry: &Entry, tasks: u32, decisions: u32, record: u32) -> f64 {
         self.fill(tasks);
         let mut run = qf_test_run { step_ns: 1, ticks: decisions, best_effort: 1, record, ..Default::default() };
@@ -65,7 +66,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    // `cargo test --benches` and the build of all benches pass flags that mean nothing here.
+    // `cargo test --benches` and the build of all benches pass flags that this program must only accept.
     if std::env::args().any(|flag| flag == "--test" || flag == "--list") {
         return;
     }

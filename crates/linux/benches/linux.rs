@@ -1,5 +1,5 @@
-//! What carrying a setting out costs, and what observing costs: `cargo bench -p qfabric-linux`. Needs
-//! CAP_SYS_NICE; the benches of `apply` reserve 10 to 20 % of one CPU while they run.
+//! The cost of applying a setting and of observing: `cargo bench -p qfabric-linux`. Needs CAP_SYS_NICE. The benches of
+//! `apply` reserve 10 to 20 % of one CPU while they run.
 
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -39,8 +39,9 @@ fn apply_changed(bencher: Bencher) {
     });
 }
 
-/// The first setting of a thread and putting it back: two looks into /proc and five system calls. A thread that was
-/// put back must rest before it is reserved again, so each round has a thread of its own, over before its mechanism.
+/// The first setting of a thread and the end of its reservation: two reads in /proc and five system calls. A thread
+/// must wait after its departure before it is reserved again, so each round has a new thread, which ends before its
+/// mechanism.
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn reserve_and_put_back(bencher: Bencher) {
     bencher.with_inputs(|| (Worker::sleeping(), Deadline::new())).bench_local_refs(|(worker, mechanism)| {
@@ -50,7 +51,7 @@ fn reserve_and_put_back(bencher: Bencher) {
 }
 
 #[divan::bench(sample_count = 20)]
-fn probe_the_room() -> u32 {
+fn probe_free_bandwidth() -> u32 {
     capacity::probe().unwrap().ppm()
 }
 
@@ -66,8 +67,8 @@ fn poll_with_nothing_new(bencher: Bencher) {
     bencher.bench_local(|| observer.poll(&mut |_| {}));
 }
 
-/// One second of `threads` threads that run 25 times a second: the time all polls of that second take, at a poll
-/// every 5 ms, is the cost of observing so many applications.
+/// CPU time of all polls of one second, one every 5 ms, with `threads` threads that run 25 times a second: the cost of
+/// observing so many applications.
 #[divan::bench(args = [1, 50], sample_count = 3, sample_size = 1)]
 fn poll_for_a_second(bencher: Bencher, threads: usize) {
     let mut observer = SwitchObserver::new().unwrap();
@@ -86,8 +87,8 @@ fn poll_for_a_second(bencher: Bencher, threads: usize) {
     });
 }
 
-/// Two threads on one CPU that wake each other in turn, unobserved and observed: four records a round, and the
-/// difference is what observation costs the observed.
+/// Two threads on one CPU wake each other in turn, unobserved and observed. A round makes four records; the difference
+/// is what observation costs the observed threads.
 #[divan::bench(args = [false, true], sample_count = 100, sample_size = 200)]
 fn round_of_two_switches(bencher: Bencher, observed: bool) {
     let (there, mut ping) = pipe().unwrap();
@@ -107,13 +108,13 @@ fn round_of_two_switches(bencher: Bencher, observed: bool) {
 }
 
 fn echo(mut there: PipeReader, mut pong: PipeWriter) -> ThreadId {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         pin();
-        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
         while there.read_exact(&mut [0]).is_ok() && pong.write_all(b"!").is_ok() {}
     });
-    ThreadId(told.recv().unwrap())
+    ThreadId(receiver.recv().unwrap())
 }
 
 fn pin() {

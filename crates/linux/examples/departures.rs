@@ -1,9 +1,10 @@
-//! Thousands of departures from SCHED_DEADLINE under load: what is lost and who is stuck. Both must be 0.
+//! Measures thousands of departures from SCHED_DEADLINE under load: how much bandwidth is lost and how many threads are
+//! stuck. Both must be 0.
 //!
 //! `cargo run --release -p qfabric-linux --example departures -- --departures 10000`
 //!
-//! A run takes the lock of the tests on the real scheduler. Several shorter runs with other seeds let them in between,
-//! and come to the same: no state goes from one run to the next.
+//! A run holds the lock of the tests on the real scheduler. Several shorter runs with different seeds let the tests run
+//! in between and measure the same, because no state carries over from one run to the next.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -32,11 +33,11 @@ fn main() -> ExitCode {
     if !may_reserve() {
         return ExitCode::FAILURE;
     }
-    let books = books::read(Path::new(DEBUGFS)).expect("who may reserve can read the books");
-    println!("booked for nobody at the start: {} units; {books:?}", books.of_nobody());
+    let books = books::read(Path::new(DEBUGFS)).expect("a process that may reserve can read the books");
+    println!("booked with no owner at the start: {} units; {books:?}", books.of_nobody());
     if number("--rebuild", 0) == 1 {
-        let (_, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt here");
-        println!("after rebuilding the root domain: {} units", after.of_nobody());
+        let (_, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt");
+        println!("after rebuilding the root domain: {} units with no owner", after.of_nobody());
     }
     let _hogs: Vec<_> = (0..number("--hogs", 4)).map(|_| Worker::burning()).collect();
     let plan = Plan {
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     };
     let service = |folder: &Path, threads: &[ThreadId], seed: u64| {
         let threads: Vec<_> = threads.iter().map(ThreadId::to_string).collect();
-        let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
+        let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
         command.arg("--serve").arg(folder).args(["--threads", &threads.join(","), "--seed", &seed.to_string()]);
         command.args(["--budget-us", &budget.to_string(), "--period-us", &period.to_string()]);
         command.stdout(Stdio::null());
@@ -59,12 +60,16 @@ fn main() -> ExitCode {
     let outcome = departures::run(&plan, &service);
     println!("{budget} in {period} µs, seed {}: {outcome}", plan.seed);
     if plan.marked {
-        let (before, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt here");
-        println!("the marker is taken away: {} units for nobody, now {}", before.of_nobody(), after.of_nobody());
+        let (before, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt");
+        println!(
+            "the marker is removed: {} units with no owner before, {} after",
+            before.of_nobody(),
+            after.of_nobody()
+        );
     }
     match books::lent_too_much(Path::new(DEBUGFS)) {
-        Ok(lent) => println!("lent by GRUB though reserved, by CPU: {lent:?}"),
-        Err(why) => println!("what GRUB lends is not known: {why}"),
+        Ok(lent) => println!("reserved bandwidth that GRUB lends, by CPU: {lent:?}"),
+        Err(why) => println!("the bandwidth that GRUB lends is unknown: {why}"),
     }
     let clean = (outcome.leaked, outcome.twice, outcome.stuck, outcome.failed) == (0, 0, 0, 0);
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }

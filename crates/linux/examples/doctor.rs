@@ -1,4 +1,4 @@
-//! Prints what this host offers, as `qfabric doctor` will.
+//! Prints what this host offers, in the raw form that `qfabric doctor` formats.
 fn main() {
     let report = qfabric_linux::doctor::examine();
     for finding in &report.findings {

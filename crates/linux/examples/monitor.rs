@@ -1,5 +1,5 @@
-//! All attributes of this host once a second, as `qfabric monitor` would show them:
-//! `cargo run -p qfabric-linux --example monitor -- [pid]`.
+//! Prints all attributes of this host once a second, similar to `qfabric monitor`: `cargo run -p qfabric-linux
+//! --example monitor -- [pid]`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use qfabric_types::{AppId, Nanos};
 fn main() {
     let mut meters = Meters::open();
     for missing in meters.missing() {
-        println!("{:<28} not here: {}", missing.name, missing.why);
+        println!("{:<28} not available: {}", missing.name, missing.why);
     }
     let pid = std::env::args().nth(1).and_then(|pid| pid.parse().ok());
     let application = pid.map_or(HOST, |_| AppId(1));
@@ -22,7 +22,7 @@ fn main() {
     let mut monitor = Monitor::new();
     for attribute in meters.attributes().to_vec() {
         let watch = Watch::every(Nanos::from_millis(1_000));
-        // Without a process, attributes of applications are refused: nothing to show of them.
+        // Without a process, attributes of applications are refused and left out.
         let _ = monitor.watch(application, attribute.name.as_str(), watch, &mut meters, clock::now());
     }
     while let Some(due) = monitor.next_wakeup() {

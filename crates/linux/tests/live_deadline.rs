@@ -1,4 +1,5 @@
-//! The mechanism `deadline` on the real scheduler. Each test holds the lock of all live tests.
+//! Tests of the mechanism `deadline` on the real scheduler. Each test holds the lock that all live tests share, so that
+//! no two run at once.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,7 +18,8 @@ fn none(thread: ThreadId) -> Setting {
     Setting { thread, reservation: None, reclaiming: Reclaiming::Hard, terms: Default::default() }
 }
 
-/// Puts it back, and waits until it is: one that sleeps in an overrun waits for its refill.
+/// Puts a thread back and waits until this is complete: a thread that sleeps in an overrun is put back only after its
+/// next replenishment.
 fn put_back(mechanism: &mut Deadline, thread: ThreadId) {
     mechanism.apply(&none(thread)).unwrap();
     assert_eq!(mechanism.settle(), []);
@@ -74,7 +76,8 @@ fn a_real_time_thread_is_left_alone_unless_asked_for_and_then_put_back_exactly()
     assert_eq!(attr(worker.thread), before);
 }
 
-/// What GLib does to each thread of a pool: sched_getattr of the thread that made it, sched_setattr on the new one.
+/// What GLib does to each thread of a pool: `sched_getattr` on the thread that creates it, `sched_setattr` on the new
+/// one.
 #[test]
 fn a_reservation_that_a_library_copied_is_taken_over_and_ends_under_the_normal_scheduler() {
     live!();
@@ -124,7 +127,7 @@ fn dropping_the_mechanism_puts_every_thread_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_old_value_kept() {
+fn a_refused_reservation_leaves_the_old_one_in_force() {
     live!();
     let room = settled_room();
     let workers: Vec<_> = (0..room.ppm().div_ceil(900_000) + 1).map(|_| Worker::sleeping()).collect();
@@ -138,7 +141,7 @@ fn what_does_not_fit_is_refused_and_the_old_value_kept() {
 }
 
 #[test]
-fn what_one_thread_gives_up_another_gets() {
+fn bandwidth_released_by_one_thread_can_be_reserved_for_another() {
     live!();
     let room = settled_room().as_f64();
     let nearly_all = ((room / 2.0).min(1.0) * 9_900.0) as u64;
@@ -173,11 +176,11 @@ fn a_reserved_program_may_fork_and_its_children_are_ordinary() {
 }
 
 #[test]
-fn a_pinned_thread_is_refused_with_its_cpus_and_the_way_out() {
+fn a_pinned_thread_is_refused_and_the_error_names_its_cpus_and_taskset() {
     live!();
     let online = qfabric_linux::cpus::CpuList::online();
     if online.len() < 2 {
-        return; // every thread may run everywhere here
+        return; // with a single CPU no thread can be pinned to fewer than all
     }
     let worker = Worker::start(|| {
         let mut one = rustix::thread::CpuSet::new();
@@ -195,12 +198,12 @@ fn a_pinned_thread_is_refused_with_its_cpus_and_the_way_out() {
 }
 
 #[test]
-fn without_the_capability_the_refusal_says_how_to_get_it() {
+fn a_refusal_for_want_of_cap_sys_nice_names_setcap() {
     live!();
     let worker = Worker::sleeping();
     let thread = worker.thread;
     let refused = std::thread::spawn(move || {
-        // Capabilities belong to threads: only this one loses it.
+        // Capabilities belong to threads: only this one loses the capability.
         let mut sets = rustix::thread::capabilities(None).unwrap();
         sets.effective.remove(rustix::thread::CapabilitySet::SYS_NICE);
         rustix::thread::set_capabilities(None, sets).unwrap();
@@ -212,7 +215,7 @@ fn without_the_capability_the_refusal_says_how_to_get_it() {
 }
 
 #[test]
-fn soft_and_iris_are_refused_by_name_and_the_thread_stays_as_it_was() {
+fn soft_and_iris_are_refused_by_name_and_the_thread_is_unchanged() {
     live!();
     let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
     let before = SchedAttr::of(worker.thread).unwrap();
@@ -229,7 +232,7 @@ fn soft_and_iris_are_refused_by_name_and_the_thread_stays_as_it_was() {
 }
 
 #[test]
-fn a_dead_child_that_nobody_reaped_gets_nothing() {
+fn a_zombie_gets_no_reservation() {
     live!();
     let mut child = Command::new("true").spawn().unwrap();
     let thread = ThreadId(child.id() as i32);
@@ -254,7 +257,7 @@ fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
         std::thread::sleep(Duration::from_millis(3 + turn));
         child.kill().unwrap();
         while qfabric_linux::threads::start_time(thread).is_some() {
-            std::thread::yield_now(); // until it is a zombie
+            std::thread::yield_now(); // until the child is a zombie
         }
         let gone = mechanism.apply(&setting(thread, 600, 10_000)).unwrap_err();
         assert!(matches!(gone, ApplyError::Gone { .. }), "{gone}");
@@ -264,7 +267,7 @@ fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
 }
 
 #[test]
-fn a_program_that_changed_its_own_policy_is_not_overruled() {
+fn a_policy_that_a_program_changed_itself_is_kept() {
     live!();
     let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
     mechanism.apply(&setting(worker.thread, 1_000, 10_000)).unwrap();
@@ -304,7 +307,7 @@ fn a_child_gets_the_nice_value_its_parent_had_before_it_was_reserved() {
 }
 
 #[test]
-fn a_reservation_given_before_the_exec_is_the_programs() {
+fn a_reservation_given_before_exec_holds_for_the_program() {
     live!();
     let mut command = Command::new("sleep");
     command.arg("30");
@@ -320,8 +323,8 @@ fn a_reservation_given_before_the_exec_is_the_programs() {
     child.wait().unwrap();
 }
 
-/// Gives it as soon as it is not refused for the moment. `false`: the thread rests for longer than 3 s, as one does whose
-/// state at its departure was not certain (docs/design/0007).
+/// Applies the setting as soon as the thread is no longer busy. `false`: it stays busy for more than 3 s, as a thread
+/// does whose state was not certain when it departed (docs/design/0007).
 #[must_use]
 fn soon(mechanism: &mut Deadline, setting: Setting) -> bool {
     for _ in 0..300 {
@@ -333,7 +336,7 @@ fn soon(mechanism: &mut Deadline, setting: Setting) -> bool {
     false
 }
 
-/// Whether it runs at all within 3 s.
+/// Whether the thread runs at all within 3 s.
 fn runs(worker: &Worker) -> bool {
     let used = worker.used();
     (0..300).any(|_| {
@@ -348,7 +351,8 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
     let (mut mechanism, mut came_back) = (Deadline::new(), 0);
     for turn in 0..8 {
         let worker = Worker::burning();
-        // An emulated machine takes milliseconds for a departure, and the thread must not spend its budget meanwhile.
+        // An emulated machine takes milliseconds for a departure, and the thread must not spend its budget in that
+        // time.
         mechanism.apply(&setting(worker.thread, 40_000, 200_000)).unwrap();
         std::thread::sleep(Duration::from_millis(60 + turn));
         put_back(&mut mechanism, worker.thread);
@@ -359,10 +363,10 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
             came_back += 1;
         }
     }
-    assert!(came_back > 0, "each of 8 threads rests");
+    assert!(came_back > 0, "all 8 threads stayed busy");
 }
 
-/// Takes it out as some other tools do, in the way that leaves it marked as throttled.
+/// Ends a reservation the way some other tools do, which leaves the thread marked as throttled.
 fn leave_marked(thread: ThreadId) {
     let slight = Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap();
     SchedAttr::deadline(slight, false).give(thread).unwrap();
@@ -370,7 +374,7 @@ fn leave_marked(thread: ThreadId) {
 }
 
 #[test]
-fn a_thread_that_enters_with_an_old_mark_is_washed() {
+fn a_stale_throttle_mark_is_cleared_when_a_thread_is_reserved() {
     live!();
     for turn in 0..6 {
         let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
@@ -388,7 +392,7 @@ fn a_thread_that_enters_with_an_old_mark_is_washed() {
 }
 
 #[test]
-fn a_thread_that_is_asked_for_while_it_leaves_stays() {
+fn a_request_during_a_departure_cancels_it() {
     live!();
     let fresh = || Worker::periodic(Nanos::from_millis(20), Nanos::from_millis(5));
     let (mut worker, mut mechanism) = (fresh(), Deadline::new());
@@ -414,12 +418,12 @@ fn a_thread_that_is_asked_for_while_it_leaves_stays() {
 }
 
 #[test]
-fn a_thread_the_kernel_forgot_is_found_and_runs_again() {
+fn a_stuck_thread_is_found_and_runs_again() {
     live!();
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
     mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
     std::thread::sleep(Duration::from_millis(53));
-    leave_marked(worker.thread); // for a moment
+    leave_marked(worker.thread); // without a reservation for a moment
     std::thread::sleep(Duration::from_millis(100));
     mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
     let used = worker.used();
@@ -427,41 +431,41 @@ fn a_thread_the_kernel_forgot_is_found_and_runs_again() {
         std::thread::sleep(Duration::from_millis(300));
         !mechanism.tend().is_empty()
     });
-    assert!(rescued || worker.used() > used, "neither forgotten nor running");
+    assert!(rescued || worker.used() > used, "neither found as stuck nor running");
     assert!(runs(&worker));
 }
 
 /// Whether this is Linux 7.1 or newer.
-fn tells_deadlines() -> bool {
+fn reports_deadlines() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next(), numbers.next()) >= (Some(7), Some(1))
 }
 
 #[test]
-fn the_deadline_of_a_threads_server_is_told_from_linux_7_1_on() {
+fn a_servers_deadline_is_reported_from_linux_7_1_on() {
     live!();
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
     assert_eq!(mechanism.server_deadline(worker.thread), None, "no server yet");
     let period = Nanos::from_millis(20);
     mechanism.apply(&setting(worker.thread, 4_000, 20_000)).unwrap();
-    if !tells_deadlines() {
+    if !reports_deadlines() {
         assert_eq!((0..3).find_map(|_| mechanism.server_deadline(worker.thread)), None);
         return;
     }
-    // The first period may be running out. Of a thread that always wants more, the deadline then moves by whole periods.
-    let mut told = Vec::new();
-    while told.len() < 40 {
+    // The first period may be about to end. A thread that always wants more moves its deadline by whole periods.
+    let mut reported = Vec::new();
+    while reported.len() < 40 {
         std::thread::sleep(Duration::from_millis(5));
         let before = clock::now();
         let deadline = mechanism.server_deadline(worker.thread).expect("the thread is reserved");
         assert!(deadline + period >= before && deadline <= clock::now() + period, "{deadline:?} at {before:?}");
-        told.push(deadline);
+        reported.push(deadline);
     }
-    let moved: Vec<u64> = told.windows(2).map(|pair| pair[1].since(pair[0]).get()).collect();
+    let moved: Vec<u64> = reported.windows(2).map(|pair| pair[1].since(pair[0]).get()).collect();
     let (whole, slack) = (period.get(), period.get() / 20);
     assert!(moved.iter().all(|ns| (ns + slack) % whole <= 2 * slack), "moved by {moved:?} ns");
-    assert!(told[39] > told[0], "it moved at all");
+    assert!(reported[39] > reported[0], "the deadline moved");
     put_back(&mut mechanism, worker.thread);
-    assert_eq!(mechanism.server_deadline(worker.thread), None, "put back");
+    assert_eq!(mechanism.server_deadline(worker.thread), None, "no server after the thread was put back");
 }

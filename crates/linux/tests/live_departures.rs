@@ -170,7 +170,7 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_no_bandwidth() {
         return;
     }
     let debugfs = Path::new(DEBUGFS);
-    let before = books::lost(debugfs).expect("who may reserve can read the books").of_nobody();
+    let before = books::lost(debugfs).expect("a process that may reserve can read the books").of_nobody();
     let period = Nanos::from_millis(4);
     let mut departures = 0;
     for turn in 0..200_u64 {

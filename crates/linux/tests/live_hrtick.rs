@@ -1,9 +1,9 @@
-//! What short server periods cost when budgets are enforced by a timer (HRTICK_DL), counted in instructions: in the
-//! test machine with `icount` each takes 4 ns of guest time and a run repeats exactly. Elsewhere the switch is not
-//! ours to throw, and a clock measures other things too.
+//! The cost of short server periods when budgets are enforced by a timer (`HRTICK_DL`), counted in instructions. In the
+//! test machine with `icount` each instruction takes 4 ns of guest time and a run repeats exactly. Outside of it the
+//! test must not change the feature, and a clock would also measure other activity.
 //!
-//! Approach: one CPU, a player that does the same work per job, and a hog that gets everything else. Whatever the
-//! hog loses beyond the player's work is overhead: timers, switches, replenishments, cold paths.
+//! Approach: one CPU, a player that does the same work per job, and a hog that uses the rest. What the hog loses beyond
+//! the player's work is overhead: timers, switches, replenishments, cold paths.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::testing::{Worker, live_lock, may_reserve, skip};
 use qfabric_types::{Nanos, Reservation, ThreadId};
 
-/// One job of the player.
+/// Period of the player's jobs.
 const T: Nanos = Nanos::from_millis(40);
-/// Its work: a quarter of the CPU.
+/// CPU time of a job: a quarter of a CPU.
 const WORK: Nanos = Nanos::from_millis(10);
 const JOBS: u64 = 25;
-/// What an instruction takes in the machine, ns (`-icount shift=2`).
+/// Guest time of an instruction, ns (`-icount shift=2`).
 const INSTRUCTION: f64 = 4.0;
 
-/// Does a fixed amount of work; a round is about 10 µs of guest time.
+/// Does a fixed amount of work. A round takes about 10 µs of guest time.
 fn spin(rounds: u64) {
     for _ in 0..rounds {
         std::hint::black_box((0..60u64).fold(0, |a, b| a ^ b.wrapping_mul(b)));
     }
 }
 
-/// Rounds that take `time` of CPU, alone.
+/// The number of rounds that take `time` of CPU when nothing else runs.
 fn rounds_in(time: Nanos) -> u64 {
     spin(100);
     let start = clock::thread_cpu();
@@ -37,7 +37,7 @@ fn rounds_in(time: Nanos) -> u64 {
     (4_000.0 * time.as_f64() / (clock::thread_cpu() - start).as_f64()) as u64
 }
 
-/// A player of `JOBS` jobs, reserved with period `T/l`; how long each job took, in real time.
+/// Runs `JOBS` jobs under a reservation with period `T/l`. Returns the response time of each.
 fn play(l: u64, rounds: u64) -> Vec<Nanos> {
     let budget = Nanos::new((WORK.get() + WORK.get() / 10) / l);
     let reservation = Reservation::new(budget, Nanos::new(T.get() / l)).unwrap();
@@ -52,7 +52,7 @@ fn play(l: u64, rounds: u64) -> Vec<Nanos> {
     (0..JOBS).map(job).collect()
 }
 
-/// What everything but the hog used, and the median response of the jobs, while the player played.
+/// CPU time that everything but the hog used while the player ran, ns, and the median response time of the jobs.
 fn used_beside_hog(l: u64, rounds: u64, hog_turn: f64) -> (f64, Nanos) {
     let hog = Worker::start(|| spin(20));
     std::thread::sleep(Duration::from_millis(50));
@@ -92,9 +92,9 @@ fn at_a_sixteenth_of_the_period_timer_enforcement_costs_less_than_3_percent() {
     let (at_sixteenth, enforced) = used_beside_hog(16, rounds, turn);
     let per_period = (at_sixteenth - at_t) / (JOBS * 16) as f64 / INSTRUCTION;
     let share = per_period / (WORK.as_f64() / 16.0);
-    println!("HRTICK_DL, P = T/16 against P = T: {per_period:.0} instructions per server period");
+    println!("HRTICK_DL, P = T/16 compared with P = T: {per_period:.0} instructions per server period");
     println!("at one instruction per ns: {:.2} % of the player's time; response {plain} → {enforced}", 100.0 * share);
-    println!("all: {at_t:.0} → {at_sixteenth:.0} ns, hog's turn {turn:.0} ns, {rounds} rounds");
+    println!("total: {at_t:.0} → {at_sixteenth:.0} ns, hog's turn {turn:.0} ns, {rounds} rounds");
     assert!(enforced > Nanos::from_millis(30), "budgets were not enforced within server periods: {enforced}");
     assert!((0.0..0.03).contains(&share), "{share}");
 }

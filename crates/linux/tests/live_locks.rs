@@ -1,4 +1,5 @@
-//! A thread of a high priority that waits for a lock, its holder of none, and a thread in the middle, on one CPU.
+//! Priority inheritance: a high-priority thread waits for a lock whose holder has no priority, with a third thread of
+//! medium priority on the same CPU.
 
 use std::fs;
 use std::sync::Barrier;
@@ -15,15 +16,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const MIDDLE: u32 = 20;
 const HIGH: u32 = 30;
-/// `HIGH`, as the kernel shows it.
+/// The priority `HIGH` as `/proc` shows it.
 const INHERITED: i32 = -1 - HIGH as i32;
 
-/// CPU time after which the thread in the middle gives up, so that the test ends where nothing is inherited. Less than
-/// what the kernel lets real-time threads have in a row.
+/// CPU time after which the medium-priority thread gives up, so that the test ends if no priority is inherited. It is
+/// less than what the kernel lets real-time threads use in a row.
 const MOST: Nanos = Nanos::from_millis(300);
 
-/// Puts the calling thread on one CPU, the same for all of a test, with a real-time priority.
-fn live_here(priority: Option<u32>) {
+/// Pins the calling thread to one CPU, the same in all threads of a test, and gives it a real-time priority if asked.
+fn pin_here(priority: Option<u32>) {
     let mut allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
     allowed.clear();
@@ -34,17 +35,17 @@ fn live_here(priority: Option<u32>) {
     }
 }
 
-/// What the kernel shows of the priority that the calling thread runs with, inherited or its own: from 0 without a
-/// real-time policy.
+/// The effective priority of the calling thread, inherited or its own, as `/proc` shows it: negative for real-time
+/// priorities, 0 or more without a real-time policy.
 fn priority() -> i32 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
     let after_name = stat.rsplit_once(')').unwrap().1;
     after_name.split_whitespace().nth(15).unwrap().parse().unwrap()
 }
 
-/// Between the three: the holder waits for the thread in the middle, which starts the thread of the high priority by its
-/// first step and then keeps the CPU. None starts before all have their priorities: a thread of the high priority that does
-/// not have it yet would wait for the thread in the middle to end.
+/// The holder waits until the medium-priority thread runs, which starts the high-priority thread as its first step and
+/// then keeps the CPU. No thread starts before all have their priorities: a high-priority thread that does not have its
+/// priority yet would wait until the medium-priority thread ends.
 #[test]
 fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it() {
     let _alone = live_lock();
@@ -57,7 +58,7 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
     let [started, got, ended] = &[const { AtomicBool::new(false) }; 3];
     let (holder, hog_runs) = thread::scope(|scope| {
         let waiting = scope.spawn(move || {
-            live_here(Some(HIGH));
+            pin_here(Some(HIGH));
             all_ready.wait();
             hog_starts.recv().unwrap();
             lock.with(|value| *value += 1);
@@ -65,7 +66,7 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
             !ended.load(Ordering::SeqCst)
         });
         scope.spawn(move || {
-            live_here(Some(MIDDLE));
+            pin_here(Some(MIDDLE));
             all_ready.wait();
             is_held.recv().unwrap();
             started.store(true, Ordering::SeqCst);
@@ -74,7 +75,7 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
             ended.store(true, Ordering::SeqCst);
         });
         let holder = scope.spawn(move || {
-            live_here(None);
+            pin_here(None);
             all_ready.wait();
             lock.with(|_| {
                 held.send(()).unwrap();
@@ -84,13 +85,13 @@ fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it()
         });
         (holder.join().unwrap(), waiting.join().unwrap())
     });
-    assert_eq!(holder, INHERITED, "the priority of the holder, right before it gave the lock back");
-    assert!(hog_runs, "the thread in the middle ran to its end before the lock was taken");
+    assert_eq!(holder, INHERITED, "the priority of the holder right before it released the lock");
+    assert!(hog_runs, "the medium-priority thread ran to its end before the lock was taken");
 }
 
-/// A thread that was notified takes the lock again, here from the one that notified it and still has the lock.
+/// A notified thread takes the lock again, here from the thread that notified it and still holds the lock.
 #[test]
-fn a_notified_thread_passes_its_priority_on_as_well() {
+fn a_notified_thread_lends_its_priority_to_the_lock_holder_too() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -98,14 +99,14 @@ fn a_notified_thread_passes_its_priority_on_as_well() {
     let (step, changed) = (Lock::<u32, 1>::new(0), Condvar::new());
     let holder = thread::scope(|scope| {
         scope.spawn(|| {
-            live_here(Some(HIGH));
+            pin_here(Some(HIGH));
             let mut at = step.lock();
             *at = 1;
             while *at == 1 {
                 at = at.wait(&changed);
             }
         });
-        live_here(None);
+        pin_here(None);
         while step.with(|at| *at == 0) {
             thread::yield_now();
         }
@@ -115,5 +116,5 @@ fn a_notified_thread_passes_its_priority_on_as_well() {
             priority()
         })
     });
-    assert_eq!(holder, INHERITED, "the priority of the holder, after it has notified");
+    assert_eq!(holder, INHERITED, "the priority of the holder after it notified");
 }

@@ -1,4 +1,4 @@
-//! The observers on real threads and programs.
+//! Tests of the observers on real threads and programs.
 
 use std::collections::HashMap;
 use std::process::{Child, Command};
@@ -10,27 +10,27 @@ use qfabric_linux::testing::{self, Worker, live_lock};
 use qfabric_types::{Nanos, Sample, ThreadId};
 
 fn watch(observer: &mut dyn Observer, length: Duration) -> Vec<Observation> {
-    let (end, mut told) = (Clock::now() + length, Vec::new());
+    let (end, mut seen) = (Clock::now() + length, Vec::new());
     while Clock::now() < end {
         std::thread::sleep(Duration::from_millis(5));
-        observer.poll(&mut |o| told.push(o));
+        observer.poll(&mut |o| seen.push(o));
     }
-    told
+    seen
 }
 
-fn until(observer: &mut dyn Observer, told: &mut Vec<Observation>, enough: impl Fn(&[Observation]) -> bool) {
+fn poll_until(observer: &mut dyn Observer, seen: &mut Vec<Observation>, enough: impl Fn(&[Observation]) -> bool) {
     for _ in 0..24_000 {
-        observer.poll(&mut |o| told.push(o));
-        if enough(told) {
+        observer.poll(&mut |o| seen.push(o));
+        if enough(seen) {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("not in 120 s; so far {told:?}");
+    panic!("not within 120 s; observed so far: {seen:?}");
 }
 
 fn perf() -> Option<SwitchObserver> {
-    SwitchObserver::new().map_err(|e| testing::skip(format!("perf is refused here: {e}"))).ok()
+    SwitchObserver::new().map_err(|e| testing::skip(format!("the kernel refuses perf events here: {e}"))).ok()
 }
 
 fn shell(script: &str) -> Held {
@@ -44,10 +44,10 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// CPU time between sleeps: what activations cost.
-fn activations(told: &[Observation], thread: ThreadId) -> Vec<Nanos> {
+/// The cost of each activation: the CPU time between two sleeps.
+fn activations(seen: &[Observation], thread: ThreadId) -> Vec<Nanos> {
     let (mut jobs, mut sum) = (Vec::new(), Nanos::ZERO);
-    for observation in told {
+    for observation in seen {
         if let Observation::Ran(sample) = observation
             && sample.thread == thread
         {
@@ -60,7 +60,7 @@ fn activations(told: &[Observation], thread: ThreadId) -> Vec<Nanos> {
     jobs
 }
 
-/// What was seen between switches is the CPU time, and what the hypervisor took since `stolen` (counted in ticks).
+/// Asserts that the observed time matches the CPU time plus what the hypervisor took since `stolen` (counted in ticks).
 fn adds_up(seen: Nanos, used: Nanos, stolen: Nanos) {
     let taken = testing::stolen() - stolen;
     let most = used.as_f64() * 1.2 + (taken + Nanos::from_millis(20)).as_f64();
@@ -71,40 +71,40 @@ fn adds_up(seen: Nanos, used: Nanos, stolen: Nanos) {
 fn the_activations_of_a_periodic_thread_are_seen_with_their_cost() {
     let _alone = live_lock();
     let Some(mut observer) = perf() else { return };
-    // It sleeps after each turn, however late that ends.
+    // It sleeps after each turn, however late the turn ends.
     let worker = Worker::start(|| {
         testing::burn(Nanos::from_millis(2));
         std::thread::sleep(Duration::from_millis(18));
     });
     observer.attach_thread(worker.thread).unwrap();
     observer.poll(&mut |_| {});
-    let (turns, used, stolen, mut told) = (worker.turns(), worker.used(), testing::stolen(), Vec::new());
-    until(&mut observer, &mut told, |_| worker.turns() >= turns + 60);
-    let jobs = activations(&told, worker.thread);
+    let (turns, used, stolen, mut seen) = (worker.turns(), worker.used(), testing::stolen(), Vec::new());
+    poll_until(&mut observer, &mut seen, |_| worker.turns() >= turns + 60);
+    let jobs = activations(&seen, worker.thread);
     let (turns, used) = (worker.turns() - turns, worker.used() - used);
     assert!(turns.abs_diff(jobs.len() as u64) <= 2, "{} activations in {turns} turns", jobs.len());
     adds_up(jobs.iter().copied().fold(Nanos::ZERO, |a, b| a + b), used, stolen);
 }
 
 #[test]
-fn a_program_held_before_its_exec_is_followed_with_all_it_makes() {
+fn a_program_held_before_exec_is_followed_with_its_children() {
     let _alone = live_lock();
     let Some(mut observer) = perf() else { return };
     let held = shell("sleep 0.2 & sleep 0.1; (sleep 0.1; true); wait");
     let pid = held.pid();
     assert_eq!(observer.attach(pid).unwrap(), [ThreadId(pid)]);
-    let (mut child, mut told) = (held.go().unwrap(), Vec::new());
-    until(&mut observer, &mut told, |told| told.contains(&Observation::Gone { tid: ThreadId(pid) }));
+    let (mut child, mut seen) = (held.go().unwrap(), Vec::new());
+    poll_until(&mut observer, &mut seen, |seen| seen.contains(&Observation::Gone { tid: ThreadId(pid) }));
     child.wait().unwrap();
-    let count = |f: fn(&Observation) -> bool| told.iter().filter(|o| f(o)).count();
+    let count = |f: fn(&Observation) -> bool| seen.iter().filter(|o| f(o)).count();
     let born = count(|o| matches!(o, Observation::Born { .. }));
-    assert!(born >= 3, "{told:?}");
-    assert_eq!(count(|o| matches!(o, Observation::Gone { .. })), born + 1, "{told:?}");
-    assert!(count(|o| matches!(o, Observation::Exec { .. })) >= 3, "{told:?}");
+    assert!(born >= 3, "{seen:?}");
+    assert_eq!(count(|o| matches!(o, Observation::Gone { .. })), born + 1, "{seen:?}");
+    assert!(count(|o| matches!(o, Observation::Exec { .. })) >= 3, "{seen:?}");
     let mut last: HashMap<ThreadId, u64> = HashMap::new();
-    for observation in &told {
+    for observation in &seen {
         if let Observation::Ran(Sample { thread, from, to, .. }) = observation {
-            assert!(last.insert(*thread, to.get()).unwrap_or(0) <= from.get() && from <= to, "{told:?}");
+            assert!(last.insert(*thread, to.get()).unwrap_or(0) <= from.get() && from <= to, "{seen:?}");
         }
     }
 }
@@ -117,18 +117,18 @@ fn the_stretches_of_a_program_add_up_to_its_cpu_time() {
     let pid = held.pid();
     observer.attach(pid).unwrap();
     let stolen = testing::stolen();
-    let (child, mut told) = (held.go().unwrap(), Vec::new());
+    let (child, mut seen) = (held.go().unwrap(), Vec::new());
     let stopped = |_: &[Observation]| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
-    until(&mut observer, &mut told, stopped);
-    observer.poll(&mut |o| told.push(o));
+    poll_until(&mut observer, &mut seen, stopped);
+    observer.poll(&mut |o| seen.push(o));
     let used = qfabric_linux::clock::process_cpu(pid).unwrap();
     end(child);
-    let seen = told.iter().map(|o| if let Observation::Ran(sample) = o { sample.used } else { Nanos::ZERO });
+    let seen = seen.iter().map(|o| if let Observation::Ran(sample) = o { sample.used } else { Nanos::ZERO });
     adds_up(seen.fold(Nanos::ZERO, |a, b| a + b), used, stolen);
 }
 
 #[test]
-fn a_running_threads_time_is_known_before_it_leaves_the_cpu() {
+fn the_time_of_a_running_thread_is_known_before_it_leaves_the_cpu() {
     let _alone = live_lock();
     let Some(mut observer) = perf() else { return };
     let worker = Worker::burning();
@@ -158,15 +158,15 @@ fn a_program_with_threads_is_attached_with_all_of_them() {
     let threads = observer.attach(std::process::id() as i32).unwrap();
     assert!(workers.iter().all(|w| threads.contains(&w.thread)));
     let later = Worker::sleeping();
-    let mut told = Vec::new();
-    until(&mut observer, &mut told, |told| {
-        let born = told.iter().any(|o| matches!(o, Observation::Born { tid, .. } if *tid == later.thread));
-        born && told.iter().any(|o| matches!(o, Observation::Ran(sample) if sample.thread == workers[9].thread))
+    let mut seen = Vec::new();
+    poll_until(&mut observer, &mut seen, |seen| {
+        let born = seen.iter().any(|o| matches!(o, Observation::Born { tid, .. } if *tid == later.thread));
+        born && seen.iter().any(|o| matches!(o, Observation::Ran(sample) if sample.thread == workers[9].thread))
     });
 }
 
 #[test]
-fn what_is_detached_is_silent_and_gives_its_descriptors_back() {
+fn a_detached_thread_causes_no_observations_and_frees_its_descriptors() {
     let _alone = live_lock();
     let Some(mut observer) = perf() else { return };
     let before = observer.descriptors_used();
@@ -179,7 +179,7 @@ fn what_is_detached_is_silent_and_gives_its_descriptors_back() {
 }
 
 #[test]
-fn a_program_that_is_gone_cannot_be_attached() {
+fn an_ended_program_cannot_be_attached() {
     let _alone = live_lock();
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -188,37 +188,37 @@ fn a_program_that_is_gone_cannot_be_attached() {
 }
 
 #[test]
-fn a_flood_of_switches_is_lost_in_part_but_counted_and_survived() {
+fn switches_lost_in_a_flood_are_counted_and_observation_continues() {
     let _alone = live_lock();
     let Some(mut observer) = perf() else { return };
     let worker = Worker::start(|| std::thread::sleep(Duration::from_nanos(1)));
     observer.attach_thread(worker.thread).unwrap();
-    let (mut lost, mut told) = (0, Vec::new());
+    let (mut lost, mut seen) = (0, Vec::new());
     for _ in 0..3 {
         std::thread::sleep(Duration::from_secs(1));
-        lost += observer.poll(&mut |o| told.push(o)).lost;
+        lost += observer.poll(&mut |o| seen.push(o)).lost;
         if lost > 0 {
             break;
         }
     }
-    eprintln!("lost {lost}, told {}", told.len());
-    let stretches = told.len();
-    until(&mut observer, &mut told, |told| told.len() > stretches + 10);
+    eprintln!("lost {lost}, observed {}", seen.len());
+    let stretches = seen.len();
+    poll_until(&mut observer, &mut seen, |seen| seen.len() > stretches + 10);
 }
 
 #[test]
-fn polling_sees_births_deaths_and_consumption_too() {
+fn polling_observes_starts_ends_and_consumption_too() {
     let _alone = live_lock();
     let mut observer = PollObserver::new();
     let held = shell("sleep 1 & while :; do :; done");
     let pid = held.pid();
     observer.attach(pid).unwrap();
-    let (child, mut told) = (held.go().unwrap(), Vec::new());
-    until(&mut observer, &mut told, |told| {
-        let used = told.iter().map(|o| if let Observation::Ran(sample) = o { sample.used.get() } else { 0 });
-        let born = told.iter().any(|o| matches!(o, Observation::Born { .. }));
+    let (child, mut seen) = (held.go().unwrap(), Vec::new());
+    poll_until(&mut observer, &mut seen, |seen| {
+        let used = seen.iter().map(|o| if let Observation::Ran(sample) = o { sample.used.get() } else { 0 });
+        let born = seen.iter().any(|o| matches!(o, Observation::Born { .. }));
         born && used.sum::<u64>() > 100_000_000
     });
     end(child);
-    until(&mut observer, &mut told, |told| told.contains(&Observation::Gone { tid: ThreadId(pid) }));
+    poll_until(&mut observer, &mut seen, |seen| seen.contains(&Observation::Gone { tid: ThreadId(pid) }));
 }

@@ -1,14 +1,15 @@
-//! What reservations cost, as AQuoSA counts it (§6.2): Table III, the durations of what the mechanism does, beside 0, 10,
-//! 20 and 30 reserved tasks; and Figures 9 and 10, context switches and overhead over the server period. In the test
-//! machine with `icount`, where an instruction takes 4 ns of guest time and a run repeats; elsewhere a clock measures other
-//! things too.
+//! The cost of reservations, measured as AQuoSA does (§6.2). Table III: the durations of the mechanism's operations
+//! with 0, 10, 20 and 30 other reserved tasks. Figures 9 and 10: context switches and overhead over the server period.
+//! The measurement runs in the test machine with `icount`, where an instruction takes 4 ns of guest time and a run
+//! repeats exactly; outside of it a clock would also measure other activity.
 //!
-//! Approach: one CPU with HRTICK_DL, a player whose jobs are a group of pictures of known work, dummies in endless loops
-//! that hold a tenth of the CPU together, and a hog that gets everything else. Whatever hog and dummies lose beyond the
-//! player's work is overhead. Departures: the paper's hooks are functions of its kernel module; here the same step is a
-//! system call, a wake-up or a server period, and what the kernel did without a reservation is inside.
+//! Approach: one CPU with `HRTICK_DL`, a player whose jobs are a group of pictures of known work, dummies in endless
+//! loops that together reserve a tenth of the CPU, and a hog that uses the rest. What hog and dummies lose beyond the
+//! player's work is overhead. Departures from the paper: its hooks are functions of its kernel module; here the same
+//! step is a system call, a wake-up or a server period, and the figure includes what the kernel does without a
+//! reservation.
 //!
-//! The table, every point and the picture are left as `overhead.txt`, `.csv` and `.svg` in `out/vm/KERNEL`.
+//! The test writes the table, every point and the picture as `overhead.txt`, `.csv` and `.svg` to `out/vm/KERNEL`.
 
 use std::fmt::Write as _;
 use std::io::{PipeReader, PipeWriter, Read, Write as _};
@@ -23,27 +24,27 @@ use qfabric_linux::testing::{Worker, live_lock, may_reserve, skip};
 use qfabric_sim::control_loop::figures::{Curve, sweep_svg};
 use qfabric_types::{Contract, JobRecord, Nanos, PredictorSpec, Reservation, Share, ThreadId, Usage};
 
-/// One job of the player.
+/// Period of the player's jobs.
 const T: Nanos = Nanos::from_millis(40);
-/// Its mean work: a quarter of the CPU.
+/// Mean CPU time of a job: a quarter of a CPU.
 const WORK: Nanos = Nanos::from_millis(10);
-/// Work of each job of a group of pictures, over the mean: IBBPBBPBBPBB.
+/// CPU time of each job of a group of pictures, as a multiple of the mean: IBBPBBPBBPBB.
 const GROUP: [f64; 12] = [1.6, 0.85, 0.85, 1.2, 0.85, 0.85, 1.2, 0.85, 0.85, 1.2, 0.85, 0.85];
-/// Groups that the player plays for one point.
+/// Groups of pictures that the player plays for one point of a figure.
 const GROUPS: usize = 2;
-/// Jobs of one point.
+/// Jobs that the player runs for one point of a figure.
 const JOBS: usize = GROUPS * GROUP.len();
-/// What an instruction takes in the machine, ns (`-icount shift=2`).
+/// Guest time of an instruction, ns (`-icount shift=2`).
 const INSTRUCTION: f64 = 4.0;
-/// Server periods in one job, the horizontal axis of the figures.
+/// Server periods per job: the horizontal axis of the figures.
 const SWEEP: [u64; 6] = [16, 10, 8, 5, 4, 2];
 const DUMMIES: [usize; 4] = [0, 10, 20, 30];
-/// What the dummies hold together.
+/// Share of the CPU that all dummies together reserve.
 const DUMMY_SHARE: f64 = 0.1;
-/// Measurements behind each median of the table.
+/// Measurements per median in the table.
 const SAMPLES: usize = 60;
 
-/// Does a fixed amount of work; a round is about 10 µs of guest time.
+/// Does a fixed amount of work. A round takes about 10 µs of guest time.
 fn spin(rounds: u64) {
     for _ in 0..rounds {
         std::hint::black_box((0..60u64).fold(0, |a, b| a ^ b.wrapping_mul(b)));
@@ -56,14 +57,14 @@ fn timed(act: impl FnOnce()) -> f64 {
     clock::now().since(start).as_f64()
 }
 
-/// As [`timed`], without what the caller waits.
+/// Like [`timed`], but in CPU time of the caller: the time it waits does not count.
 fn used(act: impl FnOnce()) -> f64 {
     let start = clock::thread_cpu();
     act();
     (clock::thread_cpu() - start).as_f64()
 }
 
-/// Work of the player's jobs, over the mean.
+/// Work of each of the player's jobs, as a multiple of the mean.
 fn parts() -> impl Iterator<Item = f64> {
     GROUP.into_iter().cycle().take(JOBS)
 }
@@ -71,9 +72,9 @@ fn parts() -> impl Iterator<Item = f64> {
 /// How the player's budget is chosen.
 #[derive(Clone, Copy)]
 enum Budget {
-    /// This many times its mean need.
+    /// A multiple of the mean need.
     Fixed(f64),
-    /// Anew for each job, from a moving average of three.
+    /// Chosen again for each job, from a moving average of three.
     Feedback,
 }
 
@@ -86,13 +87,13 @@ impl Budget {
     }
 }
 
-/// What the machine does with the test's units of work.
+/// Calibration of the test's units of work on this machine.
 struct Scale {
-    /// Rounds of a job of the mean work.
+    /// Rounds of a job of mean work.
     rounds: f64,
     /// Time of one turn of the hog and of a dummy, ns.
     turn: f64,
-    /// Time of the player's work, alone, ns.
+    /// Time of the player's whole work when nothing else runs, ns.
     work: f64,
 }
 
@@ -111,12 +112,12 @@ impl Scale {
     }
 }
 
-/// Hog and dummies do the same turns.
+/// A worker for hog and dummies, which do the same turns.
 fn turning() -> Worker {
     Worker::start(|| spin(2))
 }
 
-/// Endless loops, reserved with periods from 20 to 40 ms.
+/// Endless loops that are reserved with periods from 20 to 40 ms.
 fn dummies(count: usize) -> Vec<Worker> {
     let reserve = |i: usize| {
         let worker = turning();
@@ -128,7 +129,7 @@ fn dummies(count: usize) -> Vec<Worker> {
     (0..count).map(reserve).collect()
 }
 
-/// Switches away from the calling thread so far.
+/// Context switches away from the calling thread so far.
 fn switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -141,13 +142,13 @@ fn reserve_self(budget: Nanos, period: Nanos) {
 
 fn controller(server_period: Nanos) -> TaskController {
     let predictor = PredictorSpec::MovingAverage { n: 3 };
-    let max_bandwidth = Share::from_ppm(800_000); // the dummies hold some of the rest
+    let max_bandwidth = Share::from_ppm(800_000); // the dummies reserve some of the rest
     let contract = Contract { server_period, predictor, max_bandwidth, ..Contract::new("player", T) };
     contract.check().unwrap();
     TaskController::new(&contract)
 }
 
-/// Plays the jobs at `l` server periods per job; switches to and from the player.
+/// Plays the jobs at `l` server periods per job. Returns the number of switches to and from the player.
 fn play(l: u64, budget: Budget, rounds: f64) -> u64 {
     let server_period = Nanos::new(T.get() / l);
     let mut controller = controller(server_period);
@@ -168,15 +169,14 @@ fn play(l: u64, budget: Budget, rounds: f64) -> u64 {
     2 * (switches() - before)
 }
 
-/// One point of the figures.
 struct Point {
     budget: Budget,
     dummies: usize,
-    /// P in ms.
+    /// Server period P, ms.
     period_ms: f64,
     /// Context switches to and from the player, per job.
     switches: f64,
-    /// Instructions beyond the work, at one per nanosecond, over the player's work.
+    /// Instructions beyond the player's work, as a share of that work, with a processor of one instruction per ns.
     overhead: f64,
 }
 
@@ -197,14 +197,14 @@ fn point(l: u64, budget: Budget, beside: usize, scale: &Scale) -> Point {
     }
 }
 
-/// Instructions of the middle one of several samples, each of which answers ns.
+/// Median of several samples, converted from nanoseconds to instructions.
 fn median(mut sample: impl FnMut() -> f64) -> f64 {
     let mut samples: Vec<f64> = (0..SAMPLES).map(|_| sample()).collect();
     samples.sort_by(f64::total_cmp);
     samples[SAMPLES / 2] / INSTRUCTION
 }
 
-/// A thread that answers each byte, reserved or not.
+/// A thread, reserved or not, that answers each byte with the same byte.
 struct Echo {
     to: Option<PipeWriter>,
     from: PipeReader,
@@ -213,18 +213,18 @@ struct Echo {
 
 impl Echo {
     fn start(reserved: bool) -> Echo {
-        let ((mut asked, to), (from, mut answer)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
-        let live = move || {
+        let ((mut requests, to), (from, mut answers)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let run = move || {
             if reserved {
                 reserve_self(Nanos::from_millis(4), Nanos::from_millis(10));
             }
             let mut byte = [0];
-            while asked.read_exact(&mut byte).is_ok() && answer.write_all(&byte).is_ok() {}
+            while requests.read_exact(&mut byte).is_ok() && answers.write_all(&byte).is_ok() {}
         };
-        Echo { to: Some(to), from, thread: Some(std::thread::spawn(live)) }
+        Echo { to: Some(to), from, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// There and back: two wake-ups and two switches.
+    /// Sends a byte and waits for the answer: two wake-ups and two switches.
     fn turn(&mut self) {
         self.to.as_mut().unwrap().write_all(&[1]).unwrap();
         self.from.read_exact(&mut [0]).unwrap();
@@ -244,7 +244,7 @@ fn wake_ups(reserved: bool) -> f64 {
     median(|| timed(|| echo.turn()))
 }
 
-/// The rows of the table beside so many dummies.
+/// Measures one column of the table, with `beside` dummies.
 fn column(beside: usize) -> Vec<(&'static str, f64)> {
     let _others = dummies(beside);
     let sleeper = Worker::sleeping();
@@ -252,8 +252,8 @@ fn column(beside: usize) -> Vec<(&'static str, f64)> {
     let leave = || {
         SchedAttr::fair(0).give_leaving(sleeper.thread).unwrap();
     };
-    // Who leaves stays booked until its 0-lag time.
-    let rest = || std::thread::sleep(Duration::from_millis(12));
+    // A thread that leaves stays booked until its 0-lag time.
+    let wait_until_unbooked = || std::thread::sleep(Duration::from_millis(12));
     let with = |budget_us: u64| {
         let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_millis(10)).unwrap();
         SchedAttr::deadline(reservation, false)
@@ -269,12 +269,12 @@ fn column(beside: usize) -> Vec<(&'static str, f64)> {
         })
     };
     vec![
-        ("a thread's birth and end", median(|| timed(|| std::thread::spawn(|| ()).join().unwrap()))),
+        ("start and end a thread", median(|| timed(|| std::thread::spawn(|| ()).join().unwrap()))),
         (
             "reserve a thread",
             median(|| {
                 leave();
-                rest();
+                wait_until_unbooked();
                 timed(|| give(with(1_000)))
             }),
         ),
@@ -282,7 +282,7 @@ fn column(beside: usize) -> Vec<(&'static str, f64)> {
             "end its reservation",
             median(|| {
                 give(with(1_000));
-                rest();
+                wait_until_unbooked();
                 used(leave)
             }),
         ),
@@ -293,7 +293,7 @@ fn column(beside: usize) -> Vec<(&'static str, f64)> {
     ]
 }
 
-/// Instructions of a server period more: enforcement, replenishment and the switches between.
+/// Instructions per additional server period: enforcement, replenishment and the switches.
 fn per_server_period(points: &[Point], beside: usize) -> f64 {
     let at = |l: u64| {
         let period_ms = T.as_f64() / l as f64 / 1e6;
@@ -318,7 +318,7 @@ fn curves<'a>(points: impl Iterator<Item = &'a Point>, y: fn(&Point) -> f64, nam
 /// Figure 9 (a) to (d) and Figure 10.
 fn picture(nine: &[Point], ten: &[Point]) -> String {
     let of = |feedback: bool| nine.iter().filter(move |p| matches!(p.budget, Budget::Feedback) == feedback);
-    let beside: fn(&Point) -> String = |p| format!("{} tasks beside", p.dummies);
+    let beside: fn(&Point) -> String = |p| format!("{} other tasks", p.dummies);
     let budget: fn(&Point) -> String = |p| p.budget.name();
     let switches: fn(&Point) -> f64 = |p| p.switches;
     let percent: fn(&Point) -> f64 = |p| 100.0 * p.overhead;
@@ -330,7 +330,7 @@ fn picture(nine: &[Point], ten: &[Point]) -> String {
             ("9b, fixed 1.1x", over, curves(of(false), percent, beside)),
             ("9c, feedback MA[3]", counted, curves(of(true), switches, beside)),
             ("9d, feedback MA[3]", over, curves(of(true), percent, beside)),
-            ("10, nobody beside", over, curves(ten.iter(), percent, budget)),
+            ("10, no other tasks", over, curves(ten.iter(), percent, budget)),
         ],
     )
 }
@@ -345,7 +345,7 @@ fn table(columns: &[Vec<(&'static str, f64)>], points: &[Point]) -> String {
     for (row, (name, _)) in columns[0].iter().enumerate() {
         line(name, columns.iter().map(|column| column[row].1).collect());
     }
-    line("a server period more", DUMMIES.iter().map(|&n| per_server_period(points, n)).collect());
+    line("per additional server period", DUMMIES.iter().map(|&n| per_server_period(points, n)).collect());
     text + "\n"
 }
 
@@ -358,7 +358,7 @@ fn csv(points: &[&Point]) -> String {
 }
 
 #[test]
-fn shorter_server_periods_cost_switches_as_the_theory_says_and_at_most_3_percent() {
+fn shorter_server_periods_cost_the_predicted_switches_and_at_most_3_percent() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -389,8 +389,8 @@ fn shorter_server_periods_cost_switches_as_the_theory_says_and_at_most_3_percent
     check(&nine, &ten);
 }
 
-/// §6.2: two switches per server period of a job, overhead of 3 % at P = T/16 with nobody beside, and less with a larger
-/// budget.
+/// §6.2: two switches per server period of a job, an overhead of at most 3 % at P = T/16 with no other tasks, and less
+/// with a larger budget.
 fn check(nine: &[Point], ten: &[Point]) {
     let fixed = || nine.iter().filter(|p| p.dummies == 0 && matches!(p.budget, Budget::Fixed(_)));
     for point in fixed() {
@@ -398,7 +398,12 @@ fn check(nine: &[Point], ten: &[Point]) {
             GROUP.iter().map(|part| (part / 1.1 * T.as_f64() / 1e6 / point.period_ms).ceil()).sum();
         let expected = 2.0 * server_periods / GROUP.len() as f64;
         let distance = (point.switches - expected).abs();
-        assert!(distance <= 0.15 * expected + 1.0, "P = {} ms: {} for {expected}", point.period_ms, point.switches);
+        assert!(
+            distance <= 0.15 * expected + 1.0,
+            "P = {} ms: {} switches per job, expected {expected}",
+            point.period_ms,
+            point.switches
+        );
     }
     let shortest = fixed().next().unwrap();
     assert!((0.0..0.03).contains(&shortest.overhead), "{}", shortest.overhead);

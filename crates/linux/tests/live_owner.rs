@@ -1,4 +1,4 @@
-//! Whatever an owner put into the kernel is gone with it.
+//! Tests that everything an owner installed in the kernel goes away when the owner ends.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -31,7 +31,7 @@ fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &
     kernel.install(&request).unwrap()
 }
 
-/// One handler of each kind of hook.
+/// Installs one handler for each kind of hook.
 fn install_all(kernel: &Kernel, ring: &EventRing) -> Vec<Installed> {
     vec![
         install(kernel, ring, "sched.wakeup", &[]),
@@ -41,10 +41,10 @@ fn install_all(kernel: &Kernel, ring: &EventRing) -> Vec<Installed> {
     ]
 }
 
-/// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
+/// Only ends a test that hangs: no step takes this long, not even with eight hogs per core.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn all_gone_within(ids: &[u32], patience: Duration) -> bool {
+fn all_removed_within(ids: &[u32], patience: Duration) -> bool {
     let started = Instant::now();
     while ids.iter().any(|&id| program_exists(id)) {
         if started.elapsed() > patience {
@@ -56,19 +56,19 @@ fn all_gone_within(ids: &[u32], patience: Duration) -> bool {
 }
 
 #[test]
-fn what_is_dropped_is_taken_out_of_the_kernel() {
+fn dropped_handlers_are_removed_from_the_kernel() {
     let Some(kernel) = kernel() else { return };
     let ring = EventRing::new(4096).unwrap();
     let installed = install_all(&kernel, &ring);
     let ids: Vec<u32> = installed.iter().flat_map(Installed::program_ids).copied().collect();
     assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     drop(installed);
-    assert!(all_gone_within(&ids, PATIENCE), "{ids:?}");
+    assert!(all_removed_within(&ids, PATIENCE), "{ids:?}");
 }
 
 const OWNER: &str = "QFABRIC_TEST_OWNER";
 
-/// Not a claim of its own: the process that the next test kills.
+/// Not a test of its own: the process that the next test starts and kills.
 #[test]
 fn owner() {
     if std::env::var_os(OWNER).is_none() {
@@ -78,13 +78,13 @@ fn owner() {
     let ring = EventRing::new(4096).unwrap();
     let installed = install_all(&kernel, &ring);
     let ids: Vec<String> = installed.iter().flat_map(Installed::program_ids).map(u32::to_string).collect();
-    // Past the test harness, which keeps what is printed.
+    // Write past the test harness, which captures printed output.
     writeln!(std::fs::File::create("/proc/self/fd/2").unwrap(), "programs {}", ids.join(" ")).unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }
 
 #[test]
-fn what_a_killed_owner_had_is_taken_out_of_the_kernel() {
+fn handlers_of_a_killed_owner_are_removed_from_the_kernel() {
     if kernel().is_none() {
         return;
     }
@@ -101,5 +101,5 @@ fn what_a_killed_owner_had_is_taken_out_of_the_kernel() {
     assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    assert!(all_gone_within(&ids, PATIENCE), "{ids:?}");
+    assert!(all_removed_within(&ids, PATIENCE), "{ids:?}");
 }

@@ -1,10 +1,10 @@
-//! On a kernel that cannot, loading fails with a sentence that says which kernel this is, what it lacks and what to
-//! use instead; nothing is half attached. On one that can, nothing is refused.
+//! Refusals on kernels without the features: loading fails with a message that names the kernel, what it lacks and what
+//! to use instead, and leaves nothing attached. A kernel with the features refuses nothing.
 
 use qfabric_linux::ext::{Ext, ExtConfig};
 use qfabric_linux::net;
 
-/// The kernel of the matrix that has neither.
+/// Whether this is the kernel of the test matrix that has neither feature.
 fn is_old() -> bool {
     std::env::var("QFABRIC_VM_KERNEL").is_ok_and(|name| name == "6.12")
 }
@@ -13,13 +13,13 @@ fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-fn check(refusal: &str, what: &str, instead: &str) {
+fn check(refusal: &str, lacks: &str, instead: &str) {
     println!("{refusal}");
-    assert!(refusal.contains(&release()) && refusal.contains(what) && refusal.contains(instead), "{refusal}");
+    assert!(refusal.contains(&release()) && refusal.contains(lacks) && refusal.contains(instead), "{refusal}");
 }
 
 #[test]
-fn a_kernel_without_sched_ext_is_told_with_what_to_use_instead() {
+fn a_kernel_without_sched_ext_is_refused_with_an_alternative() {
     match Ext::supported() {
         Ok(()) => assert!(!is_old()),
         Err(refusal) => {
@@ -31,7 +31,7 @@ fn a_kernel_without_sched_ext_is_told_with_what_to_use_instead() {
 }
 
 #[test]
-fn a_kernel_without_queues_in_bpf_is_told_with_what_to_use_instead() {
+fn a_kernel_without_bpf_queues_is_refused_with_an_alternative() {
     match net::supported() {
         Ok(()) => assert!(!is_old()),
         Err(refusal) => check(&refusal.to_string(), "6.16", "htb"),

@@ -1,4 +1,4 @@
-//! What a killed service left is put back, on the real scheduler.
+//! Tests of `journal::restore` on the real scheduler: what a killed service left is restored.
 
 use qfabric_linux::journal::{self, Journal};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
@@ -11,7 +11,7 @@ fn setting(thread: ThreadId) -> Setting {
     Setting { thread, reservation: Some(reservation), reclaiming: Reclaiming::Grub, terms: Default::default() }
 }
 
-/// Ends as a killed process does: nothing is put back, the lock on the journal goes.
+/// Copies the journal and forgets the mechanism, so that nothing is restored, as when the process is killed.
 fn crash(mechanism: Deadline, dir: &std::path::Path) {
     let kept = dir.join("kept");
     std::fs::copy(dir.join(journal::FILE), &kept).unwrap();
@@ -21,7 +21,7 @@ fn crash(mechanism: Deadline, dir: &std::path::Path) {
 }
 
 #[test]
-fn threads_of_a_killed_service_are_put_back_as_they_were() {
+fn threads_of_a_killed_service_are_restored() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
@@ -35,7 +35,7 @@ fn threads_of_a_killed_service_are_put_back_as_they_were() {
     }
     drop(over);
     crash(mechanism, run.path());
-    // The forgotten mechanism still holds the lock within this process: the copy stands for the file.
+    // The forgotten mechanism still holds the lock within this process: restore from the copy.
     let after = tempfile::tempdir().unwrap();
     std::fs::copy(run.path().join("kept"), after.path().join(journal::FILE)).unwrap();
     let restored = journal::restore(after.path()).unwrap();
@@ -47,7 +47,7 @@ fn threads_of_a_killed_service_are_put_back_as_they_were() {
 }
 
 #[test]
-fn a_service_that_ends_in_order_leaves_nothing_to_put_back() {
+fn a_service_that_ends_normally_leaves_nothing_to_restore() {
     let _alone = live_lock();
     if !may_reserve() {
         return;

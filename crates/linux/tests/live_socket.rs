@@ -1,4 +1,4 @@
-//! The I/O module: sockets' bits, sleeping readers, and who may bind.
+//! Tests of the I/O module: activity bits of sockets, sleeping readers, and the rights to bind.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use qfabric_linux::ecalls::{Kernel, SocketModule, bind_socket, bind_socket_as};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Whether this process may; says on standard error when a test is skipped for it.
+/// The kernel, if this process may install programs in it. Otherwise prints to standard error that the test is skipped.
 fn kernel() -> Option<Kernel> {
     Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }
@@ -25,7 +25,7 @@ fn readable(fd: BorrowedFd, ms: i64) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
 }
 
-/// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
+/// Only ends a test that hangs: no step takes this long, not even with eight hogs per core.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn within(time: Duration, happened: impl Fn() -> bool) -> bool {
@@ -40,7 +40,7 @@ fn within(time: Duration, happened: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn data_of_a_socket_of_interest_sets_its_bit_and_wakes_a_sleeper() {
+fn data_of_a_socket_of_interest_sets_its_bit_and_wakes_a_sleeping_reader() {
     let Some(kernel) = kernel() else { return };
     let module = SocketModule::open(&kernel).unwrap();
     let (mut client, server) = pair();
@@ -48,7 +48,7 @@ fn data_of_a_socket_of_interest_sets_its_bit_and_wakes_a_sleeper() {
     let fd = server.as_raw_fd() as u32;
     client.write_all(b"x").unwrap();
     std::thread::sleep(Duration::from_millis(5));
-    assert!(!module.page().any_active(fd), "nobody is interested");
+    assert!(!module.page().any_active(fd), "no interest is set");
     assert!(module.page().set_interest(fd, true) && module.page().may_sleep(fd));
     client.write_all(b"x").unwrap();
     assert!(readable(module.wake_fd(), 120_000));
@@ -57,7 +57,7 @@ fn data_of_a_socket_of_interest_sets_its_bit_and_wakes_a_sleeper() {
     assert_eq!((active, module.page().ready_flag()), (vec![fd], 1));
     module.page().set_interest(fd, false);
     client.write_all(b"x").unwrap();
-    assert!(!within(Duration::from_secs(1), || module.page().any_active(fd)), "the interest is withdrawn");
+    assert!(!within(Duration::from_secs(1), || module.page().any_active(fd)), "the interest was cleared");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn the_end_of_a_connection_and_a_connection_to_accept_are_activity() {
     assert!(within(PATIENCE, || active(server.as_raw_fd())));
 }
 
-/// A reader that sleeps whenever the module lets it, and a writer at its own pace: had a wake-up been lost, both
+/// A reader sleeps whenever the module allows it, and a writer writes at its own pace. If a wake-up were lost, both
 /// would wait for ever.
 #[test]
 fn no_wake_up_is_lost() {
@@ -94,8 +94,8 @@ fn no_wake_up_is_lost() {
         scope.spawn(|| {
             while read.load(Ordering::Acquire) < MESSAGES {
                 module.page().for_each_active(fd, |_| {
-                    let mut room = [0; 64];
-                    while let Ok(bytes) = server.read(&mut room) {
+                    let mut buffer = [0; 64];
+                    while let Ok(bytes) = server.read(&mut buffer) {
                         read.fetch_add(bytes as u64, Ordering::Release);
                     }
                 });
@@ -109,7 +109,7 @@ fn no_wake_up_is_lost() {
         });
         for message in 0..MESSAGES {
             client.write_all(b"x").unwrap();
-            // Sometimes it waits for the reader, so that both meet at the edge of sleep.
+            // Sometimes wait for the reader, so that writes also happen just as it goes to sleep.
             while message % 3 == 0 && read.load(Ordering::Acquire) <= message {
                 std::hint::spin_loop();
                 if message % 2 == 0 {
@@ -133,29 +133,29 @@ fn a_descriptor_may_stand_for_another_number_below_the_limit() {
     let refusal = bind_socket_as(module.bind_fd(), server.as_fd(), 65_536).unwrap_err();
     assert!(refusal.to_string().contains("below 65536"), "{refusal}");
     let file = std::fs::File::open("/dev/null").unwrap();
-    assert!(bind_socket(module.bind_fd(), file.as_fd()).is_err(), "no socket");
-    assert!(bind_socket(module.page_fd(), server.as_fd()).is_err(), "no map of sockets");
+    assert!(bind_socket(module.bind_fd(), file.as_fd()).is_err(), "a file that is not a socket");
+    assert!(bind_socket(module.page_fd(), server.as_fd()).is_err(), "a map that is not the socket map");
 }
 
-/// The map's descriptor is all it takes: no capability, also where `unprivileged_bpf_disabled` is set.
+/// The descriptor of the map is sufficient: no capability is needed, even if `unprivileged_bpf_disabled` is set.
 #[test]
-#[allow(unsafe_code)] // gives up rights in a child
-fn who_holds_the_descriptor_may_bind_without_rights() {
+#[allow(unsafe_code)] // drops privileges in a child
+fn the_holder_of_the_descriptor_may_bind_without_capabilities() {
     let Some(kernel) = kernel() else { return };
     let module = SocketModule::open(&kernel).unwrap();
     let (_client, server) = pair();
     // SAFETY: fork in a test; the child makes system calls only, and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: takes numbers; gives up root and with it all capabilities.
+        // SAFETY: takes only numbers; drops root and with it all capabilities.
         let dropped =
             unsafe { libc::setresgid(65_534, 65_534, 65_534) == 0 && libc::setresuid(65_534, 65_534, 65_534) == 0 };
         let bound = dropped && bind_socket(module.bind_fd(), server.as_fd()).is_ok();
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: ends the child without running the parent's exit handlers and destructors.
         unsafe { libc::_exit(if bound { 7 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: the status is live; the child is ours.
+    // SAFETY: the status is live, and the child is of this process.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(libc::WEXITSTATUS(status), 7);
 }

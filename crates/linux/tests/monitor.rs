@@ -1,4 +1,4 @@
-//! Attribute monitors against this machine, against recorded texts of other kernels, and against hostile ones.
+//! Tests of attribute monitors on this machine, on recorded files of other kernels, and on malformed files.
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const APP: AppId = AppId(1);
 
-/// Another kernel's files.
+/// A folder with recorded files of another kernel.
 struct Recorded {
     folder: TempDir,
 }
@@ -53,7 +53,7 @@ fn read(meters: &mut Meters, name: &str, now: Instant) -> Option<i64> {
     meters.read(AttributeId::of(name), HOST, now)
 }
 
-/// A host of Linux 4.19 with three CPUs, as its files were.
+/// Files of a host with Linux 4.19 and three CPUs.
 const OLD: &[(&str, &str)] = &[
     (
         "proc/stat",
@@ -142,8 +142,8 @@ fn the_files_of_an_old_kernel_are_read() {
     for (name, value) in expected {
         assert_eq!(read(&mut meters, name, at(0)), Some(value), "{name}");
     }
-    for gone in ["memory.available", "memory.killed", "disk.loop0.read", "disk.sda1.read", "battery.AC.charge"] {
-        assert_eq!(read(&mut meters, gone, at(0)), None, "{gone}");
+    for absent in ["memory.available", "memory.killed", "disk.loop0.read", "disk.sda1.read", "battery.AC.charge"] {
+        assert_eq!(read(&mut meters, absent, at(0)), None, "{absent}");
     }
     let missing: Vec<_> = meters.missing().iter().map(|missing| missing.name).collect();
     let files = ["cpu.pressure", "memory.pressure", "disk.pressure", "net.*.queue"];
@@ -153,7 +153,7 @@ fn the_files_of_an_old_kernel_are_read() {
 }
 
 #[test]
-fn utilization_is_of_the_cpus_that_are_there_and_survives_their_coming_and_going() {
+fn utilization_counts_the_online_cpus_and_survives_hotplug() {
     let stat = |total: u64, each: &[(u32, u64)]| {
         let cpus: String = each.iter().map(|(cpu, busy)| format!("cpu{cpu} {busy} 0 0 5000 0 0 0 0 0 0\n")).collect();
         format!("cpu  {total} 0 0 90000 0 0 0 0 0 0\n{cpus}")
@@ -162,27 +162,27 @@ fn utilization_is_of_the_cpus_that_are_there_and_survives_their_coming_and_going
     let mut meters = host.open();
     assert_eq!(read(&mut meters, "cpu.utilization", at(0)), Some(0));
     host.write("proc/stat", stat(130, &[(0, 70), (1, 60)]));
-    assert_eq!(read(&mut meters, "cpu.utilization", at(100)), Some(150_000_000), "30 ticks of 10 ms, of two CPUs");
+    assert_eq!(read(&mut meters, "cpu.utilization", at(100)), Some(150_000_000), "30 ticks of 10 ms on two CPUs");
     assert_eq!(read(&mut meters, "cpu.busiest", at(100)), Some(200_000_000));
     host.write("proc/stat", stat(140, &[(0, 80)]));
-    assert_eq!(read(&mut meters, "cpu.utilization", at(200)), Some(250_000_000), "10 more, of one CPU");
+    assert_eq!(read(&mut meters, "cpu.utilization", at(200)), Some(250_000_000), "10 more ticks, on one CPU");
     host.write("proc/stat", stat(141, &[(0, 80), (1, 3)]));
-    assert_eq!(read(&mut meters, "cpu.busiest", at(300)), Some(300_000_000), "one that comes back begins anew");
+    assert_eq!(read(&mut meters, "cpu.busiest", at(300)), Some(300_000_000), "a CPU that comes back starts again");
 }
 
 #[test]
-fn a_new_kernel_tells_pressure() {
+fn pressure_is_read_on_a_new_kernel() {
     let cpu = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
     let memory = "some avg10=1.53 avg60=0.35 avg300=0.07 total=20\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
     let host = Recorded::new(&[("proc/pressure/cpu", cpu), ("proc/pressure/memory", memory)]);
     let mut meters = host.open();
     let names = ["cpu.pressure", "memory.pressure", "memory.stalled", "disk.pressure"];
-    let told = names.map(|name| read(&mut meters, name, at(0)));
-    assert_eq!(told, [Some(1_500_000), Some(20_000), Some(7_000), None]);
+    let values = names.map(|name| read(&mut meters, name, at(0)));
+    assert_eq!(values, [Some(1_500_000), Some(20_000), Some(7_000), None]);
 }
 
 #[test]
-fn an_energy_counter_that_wraps_goes_on() {
+fn an_energy_counter_continues_after_it_wraps() {
     let host = Recorded::new(OLD);
     let mut meters = host.open();
     assert_eq!(read(&mut meters, "energy.package-0-0.used", at(0)), Some(0));
@@ -192,7 +192,7 @@ fn an_energy_counter_that_wraps_goes_on() {
 }
 
 #[test]
-fn an_interface_that_comes_is_found_and_one_that_goes_is_forgotten() {
+fn new_interfaces_are_found_and_removed_ones_are_forgotten() {
     let host = Recorded::new(OLD);
     let mut meters = host.open();
     read(&mut meters, "net.lo.rx_bytes", at(0));
@@ -213,7 +213,7 @@ fn an_interface_that_comes_is_found_and_one_that_goes_is_forgotten() {
 }
 
 #[test]
-fn of_more_interfaces_than_are_read_the_rest_is_left_out() {
+fn interfaces_beyond_the_limit_are_left_out() {
     let line = |number| format!("veth{number:03}: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n");
     let dev: String = (0..200).map(line).collect();
     let host = Recorded::new(&[("proc/net/dev", &format!("head\nhead\n{dev}"))]);
@@ -225,9 +225,9 @@ fn of_more_interfaces_than_are_read_the_rest_is_left_out() {
     assert_eq!(count, qfabric_linux::monitor::MAX_INSTANCES);
 }
 
-/// Cuts, insertions, bytes out of nowhere, lines twice: none may break a reader, all must end.
+/// Truncated texts, insertions, random bytes, repeated lines: no reader may panic or hang.
 #[test]
-fn hostile_texts_break_nothing() {
+fn malformed_files_cause_no_panic() {
     let mut random = ChaCha8Rng::seed_from_u64(0x5eed);
     let host = Recorded::new(OLD);
     host.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\n");
@@ -235,7 +235,7 @@ fn hostile_texts_break_nothing() {
     let ids: Vec<_> = meters.attributes().iter().map(|attribute| attribute.id()).collect();
     for round in 0..100 {
         for (path, text) in OLD.iter().filter(|(path, _)| path.starts_with("proc") || path.ends_with("energy_uj")) {
-            host.write(path, spoilt(text.as_bytes(), &mut random));
+            host.write(path, corrupted(text.as_bytes(), &mut random));
         }
         for id in &ids {
             meters.read(*id, HOST, at(round));
@@ -246,7 +246,7 @@ fn hostile_texts_break_nothing() {
     }
 }
 
-fn spoilt(text: &[u8], random: &mut impl Rng) -> Vec<u8> {
+fn corrupted(text: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut bytes = text.to_vec();
     for _ in 0..random.random_range(0..6) {
         let place = random.random_range(0..=bytes.len());
@@ -262,7 +262,7 @@ fn spoilt(text: &[u8], random: &mut impl Rng) -> Vec<u8> {
 }
 
 #[test]
-fn everything_this_machine_lists_can_be_read_and_totals_do_not_go_back() {
+fn every_listed_attribute_can_be_read_and_totals_do_not_decrease() {
     let mut meters = Meters::open();
     meters.add_process(APP, std::process::id() as i32).unwrap();
     let attributes = meters.attributes().to_vec();
@@ -272,18 +272,18 @@ fn everything_this_machine_lists_can_be_read_and_totals_do_not_go_back() {
     {
         assert!(names.contains(&expected), "{expected} is not among {names:?}");
     }
-    let mut look = || -> BTreeMap<AttributeId, i64> {
+    let mut read_all = || -> BTreeMap<AttributeId, i64> {
         let now = clock::now();
-        let told = attributes.iter().filter_map(|a| Some((a.id(), meters.read(a.id(), APP, now)?)));
-        told.collect()
+        let values = attributes.iter().filter_map(|a| Some((a.id(), meters.read(a.id(), APP, now)?)));
+        values.collect()
     };
-    let before = look();
+    let before = read_all();
     std::hint::black_box((0..3_000_000u64).fold(0, |a, b| a ^ (b * b)));
-    let after = look();
+    let after = read_all();
     for attribute in &attributes {
         let name = &attribute.name;
         let (before, after) = (before.get(&attribute.id()), after.get(&attribute.id()));
-        assert!(after.is_some(), "{name} was not told");
+        assert!(after.is_some(), "{name} has no value");
         assert!(attribute.shape == Shape::Level || before <= after, "{name}: {before:?} then {after:?}");
     }
     assert!(after[&AttributeId::of("app.cpu_time")] > before[&AttributeId::of("app.cpu_time")]);
@@ -300,7 +300,7 @@ fn bytes_over_the_loopback_are_counted() {
 }
 
 #[test]
-fn what_an_ended_process_had_used_stays_counted() {
+fn the_use_of_an_ended_process_stays_counted() {
     let mut meters = Meters::open();
     let text = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo; read x";
     let mut child = Command::new("sh").args(["-c", text]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -318,11 +318,11 @@ fn what_an_ended_process_had_used_stays_counted() {
     assert!(meters.add_process(APP, i32::MAX).unwrap_err().why.contains("process 2147483647"));
 }
 
-/// Two threads on one CPU: one of them waits all the time.
+/// Two threads run on one CPU, so one of them waits all the time.
 #[test]
 fn the_kernel_reports_pressure_while_it_lasts() {
     if !Path::new("/proc/pressure/cpu").exists() {
-        return skip("no PSI here");
+        return skip("the kernel has no /proc/pressure (PSI)");
     }
     let threshold = Threshold::above(10_000);
     let trigger = match Trigger::new("cpu.pressure", threshold, Nanos::from_millis(500)).unwrap() {
@@ -335,15 +335,15 @@ fn the_kernel_reports_pressure_while_it_lasts() {
         (0..2).for_each(|_| drop(scope.spawn(|| hog(&reported))));
         let crossed = trigger.crossed(Nanos::from_millis(120_000));
         reported.store(true, Ordering::Relaxed);
-        assert!(crossed.unwrap(), "nothing reported while two threads want one CPU");
+        assert!(crossed.unwrap(), "no pressure reported while two threads compete for one CPU");
     });
 }
 
-fn hog(until: &AtomicBool) {
+fn hog(stop: &AtomicBool) {
     let mut one = rustix::thread::CpuSet::new();
     one.set(0);
     rustix::thread::sched_setaffinity(None, &one).unwrap();
-    while !until.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) {
         std::hint::black_box((0..10_000u64).fold(0, |a, b| a ^ (b * b)));
     }
 }
@@ -374,7 +374,7 @@ fn a_handler_in_the_kernel_counts_between_looks() {
 }
 
 #[test]
-fn the_guide_lists_every_standard_attribute_as_it_is() {
+fn the_guide_lists_every_standard_attribute_correctly() {
     let page = include_str!("../../../docs/guide/src/monitor.md");
     for metric in METRICS {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", metric.name)));

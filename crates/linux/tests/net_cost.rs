@@ -1,9 +1,9 @@
-//! What a packet costs in a queue, side by side: pfifo, fq, HTB and ours. On a free link each packet finds an empty
-//! queue and is asked for at once; on a busy one packets wait for each other and are then sent one after the other.
+//! The cost of a packet in pfifo, fq, HTB and DWCS, side by side. On a free link each packet finds an empty queue and
+//! is dequeued at once; on a busy link packets wait and are then sent one after the other.
 //!
-//! In the test machine with instructions counted (`xtask vm run --icount`), time *is* instructions: a table of
-//! nanoseconds that repeats. What is compared is the queue alone: the time of a send less that of a send without one.
-//! fq has what it tells flows by (socket, hash) without looking into packets. pfifo is passed by where it is empty.
+//! In the test machine with instruction counting (`xtask vm run --icount`), time counts instructions, so the
+//! nanoseconds repeat exactly. The test compares the queue alone: the time of a send minus the time of a send without a
+//! queue. fq classifies flows by socket and hash without parsing packets. The kernel bypasses pfifo while it is empty.
 
 mod net_common;
 
@@ -16,15 +16,15 @@ use qfabric_linux::net::testing::{BusyLink, Interface, mark};
 use qfabric_types::Nanos;
 use qfabric_types::api::net::{AttachRequest, NetMechanism, StreamSpec};
 
-/// What enqueueing and dequeueing may cost against fq's where the queue is empty. The aim is 1.5 (SPECIFICATION.md): the
-/// rest is for what two sends of 42 µs differ by from one run to the next.
+/// Highest cost of enqueueing and dequeueing in an empty queue, as a multiple of fq. The target is 1.5
+/// (SPECIFICATION.md); the difference covers how much two sends of 42 µs vary between runs.
 const RATIO_MAX: f64 = 1.6;
 const PACKETS: usize = 2_000;
 const ROUNDS: usize = 4;
-/// Packets that come to a busy link, and how often that is done.
+/// Packets that arrive while the link is busy.
 const BURST: u32 = 64;
 const BURSTS: usize = 60;
-/// What they may cost there, in multiples of fq.
+/// Highest cost on a busy link, as a multiple of fq.
 const BUSY_RATIO_MAX: f64 = 3.0;
 
 struct Bench {
@@ -34,18 +34,19 @@ struct Bench {
     _busy: Option<(BusyLink, Interface)>,
 }
 
-/// What a stream promises in a measurement.
+/// The streams of a measurement.
 #[derive(Clone, Copy)]
 enum Streams {
-    /// So much that its first period never ends.
+    /// Streams with so large a size that their first period never ends.
     Long,
-    /// One packet in less time than passes between two of them: each begins a period, and ends it.
+    /// Streams of one packet per period, with a period shorter than the time between two packets: each packet begins a
+    /// period and ends it.
     Short,
-    /// None: all packets are best effort, beside one stream that sends nothing.
+    /// No stream for the packets: all are best effort, next to one stream that sends nothing.
     None,
 }
 
-/// To everybody, whose address nobody need be asked for.
+/// A socket that sends to the broadcast address, which needs no address resolution.
 fn socket(number: u32, with_mark: u32) -> UdpSocket {
     let socket = UdpSocket::bind("10.78.0.1:0").unwrap();
     socket.set_broadcast(true).unwrap();
@@ -55,7 +56,7 @@ fn socket(number: u32, with_mark: u32) -> UdpSocket {
 }
 
 impl Bench {
-    /// Packets come one by one, and the link is free for each.
+    /// Packets arrive one at a time, and the link is free for each.
     fn free(streams: u32) -> Bench {
         let interface = Interface::veth("qcost", "pcost").unwrap();
         interface.address("10.78.0.1".parse().unwrap()).unwrap();
@@ -63,7 +64,7 @@ impl Bench {
         Bench { sockets, interface, rounds: (PACKETS, 1), _busy: None }
     }
 
-    /// Packets come while one is being sent: they wait for each other, and are sent one after the other.
+    /// Packets arrive while another is being sent, so they wait and are then sent one after the other.
     fn busy(streams: u32) -> Bench {
         let lower = Interface::veth("qcost", "pcost").unwrap();
         let interface = Interface::above("qabove", &lower).unwrap();
@@ -78,7 +79,7 @@ impl Bench {
         self
     }
 
-    /// Nanoseconds of a packet, the best of some rounds.
+    /// Nanoseconds per packet: the fastest of `ROUNDS` rounds.
     fn send(&self) -> f64 {
         let (sends, packets) = self.rounds;
         let round = |_| {
@@ -91,7 +92,8 @@ impl Bench {
         (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
     }
 
-    /// Each discipline has a handle of its own: the kernel replaces none by another kind under the same.
+    /// Sets a root discipline and measures it. Each kind needs its own handle: the kernel does not replace a discipline
+    /// by another kind under the same handle.
     fn with(&self, handle: u32, kind: &str, options: Option<&[u8]>) -> f64 {
         self.interface.set_root(handle << 16, kind, options).unwrap();
         self.send()
@@ -129,13 +131,13 @@ impl Bench {
 
 fn head(what: &str) {
     println!(
-        "{what}: ns per packet, less the send itself; x of fq\n{:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
+        "{what}: ns per packet, without the send itself; x of fq\n{:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
         "streams", "pfifo", "fq", "htb", "dwcs", "x of fq"
     );
 }
 
 #[test]
-fn a_packet_on_a_free_link_costs_about_one_and_a_half_of_fq_at_most() {
+fn a_packet_on_a_free_link_costs_at_most_about_one_and_a_half_times_fq() {
     let Some(_live) = net_common::dwcs() else { return };
     head("free link");
     for streams in [1, 8, 64] {
@@ -144,13 +146,13 @@ fn a_packet_on_a_free_link_costs_about_one_and_a_half_of_fq_at_most() {
     }
     head("free link, best effort");
     let ratio = Bench::free(1).unmarked().row(1, Streams::None);
-    assert!(ratio <= RATIO_MAX, "{ratio} of best effort");
-    head("free link, each packet a period of its own");
+    assert!(ratio <= RATIO_MAX, "{ratio} with best effort");
+    head("free link, one period per packet");
     Bench::free(4).row(4, Streams::Short);
 }
 
 #[test]
-fn a_packet_on_a_busy_link_costs_no_more_than_a_known_multiple_of_fq() {
+fn a_packet_on_a_busy_link_costs_at_most_three_times_fq() {
     let Some(_live) = net_common::dwcs() else { return };
     head("busy link");
     for streams in [1, 8, 64] {

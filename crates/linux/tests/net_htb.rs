@@ -1,11 +1,11 @@
-//! The way of older kernels, on real interfaces: classes of a hierarchical token bucket with our classifier. Runs
-//! wherever there are HTB, BPF classifiers and veth.
+//! Tests of the mechanism for older kernels on real interfaces: classes of a hierarchical token bucket (HTB) with the
+//! project's classifier. They run on every kernel with HTB, BPF classifiers and veth.
 
 mod net_common;
 
 use std::time::Duration;
 
-use net_common::{Folder, Pair, Sender, root, settle, spec};
+use net_common::{Folder, Pair, Sender, root, spec, wait_for_packets};
 use qfabric_linux::net::{Attachment, NetError};
 use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange};
 use qfabric_types::{Nanos, Window};
@@ -15,7 +15,7 @@ fn request(rate_bps: u64) -> AttachRequest {
 }
 
 #[test]
-fn streams_have_classes_of_their_own_and_what_was_there_comes_back() {
+fn each_stream_has_a_class_and_the_former_discipline_is_restored() {
     let Some(_live) = root() else { return };
     let (pair, mut book) = (Pair::new("htb"), Folder::book());
     let before = pair.root();
@@ -34,18 +34,18 @@ fn streams_have_classes_of_their_own_and_what_was_there_comes_back() {
     assert!(attachment.best_effort_counters().sent >= 1);
     attachment.end(marked).unwrap();
     Sender::to(&pair, 300).send(300);
-    settle();
-    assert_eq!(attachment.counters(flow).sent, 2, "what was a stream's is best effort now");
+    wait_for_packets();
+    assert_eq!(attachment.counters(flow).sent, 2, "packets of an ended stream are best effort");
     attachment.detach(&mut book).unwrap();
     assert_eq!(pair.root(), before);
 }
 
 #[test]
-fn a_class_keeps_to_its_rate_and_a_change_of_it_holds_at_once() {
+fn a_class_keeps_its_rate_and_a_change_takes_effect_at_once() {
     let Some(_live) = root() else { return };
     let (pair, mut book) = (Pair::new("rate"), Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
-    // 1,514 bytes every 20 ms are 15 packets of 1,042 bytes in 200 ms, after the first ones.
+    // 1,514 bytes per 20 ms make 15 packets of 1,042 bytes in 200 ms, after the initial burst.
     let id = attachment.begin(&spec(5, 20, 1)).unwrap();
     let sender = Sender::to(&pair, 5);
     (0..100).for_each(|_| sender.send(1_000));
@@ -58,9 +58,9 @@ fn a_class_keeps_to_its_rate_and_a_change_of_it_holds_at_once() {
     assert!(fast > 2 * slow && fast + slow >= 90, "{fast} packets after {slow}");
 }
 
-/// Nothing is dropped late by a class, so that a window saves nothing: the stream needs C in every T.
+/// A class drops no late packet, so that a window saves nothing: the stream needs C in every T.
 #[test]
-fn a_class_promises_no_window_and_no_phase() {
+fn a_class_offers_no_window_and_no_phase() {
     let Some(_live) = root() else { return };
     let (pair, mut book) = (Pair::new("window"), Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(10_000_000), &mut book).unwrap();
@@ -68,17 +68,18 @@ fn a_class_promises_no_window_and_no_phase() {
     asked.window = Window::new(1, 2).unwrap();
     asked.phase = Nanos::from_millis(5);
     let id = attachment.begin(&asked).unwrap();
-    let kept = attachment.spec(id).unwrap().clone();
-    assert_eq!((kept.window, kept.phase, kept.period), (Window::NONE, Nanos::ZERO, asked.period));
+    let effective = attachment.spec(id).unwrap().clone();
+    assert_eq!((effective.window, effective.phase, effective.period), (Window::NONE, Nanos::ZERO, asked.period));
     let stream = &attachment.info().streams[0];
-    assert!((stream.utilization - kept.service(10_000_000).as_f64() / kept.period.as_f64()).abs() < 1e-9, "{stream:?}");
+    let utilization = effective.service(10_000_000).as_f64() / effective.period.as_f64();
+    assert!((stream.utilization - utilization).abs() < 1e-9, "{stream:?}");
     attachment.change(id, &asked).unwrap();
     assert_eq!(attachment.spec(id).unwrap().window, Window::NONE);
     attachment.detach(&mut book).unwrap();
 }
 
 #[test]
-fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
+fn without_bpf_queues_htb_is_used_and_the_reason_is_reported() {
     let Some(_live) = root() else { return };
     if qfabric_linux::net::supported().is_ok() {
         return;
@@ -89,7 +90,10 @@ fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
     let info = attachment.info();
     assert_eq!(info.mechanism, NetMechanism::Htb);
     let why = info.instead.unwrap();
-    assert!(why.contains("6.16") && !why.contains("--htb"), "it is in use already: {why}");
+    assert!(
+        why.contains("6.16") && !why.contains("--htb"),
+        "the reason must not recommend what is already in use: {why}"
+    );
     attachment.detach(&mut book).unwrap();
     let dwcs = AttachRequest { mechanism: Some(NetMechanism::Dwcs), ..asked };
     let refusal = Attachment::attach(pair.near(), &dwcs, &mut book).unwrap_err();
@@ -97,7 +101,7 @@ fn without_the_feature_the_kernel_gets_classes_and_the_user_a_reason() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_or_does_not_say_its_rate_is_refused() {
+fn a_missing_interface_and_one_without_a_rate_are_refused() {
     let Some(_live) = root() else { return };
     let mut book = Folder::book();
     let none = Attachment::attach("qf-none", &request(1_000_000), &mut book).unwrap_err();

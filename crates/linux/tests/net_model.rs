@@ -1,5 +1,5 @@
-//! The kernel's packet machine against a plain model of it, call by call over random sequences: the same packet next,
-//! the same ones dropped, the same counts. Runs on any kernel with BPF, without an interface.
+//! Compares the kernel's packet machine with a simple model of it, call by call, over random sequences: the next
+//! packet, the dropped packets and the counters must be the same. Runs on any kernel with BPF, without an interface.
 
 #[path = "net_model/model.rs"]
 mod model;
@@ -11,7 +11,7 @@ use qfabric_types::{Instant, Nanos, Share, Window};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Sequences of each kind; QFABRIC_SETS says another number.
+/// Sequences per kind, unless `QFABRIC_SETS` sets another number.
 const SETS: u64 = 60;
 const CALLS: usize = 600;
 const STEP: u64 = 100_000;
@@ -57,20 +57,20 @@ fn sequence(seed: u64, kind: &Kind) {
     let mut model = Model::new(&specs, kind.paced.then_some(rate), kind.best_effort);
     let mut now = Instant::new(1_000 * STEP);
     for call in 0..CALLS {
-        let what = || format!("seed {seed}, call {call}, {now:?}, {kind:?}\n{specs:#?}");
+        let context = || format!("seed {seed}, call {call}, {now:?}, {kind:?}\n{specs:#?}");
         if random.random_bool(0.5) {
             let to = Some(random.random_range(0..=kind.streams)).filter(|to| *to < kind.streams);
             let len = random.random_range(1..=10u32) * 300;
-            assert_eq!(kernel.put(to, len, now).unwrap(), model.put(to, len, now), "{}", what());
+            assert_eq!(kernel.put(to, len, now).unwrap(), model.put(to, len, now), "{}", context());
         } else {
-            let (told, expected) = (kernel.next(now).unwrap(), model.next(now));
-            assert_eq!(told, expected, "{}", what());
-            if matches!(told, Next::Drop(..)) {
-                // In the middle of what is late: counts agree when it is through.
+            let (actual, expected) = (kernel.next(now).unwrap(), model.next(now));
+            assert_eq!(actual, expected, "{}", context());
+            if matches!(actual, Next::Drop(..)) {
+                // Late packets are still being dropped. The counters agree after the last of them.
                 continue;
             }
             for at in 0..kind.streams {
-                assert_eq!(kernel.counters(at), model.counters(at), "stream {at}, {}", what());
+                assert_eq!(kernel.counters(at), model.counters(at), "stream {at}, {}", context());
             }
         }
         now = now + Nanos::new(STEP / 4 * random.random_range(0..=3u64) * u64::from(random.random_bool(0.6)));
@@ -89,31 +89,31 @@ const PLAIN: Kind =
     Kind { paced: false, best_effort: Share::ZERO, streams: 4, most_periods: 8, work_conserving: false, grid: false };
 
 #[test]
-fn the_same_packets_go_where_periods_begin_with_packets() {
+fn kernel_and_model_agree_when_periods_begin_with_packets() {
     sets(PLAIN);
 }
 
 #[test]
-fn the_same_packets_go_where_periods_are_a_grid() {
+fn kernel_and_model_agree_when_periods_form_a_grid() {
     sets(Kind { grid: true, ..PLAIN });
 }
 
 #[test]
-fn the_same_packets_go_and_are_dropped_on_a_paced_link() {
+fn kernel_and_model_agree_on_a_paced_link() {
     sets(Kind { paced: true, streams: 7, ..PLAIN });
 }
 
 #[test]
-fn the_same_packets_go_ahead_of_their_periods() {
+fn kernel_and_model_agree_on_work_conserving_streams() {
     sets(Kind { work_conserving: true, paced: true, ..PLAIN });
 }
 
 #[test]
-fn the_same_packets_of_best_effort_go_first() {
+fn kernel_and_model_agree_on_the_share_of_best_effort() {
     sets(Kind { best_effort: Share::from_ppm(300_000), paced: true, work_conserving: true, ..PLAIN });
 }
 
 #[test]
-fn sixty_four_streams_of_equal_periods_keep_table_1() {
+fn sixty_four_streams_of_equal_periods_follow_table_1() {
     sets(Kind { streams: 64, most_periods: 2, grid: true, ..PLAIN });
 }

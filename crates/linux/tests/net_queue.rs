@@ -1,12 +1,12 @@
-//! The queueing discipline at work: real packets on a link of two ends in this machine. Needs a kernel with queueing
-//! disciplines in BPF (6.16 and newer) and root; elsewhere each test says so and passes, in the test machine that is
-//! a failure (QFABRIC_VM=1).
+//! Tests of the queueing discipline with real packets on a veth link. They need root and a kernel with queueing
+//! disciplines in BPF (6.16 or newer). Elsewhere each test prints that it is skipped and passes; in the test machine
+//! (QFABRIC_VM=1) a skip is a failure.
 
 mod net_common;
 
 use std::time::Duration;
 
-use net_common::{Pair, Sender, dwcs, settle, spec};
+use net_common::{Pair, Sender, dwcs, spec, wait_for_packets};
 use qfabric_linux::net::testing::{Frames, frame};
 use qfabric_linux::net::{Attachment, Book, NetError};
 use qfabric_types::api::net::{AttachRequest, Flow, NetMechanism, Selector, StreamChange};
@@ -19,7 +19,7 @@ fn request(rate_bps: u64) -> AttachRequest {
 }
 
 #[test]
-fn packets_pass_and_what_was_there_comes_back() {
+fn packets_pass_and_the_former_discipline_is_restored() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("pass"), net_common::Folder::book());
     let before = pair.root();
@@ -34,7 +34,7 @@ fn packets_pass_and_what_was_there_comes_back() {
 }
 
 #[test]
-fn a_second_attachment_is_refused_and_the_first_goes_on() {
+fn a_second_attachment_is_refused_and_the_first_continues() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("twice"), net_common::Folder::book());
     let _first = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap();
@@ -45,7 +45,7 @@ fn a_second_attachment_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn a_discipline_that_somebody_set_up_is_put_back_with_its_options() {
+fn a_former_discipline_is_restored_with_its_options() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("former"), net_common::Folder::book());
     pair.pfifo();
@@ -56,14 +56,14 @@ fn a_discipline_that_somebody_set_up_is_put_back_with_its_options() {
 }
 
 #[test]
-fn streams_go_by_deadline_and_best_effort_last() {
+fn streams_are_sent_by_deadline_and_best_effort_last() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("order"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap();
     let far = attachment.begin(&spec(1, 400, 1)).unwrap();
     let near = attachment.begin(&spec(2, 200, 1)).unwrap();
     let (best, late, early) = (Sender::to(&pair, 0), Sender::to(&pair, 1), Sender::to(&pair, 2));
-    // The first occupies the link, so that all others wait together: 1,000 bytes at 1 Mbit/s are 8 ms.
+    // The first packet occupies the link, so that all others wait at the same time: 1,000 bytes at 1 Mbit/s take 8 ms.
     best.send(1_000);
     (0..3).for_each(|_| best.send(1_000));
     late.send(1_000);
@@ -90,18 +90,18 @@ fn an_admitted_stream_keeps_its_window_under_a_flood_of_best_effort() {
         stream.send(1_000);
         std::thread::sleep(Duration::from_millis(20));
     }
-    settle();
+    wait_for_packets();
     let (counters, best) = (attachment.counters(id), attachment.best_effort_counters());
     assert_eq!((counters.violations, counters.missed, counters.sent), (0, 0, 50));
-    assert!(best.overflow > 0 || best.waiting > 0 || best.sent > 300, "the flood is one: {best:?}");
+    assert!(best.overflow > 0 || best.waiting > 0 || best.sent > 300, "the flood did not fill the link: {best:?}");
     assert!(Nanos::new(counters.delay_max_ns) < Nanos::from_millis(20), "{counters:?}");
 }
 
 #[test]
-fn what_comes_too_late_is_dropped_as_the_window_allows() {
+fn late_packets_are_dropped_as_the_window_allows() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("late"), net_common::Folder::book());
-    // 1,042 bytes take 27.8 ms of the link: together the streams want 111 % of it, 83 % with their windows.
+    // 1,042 bytes occupy the link for 27.8 ms: together the streams need 111 % of it, 83 % with their windows.
     let mut attachment = Attachment::attach(pair.near(), &request(300_000), &mut book).unwrap();
     let firm = attachment.begin(&spec(1, 50, 1)).unwrap();
     let mut lossy = spec(2, 50, 1);
@@ -120,14 +120,15 @@ fn what_comes_too_late_is_dropped_as_the_window_allows() {
 }
 
 #[test]
-fn what_the_window_does_not_allow_to_be_lost_is_sent_late() {
+fn late_packets_that_the_window_must_not_lose_are_sent_late() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("beyond"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100_000), &mut book).unwrap();
     let id = attachment.begin(&spec(1, 50, 1)).unwrap();
     let sender = Sender::to(&pair, 1);
-    // A packet of 1,042 bytes takes 83.36 ms of the link, a period 50 ms, C has room for one packet. All six come in the
-    // first arrival period, so all are tagged 50. By the machine's table (ms since the first):
+    // A packet of 1,042 bytes occupies the link for 83.36 ms; a period is 50 ms, and C admits one packet. All six
+    // packets arrive in the first arrival period, so all are tagged 50. By the machine's table (ms since the first
+    // packet):
     //
     //   sent at | d before | missed        | head that no longer fits: served, d
     //      0    |    50    |               | 100
@@ -137,7 +138,7 @@ fn what_the_window_does_not_allow_to_be_lost_is_sent_late() {
     //    333.44 |   350    |               | 400
     //    416.80 |   400    | one, d = 450  | none: the period stays begun
     //
-    // Three violations: a violation moves d on by T, and so does the packet sent after it. All but the first are late.
+    // Three violations: a violation advances d by T, and so does the packet sent after it. All but the first are late.
     (0..6).for_each(|_| sender.send(1_000));
     std::thread::sleep(Duration::from_millis(700));
     let counters = attachment.counters(id);
@@ -159,7 +160,7 @@ fn a_packet_waits_for_its_phase_and_not_much_longer() {
         std::thread::sleep(Duration::from_millis(40));
     }
     let counters = attachment.counters(id);
-    // The first packet begins the periods, so it waits for the whole phase; the timers of the test machine are coarse.
+    // The first packet begins the periods, so it waits for the whole phase. The timers of the test machine are coarse.
     assert_eq!((counters.sent, counters.missed), (10, 0), "{counters:?}");
     let (most, mean) = (Nanos::new(counters.delay_max_ns), Nanos::new(counters.delay_sum_ns / 10));
     assert!(most >= Nanos::from_millis(14) && most < Nanos::from_millis(55), "{most}");
@@ -167,7 +168,7 @@ fn a_packet_waits_for_its_phase_and_not_much_longer() {
 }
 
 #[test]
-fn held_packets_go_in_one_burst_before_the_first_deadline() {
+fn held_packets_are_sent_in_one_burst_before_the_first_deadline() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("hold"), net_common::Folder::book());
     let hold = Some(Nanos::from_millis(20));
@@ -186,7 +187,7 @@ fn held_packets_go_in_one_burst_before_the_first_deadline() {
 }
 
 #[test]
-fn a_stream_is_changed_while_packets_pass() {
+fn a_stream_can_be_changed_while_packets_pass() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("change"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
@@ -217,14 +218,14 @@ fn a_streams_packets_beyond_c_wait_for_the_next_period_unless_it_is_work_conserv
         let sender = Sender::to(&pair, mark);
         (0..4).for_each(|_| sender.send(1_000));
     }
-    settle();
+    wait_for_packets();
     let (plain, eager) = (attachment.counters(plain), attachment.counters(eager));
     assert!(plain.sent < 4 && plain.waiting > 0, "{plain:?}");
     assert_eq!((eager.sent, eager.sent_extra), (4, 3), "{eager:?}");
 }
 
 #[test]
-fn best_effort_has_its_share_while_streams_take_all_they_may() {
+fn best_effort_keeps_its_share_under_greedy_streams() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("share"), net_common::Folder::book());
     let half = AttachRequest { best_effort: Some(Share::from_ppm(300_000)), ..request(4 * MEGABIT) };
@@ -244,7 +245,7 @@ fn best_effort_has_its_share_while_streams_take_all_they_may() {
 }
 
 #[test]
-fn flows_and_cgroups_choose_streams_as_marks_do() {
+fn flows_and_cgroups_select_streams_as_marks_do() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("flows"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
@@ -253,7 +254,7 @@ fn flows_and_cgroups_choose_streams_as_marks_do() {
     by_flow.selector = Selector::Flow(sender.flow());
     let flow = attachment.begin(&by_flow).unwrap();
     sender.send(500);
-    settle();
+    wait_for_packets();
     assert_eq!(attachment.counters(flow).sent, 1);
     attachment.end(flow).unwrap();
     let group = net_common::Cgroup::enter("qf-net");
@@ -261,12 +262,12 @@ fn flows_and_cgroups_choose_streams_as_marks_do() {
     by_group.selector = Selector::Cgroup(group.path());
     let id = attachment.begin(&by_group).unwrap();
     Sender::to(&pair, 0).send(500);
-    settle();
+    wait_for_packets();
     assert_eq!(attachment.counters(id).sent, 1);
 }
 
 #[test]
-fn flows_of_ipv6_are_told_by_addresses_and_ports() {
+fn ipv6_flows_are_classified_by_addresses_and_ports() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("six"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(100 * MEGABIT), &mut book).unwrap();
@@ -281,12 +282,12 @@ fn flows_of_ipv6_are_told_by_addresses_and_ports() {
         frames.send(&frame(&other.parse().unwrap(), &[0; 100])).unwrap();
     }
     (0..3).for_each(|_| frames.send(&frame(&flow, &[0; 100])).unwrap());
-    settle();
+    wait_for_packets();
     assert_eq!(attachment.counters(id).sent, 3);
 }
 
 #[test]
-fn marks_that_are_taken_are_refused_with_who_has_them() {
+fn a_mark_in_use_is_refused_with_the_stream_that_has_it() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("taken"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap();
@@ -301,7 +302,7 @@ fn marks_that_are_taken_are_refused_with_who_has_them() {
 }
 
 #[test]
-fn streams_come_and_go_under_load_and_every_packet_is_accounted_for() {
+fn streams_can_begin_and_end_under_load_and_packets_still_arrive() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("churn"), net_common::Folder::book());
     let mut attachment = Attachment::attach(pair.near(), &request(20 * MEGABIT), &mut book).unwrap();
@@ -317,12 +318,12 @@ fn streams_come_and_go_under_load_and_every_packet_is_accounted_for() {
         attachment.end(id).unwrap();
     }
     let received = pair.received_within(Duration::from_secs(2), 480);
-    assert!(received.len() >= 400, "{} of 480: losses are late packets at most", received.len());
+    assert!(received.len() >= 400, "{} of 480: at most late packets may be lost", received.len());
     attachment.detach(&mut book).unwrap();
 }
 
 #[test]
-fn many_interfaces_are_scheduled_at_once_and_independently() {
+fn many_interfaces_are_scheduled_independently() {
     let Some(_live) = dwcs() else { return };
     let mut book = net_common::Folder::book();
     let pairs: Vec<_> = (0..8).map(|at| Pair::new(&format!("many{at}"))).collect();
@@ -331,7 +332,7 @@ fn many_interfaces_are_scheduled_at_once_and_independently() {
     for (at, (pair, attachment)) in pairs.iter().zip(&mut attachments).enumerate() {
         let id = attachment.begin(&spec(1, 40, 4)).unwrap();
         (0..=at as u32 % 4).for_each(|_| Sender::to(pair, 1).send(300));
-        settle();
+        wait_for_packets();
         assert_eq!(attachment.counters(id).sent, at as u64 % 4 + 1);
     }
 }
@@ -355,7 +356,7 @@ fn detaching_under_load_leaves_a_working_interface() {
 }
 
 #[test]
-fn what_a_killed_service_left_is_put_back() {
+fn the_attachments_of_a_killed_service_are_removed() {
     let Some(_live) = dwcs() else { return };
     let (pair, folder) = (Pair::new("killed"), net_common::Folder::new());
     let mut book = Book::open(folder.path());

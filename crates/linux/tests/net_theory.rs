@@ -1,5 +1,6 @@
-//! The kernel's packet machine against the theory's (`qfabric_sched::dwcs::Packets`) over random sequences, where both
-//! define the same: without best effort's credit, bursts and pacing. Runs on any kernel with BPF, without an interface.
+//! Compares the kernel's packet machine with that of the theory (`qfabric_sched::dwcs::Packets`) over random sequences,
+//! where both define the same behaviour: without best effort's credit, bursts and pacing. Runs on any kernel with BPF,
+//! without an interface.
 
 use qfabric_linux::net::trial::{Next, Trial};
 use qfabric_sched::dwcs::{self as theory, Packets, Rate};
@@ -8,7 +9,7 @@ use qfabric_types::{Instant, Nanos, Share, Window};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Sequences of each kind; QFABRIC_SETS says another number.
+/// Sequences per kind, unless `QFABRIC_SETS` sets another number.
 const SETS: u64 = 60;
 const CALLS: usize = 600;
 const STEP: u64 = 100_000;
@@ -39,12 +40,12 @@ fn in_theory(spec: &StreamSpec) -> theory::Stream {
     }
 }
 
-/// What is next, when everything that is late has been dropped.
+/// The next decision after all late packets have been dropped.
 fn next(kernel: &Trial, now: Instant) -> Next {
     loop {
         match kernel.next(now).unwrap() {
             Next::Drop(..) => {}
-            told => return told,
+            decision => return decision,
         }
     }
 }
@@ -57,37 +58,37 @@ fn sequence(seed: u64, streams: usize, grid: bool) {
     let mut model = Packets::new(&specs.iter().map(in_theory).collect::<Vec<_>>(), RATE).unwrap();
     let mut now = Instant::new(1_000 * STEP);
     for call in 0..CALLS {
-        let what = || format!("seed {seed}, call {call}, {now:?}, grid {grid}\n{specs:#?}");
+        let context = || format!("seed {seed}, call {call}, {now:?}, grid {grid}\n{specs:#?}");
         if random.random_bool(0.5) {
             let to = Some(random.random_range(0..=streams)).filter(|to| *to < streams);
             let len = random.random_range(1..=10u32) * 300;
-            let taken = kernel.put(to.map(|to| to as u32), len, now).unwrap();
-            assert_eq!(taken, model.arrive(to, len.into(), now.get()), "{}", what());
+            let accepted = kernel.put(to.map(|to| to as u32), len, now).unwrap();
+            assert_eq!(accepted, model.arrive(to, len.into(), now.get()), "{}", context());
         } else {
-            compare(next(&kernel, now), model.next(now.get()), &what);
-            (0..streams).for_each(|at| compare_counts(&kernel, &model, at, &what));
+            compare(next(&kernel, now), model.next(now.get()), &context);
+            (0..streams).for_each(|at| compare_counts(&kernel, &model, at, &context));
         }
         now = now + Nanos::new(STEP / 4 * random.random_range(0..=3u64) * u64::from(random.random_bool(0.6)));
     }
 }
 
-fn compare(told: Next, expected: theory::Next, what: &impl Fn() -> String) {
-    match (told, expected) {
+fn compare(actual: Next, expected: theory::Next, context: &impl Fn() -> String) {
+    match (actual, expected) {
         (Next::Send(stream, _), theory::Next::Send(sending)) => {
-            assert_eq!(stream.map(|stream| stream as usize), sending.stream, "{}", what());
+            assert_eq!(stream.map(|stream| stream as usize), sending.stream, "{}", context());
         }
-        (Next::Wait(until), theory::Next::Wait(expected)) => assert_eq!(until.get(), expected, "{}", what()),
+        (Next::Wait(until), theory::Next::Wait(expected)) => assert_eq!(until.get(), expected, "{}", context()),
         (Next::Idle, theory::Next::Idle) => {}
-        _ => panic!("{told:?} where {expected:?} was expected: {}", what()),
+        _ => panic!("{actual:?} instead of {expected:?}: {}", context()),
     }
 }
 
-fn compare_counts(kernel: &Trial, model: &Packets, at: usize, what: &impl Fn() -> String) {
-    let (told, expected) = (kernel.counters(at as u32), model.statistics(at));
-    let told = (told.served, told.missed, told.violations, told.sent, told.late, told.overflow);
+fn compare_counts(kernel: &Trial, model: &Packets, at: usize, context: &impl Fn() -> String) {
+    let (actual, expected) = (kernel.counters(at as u32), model.statistics(at));
+    let actual = (actual.served, actual.missed, actual.violations, actual.sent, actual.late, actual.overflow);
     let expected =
         (expected.served, expected.missed, expected.violations, expected.sent, expected.late, expected.overflow);
-    assert_eq!(told, expected, "stream {at}: {}", what());
+    assert_eq!(actual, expected, "stream {at}: {}", context());
 }
 
 fn sets(streams: usize, grid: bool) {
@@ -100,12 +101,12 @@ fn sets(streams: usize, grid: bool) {
 }
 
 #[test]
-fn the_kernel_and_the_theory_send_and_drop_the_same_where_periods_begin_with_packets() {
+fn the_kernel_and_the_theory_send_and_drop_the_same_when_periods_begin_with_packets() {
     sets(5, false);
 }
 
 #[test]
-fn the_kernel_and_the_theory_send_and_drop_the_same_where_periods_are_a_grid() {
+fn the_kernel_and_the_theory_send_and_drop_the_same_when_periods_form_a_grid() {
     sets(5, true);
 }
 

@@ -1,6 +1,6 @@
-//! The messages of `channels.sock`; little endian, no padding. Hello, Welcome and a refusal of the connection are packets on
-//! the socket (SOCK_SEQPACKET). Welcome brings the memory of two rings ([`crate::message_ring`]), by which all other messages go;
-//! after that the socket only wakes whoever sleeps.
+//! The messages of `channels.sock`; little endian, no padding. Hello, Welcome and a refusal of the connection are
+//! packets on the socket (SOCK_SEQPACKET). Welcome carries the memory of two rings ([`crate::message_ring`]),
+//! through which all other messages go; after that the socket only wakes a side that sleeps.
 //!
 //! ```text
 //! application                           daemon
@@ -16,10 +16,10 @@
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to those with a source or a sink on the channel
 //! ```
-//! A message that is longer than [`MAX_MESSAGE`] goes in parts ([`parts`], [`Whole`]), in either direction: the rings take no
-//! longer ones, and a second way would be a second order.
+//! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Whole`]), in either direction, because the
+//! rings take no longer messages, and a second way would break the order.
 //!
-//! Whatever arrives is checked: unknown kinds, wrong lengths and texts that are not UTF-8 are none.
+//! Every message is checked: one with an unknown kind, a wrong length or a text that is not UTF-8 is invalid.
 
 mod event;
 mod parts;
@@ -31,26 +31,26 @@ pub use parts::{Heard, Whole, parts};
 use crate::api::channel::LeaseId;
 use read::{Reader, text, word};
 
-/// Of the messages below; a daemon that speaks another one refuses `Hello`.
+/// Version of the messages below; a daemon with another version refuses `Hello`.
 pub const VERSION: u8 = 6;
-/// Longest payload of an event.
+/// Most bytes of an event's payload.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Most attributes of an event.
 pub const MAX_ATTRIBUTES: usize = 16;
-/// Longest name of an attribute.
+/// Most bytes of an attribute's name.
 pub const MAX_KEY: usize = 32;
-/// Longest message that goes in one piece: 16 KiB of payload, the attributes and what stands before them.
+/// Most bytes of a message in one piece: 16 KiB of payload, the attributes and the fields before them.
 pub const MAX_MESSAGE: usize = (16 << 10) + HEAD;
-/// Longest one in all.
+/// Most bytes of a message in parts.
 pub const MAX_WHOLE: usize = MAX_PAYLOAD + HEAD;
-/// Attributes, and what stands before them.
+/// Most bytes of the attributes and the fields before them.
 const HEAD: usize = MAX_ATTRIBUTES * (1 + MAX_KEY + 8) + 256;
-/// Longest text of a refusal or a reason; longer ones are cut.
+/// Most bytes of a refusal's or a reason's text; a longer text is cut.
 pub const MAX_TEXT: usize = 1_000;
 /// Most events for which a sink may have credit.
 pub const MAX_CREDIT: u32 = 1024;
 
-/// What an application says.
+/// A message from an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromClient<'a> {
     /// The first message.
@@ -60,129 +60,124 @@ pub enum FromClient<'a> {
     },
     /// Submits an event.
     Submit(Submit<'a>),
-    /// So many more events of the sink may be sent. Credit beyond [`MAX_CREDIT`] is not counted.
+    /// Permits the daemon to send further events of a sink. Credit beyond [`MAX_CREDIT`] is ignored.
     More {
-        /// The sink.
         sink: u32,
-        /// How many.
+        /// Number of further events.
         events: u32,
     },
-    /// How an application is doing, for resource managers: see [`Report`].
+    /// A value for resource managers: see [`Report`].
     Report(Report<'a>),
-    /// Events were dropped where they waited for the application: their time had passed.
+    /// Events were dropped while they waited for the application, because their deadline had passed.
     Late(Late<'a>),
 }
 
 /// Events that waited too long for their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late<'a> {
-    /// The sink.
     pub sink: u32,
-    /// The source's host.
+    /// Name of the source's host.
     pub host: &'a str,
-    /// The source's number there.
+    /// The source's number on that host.
     pub source: u32,
-    /// How many.
+    /// Number of events.
     pub events: u32,
 }
 
-/// How an application is doing, in its own words.
+/// A report of an application about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// The application, by its membership of a group: one of the connection's own.
+    /// The application's registration in a group; it must belong to this connection.
     pub registration: u32,
-    /// Of what: a name that begins with `app.`.
+    /// The attribute: a name that begins with `app.`.
     pub attribute: &'a str,
-    /// How much.
     pub value: i64,
 }
 
-/// What the daemon says.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromDaemon<'a> {
-    /// The connection is a lease.
+    /// The connection was accepted.
     Welcome {
-        /// Its number.
+        /// The lease number of the connection.
         lease: LeaseId,
         /// This host's name on the network.
         host: &'a str,
     },
     /// An event of a sink.
     Event(Event<'a>),
-    /// What became of an event that was submitted.
+    /// The result of a submitted event.
     Sent(Sent),
-    /// An event that was submitted was not taken.
+    /// A submitted event was refused.
     Refused(Refused<'a>),
-    /// A source that was told to wait may try again.
+    /// The number of a source that had to wait and may try again.
     Writable(u32),
-    /// A source or sink ended by itself.
+    /// A source or sink ended without a request of the application.
     Ended {
-        /// Source or sink.
         member: Member,
-        /// Its number.
+        /// The number of the source or sink.
         number: u32,
-        /// Why.
         why: &'a str,
     },
-    /// A resource manager decided something that an application can adapt to.
+    /// A decision of a resource manager to which an application can adapt.
     Decided(Decided<'a>),
 }
 
-/// What a resource manager decided.
+/// A decision of a resource manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided<'a> {
-    /// The channel that it is about: `NAME`, or `quality:NAME`.
+    /// The channel of the decision: `NAME`, or `quality:NAME`.
     pub channel: &'a str,
-    /// Of what, such as `app.rate_milli`: thousandths of an event per second.
+    /// The attribute, such as `app.rate_milli`: thousandths of an event per second.
     pub attribute: &'a str,
-    /// For which host's sinks, or which application.
+    /// The host whose sinks it concerns, or the application.
     pub subject: &'a str,
-    /// How much; none: it is not decided any more.
+    /// The amount; `None`: the decision is withdrawn.
     pub amount: Option<i64>,
 }
 
-/// A member of a channel.
+/// The kind of a member of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Member {
-    /// Events come from it.
+    /// Sends events.
     Source,
-    /// Events go to it.
+    /// Receives events.
     Sink,
 }
 
-/// What became of an event that was submitted.
+/// The result of a submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// [`Submit::tag`].
     pub tag: u32,
-    /// The event's number among the source's, from 1.
+    /// The event's number among those of the source, from 1.
     pub number: u64,
-    /// Sinks on other hosts that it was sent to.
+    /// Number of sinks on other hosts to which the event was sent.
     pub remote: u32,
-    /// Sinks on this host that it was given to.
+    /// Number of sinks on this host that received the event.
     pub local: u32,
-    /// Sinks that filters passed over.
+    /// Number of sinks excluded by filters.
     pub filtered: u32,
-    /// Sinks that are too slow, where the channel's policy is to drop, or at hosts that it would not reach in time.
+    /// Number of sinks excluded because they are too slow (if the channel's policy is to drop), or because the
+    /// event would arrive too late at their host.
     pub dropped: u32,
 }
 
-/// Why an event was not taken.
+/// The refusal of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// [`Submit::tag`]; 0 where the connection is meant.
+    /// [`Submit::tag`]; 0 if the connection is refused.
     pub tag: u32,
-    /// The source.
     pub source: u32,
-    /// A slow sink holds the channel up until then (CLOCK_MONOTONIC), or until [`FromDaemon::Writable`]; 0: another
-    /// reason.
+    /// A slow sink blocks the channel until this time (CLOCK_MONOTONIC), or until [`FromDaemon::Writable`]; 0:
+    /// another reason.
     pub blocked_until_ns: u64,
-    /// The reason, with the way out.
+    /// The reason, with the next step.
     pub why: &'a str,
 }
 
 impl<'a> FromClient<'a> {
-    /// Writes the message into `out`, which is emptied first.
+    /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -207,7 +202,7 @@ impl<'a> FromClient<'a> {
         }
     }
 
-    /// Reads a message; none where it makes no sense.
+    /// Reads a message; `None` if it is invalid.
     pub fn decode(bytes: &'a [u8]) -> Option<FromClient<'a>> {
         let mut reader = Reader(bytes);
         let message = match reader.byte()? {
@@ -229,7 +224,7 @@ impl<'a> FromClient<'a> {
 }
 
 impl<'a> FromDaemon<'a> {
-    /// Writes the message into `out`, which is emptied first.
+    /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         match self {
@@ -254,7 +249,7 @@ impl<'a> FromDaemon<'a> {
         }
     }
 
-    /// Reads a message; none where it makes no sense.
+    /// Reads a message; `None` if it is invalid.
     pub fn decode(bytes: &'a [u8]) -> Option<FromDaemon<'a>> {
         let mut reader = Reader(bytes);
         let message = match reader.byte()? {
@@ -286,7 +281,7 @@ impl<'a> Decided<'a> {
         let amount = match (is_decided, amount) {
             (true, amount) => Some(amount),
             (false, 0) => None,
-            // Nothing is said in two ways.
+            // A withdrawn decision has exactly one encoding.
             (false, _) => return None,
         };
         Some(Decided { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })

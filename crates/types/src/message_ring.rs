@@ -1,13 +1,14 @@
-//! A ring of messages of any length from one process to another, in memory that both have mapped.
+//! A ring of messages of any length from one process to another, in memory that both map.
 //!
-//! One writer and one reader. Every word is atomic, so either side may scribble at any time and the other still runs
-//! defined code: each keeps its own position, believes of the other's only what is possible, and copies a message out before
-//! it looks at it.
+//! One writer and one reader. Every word is atomic, so either side may write garbage at any time, and the other
+//! side still has defined behaviour: each side keeps its own position, accepts only possible positions of the other
+//! side, and copies a message before it examines it.
 //!
-//! **Waking.** A reader that finds nothing says that it sleeps; the writer of the next message takes that word back and has
-//! to wake it. **Room.** A writer that finds no room says that it waits; the reader that has emptied half of the ring takes
-//! that word back and has to wake it. Whoever says so looks once more afterwards, with a full fence between, as the other side
-//! has between its position and its look at the word: nobody sleeps on what is there.
+//! **Waking.** A reader that finds no message sets a flag that it sleeps; the writer of the next message clears the
+//! flag and must wake the reader. **Room.** A writer that finds no room sets a flag that it waits; the reader that
+//! has emptied half of the ring clears the flag and must wake the writer. After setting a flag, a side looks once
+//! more, with a full fence in between; the other side has a full fence between writing its position and reading the
+//! flag. So no side sleeps while there is something to do.
 
 use crate::shared::{self, AtomicU64, Ordering, fence};
 
@@ -21,25 +22,25 @@ struct Line([AtomicU64; 8]);
 /// The shared memory. All zeros until [`MessageRing::initialize`].
 #[repr(C, align(64))]
 pub struct MessageRing {
-    /// Written once: magic, words.
+    /// Written once at creation: magic, number of words.
     identity: Line,
-    /// Written by the writer: words written so far, and whether it waits for room (which the reader takes back).
+    /// Written by the writer: number of words written, and whether it waits for room (the reader clears this flag).
     writer: Line,
-    /// Written by the reader: words read so far, and whether it sleeps (which the writer takes back).
+    /// Written by the reader: number of words read, and whether it sleeps (the writer clears this flag).
     reader: Line,
-    /// A message is its length in bytes, one word, and its bytes in whole words.
+    /// A message is its length in bytes, in one word, and then its bytes in whole words.
     words: [AtomicU64; shared::WORDS],
 }
 
 impl Default for MessageRing {
-    /// All zeros, in memory that nobody shares.
+    /// All zeros, in memory that is not shared.
     fn default() -> MessageRing {
         let words = std::array::from_fn(|_| AtomicU64::new(0));
         MessageRing { identity: Line::default(), writer: Line::default(), reader: Line::default(), words }
     }
 }
 
-/// The rings of one connection.
+/// The two rings of one connection.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct MessageRings {
@@ -49,30 +50,30 @@ pub struct MessageRings {
     pub down: MessageRing,
 }
 
-/// What became of a message.
+/// The result of writing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is in the ring, and its reader will look.
+    /// The message is in the ring, and its reader will look.
     Quiet,
-    /// It is in the ring, and its reader sleeps: wake it.
+    /// The message is in the ring, and its reader sleeps: wake it.
     Wake,
-    /// There is no room for it; the reader wakes the writer when there is.
+    /// The ring has no room for the message; the reader wakes the writer when there is room.
     Full,
 }
 
-/// What a reader found.
+/// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// Nothing.
+    /// No message waits.
     Nothing,
-    /// A message of so many bytes.
+    /// A message with this number of bytes.
     Message(usize),
-    /// What no writer of messages writes; all that was in the ring is skipped.
+    /// Invalid content; everything in the ring is skipped.
     Nonsense,
 }
 
 impl MessageRing {
-    /// Makes fresh, zeroed memory a ring. Its maker does this before it hands the memory out.
+    /// Initialises new, zeroed memory as a ring. The creator does this before it passes the memory on.
     pub fn initialize(&self) {
         self.identity.0[1].store(WORDS, Ordering::Relaxed);
         self.identity.0[0].store(MAGIC, Ordering::Release);
@@ -104,25 +105,25 @@ impl MessageRing {
     }
 }
 
-/// Words that a message of so many bytes takes.
+/// Number of words of a message of `bytes` bytes.
 fn words_of(bytes: usize) -> u64 {
     1 + bytes.div_ceil(8) as u64
 }
 
-/// Takes a word back that the other side has said, if it has.
-fn take_back(word: &AtomicU64) -> bool {
+/// Clears a flag of the other side; returns whether it was set.
+fn clear_flag(word: &AtomicU64) -> bool {
     word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
 }
 
-/// The side that writes. One per ring.
+/// The writing side. A ring has one writer.
 #[derive(Debug, Default)]
 pub struct Writer {
     at: u64,
 }
 
 impl Writer {
-    /// Puts a message in, or says that it waits for room. Wait-free, no system call. A message that is longer than the ring
-    /// never finds room.
+    /// Puts a message into the ring, or sets the flag that the writer waits for room. Wait-free, without a system
+    /// call. A message longer than the ring never finds room.
     pub fn write(&mut self, ring: &MessageRing, message: &[u8]) -> Written {
         let need = words_of(message.len());
         if !self.has_room(ring, need) {
@@ -142,24 +143,24 @@ impl Writer {
         self.at = self.at.wrapping_add(need);
         ring.written().store(self.at, Ordering::Release);
         fence(Ordering::SeqCst);
-        if take_back(ring.sleeps()) { Written::Wake } else { Written::Quiet }
+        if clear_flag(ring.sleeps()) { Written::Wake } else { Written::Quiet }
     }
 
-    /// A reader whose position is impossible gets nothing more.
+    /// A reader whose position is impossible receives no further messages.
     fn has_room(&self, ring: &MessageRing, need: u64) -> bool {
         let used = self.at.wrapping_sub(ring.read().load(Ordering::Acquire));
         used <= WORDS && need <= WORDS - used
     }
 }
 
-/// The side that reads. One per ring.
+/// The reading side. A ring has one reader.
 #[derive(Debug, Default)]
 pub struct Reader {
     at: u64,
 }
 
 impl Reader {
-    /// Copies the next message into `buffer`. One that is longer than that is nonsense.
+    /// Copies the next message into `buffer`. A message longer than `buffer` counts as invalid.
     pub fn take(&mut self, ring: &MessageRing, buffer: &mut [u8]) -> TakeOutcome {
         let written = ring.written().load(Ordering::Acquire);
         let ready = written.wrapping_sub(self.at);
@@ -185,14 +186,14 @@ impl Reader {
         ring.read().store(position, Ordering::Release);
     }
 
-    /// Whether the writer waited for room, and half of the ring is empty by now: wake it. Asked after each message.
+    /// Whether the writer waits for room and half of the ring is empty: then wake it. Call this after each message.
     pub fn has_made_room(&self, ring: &MessageRing) -> bool {
         fence(Ordering::SeqCst);
         let used = ring.written().load(Ordering::Relaxed).wrapping_sub(self.at);
-        used <= WORDS / 2 && take_back(ring.waits_for_room())
+        used <= WORDS / 2 && clear_flag(ring.waits_for_room())
     }
 
-    /// Says that the reader sleeps. False: there is something to read, and it does not.
+    /// Sets the flag that the reader sleeps. Returns `false`, and clears the flag, if there is something to read.
     pub fn may_sleep(&self, ring: &MessageRing) -> bool {
         ring.sleeps().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -203,7 +204,7 @@ impl Reader {
         is_empty
     }
 
-    /// Whether it has said so, and no writer has taken it back.
+    /// Whether the flag is set, and no writer has cleared it.
     pub fn is_asleep(&self, ring: &MessageRing) -> bool {
         ring.sleeps().load(Ordering::Relaxed) != 0
     }
@@ -231,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_out_as_they_went_in_whatever_their_lengths(
+        fn messages_of_any_length_are_read_as_written(
             lengths in prop::collection::vec((0..9_000usize, 0..4u8), 1..200),
         ) {
             let (ring, mut writer, mut reader) = (ring(), Writer::default(), Reader::default());
@@ -252,14 +253,14 @@ mod tests {
         }
 
         #[test]
-        fn a_hostile_writer_gets_no_more_than_nonsense(words in prop::collection::vec(any::<u64>(), 8), to in any::<u64>()) {
+        fn garbage_from_a_hostile_writer_is_bounded(words in prop::collection::vec(any::<u64>(), 8), to in any::<u64>()) {
             let (ring, mut reader) = (ring(), Reader::default());
             for (word, value) in ring.words.iter().zip(&words) {
                 word.store(*value, Ordering::Relaxed);
             }
             ring.written().store(to, Ordering::Relaxed);
             let mut buffer = [0; 64];
-            // At most one message for each word that can be in the ring, then nothing.
+            // At most one message for each word that can be in the ring, then none.
             let all = (0..=WORDS).take_while(|_| reader.take(&ring, &mut buffer) != TakeOutcome::Nothing).count();
             prop_assert!(all as u64 <= WORDS);
             prop_assert!(reader.may_sleep(&ring));
@@ -278,19 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_waits_for_room_is_woken_when_half_of_the_ring_is_empty() {
+    fn a_waiting_writer_is_woken_when_half_of_the_ring_is_empty() {
         let (ring, mut writer, mut reader) = (ring(), Writer::default(), Reader::default());
         let message = [7; 8_184];
         let written = (0..).take_while(|_| writer.write(&ring, &message) != Written::Full).count();
-        assert_eq!(written, 32, "each takes an eighth of a quarter of the ring");
-        let told = (1..=32).find(|_| taken(&mut reader, &ring).is_some() && reader.has_made_room(&ring));
-        assert_eq!(told, Some(16));
-        assert!(!reader.has_made_room(&ring), "it is told once");
+        assert_eq!(written, 32, "each message takes 1/32 of the ring");
+        let found = (1..=32).find(|_| taken(&mut reader, &ring).is_some() && reader.has_made_room(&ring));
+        assert_eq!(found, Some(16));
+        assert!(!reader.has_made_room(&ring), "the writer is woken once");
         assert_ne!(writer.write(&ring, &message), Written::Full);
     }
 
     #[test]
-    fn a_reader_at_an_impossible_place_gets_nothing_more_and_other_memory_is_no_ring() {
+    fn an_impossible_reader_position_gets_no_messages_and_other_memory_is_no_ring() {
         let (ring, mut writer) = (ring(), Writer::default());
         ring.read().store(5, Ordering::Relaxed);
         assert_eq!(writer.write(&ring, b"one"), Written::Full);
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_longer_than_the_ring_never_finds_room() {
+    fn a_message_longer_than_the_ring_never_finds_room() {
         assert_eq!(Writer::default().write(&ring(), &[0; 8 * shared::WORDS]), Written::Full);
     }
 }

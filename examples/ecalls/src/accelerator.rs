@@ -1,13 +1,18 @@
-//! Filtering 2: an accelerator before a server. A handler at the interface tells static requests from dynamic ones:
-//! static ones end there and are answered from memory, dynamic ones go on to the server.
+//! Filtering 2: an accelerator for a server. A handler at the network interface separates static requests from
+//! dynamic ones. Static requests are answered from memory and do not reach the server; dynamic requests continue
+//! to the server.
 //!
-//! **What differs from the paper, and why.** There the handler answers static requests itself, over TCP, in the
-//! kernel. A handler on a stock kernel has no socket to write to, and to answer TCP from an interface it would have
-//! to keep the connection's state. So: the protocol is one request per UDP packet; the handler recognises a static
-//! one (`GET /static/N`), puts it into shared memory and drops the packet, before it costs the network stack and
-//! the server anything; a thread of the application that sleeps on that memory answers. What remains of the
-//! paper's gain is that static requests never wait in the server's queue; the answer costs a wake-up and a system
-//! call that the paper's does not.
+//! **Departure from the paper.** In the paper, the handler answers static requests itself, over TCP, in the
+//! kernel. A handler on a stock kernel has no socket to write to. To answer TCP from an interface, it would also
+//! have to keep the state of each connection. Therefore this example differs in three points:
+//!
+//! - The protocol is one request per UDP packet.
+//! - The handler recognises a static request (`GET /static/N`), writes it into shared memory and drops the packet,
+//!   before the packet costs the network stack or the server any time.
+//! - A thread of the application sleeps until shared memory holds a request, and answers it.
+//!
+//! One advantage of the paper's design remains: static requests never wait in the server's queue. The answer costs
+//! a wake-up and a system call, which the paper's design does not need.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +23,7 @@ use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
 
 use crate::number;
 
-/// Static requests are delivered and dropped; dynamic ones are only counted, and go on.
+/// Delivers and drops static requests; only counts dynamic ones and lets them continue.
 pub const CODE: &str = "
 struct output { unsigned int from; unsigned short port; unsigned char page; unsigned char reserved; };
 #define SLASH_S 0x732f
@@ -38,7 +43,7 @@ struct output { unsigned int from; unsigned short port; unsigned char page; unsi
     return 0;
 }";
 
-/// The accelerator at work.
+/// The subscription of a running accelerator, and the pages it serves.
 pub struct Accelerator {
     ecalls: Ecalls,
     requests: Subscription,
@@ -46,17 +51,17 @@ pub struct Accelerator {
     pages: Vec<Vec<u8>>,
 }
 
-/// Requests the handler saw.
+/// Numbers of requests that the handler received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Static ones: answered here.
+pub struct RequestCounts {
+    /// Static requests, which the accelerator answers.
     pub hits: i64,
-    /// Dynamic ones: passed on.
+    /// Dynamic requests, which continue to the server.
     pub dynamic: i64,
 }
 
 impl Accelerator {
-    /// Before the server that listens at `server`, for requests through `interface`.
+    /// Starts an accelerator for `server` on `interface`. `pages[N]` is the answer to `GET /static/N`.
     pub fn before(ecalls: &Ecalls, interface: &str, server: &UdpSocket, pages: Vec<Vec<u8>>) -> Result<Accelerator> {
         let port = i64::from(server.local_addr()?.port());
         let wanted = Subscribe::to("net.rx").option("interface", interface).option("drop", "yes").code(CODE);
@@ -64,17 +69,20 @@ impl Accelerator {
         Ok(Accelerator { ecalls: ecalls.clone(), requests, answers: server.try_clone()?, pages })
     }
 
-    /// What the handler counted.
-    pub fn seen(&self) -> Result<Seen> {
-        Ok(Seen { hits: self.ecalls.attribute("hits")?.get(), dynamic: self.ecalls.attribute("dynamic")?.get() })
+    /// The handler's counters.
+    pub fn counts(&self) -> Result<RequestCounts> {
+        Ok(RequestCounts {
+            hits: self.ecalls.attribute("hits")?.get(),
+            dynamic: self.ecalls.attribute("dynamic")?.get(),
+        })
     }
 
-    /// Answers static requests until `stop`; how many.
+    /// Answers static requests until `stop` is true. Returns the number of answers.
     pub fn answer(&mut self, stop: &AtomicBool) -> Result<usize> {
         let mut answered = 0;
         while !stop.load(Ordering::Relaxed) {
             let Some(request) = self.requests.next(Duration::from_millis(20))? else { continue };
-            // Dynamic requests pass by here as well: their verdict is «go on».
+            // Dynamic requests are delivered here too; their verdict is 1, which lets the packet continue.
             if request.data[7] == 0 {
                 continue;
             }

@@ -1,12 +1,12 @@
-//! Preprocessing 2: a handler samples and averages in the kernel; the application hears of every 64th sample only, by
-//! a signal that carries the average.
+//! Preprocessing 2: a handler samples a CPU and computes averages in the kernel. The application receives a signal
+//! only for every 64th sample; the signal carries the average.
 
 use anyhow::{Context, Result};
 use qfabric_client::ecalls::{Ecalls, Signals, Subscribe};
 
-use crate::PATIENCE;
+use crate::EVENT_TIMEOUT;
 
-/// Is somebody on the CPU? Per mille of 64 samples.
+/// Sends, for every 64 samples, in how many of them the CPU was busy, in per mille.
 pub const CODE: &str = "
 struct output { long busy; };
 {
@@ -23,10 +23,10 @@ struct output { long busy; };
 
 const SIGNAL: i32 = 41;
 
-/// The next `count` averages of how busy CPU 0 is, in per mille, sampled every `period`.
+/// Returns the next `count` averages of the load of CPU 0 in per mille. `period` is the time between two samples.
 pub fn averages(ecalls: &Ecalls, period: &str, count: usize) -> Result<Vec<u64>> {
     let signals = Signals::keep(SIGNAL)?;
     let wanted = Subscribe::to("timer").option("period", period).option("cpu", 0).code(CODE).signal(SIGNAL);
     let _subscription = ecalls.subscribe(&wanted)?;
-    (0..count).map(|_| signals.next(PATIENCE)?.context("no signal came in time")).collect()
+    (0..count).map(|_| signals.next(EVENT_TIMEOUT)?.context("no signal arrived within 10 s")).collect()
 }

@@ -1,12 +1,14 @@
-//! Filtering 1: a handler looks at what arrives and discards, in the kernel, what is of no interest. What is, lies in
-//! shared memory. What is of interest changes by a plain store: a fast user-ECall.
+//! Filtering 1: a handler examines arriving packets in the kernel and discards those that do not matter to the
+//! application. The others are written into shared memory. The application changes the criterion with a plain
+//! store to memory, without a system call (a fast user-ECall).
 
 use anyhow::{Context, Result};
 use qfabric_client::ecalls::{Attribute, Ecalls, MemoryUp, Subscribe, Subscription};
 
-use crate::{PATIENCE, number};
+use crate::{EVENT_TIMEOUT, number};
 
-/// Measurements above the threshold, of a sensor that sends `struct { u32 sensor; u32 value; }` in UDP packets.
+/// Delivers the measurements above the threshold. The sensor sends `struct { u32 sensor; u32 value; }` in UDP
+/// packets.
 pub const CODE: &str = "
 struct output { unsigned int sensor; unsigned int value; };
 {
@@ -17,7 +19,7 @@ struct output { unsigned int sensor; unsigned int value; };
     return output.value > attr.threshold;
 }";
 
-/// Measurements of interest.
+/// A subscription to measurements above a threshold.
 pub struct Measurements {
     subscription: Subscription,
     threshold: Attribute,
@@ -25,7 +27,7 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// Those that arrive at `port` through `interface`, above `threshold`.
+    /// Subscribes to the measurements above `threshold` that arrive at `port` through `interface`.
     pub fn watch(ecalls: &Ecalls, interface: &str, port: u16, threshold: i64) -> Result<Measurements> {
         let wanted = Subscribe::to("net.rx").option("interface", interface).code(CODE).memory_up(MemoryUp::default());
         let wanted = wanted.attribute("port", port.into()).attribute("threshold", threshold);
@@ -34,19 +36,20 @@ impl Measurements {
         Ok(Measurements { subscription, threshold, seen })
     }
 
-    /// From now on only those above `threshold`. No system call.
-    pub fn above(&self, threshold: i64) {
+    /// Changes the threshold without a system call.
+    pub fn set_threshold(&self, threshold: i64) {
         self.threshold.set(threshold);
     }
 
-    /// Measurements the handler looked at.
+    /// Number of measurements that the handler examined.
     pub fn seen(&self) -> i64 {
         self.seen.get()
     }
 
-    /// The next one of interest: sensor and value.
+    /// Waits for the next measurement above the threshold. Returns the sensor and the value.
     pub fn take(&mut self) -> Result<(u32, u32)> {
-        let event = self.subscription.next(PATIENCE)?.context("nothing of interest came in time")?;
+        let event =
+            self.subscription.next(EVENT_TIMEOUT)?.context("no measurement above the threshold arrived within 10 s")?;
         Ok((number::<4>(&event, 0) as u32, number::<4>(&event, 4) as u32))
     }
 }

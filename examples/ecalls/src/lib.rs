@@ -1,13 +1,13 @@
-//! Events preprocessed and filtered where they happen: the four examples of 000 §3.2.5.
+//! The four examples of 000 §3.2.5: handlers that preprocess and filter events in the kernel.
 //!
-//! | example | its handler, in the kernel | then |
+//! | example | the handler in the kernel | then |
 //! |---|---|---|
-//! | [`requests`] | reads the requests that arrive at a port into shared memory | a signal tells the server |
+//! | [`requests`] | copies the requests that arrive at a port into shared memory | a signal informs the server |
 //! | [`averages`] | averages 64 samples of a CPU | a signal carries the average |
-//! | [`filter`] | looks at what arrives and discards what is of no interest | the rest is in shared memory |
-//! | [`accelerator`] | tells static requests from dynamic ones | static ones never reach the server's socket |
+//! | [`filter`] | examines arriving packets and discards those that do not matter | the others are in shared memory |
+//! | [`accelerator`] | separates static requests from dynamic ones | static ones never reach the server's socket |
 //!
-//! Each is a function that a test calls, and a command of the program beside it.
+//! Each example is a function that a test can call, and a command of the program in this package.
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use qfabric_client::ecalls::Event;
 
-/// How long an example waits for what it made happen itself.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an example waits for an event that it expects.
+pub const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An unsigned number of `N` bytes (at most 8) at `offset`.
 fn number<const N: usize>(event: &Event<'_>, offset: usize) -> u64 {

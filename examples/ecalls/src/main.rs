@@ -1,4 +1,4 @@
-//! The four examples at a terminal, over the loopback interface.
+//! Runs one of the four examples from a terminal, over the loopback interface.
 #![forbid(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -47,7 +47,7 @@ fn show_measurements(ecalls: &Ecalls, port: u16, threshold: i64) -> Result<()> {
     let mut measurements = Measurements::watch(ecalls, "lo", port, threshold)?;
     loop {
         let (sensor, value) = measurements.take()?;
-        println!("sensor {sensor}: {value} ({} seen)", measurements.seen());
+        println!("sensor {sensor}: {value} ({} examined)", measurements.seen());
     }
 }
 
@@ -59,7 +59,7 @@ fn accelerate(ecalls: &Ecalls, port: u16) -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGINT, stop.clone())?;
     std::thread::spawn(move || serve_dynamic(&server));
     let answered = accelerator.answer(&stop)?;
-    println!("{answered} answered before the server; {:?}", accelerator.seen()?);
+    println!("{answered} answered before the server; {:?}", accelerator.counts()?);
     Ok(())
 }
 

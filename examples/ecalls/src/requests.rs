@@ -1,18 +1,18 @@
-//! Preprocessing 1: a handler reads requests as they arrive and puts them into shared memory; the server is told by a
-//! signal and has the request at once, without reading its socket.
+//! Preprocessing 1: a handler copies requests into shared memory when they arrive. A signal informs the server,
+//! which then has the request without reading its socket.
 //!
-//! In the paper the handler reads from the socket. Here it reads the packet at the interface, before there is a
-//! socket to read from: so this is for requests of one packet (UDP). The packet goes on to the socket as ever; the
-//! server answers through it.
+//! In the paper, the handler reads from the socket. Here the handler reads the packet at the interface, before the
+//! packet belongs to a socket. Therefore this example is limited to requests of one packet (UDP). The packet
+//! continues to the socket as usual, and the server sends its answer through the socket.
 
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Signals, Subscribe};
 
-use crate::{PATIENCE, number};
+use crate::{EVENT_TIMEOUT, number};
 
-/// What travels to the server: who asks, and the beginning of what is asked.
+/// Delivers the client's address and port, the length of the request, and its first 64 bytes.
 pub const CODE: &str = "
 struct output { unsigned int from; unsigned short port; unsigned short length; unsigned char request[64]; };
 {
@@ -27,7 +27,8 @@ struct output { unsigned int from; unsigned short port; unsigned short length; u
 
 const SIGNAL: i32 = 40;
 
-/// Serves `count` requests that arrive at `socket` through `interface`; what was asked, in order.
+/// Serves `count` requests that arrive at `socket` through `interface`. Returns the requests in the order of
+/// arrival.
 pub fn serve(ecalls: &Ecalls, interface: &str, socket: &UdpSocket, count: usize) -> Result<Vec<String>> {
     let signals = Signals::keep(SIGNAL)?;
     let port = i64::from(socket.local_addr()?.port());
@@ -36,9 +37,9 @@ pub fn serve(ecalls: &Ecalls, interface: &str, socket: &UdpSocket, count: usize)
     let mut requests = ecalls.subscribe(&wanted)?;
     let mut served = Vec::new();
     while served.len() < count {
-        signals.next(PATIENCE)?.context("no signal came in time")?;
-        // The kernel wrote the memory before it handed the event over for the signal.
-        let request = requests.try_next().context("a signal, but nothing in the memory")?;
+        signals.next(EVENT_TIMEOUT)?.context("no signal arrived within 10 s")?;
+        // The kernel wrote the request into shared memory before it sent the signal.
+        let request = requests.try_next().context("a signal arrived, but shared memory holds no request")?;
         let address = (number::<4>(&request, 0) as u32).to_be_bytes();
         let from = SocketAddr::from((address, number::<2>(&request, 4) as u16));
         let length = number::<2>(&request, 6) as usize;

@@ -1,4 +1,4 @@
-//! Each example over the loopback interface, under a real daemon.
+//! Runs each of the examples over the loopback interface, with a daemon in this process.
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use qfabric_client::Client;
 use qfabric_client::ecalls::Ecalls;
 use qfabric_daemon::{Config, Embedded};
-use qfabric_ecalls_examples::PATIENCE;
-use qfabric_ecalls_examples::accelerator::{Accelerator, Seen};
+use qfabric_ecalls_examples::EVENT_TIMEOUT;
+use qfabric_ecalls_examples::accelerator::{Accelerator, RequestCounts};
 use qfabric_ecalls_examples::filter::Measurements;
 use qfabric_linux::testing::{live_lock, may_reserve};
 
@@ -28,9 +28,9 @@ fn with_ecalls(test: impl FnOnce(&Ecalls)) {
     with_daemon(|daemon| test(&Ecalls::connect(&Client::connect_to(daemon.socket()).unwrap()).unwrap()));
 }
 
-fn local() -> UdpSocket {
+fn bind_local() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
     socket
 }
 
@@ -40,8 +40,8 @@ fn answer(socket: &UdpSocket) -> String {
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
 
-/// An example as a program of its own: its signals are its process's.
-fn example(daemon: &Embedded, words: &[&str]) -> Command {
+/// Runs one of the programs as a separate process, because signals belong to a process.
+fn example_command(daemon: &Embedded, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric-ecalls-examples"));
     command.args(words).env("QFABRIC_SOCKET", daemon.socket()).stdout(Stdio::piped());
     command
@@ -56,14 +56,14 @@ fn output(child: std::process::Child) -> String {
 #[test]
 fn a_server_has_its_requests_in_memory_when_the_signal_comes() {
     with_daemon(|daemon| {
-        let (place, client) = (local(), local());
-        let server = place.local_addr().unwrap();
-        drop(place);
+        let (free_port, client) = (bind_local(), bind_local());
+        let server = free_port.local_addr().unwrap();
+        drop(free_port);
         client.connect(server).unwrap();
         client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let mut serving = example(daemon, &["requests", &server.port().to_string(), "2"]).spawn().unwrap();
+        let mut serving = example_command(daemon, &["requests", &server.port().to_string(), "2"]).spawn().unwrap();
         let mut answers = Vec::new();
-        // The first ones may come before the handler is there.
+        // The first requests may arrive before the handler is installed.
         while serving.try_wait().unwrap().is_none() {
             let (mut buffer, _) = ([0; 256], client.send(b"page"));
             answers.extend(client.recv(&mut buffer).map(|length| buffer[..length].to_vec()));
@@ -74,11 +74,11 @@ fn a_server_has_its_requests_in_memory_when_the_signal_comes() {
 }
 
 #[test]
-fn every_64th_sample_is_told_with_the_average() {
+fn every_64th_sample_sends_the_average_by_signal() {
     with_daemon(|daemon| {
         let stop = AtomicBool::new(false);
-        let told = std::thread::scope(|scope| {
-            // Somebody is busy on every CPU, so that the average says so.
+        let printed = std::thread::scope(|scope| {
+            // Every CPU is kept busy, so that the averages are high.
             for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -86,20 +86,20 @@ fn every_64th_sample_is_told_with_the_average() {
                     }
                 });
             }
-            let told = example(daemon, &["averages", "4"]).spawn().map(output);
+            let printed = example_command(daemon, &["averages", "4"]).spawn().map(output);
             stop.store(true, Ordering::Relaxed);
-            told.unwrap()
+            printed.unwrap()
         });
         let percent = |line: &str| line.split(' ').nth(4).unwrap().parse::<f64>().unwrap();
-        let busy: Vec<f64> = told.lines().map(percent).collect();
-        assert!(busy.len() == 4 && busy.iter().all(|busy| *busy <= 100.0) && busy[3] > 50.0, "{told}");
+        let busy: Vec<f64> = printed.lines().map(percent).collect();
+        assert!(busy.len() == 4 && busy.iter().all(|busy| *busy <= 100.0) && busy[3] > 50.0, "{printed}");
     });
 }
 
 #[test]
-fn only_measurements_of_interest_leave_the_kernel() {
+fn only_measurements_above_the_threshold_leave_the_kernel() {
     with_ecalls(|ecalls| {
-        let (receiver, sensor) = (local(), local());
+        let (receiver, sensor) = (bind_local(), bind_local());
         let to = receiver.local_addr().unwrap();
         let measure = |id: u32, value: u32| {
             sensor.send_to(&[id.to_le_bytes(), value.to_le_bytes()].concat(), to).unwrap();
@@ -109,7 +109,7 @@ fn only_measurements_of_interest_leave_the_kernel() {
             measure(id, value);
         }
         assert_eq!([measurements.take().unwrap(), measurements.take().unwrap()], [(2, 150), (3, 70_000)]);
-        measurements.above(10);
+        measurements.set_threshold(10);
         measure(4, 11);
         assert_eq!((measurements.take().unwrap(), measurements.seen()), ((4, 11), 4));
     });
@@ -118,7 +118,7 @@ fn only_measurements_of_interest_leave_the_kernel() {
 #[test]
 fn static_requests_are_answered_before_they_reach_the_server() {
     with_ecalls(|ecalls| {
-        let (server, client) = (local(), local());
+        let (server, client) = (bind_local(), bind_local());
         client.connect(server.local_addr().unwrap()).unwrap();
         let pages = vec![b"zero".to_vec(), b"one".to_vec()];
         let mut accelerator = Accelerator::before(ecalls, "lo", &server, pages).unwrap();
@@ -126,7 +126,7 @@ fn static_requests_are_answered_before_they_reach_the_server() {
         std::thread::scope(|scope| {
             let answering = scope.spawn(|| {
                 let answered = accelerator.answer(&stop).unwrap();
-                (answered, accelerator.seen().unwrap())
+                (answered, accelerator.counts().unwrap())
             });
             for (request, expected) in
                 [("GET /static/1", "one"), ("GET /static/0", "zero"), ("GET /static/7", "no such page")]
@@ -135,10 +135,10 @@ fn static_requests_are_answered_before_they_reach_the_server() {
                 assert_eq!(answer(&client), expected);
             }
             client.send(b"GET /dynamic/1").unwrap();
-            assert_eq!(answer(&server), "GET /dynamic/1", "the only request that the server ever sees");
+            assert_eq!(answer(&server), "GET /dynamic/1", "the server must receive only the dynamic request");
             stop.store(true, Ordering::Relaxed);
             let (answered, seen) = answering.join().unwrap();
-            assert_eq!((answered, seen), (3, Seen { hits: 3, dynamic: 1 }));
+            assert_eq!((answered, seen), (3, RequestCounts { hits: 3, dynamic: 1 }));
         });
         server.set_nonblocking(true).unwrap();
         assert!(server.recv(&mut [0; 64]).is_err(), "static requests reached the server's socket");

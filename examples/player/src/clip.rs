@@ -1,4 +1,4 @@
-//! A stream in memory: its packets, read once, so that no job ever waits for a disk.
+//! Holds a video stream in memory. All packets are read once, so that no job waits for a disk.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// Reads every packet of the best video stream of `path`. Refused where there are none.
+    /// Reads every packet of the best video stream of `path`. Fails if the file has no video stream or no packets.
     pub fn load(path: &Path) -> Result<Clip> {
         let mut input = ffmpeg::format::input(&path).with_context(|| format!("cannot open {}", path.display()))?;
         let stream = input
@@ -27,39 +27,39 @@ impl Clip {
         Ok(Clip { packets, parameters })
     }
 
-    /// Frames in one pass.
+    /// Number of frames in one pass over the clip.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// What is needed to open a decoder for it.
+    /// The parameters that a decoder of this clip is opened with.
     pub fn parameters(&self) -> Parameters {
         self.parameters.clone()
     }
 
-    /// Packet `position` of the endless loop of this clip.
+    /// The packet at `position` if the clip is repeated without end.
     pub fn packet(&self, position: usize) -> &ffmpeg::Packet {
         &self.packets[position % self.len()]
     }
 
-    /// Bytes of that packet: what is known of a job before it runs.
+    /// Size of the packet at `position` in bytes. It is known before the job runs.
     pub fn bytes(&self, position: usize) -> usize {
         self.packet(position).size()
     }
 
-    /// Type of that picture.
+    /// Type of the picture at `position`: `I`, `P`, `B` or `?`.
     pub fn kind(&self, position: usize) -> char {
         self.packet(position).data().map_or('?', picture_type)
     }
 
-    /// The closest key frame at or before `position` in the endless loop.
+    /// Position of the last key frame at or before `position`.
     pub fn key_before(&self, position: usize) -> usize {
         (0..self.len().min(position + 1)).map(|back| position - back).find(|&p| self.packet(p).is_key()).unwrap_or(0)
     }
 }
 
-/// Picture coding type in the first picture header of MPEG-1/2 video (ISO/IEC 13818-2 §6.2.3): start code
-/// `00 00 01 00`, ten bits of temporal reference, three of type.
+/// Returns the picture coding type from the first picture header of MPEG-1/2 video (ISO/IEC 13818-2 §6.2.3). The
+/// header is the start code `00 00 01 00`, ten bits of temporal reference, and three bits of type.
 fn picture_type(data: &[u8]) -> char {
     let header = data.windows(6).find(|w| w[..4] == [0, 0, 1, 0]);
     match header.map(|w| w[5] >> 3 & 7) {

@@ -1,4 +1,4 @@
-//! A stream and its decoder: one job is one packet in and all frames that come out of it.
+//! A stream and its decoder. One job sends one packet to the decoder and receives all frames that are then ready.
 
 use anyhow::{Context, Result, bail};
 use ffmpeg::util::error::{EAGAIN, EINVAL};
@@ -6,7 +6,7 @@ use ffmpeg_next as ffmpeg;
 
 use crate::clip::Clip;
 
-/// A clip with a decoder standing somewhere in its endless loop.
+/// A decoder at a position of a clip that is repeated without end.
 pub struct Stream<'a> {
     clip: &'a Clip,
     decoder: ffmpeg::decoder::Video,
@@ -15,13 +15,13 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Opens a single-threaded decoder that stands before frame `start`, having decoded what that frame
-    /// refers to (one group of pictures or two): the first job finds a warm decoder.
+    /// Opens a single-threaded decoder at frame `start`. It first decodes the frames that frame `start` refers to
+    /// (one or two groups of pictures), so that the first job runs with warm caches.
     pub fn open(clip: &'a Clip, start: usize) -> Result<Stream<'a>> {
         let mut context = ffmpeg::codec::Context::from_parameters(clip.parameters())?;
         context.set_threading(ffmpeg::threading::Config { count: 1, ..Default::default() });
         let decoder = context.decoder().video().context("cannot open the decoder")?;
-        // Twice around the loop, so that there is something before frame 0 too.
+        // The position lies in the second pass of the loop, so that frame 0 too has frames before it.
         let start = start % clip.len() + clip.len();
         let mut stream =
             Stream { clip, decoder, frame: ffmpeg::frame::Video::empty(), next: clip.key_before(start - 1) };
@@ -31,14 +31,14 @@ impl<'a> Stream<'a> {
         Ok(stream)
     }
 
-    /// Decodes the next packet; the work of one job. Returns the frames that became ready.
+    /// Decodes the next packet, which is the work of one job. Returns the number of frames that became ready.
     pub fn decode(&mut self) -> Result<usize> {
         let packet = self.clip.packet(self.next);
         self.next += 1;
         match self.decoder.send_packet(packet) {
-            // References that were never sent, right after opening in the middle of a stream.
+            // Right after opening in the middle of a stream, packets refer to frames that were never sent.
             Ok(()) | Err(ffmpeg::Error::InvalidData) => (),
-            Err(error) => bail!("packet {} of the stream: {error}", self.next - 1),
+            Err(error) => bail!("cannot decode packet {} of the stream: {error}", self.next - 1),
         }
         let mut frames = 0;
         loop {
@@ -46,32 +46,34 @@ impl<'a> Stream<'a> {
                 Ok(()) => frames += 1,
                 Err(ffmpeg::Error::Other { errno: EAGAIN }) => return Ok(frames),
                 Err(ffmpeg::Error::Other { errno: EINVAL }) => bail!("the decoder was not opened"),
-                Err(error) => bail!("frame after packet {}: {error}", self.next - 1),
+                Err(error) => bail!("cannot receive the frame after packet {}: {error}", self.next - 1),
             }
         }
     }
 
-    /// Leaves the next packet out. Only for packets that no other needs ([`Stream::next_is_disposable`]).
+    /// Skips the next packet. The caller must check first that no other packet needs it
+    /// ([`Stream::next_is_disposable`]).
     pub fn skip(&mut self) {
         self.next += 1;
     }
 
-    /// Whether no other frame refers to the next one: a B picture of MPEG-2 (ISO/IEC 13818-2 §6.1.1.11).
+    /// Whether no other frame refers to the next one, that is, whether it is a B picture of MPEG-2 (ISO/IEC
+    /// 13818-2 §6.1.1.11).
     pub fn next_is_disposable(&self) -> bool {
         self.next_kind() == 'B'
     }
 
-    /// Place of the next packet in the clip.
+    /// Position of the next packet in the clip.
     pub fn next_position(&self) -> usize {
         self.next % self.clip.len()
     }
 
-    /// Bytes of the packet the next job decodes.
+    /// Size in bytes of the packet that the next job decodes.
     pub fn next_bytes(&self) -> usize {
         self.clip.bytes(self.next)
     }
 
-    /// Type of the picture the next job decodes.
+    /// Type of the picture that the next job decodes.
     pub fn next_kind(&self) -> char {
         self.clip.kind(self.next)
     }
@@ -84,7 +86,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Two seconds of MPEG-2, IBBPBBPBBPBB.
+    /// Makes two seconds of MPEG-2 with the group of pictures IBBPBBPBBPBB.
     fn clip(folder: &Path) -> Clip {
         let path = folder.join("small.mkv");
         let made = Command::new("ffmpeg")
@@ -97,7 +99,7 @@ mod tests {
         Clip::load(&path).unwrap()
     }
 
-    /// The luma of each picture by its time.
+    /// The luma plane of each picture, by its time stamp.
     fn pictures(clip: &Clip, skips: bool) -> BTreeMap<Option<i64>, Vec<u8>> {
         let mut stream = Stream::open(clip, 0).unwrap();
         let mut pictures = BTreeMap::new();
@@ -106,7 +108,7 @@ mod tests {
                 stream.skip();
                 continue;
             }
-            // As `decode`, which leaves no frame behind.
+            // Does the same as `decode`, which does not keep the frame.
             stream.decoder.send_packet(clip.packet(stream.next)).unwrap();
             stream.next += 1;
             while stream.decoder.receive_frame(&mut stream.frame).is_ok() {
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_decoded_are_right_when_all_disposable_ones_are_skipped() {
+    fn skipping_all_disposable_frames_does_not_change_the_others() {
         let folder = tempfile::tempdir().unwrap();
         let clip = clip(folder.path());
         let (all, rest) = (pictures(&clip, false), pictures(&clip, true));

@@ -1,18 +1,18 @@
-//! A process that only burns CPU time, and the tie that ends a child with its parent.
+//! A process that only uses CPU time, and a function that makes a child process end together with its parent.
 
 use anyhow::{Context, Result};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Asks the kernel to kill this process when its parent, the process `parent`, ends, however it ends.
+/// Requests that the kernel kills this process when its parent, the process `parent`, ends for any reason.
 pub fn die_with_parent(parent: i32) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("PR_SET_PDEATHSIG")?;
-    // The parent may have ended before the request: then nobody is left to send the signal.
-    let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
-    anyhow::ensure!(is_there, "the parent ended while this process started");
+    // If the parent ended before the request, the kernel sends no signal.
+    let parent_is_alive = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
+    anyhow::ensure!(parent_is_alive, "process {parent}, the parent, ended while this process started");
     Ok(())
 }
 
-/// Uses the processor for ever.
+/// Uses CPU time without end.
 pub fn spin() -> ! {
     let mut x = 1_u64;
     loop {

@@ -1,4 +1,4 @@
-//! What is known of each job, kept in memory while the jobs run and written after the last one.
+//! The log of jobs. The lines are kept in memory while the jobs run, and written after the last job.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -10,22 +10,24 @@ use serde::Serialize;
 /// One line of the log.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobLine {
-    /// k, release, finish and cost; the record's `next` is never filled, the bytes below say the same.
+    /// k, release, finish and cost. The field `next` of the record is never set; `bytes` below holds the same
+    /// value.
     #[serde(flatten)]
     pub job: JobRecord,
-    /// Bytes of the packet this job decoded.
+    /// Size in bytes of the packet that the job decoded.
     pub bytes: usize,
-    /// `I`, `P`, `B`, or `?` where the codec is not MPEG-2.
+    /// `I`, `P`, `B`, or `?` if the codec is not MPEG-2.
     pub kind: char,
     /// Budget in force when the job began; 0 without a reservation of Q-Fabric.
     pub budget_ns: Nanos,
     /// Server period in force when the job began.
     pub server_period_ns: Nanos,
-    /// Whether the frame was not decoded; `finish_ns` is then the moment of that decision.
+    /// Whether the frame was skipped. `finish_ns` is then the time of that decision.
     pub skipped: bool,
 }
 
-/// One JSON object per line, written to a neighbour and renamed: a reader never sees half a log.
+/// Writes one JSON object per line to a file with the extension `part`, then renames it. A reader never sees half
+/// a log.
 pub fn write(path: &Path, lines: &[JobLine]) -> Result<()> {
     let unfinished = path.with_extension("part");
     let named = || format!("cannot write {}", unfinished.display());

@@ -1,10 +1,10 @@
-//! A video player without a screen: decodes a stream frame by frame as a periodic task and writes down when
-//! each frame was ready and what it cost.
+//! A video player without a screen. It decodes a stream frame by frame as a periodic task, and logs when each
+//! frame was ready and how much CPU time it cost.
 //!
-//! Problem: a scheduler is judged by what a real decoder achieves under it, job by job. Approach: the whole
-//! stream lies in memory, one thread decodes (`threads=1`), job `k` is released at `start + k·T` whatever
-//! became of the job before, and nothing is written before the last job has ended. Times in nanoseconds of
-//! CLOCK_MONOTONIC, costs on the thread's CPU clock. Source: AQuoSA 2009, §6.1 (the decoding experiment).
+//! Problem: a scheduler is judged by the jobs of a real decoder. Approach: the whole stream is in memory, one
+//! thread decodes (`threads=1`), and job `k` is released at `start + k·T` even if the job before is late. The
+//! player writes no file before the last job has ended. Times are in nanoseconds of CLOCK_MONOTONIC; costs are
+//! measured with the CPU clock of the thread. Source: AQuoSA 2009, §6.1 (the decoding experiment).
 #![forbid(unsafe_code)]
 
 mod clip;

@@ -1,5 +1,5 @@
-//! The marks that a player sets under Q-Fabric: beginning and end of each job, with its foresight of the next one,
-//! said at the end of the job before, early enough to change the budget.
+//! The marks that a player sets under Q-Fabric: the begin and the end of each job. The end of a job carries the
+//! foresight of the next job, early enough to change the budget.
 
 use anyhow::{Context, Result};
 use qfabric_client::{Client, Session};
@@ -9,36 +9,33 @@ use qfabric_types::{Contract, Foresight, Instant, JobSource, Nanos, Reclaiming};
 use crate::options::ContractOptions;
 use crate::{pace, trace};
 
-/// A session with the daemon, or pacing on its own.
+/// How the player waits for its releases.
 pub enum Marks {
-    /// Without a contract.
-    Alone {
-        /// T.
-        period: Nanos,
-    },
-    /// Under a contract.
+    /// Without a contract: the player sleeps until the release.
+    NoContract { period: Nanos },
+    /// Under a contract: the daemon receives a report about each job.
     Session(Box<Session>),
 }
 
 impl Marks {
-    /// Asks for the contract where one is wanted.
+    /// Requests a contract if the options ask for one.
     pub fn start(options: &ContractOptions, period: Nanos) -> Result<Marks> {
         if !options.qfabric {
-            return Ok(Marks::Alone { period });
+            return Ok(Marks::NoContract { period });
         }
         let client = match &options.socket {
             Some(path) => Client::connect_to(path),
             None => Client::connect(),
         }
-        .context("no daemon answers; start one with `qfabric daemon`")?;
-        let session = Session::start(&client, contract(options, period)?).context("no contract")?;
+        .context("no daemon answers; start one with `sudo qfabric daemon`")?;
+        let session = Session::start(&client, contract(options, period)?).context("the daemon granted no contract")?;
         Ok(Marks::Session(Box::new(session)))
     }
 
-    /// Waits for the release of job `k`; `known` is foresight of the first job.
+    /// Waits for the release of job `k`. `known` is the foresight of job 0; for later jobs it has no effect.
     pub fn wait(&mut self, k: u64, start: Instant, known: Foresight) {
         match self {
-            Marks::Alone { period } => pace::sleep_until(start + period.saturating_mul(k)),
+            Marks::NoContract { period } => pace::sleep_until(start + period.saturating_mul(k)),
             Marks::Session(session) if k == 0 => {
                 pace::sleep_until(start);
                 session.begin_at(start, known);
@@ -47,15 +44,15 @@ impl Marks {
         }
     }
 
-    /// What is granted now.
+    /// The budget and period that are granted now.
     pub fn grant(&self) -> Grant {
         match self {
-            Marks::Alone { .. } => Grant::default(),
+            Marks::NoContract { .. } => Grant::default(),
             Marks::Session(session) => session.grant(),
         }
     }
 
-    /// A job has ended; `next` is known of the next one.
+    /// Marks the end of a job. `next` is the foresight of the next job.
     pub fn end(&mut self, next: Foresight) {
         if let Marks::Session(session) = self {
             session.end_cycle(next);

@@ -1,12 +1,11 @@
-//! Options of the player.
-
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Reclaiming, Share};
 
-/// Decode a video stream frame by frame at a fixed rate, and log what each frame cost and when it was ready.
+/// Decode a video stream frame by frame at a fixed rate, and log when each frame was ready and how much CPU time
+/// it cost.
 #[derive(Parser, Debug)]
 #[command(
     version,
@@ -14,86 +13,89 @@ use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Reclaiming, Share};
     after_help = "Example:\n  qfabric-player clip.mkv --seconds 10 --qfabric --predictor hint:24 --log jobs.jsonl"
 )]
 pub struct Options {
-    /// The stream to decode; loops when it is shorter than the duration.
+    /// The file to decode; repeated if it is shorter than the duration.
     #[arg(required_unless_present = "hog")]
     pub clip: Option<PathBuf>,
-    /// Frames per second.
+    /// Frames per second, from 1 to 1000.
     #[arg(long, default_value_t = 25.0)]
     pub fps: f64,
-    /// Frame period, instead of frames per second.
+    /// Time between two frames, from 1ms to 1s; replaces --fps.
     #[arg(long = "period", value_name = "TIME", conflicts_with = "fps")]
     pub frame_period: Option<Nanos>,
-    /// How long to play; frames not ready by then are not waited for longer than --grace.
+    /// Seconds to play. For frames that are not ready at the end, the player waits at most --grace.
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// Number of frames to play, instead of a duration.
+    /// Number of frames to play; replaces --seconds.
     #[arg(long = "jobs", value_name = "N", conflicts_with = "seconds")]
     pub job_count: Option<usize>,
-    /// Seconds after the last deadline in which late frames are still decoded.
+    /// Seconds after the last deadline during which late frames are still decoded.
     #[arg(long, default_value_t = 1.0)]
     pub grace: f64,
-    /// Frame of the clip to start at.
+    /// Frame of the clip to start with.
     #[arg(long, default_value_t = 0)]
     pub start_at: usize,
-    /// Load shift: from job --shift-at on decode this stream instead.
+    /// Load shift: decode this file from job --shift-at on.
     #[arg(long, value_name = "CLIP", requires = "shift_at")]
     pub then: Option<PathBuf>,
-    /// The job at which the load shifts.
+    /// The job at which the load shift happens.
     #[arg(long, value_name = "JOB")]
     pub shift_at: Option<u64>,
-    /// Which B frames are not decoded; no other frame needs them. `predicted` uses --predictor and --profile.
+    /// Which B frames to skip; no other frame needs a B frame. `predicted` uses --predictor and --profile.
     #[arg(long, value_enum, default_value_t = Skip::None)]
     pub skip: Skip,
-    /// A trace of the whole clip: its costs are told to the daemon as foresight, instead of hints.
+    /// A trace of the whole clip. The player states the cost of each frame from this trace as foresight, instead
+    /// of a hint.
     #[arg(long, value_name = "TRACE", requires = "qfabric", conflicts_with = "skip")]
     pub oracle: Option<PathBuf>,
-    /// The same for the clip of --then.
+    /// A trace of the clip of --then, used like that of --oracle.
     #[arg(long, value_name = "TRACE", requires = "oracle")]
     pub then_oracle: Option<PathBuf>,
-    /// Scheduling without Q-Fabric.
+    /// Scheduling of the player without Q-Fabric.
     #[arg(long, value_enum, default_value_t = Policy::None)]
     pub policy: Policy,
-    /// Write one JSON object per job, after the last one.
+    /// Write one JSON object per job to this file, after the last job.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Decode the clip once at full speed and write `c_ns bytes` per job: input for `qfabric sim control`.
+    /// Decode the clip once at full speed and write one line `c_ns bytes` per job: input for `qfabric sim
+    /// control`.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Print `ready`, then wait for a line on standard input: the CLOCK_MONOTONIC nanosecond to start at.
+    /// Print `ready`, then read the start time from standard input: one line, in nanoseconds of CLOCK_MONOTONIC.
     #[arg(long)]
     pub wait: bool,
-    /// Be killed when the parent process ends; not even start where PARENT is not the parent any more.
+    /// Process id of the parent. The kernel kills the player when the parent ends; the player does not start if it
+    /// has another parent.
     #[arg(long, value_name = "PARENT")]
     pub die_with_parent: Option<i32>,
-    /// Decode nothing; burn CPU time until killed.
+    /// Decode nothing; only use CPU time until killed.
     #[arg(long)]
     pub hog: bool,
     #[command(flatten)]
     pub contract: ContractOptions,
 }
 
-/// Under which contract the frames are decoded.
+/// The contract under which the frames are decoded.
 #[derive(clap::Args, Debug)]
 pub struct ContractOptions {
-    /// Ask the daemon for a contract and report each frame to it.
+    /// Request a contract from the daemon and report each frame to it.
     #[arg(long)]
     pub qfabric: bool,
-    /// The daemon's socket; found by itself when not given.
+    /// The daemon's socket; searched in the usual places if not given.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Name of the application.
+    /// Name of the application in the daemon's reports.
     #[arg(long, default_value = "player")]
     pub name: String,
-    /// What is guaranteed: A, B or C.
+    /// Class of the guarantee: A, B or C.
     #[arg(long, default_value = "C")]
     pub class: Class,
-    /// Period of the reservation, a whole part of the frame period.
+    /// Period of the reservation; the frame period must be a whole multiple of it.
     #[arg(long, value_name = "TIME")]
     pub server_period: Option<Nanos>,
-    /// What says the next computation time; hint:N uses the bytes of the frame.
+    /// Algorithm that predicts the next computation time; hint:N uses the size of the frame.
     #[arg(long, default_value = "hint:24")]
     pub predictor: PredictorSpec,
-    /// Which point of the interval of budgets is taken.
+    /// Which point of the interval of budgets to use.
     #[arg(long, default_value = "left")]
     pub choose: Choice,
     /// Half-width of the predicted interval in standard deviations.
@@ -105,46 +107,46 @@ pub struct ContractOptions {
     /// How late a frame may be, as a fraction of the frame period.
     #[arg(long, default_value_t = 0.0)]
     pub late: f64,
-    /// Never ask for more than this share of one CPU.
+    /// The largest share of one CPU to request.
     #[arg(long, default_value = "0.95")]
     pub max_bandwidth: Share,
-    /// What happens at the end of the budget: hard, soft, grub or iris.
+    /// What happens when the budget is used up: hard, soft, grub or iris.
     #[arg(long, value_name = "KIND", default_value_t = Reclaiming::Grub)]
     pub reclaiming: Reclaiming,
-    /// The same as --reclaiming hard.
+    /// Same as --reclaiming hard.
     #[arg(long, conflicts_with = "reclaiming")]
     pub hard: bool,
-    /// Where jobs compete, keep only a part of the reservation between frames: yes or no.
+    /// If applications compete for the CPU, keep only a part of the reservation between frames: yes or no.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = clap::builder::BoolishValueParser::new(),
         action = clap::ArgAction::Set)]
     pub give_back: bool,
-    /// A trace (`c_ns bytes` per line) of a trial execution, to start from.
+    /// Trace of a trial execution (one line `c_ns bytes` per job); the predictor starts with its costs.
     #[arg(long, value_name = "TRACE")]
     pub profile: Option<PathBuf>,
 }
 
-/// Scheduling without Q-Fabric.
+/// Scheduling of the player without Q-Fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// As the process was started.
+    /// Do not change the scheduling.
     None,
-    /// nice −20.
+    /// Run with nice −20.
     Nice,
 }
 
-/// Which B frames a player does not decode.
+/// Which B frames the player skips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Skip {
-    /// None: every frame is decoded, however late.
+    /// Decode every frame, even if it is late.
     None,
-    /// Those whose deadline has passed when their turn comes.
+    /// Skip frames whose deadline has passed before they are decoded.
     Late,
-    /// Those that would end after their deadline, by the predicted cost.
+    /// Skip frames that would end after their deadline according to the predicted cost.
     Predicted,
 }
 
 impl Options {
-    /// T. Refused outside 1 to 1000 frames per second.
+    /// T. Fails outside 1 to 1000 frames per second.
     pub fn period(&self) -> Result<Nanos> {
         if let Some(period) = self.frame_period {
             let fits = (Nanos::from_millis(1)..=Nanos::from_millis(1_000)).contains(&period);
@@ -155,12 +157,18 @@ impl Options {
         Ok(Nanos::from_f64(1e9 / self.fps))
     }
 
-    /// Jobs whose deadlines lie inside the duration. Refused outside one job to one day.
+    /// Number of jobs whose deadlines lie within the duration. Fails if the duration is longer than a day or holds
+    /// no job.
     pub fn jobs(&self) -> Result<usize> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds {} is not between 0 and 86400", self.seconds);
         ensure!((0.0..=3_600.0).contains(&self.grace), "--grace {} is not between 0 and 3600", self.grace);
         let jobs = self.job_count.unwrap_or((self.seconds * 1e9 / self.period()?.as_f64()).round() as usize);
-        ensure!(jobs > 0, "{} s hold no frame of {}; use --seconds or --jobs", self.seconds, self.period()?);
+        ensure!(
+            jobs > 0,
+            "{} s are too short for one frame of {}; increase --seconds or use --jobs",
+            self.seconds,
+            self.period()?
+        );
         Ok(jobs)
     }
 }
@@ -174,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_value() {
+    fn a_value_out_of_range_is_refused_and_named() {
         for (line, named) in
             [("p c.mkv --fps 0", "0"), ("p c.mkv --fps NaN", "NaN"), ("p c.mkv --seconds 1e9", "1000000000")]
         {

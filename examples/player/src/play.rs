@@ -1,11 +1,11 @@
-//! The periodic task: one job is one packet, released every T at absolute moments.
+//! The periodic task: one job decodes one packet, and jobs are released every T at absolute times.
 //!
 //! ```text
 //!  open, warm up ── admission ── "ready" ── start ──> [ wait for r_k │ decode │ note f_k, c_k ] × jobs ── log
 //! ```
-//! A job that ends late delays the next one's begin, never its release: without `--skip` a scheduler that gives too
-//! little shows as a growing error. Playing ends `--grace` after the last deadline; frames not decoded by then are
-//! missing in the log.
+//! A job that ends late delays the begin of the next job, never its release. Without `--skip`, a scheduler that
+//! gives too little CPU time therefore shows as a growing error. Playback ends `--grace` after the last deadline;
+//! frames that are not decoded then are missing in the log.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -24,13 +24,13 @@ use crate::pace::{cpu_time, now};
 use crate::skip::Skipper;
 use crate::trace;
 
-/// Time between `start` given by ourselves and the first release: enough to go to sleep.
+/// Time between the player's own choice of `start` and the first release: enough to go to sleep first.
 const HEAD_START: Nanos = Nanos::from_millis(20);
 
-/// Plays what the options say and writes the log.
+/// Plays the clip according to the options and writes the log.
 pub fn play(options: &Options) -> Result<()> {
     let (period, jobs) = (options.period()?, options.jobs()?);
-    let clip = Clip::load(options.clip.as_deref().context("no clip was named")?)?;
+    let clip = Clip::load(options.clip.as_deref().context("no clip is given; name a video file")?)?;
     let second = options.then.as_deref().map(Clip::load).transpose()?;
     let oracles = [(&options.oracle, Some(&clip)), (&options.then_oracle, second.as_ref())];
     let [oracle, then_oracle] = oracles.map(|(path, clip)| path.as_deref().zip(clip));
@@ -39,20 +39,20 @@ pub fn play(options: &Options) -> Result<()> {
     let first = Stream::open(&clip, options.start_at)?;
     let second = second.as_ref().map(|clip| Stream::open(clip, options.start_at)).transpose()?;
     apply(options.policy)?;
-    let mut playing = Playing {
+    let mut playback = Playback {
         streams: Streams { first, second, shift_at: options.shift_at },
         oracles,
         skipper: skipper(options)?,
         period,
         lines: Vec::new(),
     };
-    playing.lines.reserve_exact(jobs);
+    playback.lines.reserve_exact(jobs);
     let mut marks = Marks::start(&options.contract, period)?;
     let start = if options.wait { wait_for_start()? } else { now() + HEAD_START };
     let stop = start + period.saturating_mul(jobs as u64) + Nanos::from_f64(options.grace * 1e9);
-    playing.run(start, stop, jobs as u64, &mut marks)?;
+    playback.run(start, stop, jobs as u64, &mut marks)?;
     drop(marks);
-    report(options, &playing.lines, jobs)
+    report(options, &playback.lines, jobs)
 }
 
 fn skipper(options: &Options) -> Result<Skipper> {
@@ -62,11 +62,11 @@ fn skipper(options: &Options) -> Result<Skipper> {
     Ok(Skipper::new(options.skip, contract.predictor, contract.rho, profile.as_ref()))
 }
 
-/// Puts this process under the policy.
+/// Applies the policy to this process.
 pub fn apply(policy: Policy) -> Result<()> {
     match policy {
         Policy::None => Ok(()),
-        Policy::Nice => setpriority_process(None, -20).context("nice -20 was refused; it needs root or CAP_SYS_NICE"),
+        Policy::Nice => setpriority_process(None, -20).context("cannot set nice -20; it needs root or CAP_SYS_NICE"),
     }
 }
 
@@ -77,11 +77,10 @@ struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// 0 for the first stream, 1 for the second one.
+    /// Index of the stream that job `k` decodes: 0 for the first stream, 1 for the second one.
     fn index(&self, k: u64) -> usize {
         usize::from(self.second.is_some() && self.shift_at.is_some_and(|at| k >= at))
     }
-    /// The stream that job `k` decodes.
     fn at(&mut self, k: u64) -> &mut Stream<'a> {
         match (self.index(k), &mut self.second) {
             (1, Some(second)) => second,
@@ -90,16 +89,16 @@ impl<'a> Streams<'a> {
     }
 }
 
-struct Playing<'a> {
+struct Playback<'a> {
     streams: Streams<'a>,
-    /// Of the first and of the second stream.
+    /// The oracles of the first and the second stream.
     oracles: [Option<Oracle>; 2],
     skipper: Skipper,
     period: Nanos,
     lines: Vec<JobLine>,
 }
 
-impl Playing<'_> {
+impl Playback<'_> {
     fn run(&mut self, start: Instant, stop: Instant, jobs: u64, marks: &mut Marks) -> Result<()> {
         for k in 0..jobs {
             let known = self.foresight(k);
@@ -137,7 +136,7 @@ impl Playing<'_> {
         let index = self.streams.index(k);
         let stream = self.streams.at(k);
         let (position, bytes) = (stream.next_position(), stream.next_bytes());
-        foresight::of(self.oracles[index].as_ref(), &self.skipper, position, bytes)
+        foresight::of_frame(self.oracles[index].as_ref(), &self.skipper, position, bytes)
     }
 }
 
@@ -146,7 +145,10 @@ fn wait_for_start() -> Result<Instant> {
     std::io::stdout().flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
-    let start = line.trim().parse().with_context(|| format!("{:?} is no moment to start at", line.trim()))?;
+    let start = line
+        .trim()
+        .parse()
+        .with_context(|| format!("{:?} is no start time; expected nanoseconds of CLOCK_MONOTONIC", line.trim()))?;
     Ok(Instant::new(start))
 }
 

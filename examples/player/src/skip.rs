@@ -1,21 +1,21 @@
-//! Frames that are not decoded because they would be late (research: a late frame delays all that follow it).
+//! Decides which frames are not decoded because they would be late. A late frame delays all frames after it.
 //!
-//! Only B pictures of MPEG-2 are left out: no other frame needs them. A skipped frame costs nothing but the decision,
-//! is shown never, and counts as missed.
+//! Only B pictures of MPEG-2 are skipped, because no other frame needs them. A skipped frame costs only the
+//! decision. It is never shown, and counts as missed.
 
 use qfabric_control::predict::{Interval, Predictor, predictor};
 use qfabric_types::{Instant, PredictorSpec, Profile};
 
 use crate::options::Skip;
 
-/// The rule, with a predictor of its own in this process.
+/// The rule, and a predictor that runs in this process.
 pub struct Skipper {
     rule: Skip,
     predictor: Box<dyn Predictor>,
 }
 
 impl Skipper {
-    /// Knows the jobs of `profile` already.
+    /// Creates a skipper whose predictor has observed the jobs of `profile`.
     pub fn new(rule: Skip, spec: PredictorSpec, rho: f64, profile: Option<&Profile>) -> Skipper {
         let mut predictor = predictor(spec, rho);
         for (i, cost) in profile.iter().flat_map(|p| p.costs.iter().enumerate()) {
@@ -24,24 +24,24 @@ impl Skipper {
         Skipper { rule, predictor }
     }
 
-    /// Whether costs are predicted here.
+    /// Whether this process predicts costs itself.
     pub fn predicts(&self) -> bool {
         self.rule == Skip::Predicted
     }
 
-    /// A frame of `bytes` was decoded for `cost_ns`.
+    /// Records that a frame of `bytes` cost `cost_ns` of CPU time.
     pub fn observe(&mut self, cost_ns: f64, bytes: usize) {
         if self.predicts() {
             self.predictor.observe(cost_ns, Some(bytes as f64));
         }
     }
 
-    /// What a frame of `bytes` will cost.
+    /// Predicts the cost in ns of a frame of `bytes`. `None` if the rule uses no prediction.
     pub fn predict(&self, bytes: usize) -> Option<Interval> {
         self.predictor.predict(Some(bytes as f64)).filter(|_| self.predicts())
     }
 
-    /// Whether a disposable frame of `bytes`, begun `now`, would end too late.
+    /// Whether to skip a disposable frame of `bytes` that would begin at `now`.
     pub fn skips(&self, now: Instant, deadline: Instant, bytes: usize) -> bool {
         match self.rule {
             Skip::None => false,
@@ -67,19 +67,19 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_skips_from_its_own_moment_on() {
+    fn each_rule_skips_frames_from_the_right_time_on() {
         let first_skipped = |rule| {
             let skipper = skipper(rule);
             (0..60).find(|ms| skipper.skips(Instant::new(ms * MS), Instant::new(40 * MS), 1_000))
         };
         assert_eq!(first_skipped(Skip::None), None);
         assert_eq!(first_skipped(Skip::Late), Some(40));
-        // 10 ms before the deadline it just fits, to within the predictor's rounding.
+        // The predicted cost is 10 ms, to within the predictor's rounding.
         assert!((30..=31).contains(&first_skipped(Skip::Predicted).unwrap()));
     }
 
     #[test]
-    fn what_was_seen_changes_what_is_skipped() {
+    fn observed_costs_change_which_frames_are_skipped() {
         let mut skipper = skipper(Skip::Predicted);
         let late = |skipper: &Skipper| skipper.skips(Instant::new(25 * MS), Instant::new(40 * MS), 1_000);
         assert!(!late(&skipper));

@@ -1,4 +1,4 @@
-//! Decoding at full speed: what each frame costs when nothing else is asked of the decoder.
+//! Decodes a clip at full speed to measure the cost of each frame, and reads such traces.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::options::Options;
 use crate::pace::cpu_time;
 use crate::play;
 
-/// Decodes the clip once from `--start-at` on, after a first pass of its beginning that warms caches and
-/// memory, and writes one `c_ns bytes` line per job; `-` is standard output.
+/// Decodes the clip once from `--start-at` on, and writes one line `c_ns bytes` per job. Opening the stream
+/// decodes the frames before the start, which warms caches and memory. The path `-` is standard output.
 pub fn write(options: &Options, path: &Path) -> Result<()> {
     play::apply(options.policy)?;
-    let clip = Clip::load(options.clip.as_deref().context("no clip was named")?)?;
+    let clip = Clip::load(options.clip.as_deref().context("no clip is given; name a video file")?)?;
     let mut stream = Stream::open(&clip, options.start_at)?;
     let mut text = String::new();
     for _ in 0..clip.len() {
@@ -31,10 +31,10 @@ pub fn write(options: &Options, path: &Path) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads such a trace back as the profile of a trial execution.
+/// Reads a trace as the profile of a trial execution.
 pub fn read(path: &Path) -> Result<Profile> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| format!("{} is no trace", path.display()))
+    parse(&text).with_context(|| format!("{} is no trace; expected one line `c_ns bytes` per job", path.display()))
 }
 
 fn parse(text: &str) -> Result<Profile> {
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Result<Profile> {
     }
     anyhow::ensure!(
         profile.hints.is_empty() || profile.hints.len() == profile.costs.len(),
-        "some lines have a hint and some have none"
+        "some lines have a size and some do not"
     );
     Ok(profile)
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_trace_is_refused() {
+    fn a_malformed_trace_is_refused() {
         assert!(parse("7000 30\n9000\n").is_err());
         assert!(parse("seven\n").unwrap_err().to_string().contains("seven"));
     }

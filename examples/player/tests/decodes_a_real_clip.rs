@@ -1,4 +1,4 @@
-//! The real player on a small real clip, made here by the ffmpeg program.
+//! Runs the player on a small clip that the ffmpeg program makes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const FRAMES: usize = 50;
 
-/// Two seconds of MPEG-2, IBBPBBPBBPBB.
+/// Makes two seconds of MPEG-2 with the group of pictures IBBPBBPBBPBB.
 fn clip(folder: &Path) -> PathBuf {
     let path = folder.join("small.mkv");
     let made = Command::new("ffmpeg")
@@ -44,7 +44,7 @@ fn every_job_is_logged_with_its_release_cost_and_picture_type() {
     let lines = log_of(&log);
     assert_eq!(lines.len(), FRAMES);
     let kinds: String = lines.iter().map(|l| l["kind"].as_str().unwrap().to_owned()).collect();
-    // Packets travel in decoding order: each reference frame before the B frames that need it.
+    // Packets are in decoding order: each reference frame comes before the B frames that need it.
     assert!(kinds.starts_with("IPBBPBBPBBIBB"), "{kinds}");
     let release = |k: usize| lines[k]["release_ns"].as_u64().unwrap();
     assert!((1..FRAMES).all(|k| release(k) - release(k - 1) == 10_000_000), "releases are not absolute");
@@ -64,7 +64,7 @@ fn a_trace_has_one_line_per_frame_and_follows_the_frame_size() {
 }
 
 #[test]
-fn a_player_told_to_wait_starts_on_the_moment() {
+fn a_player_that_waits_starts_at_the_given_time() {
     let folder = tempfile::tempdir().unwrap();
     let (clip, log) = (clip(folder.path()), folder.path().join("jobs.jsonl"));
     let mut child = player()
@@ -77,20 +77,20 @@ fn a_player_told_to_wait_starts_on_the_moment() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said, "ready\n");
+    let mut output_line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut output_line).unwrap();
+    assert_eq!(output_line, "ready\n");
     let start = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let start_ns = start.tv_sec as u64 * 1_000_000_000 + start.tv_nsec as u64 + 50_000_000;
     writeln!(child.stdin.take().unwrap(), "{start_ns}").unwrap();
     assert!(child.wait().unwrap().success());
     let lines = log_of(&log);
     assert_eq!((lines.len(), lines[0]["release_ns"].as_u64()), (5, Some(start_ns)));
-    assert_eq!(lines[0]["bytes"], lines[2]["bytes"], "the second stream starts at the same frame");
+    assert_eq!(lines[0]["bytes"], lines[2]["bytes"], "the second stream must start at the same frame");
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn a_file_that_is_no_video_is_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.mkv");
     std::fs::write(&empty, b"no stream").unwrap();
@@ -98,20 +98,20 @@ fn nonsense_is_refused_by_name() {
     for path in [&empty, &missing] {
         let output = player().arg(path).output().unwrap();
         assert!(!output.status.success());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(path.file_name().unwrap().to_str().unwrap()), "{said}");
+        let output_line = String::from_utf8(output.stderr).unwrap();
+        assert!(output_line.contains(path.file_name().unwrap().to_str().unwrap()), "{output_line}");
     }
 }
 
 #[test]
-fn a_hog_ends_with_its_parent_even_when_that_is_killed() {
+fn a_hog_ends_when_its_parent_is_killed() {
     let script = format!("{} --die-with-parent $$ --hog & echo $!; wait", env!("CARGO_BIN_EXE_qfabric-player"));
     let mut parent = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    let hog = PathBuf::from(format!("/proc/{}/stat", said.trim()));
+    let mut output_line = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut output_line).unwrap();
+    let hog = PathBuf::from(format!("/proc/{}/stat", output_line.trim()));
     let state = || std::fs::read_to_string(&hog).ok().and_then(|s| s.rsplit(") ").next()?.chars().next());
-    // The tie is made by the hog itself before it burns: wait until it has burnt 0.1 s.
+    // The hog asks for the kill signal before it uses CPU time. Wait until it has used 0.1 s.
     let ticks = || -> Option<u64> {
         std::fs::read_to_string(&hog).ok()?.rsplit(") ").next()?.split_whitespace().nth(11)?.parse().ok()
     };
@@ -121,7 +121,7 @@ fn a_hog_ends_with_its_parent_even_when_that_is_killed() {
     assert!(state().is_some_and(|s| s != 'Z'));
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // A zombie is left where nobody reaps orphans; it burns nothing.
+    // If no process reaps orphans, a zombie remains. It uses no CPU time.
     let gone = || state().is_none_or(|s| s == 'Z' || s == 'X');
     while !gone() {
         std::thread::sleep(std::time::Duration::from_millis(20));

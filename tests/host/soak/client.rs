@@ -1,4 +1,4 @@
-//! A process that works at one kind of thing until its input ends: a line for each operation, and for each error.
+//! A client process: does one kind of work until its input ends, and prints a line for each operation and each error.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,10 +16,10 @@ use rand_chacha::ChaCha8Rng;
 use crate::kinds::{self, STRANGER};
 use crate::progress::Progress;
 
-/// Between two operations: a dozen clients share the machine with the daemons.
+/// Pause between two operations: a dozen clients share the machine with the daemons.
 const PACE: Duration = Duration::from_millis(20);
 
-/// What a client has.
+/// Connections and state of a client.
 pub struct Work {
     pub folder: PathBuf,
     pub peer: PathBuf,
@@ -28,7 +28,7 @@ pub struct Work {
     stop: Arc<AtomicBool>,
 }
 
-/// Why an operation did not succeed: a class to count by.
+/// Class of an error, for counting.
 pub struct Failed(pub String);
 
 pub type Done = Result<(), Failed>;
@@ -68,20 +68,20 @@ impl From<rustix::io::Errno> for Failed {
 }
 
 impl Work {
-    /// An operation is done.
+    /// Reports a completed operation.
     pub fn done(&self) {
         self.say("+");
         std::thread::sleep(PACE);
     }
 
-    /// An operation failed, and others may follow.
+    /// Reports a failed operation; the client continues.
     pub fn failed(&self, class: &str) {
         self.say(&format!("-{class}"));
         std::thread::sleep(PACE);
     }
 
     fn say(&self, line: &str) {
-        // Nobody reads: the end.
+        // The reader is gone: end the process.
         if writeln!(std::io::stdout().lock(), "{line}").is_err() {
             std::process::exit(0);
         }
@@ -99,7 +99,7 @@ impl Work {
         Client::connect_to(self.peer.join("qfabric.sock"))
     }
 
-    /// A request, and its whole answer if that is good news.
+    /// Sends a GET request; returns the whole answer if its status is a success.
     pub fn get(&self, path: &str) -> Result<String, Failed> {
         let mut socket = UnixStream::connect(self.folder.join("qfabric.sock"))?;
         socket.set_read_timeout(Some(Client::PATIENCE))?;
@@ -114,8 +114,8 @@ impl Work {
     }
 }
 
-/// The process: kind, folder, peer's folder, seed.
-pub fn be(words: &[String], program: &Path) -> ExitCode {
+/// Entry of a client process: kind, folder, peer's folder, seed.
+pub fn run(words: &[String], program: &Path) -> ExitCode {
     let [kind, folder, peer, seed] = words else { return ExitCode::FAILURE };
     let act = kinds::find(kind).expect("a kind").act;
     let stop = Arc::<AtomicBool>::default();
@@ -133,7 +133,7 @@ pub fn be(words: &[String], program: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A client, seen from outside.
+/// A running client, as seen by the soak.
 pub struct Running {
     pub child: Child,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -166,12 +166,12 @@ impl Running {
     }
 
     pub fn kill(&mut self) {
-        // It may have ended already.
+        // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Lets it come to an end.
+    /// Closes the input and waits for the end.
     pub fn end(&mut self) {
         drop(self.child.stdin.take());
     }
@@ -184,7 +184,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.kill();
-        // What it started may hold the pipe for a moment.
+        // A child of the client may hold the pipe for a moment.
         drop(self.reader.take());
     }
 }

@@ -1,4 +1,4 @@
-//! A daemon of the soak: started, told to read its configuration again, ended, killed.
+//! A daemon of the soak: starts it, makes it read its configuration again, ends it, kills it.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kinds::STRANGER;
 
-/// Ends a soak that hangs.
+/// Timeout that ends a hanging soak.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One of two.
+/// One of the two daemons.
 pub struct Daemon {
     pub folder: PathBuf,
     program: PathBuf,
@@ -23,12 +23,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// `number`: 0 or 1; not started yet.
+    /// `number` is 0 or 1. The daemon is not started yet.
     pub fn new(below: &Path, program: &Path, number: usize, mechanism: &str) -> Daemon {
         let folder = below.join(format!("h{number}"));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
-        // The daemons share the machine: what one promises the other does not.
+        // The two daemons share the machine, so their capacities do not overlap.
         let capacity = ["0.9", "0.4"][number];
         let port = |host: usize| format!("127.0.0.1:{}", 7710 + 10 * host);
         let config = format!(
@@ -49,13 +49,13 @@ impl Daemon {
         self.folder.with_extension("log")
     }
 
-    /// The configuration, with this limit of threads: what says that it was read.
+    /// Writes the configuration with this limit of threads, which shows later that the file was read.
     fn write_config(&self, threads: usize) {
         let text = self.config.replacen("[limits]\n", &format!("[limits]\nmax_threads = {threads}\n"), 1);
         std::fs::write(self.folder.with_extension("toml"), text).unwrap();
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     pub fn start(&mut self) -> Result<(), String> {
         self.write_config(256);
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
@@ -82,25 +82,25 @@ impl Daemon {
         Ok(())
     }
 
-    /// The end of its log.
+    /// The last lines of the log.
     fn end_of_log(&self) -> String {
-        let log = self.said();
+        let log = self.log_lines();
         log[log.len().saturating_sub(5)..].join(" | ")
     }
 
-    /// The lines of its log.
-    pub fn said(&self) -> Vec<String> {
+    /// All lines of the log.
+    pub fn log_lines(&self) -> Vec<String> {
         std::fs::read_to_string(self.log()).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// Whether it ended by itself.
-    pub fn is_there(&mut self) -> Result<(), String> {
+    /// Fails if the daemon ended by itself.
+    pub fn check_running(&mut self) -> Result<(), String> {
         let Some(ended) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) else { return Ok(()) };
         self.child = None;
         Err(format!("a daemon ended by itself with {ended}: {}", self.end_of_log()))
     }
 
-    /// The limit of threads that it is to have soon.
+    /// Makes the daemon read a configuration with this limit of threads.
     pub fn reload(&self, threads: usize) {
         self.write_config(threads);
         self.signal(Signal::HUP);
@@ -119,15 +119,16 @@ impl Daemon {
         }
     }
 
-    /// A thread of it got no CPU, or hangs: its bound of 4.5 s ended it then, with everybody put back from the journal.
+    /// True if a thread of the daemon got no CPU or hung: after 4.5 s the daemon ended the process and restored all
+    /// threads from the journal.
     fn ended_without_a_thread(&self) -> bool {
         let end = self.end_of_log();
-        end.contains("the service ends without it") && end.contains("every thread is back")
+        end.contains("ending the process without it") && end.contains("every thread is restored")
     }
 
-    /// How long it took to end.
+    /// Sends SIGTERM; returns the time until the end.
     pub fn terminate(&mut self) -> Result<Duration, String> {
-        self.is_there()?;
+        self.check_running()?;
         let since = Instant::now();
         self.signal(Signal::TERM);
         let Some(child) = &mut self.child else { return Ok(Duration::ZERO) };

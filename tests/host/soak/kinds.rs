@@ -1,4 +1,4 @@
-//! What clients do: one function for each kind of work, called again and again.
+//! The kinds of work of clients: one function each, called repeatedly.
 
 use std::io::Read;
 use std::net::UdpSocket;
@@ -21,9 +21,9 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketType
 
 use crate::client::{Done, Failed, Work};
 
-/// A user that owns nothing here.
+/// A user without processes of its own here.
 pub const STRANGER: u32 = 65_534;
-/// What is waited for events at most; other clients, and other daemons, come and go.
+/// Longest wait for an event: other clients and daemons start and end meanwhile.
 const SOON: Duration = Duration::from_secs(1);
 const SAMPLE: &str = "struct sample { long value; };";
 const FRAME: &str = "struct frame { int number; int size; };";
@@ -31,7 +31,7 @@ const FRAME: &str = "struct frame { int number; int size; };";
 pub struct Kind {
     pub name: &'static str,
     pub act: fn(&mut Work) -> Done,
-    /// Also for users other than root.
+    /// The work also runs as users other than root.
     pub anybody: bool,
     pub clients: usize,
 }
@@ -87,7 +87,7 @@ fn read(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// Bytes that mean nothing, to each socket; done when the daemon has closed the connection.
+/// Sends random bytes to each socket; done when the daemon has closed the connection.
 fn nonsense(work: &mut Work) -> Done {
     const SOCKETS: [(&str, SocketType); 4] = [
         ("qfabric.sock", SocketType::STREAM),
@@ -100,7 +100,7 @@ fn nonsense(work: &mut Work) -> Done {
     rustix::net::connect(&socket, &SocketAddrUnix::new(work.folder.join(name))?)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(10)))?;
     let bytes: Vec<u8> = (0..work.rng.random_range(1..2000)).map(|_| work.rng.random()).collect();
-    // The daemon may have seen enough before all is written, or read.
+    // The daemon may close the connection before all bytes are written or read.
     let _ = rustix::net::send(&socket, &bytes, SendFlags::NOSIGNAL);
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     loop {
@@ -118,7 +118,7 @@ fn contract(name: &str, most: f64) -> Contract {
     Contract { max_bandwidth: Share::from_f64(most), ..Contract::new(name, Nanos::from_millis(20)) }
 }
 
-/// A program under contract, with jobs; it leaves, or just ends.
+/// A program under contract, with jobs; at the end it leaves properly or drops the connection.
 fn session(work: &mut Work) -> Done {
     let mut session = Session::start(&work.client()?, contract("soaked", 0.2))?;
     for job in 0..work.rng.random_range(1..60) {
@@ -137,18 +137,18 @@ fn session(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// A child that is killed with its owner.
+/// A child process that is killed with its owner.
 struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A contract for another program, changed and ended.
+/// Requests, changes and ends a contract for another program.
 fn admit(work: &mut Work) -> Done {
     let child = Started(Command::new("sleep").arg("2").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
     let client = work.client()?;
@@ -163,7 +163,7 @@ fn admit(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// `qfabric run`, sometimes killed.
+/// Runs `qfabric run`; sometimes kills it.
 fn run(work: &mut Work) -> Done {
     let mut command = Command::new(&work.program);
     command.args(["run", "--period", "10ms", "--max-bandwidth", "0.1", "--", "sleep", "0.1"]);
@@ -177,16 +177,16 @@ fn run(work: &mut Work) -> Done {
     match child.0.wait()?.code() {
         Some(0) => work.done(),
         Some(4) => return Err(Failed("no daemon".to_owned())),
-        code => return Err(Failed(format!("exit code {code:?} ({})", said(&mut child)))),
+        code => return Err(Failed(format!("exit code {code:?} ({})", error_text(&mut child)))),
     }
     Ok(())
 }
 
-/// The beginning of what it said of its end.
-fn said(child: &mut Started) -> String {
+/// First part of the program's error output.
+fn error_text(child: &mut Started) -> String {
     let mut text = String::new();
     if let Some(stderr) = &mut child.0.stderr {
-        // What is no text is not shown.
+        // Ignores output that is not text.
         let _ = stderr.read_to_string(&mut text);
     }
     text.chars().filter(|letter| !letter.is_ascii_digit() && *letter != '\n').take(100).collect()
@@ -199,18 +199,18 @@ fn limits(work: &mut Work) -> Done {
     let limits = work.client()?.change_limits(&patch)?;
     match limits.users.contains_key(&user.0) {
         true => work.done(),
-        false => return Err(Failed("not what was asked for".to_owned())),
+        false => return Err(Failed("the answer does not match the request".to_owned())),
     }
     Ok(())
 }
 
-/// A handler of some length, that lets some events pass.
+/// A handler of random length that lets some events pass.
 fn code(work: &mut Work) -> String {
     let (turns, most) = (work.rng.random_range(1..100), work.rng.random_range(1..9));
     format!("long i; long s; for (i = 0; i < {turns}; i++) s += i; attr.seen += 1; return input.value % 10 <= {most};")
 }
 
-/// A service of one's own, handlers for it, and events.
+/// Registers a service, installs handlers for it, and raises events.
 fn service(work: &mut Work) -> Done {
     let ecalls = Ecalls::connect(&work.client()?)?;
     let name = format!("soak.p{}", std::process::id());
@@ -238,7 +238,7 @@ fn await_event(work: &Work, events: &mut Subscription) -> Done {
     Ok(())
 }
 
-/// Events of the kernel: of a timer, of own processes, of packets; with a handler in it.
+/// Events of the kernel: a timer, context switches of own processes, packets; with a handler in the kernel.
 fn kernel(work: &mut Work) -> Done {
     let ecalls = Ecalls::connect(&work.client()?)?;
     let wanted = match work.rng.random_range(0..3) {
@@ -249,7 +249,7 @@ fn kernel(work: &mut Work) -> Done {
     let mut events = ecalls.subscribe(&wanted.memory_up(MemoryUp::default()))?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     for _ in 0..10 {
-        // Nobody listens there.
+        // The port has no listener.
         let _ = socket.send_to(&[0; 100], "127.0.0.1:9");
         await_event(work, &mut events)?;
     }
@@ -265,7 +265,7 @@ fn frame(number: i32) -> [u8; 8] {
     [a, b, c, d, 0, 0, 0, 0]
 }
 
-/// Joins, a filter, an event, and leaves.
+/// Joins a channel, installs a filter, sends an event, and leaves.
 fn members(work: &mut Work) -> Done {
     let channels = Channels::connect(&work.client()?)?;
     for _ in 0..work.rng.random_range(1..8) {
@@ -295,7 +295,7 @@ fn members(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// Events to oneself.
+/// Sends events to its own sink.
 fn events(work: &mut Work) -> Done {
     let channels = Channels::connect(&work.client()?)?;
     let channel = enter(&channels, "steady")?;
@@ -311,7 +311,7 @@ fn events(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// Events from the other host.
+/// Receives events of the other host.
 fn far(work: &mut Work) -> Done {
     let (here, there) = (Channels::connect(&work.client()?)?, Channels::connect(&work.peers_client()?)?);
     let (to, from) = (enter(&here, "far")?, enter(&there, "far")?);
@@ -326,12 +326,12 @@ fn far(work: &mut Work) -> Done {
     Ok(())
 }
 
-/// Streams on an interface.
+/// Packet scheduling: streams on an interface.
 fn net(work: &mut Work) -> Done {
     let client = work.client()?;
     let rate_bps = Some(1_000_000_000);
     let request = AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps, ..AttachRequest::default() };
-    // A client that was killed may have left it attached: that is nobody's but the service's.
+    // A killed client may have left the interface attached; no client owns the attachment.
     if client.interface("lo").is_ok() {
         client.detach("lo")?;
     }

@@ -1,7 +1,7 @@
-//! What each kind of work has achieved, and its longest gap.
+//! Progress of each kind of work, and its longest gap.
 //!
-//! A gap is counted in ticks of a thread that sleeps 10 ms again and again: a machine that stands still makes no ticks,
-//! and no gap. The longest time between two ticks says how still it stood.
+//! A gap is counted in ticks of a thread that sleeps 10 ms repeatedly: while the machine stands still, there are no
+//! ticks and no gap grows. The longest time between two ticks shows how long the machine stood still.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,9 +14,9 @@ pub const TICK: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 struct Kind {
     done: AtomicU64,
-    /// The tick of its last operation.
+    /// Tick of the last operation.
     last: AtomicU64,
-    /// In ticks.
+    /// Longest gap, in ticks.
     longest: AtomicU64,
     errors: Mutex<BTreeMap<String, u64>>,
 }
@@ -25,13 +25,13 @@ struct Kind {
 pub struct Progress {
     kinds: BTreeMap<&'static str, Kind>,
     ticks: AtomicU64,
-    /// Between two ticks, in microseconds.
+    /// Longest time between two ticks, in microseconds.
     stillest: AtomicU64,
-    /// Gaps count.
+    /// True while gaps are counted.
     watched: AtomicBool,
 }
 
-/// What became of one kind of work.
+/// Result of one kind of work.
 pub struct Row {
     pub kind: &'static str,
     pub done: u64,
@@ -48,7 +48,7 @@ impl Progress {
         progress
     }
 
-    /// To the end of the process.
+    /// Ticks until the process ends.
     fn tick(&self) {
         let mut before = Instant::now();
         loop {
@@ -63,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// From now on gaps count, or no longer.
+    /// Starts or stops counting gaps.
     pub fn watch(&self, watched: bool) {
         let now = self.ticks.load(Relaxed);
         self.kinds.values().for_each(|kind| kind.last.store(now, Relaxed));
@@ -90,7 +90,7 @@ impl Progress {
         })
     }
 
-    /// How long the thread that ticks was kept from running.
+    /// Longest time for which the ticking thread did not run.
     pub fn stillest(&self) -> Duration {
         Duration::from_micros(self.stillest.load(Relaxed))
     }

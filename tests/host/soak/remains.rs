@@ -1,4 +1,4 @@
-//! What is left behind when everything has ended: the machine before, and after.
+//! Compares the machine before and after the soak, to find leftovers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,13 +11,14 @@ use qfabric_linux::{books, threads};
 use qfabric_types::ThreadId;
 use serde_json::Value;
 
-/// Some of what ends is freed a little later by the kernel, and programs of killed clients end by themselves in seconds.
+/// Wait for leftovers to go away: the kernel frees some resources later, and programs of killed clients end within
+/// seconds.
 const LATER: Duration = Duration::from_secs(30);
 
-/// What could be left behind, as words for people.
+/// Resources that could be left behind, as text for people.
 pub struct Machine {
     things: BTreeSet<String>,
-    /// Units of 2⁻²⁰ CPU that are booked for nobody. Not every kernel shows its sums.
+    /// Booked bandwidth without an owner, in units of 2⁻²⁰ CPU. Not every kernel shows its sums.
     booked: Option<i64>,
 }
 
@@ -28,14 +29,14 @@ impl Machine {
         Machine { things: all.into_iter().flatten().collect(), booked }
     }
 
-    /// What is there now and was not before, once nothing more goes away.
+    /// Resources that exist now and did not exist before, after a wait for the last ones to go away.
     pub fn left(&self, program: &Path) -> Vec<String> {
         let until = Instant::now() + LATER;
         loop {
             let now = Machine::look(program);
             let mut left: Vec<_> = now.things.difference(&self.things).cloned().collect();
             let more = now.booked.zip(self.booked).map_or(0, |(now, before)| now - before);
-            left.extend((more != 0).then(|| format!("booked for nobody: {more:+} units of 2^-20 CPU")));
+            left.extend((more != 0).then(|| format!("bandwidth booked without an owner: {more:+} units of 2^-20 CPU")));
             if left.is_empty() || Instant::now() > until {
                 return left;
             }
@@ -44,7 +45,7 @@ impl Machine {
     }
 }
 
-/// Threads in a real-time class, of this network namespace: what else runs on the machine is not the soak's.
+/// Threads in a real-time class in this network namespace; other threads of the machine do not belong to the soak.
 fn real_time() -> Vec<String> {
     let of = |thread: ThreadId| {
         let policy = SchedAttr::of(thread).ok()?.policy;
@@ -68,8 +69,8 @@ fn processes(program: &Path) -> Vec<String> {
 }
 
 fn queues() -> Vec<String> {
-    let said = Command::new("tc").args(["qdisc", "show"]).output().map(|said| said.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&said).lines().map(|line| format!("queue {line}")).collect()
+    let output = Command::new("tc").args(["qdisc", "show"]).output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).lines().map(|line| format!("queue {line}")).collect()
 }
 
 /// Pins and shared memory.
@@ -77,7 +78,7 @@ fn files() -> Vec<String> {
     ["/sys/fs/bpf", "/dev/shm"].into_iter().flat_map(|folder| below(Path::new(folder))).collect()
 }
 
-/// Journals of a `run` with a service of its own; those of one that goes on elsewhere are not ours.
+/// Journals of `qfabric run` with a service inside; journals of a running one in another network namespace are ignored.
 fn journals() -> Vec<String> {
     let goes_on_elsewhere = |file: &String| {
         let pid = file.rsplit('/').next().and_then(|name| name.split('-').next()?.parse().ok());
@@ -93,7 +94,7 @@ fn below(folder: &Path) -> Vec<String> {
     entries.map(|entry| format!("file {}", entry.path().display())).collect()
 }
 
-/// Those of ours: other tests make groups, too.
+/// Control groups of Q-Fabric; other groups of the machine are ignored.
 fn cgroups() -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let roots = mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")));
@@ -101,7 +102,7 @@ fn cgroups() -> Vec<String> {
     folders.filter(|folder| folder.contains("qfabric")).collect()
 }
 
-/// Programs and links in the kernel, whoever holds them.
+/// BPF programs and links in the kernel, of any process.
 fn bpf() -> Vec<String> {
     let links = libbpf_rs::query::LinkInfoIter::default().map(|link| format!("BPF link {}", link.id));
     let programs = libbpf_rs::query::ProgInfoIter::default();
@@ -110,7 +111,7 @@ fn bpf() -> Vec<String> {
         .collect()
 }
 
-/// What the daemon's folder says is still to be put back, and files that it ought to have removed.
+/// Threads that the daemon's journal lists as not restored, and files that the daemon should have removed.
 pub fn of_daemon(folder: &Path) -> Vec<String> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     let sockets = below(folder).into_iter().filter(|file| file.ends_with(".sock"));
@@ -120,11 +121,11 @@ pub fn of_daemon(folder: &Path) -> Vec<String> {
     sockets.chain(threads).chain(interfaces).collect()
 }
 
-/// Threads that the journal has in, and not out again.
+/// Threads that the journal lists as entered and not as left.
 fn unreleased(journal: &str) -> BTreeSet<u64> {
     let mut held = BTreeSet::new();
     for line in journal.lines() {
-        // The last line of a daemon that was killed may be half a line.
+        // The last line of a killed daemon may be incomplete.
         let record: Value = serde_json::from_str(line).unwrap_or_default();
         held.extend(record["thread"]["tid"].as_u64());
         if let Some(released) = record["released"].as_u64() {

@@ -1,4 +1,4 @@
-//! The soak: rounds, with whom they kill, and the table at their end.
+//! The soak itself: its rounds, the processes that they kill, and the table of results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,19 +19,19 @@ use crate::progress::Progress;
 use crate::remains::{self, Machine};
 use crate::{BOUND, Options};
 
-/// Work that is no client's: the configuration, read again.
+/// Reloading the configuration, which is no client's work.
 const RELOAD: &str = "reload";
 
-/// Seconds of the soak that is a test.
+/// Length of the soak as a test, in seconds.
 const SHORT: u64 = 15;
 
 pub struct Soak {
     options: Options,
     rng: ChaCha8Rng,
     progress: Arc<Progress>,
-    /// How often something was done to daemons and clients.
+    /// Number of times that each disturbance happened.
     counts: BTreeMap<&'static str, u64>,
-    /// The longest time to an end by SIGTERM.
+    /// Longest time from SIGTERM to the end of a daemon.
     longest_end: Duration,
     failures: Vec<String>,
     left: Vec<String>,
@@ -63,14 +63,14 @@ impl Soak {
         }
     }
 
-    /// All rounds.
+    /// Runs all rounds.
     pub fn run(mut self) -> Result<(), Vec<String>> {
         let all = Duration::from_secs(self.options.seconds.unwrap_or(SHORT));
         while self.soaked < all {
             let length = Duration::from_secs(self.options.round).min(all - self.soaked);
             self.round(length);
             self.print();
-            // Others wait for the lock.
+            // Other tests wait for the lock.
             std::thread::sleep(Duration::from_millis(500));
         }
         let failures = self.verdict();
@@ -97,7 +97,7 @@ impl Soak {
         let before = Machine::look(&self.options.program);
         let mut crowd = match Crowd::start(self) {
             Ok(crowd) => crowd,
-            Err(why) => return self.gives_up(why, length),
+            Err(why) => return self.record_failed_start(why, length),
         };
         let (since, stop) = (Instant::now(), AtomicBool::new(false));
         self.progress.watch(true);
@@ -110,21 +110,21 @@ impl Soak {
             }
             self.progress.watch(false);
             self.soaked += since.elapsed();
-            self.all_go_on();
+            self.wait_for_progress();
             stop.store(true, Relaxed);
         });
         self.end(crowd);
         self.left.extend(before.left(&self.options.program));
     }
 
-    /// What cannot be started will not be in the next round.
-    fn gives_up(&mut self, why: String, length: Duration) {
+    /// Records a failure to start; the next round tries again.
+    fn record_failed_start(&mut self, why: String, length: Duration) {
         self.failures.push(why);
         self.soaked += length;
     }
 
-    /// Until each kind of work has been done once more, with nobody disturbed.
-    fn all_go_on(&mut self) {
+    /// Waits until each kind of work has completed one more operation, without disturbances.
+    fn wait_for_progress(&mut self) {
         let done = |progress: &Progress| progress.rows().map(|row| row.done).collect::<Vec<_>>();
         let (before, until) = (done(&self.progress), Instant::now() + PATIENCE);
         loop {
@@ -141,7 +141,7 @@ impl Soak {
         }
     }
 
-    /// Some clients end, the others are killed; then both daemons end.
+    /// Ends some clients, kills the others, then ends both daemons.
     fn end(&mut self, mut crowd: Crowd) {
         for (_, client) in &mut crowd.clients {
             if self.rng.random() {
@@ -165,18 +165,18 @@ impl Soak {
             let outcome = daemon.terminate();
             self.note_end(outcome);
             self.left.extend(remains::of_daemon(&daemon.folder));
-            daemon.said().into_iter().for_each(|line| println!("log: {line}"));
+            daemon.log_lines().into_iter().for_each(|line| println!("log: {line}"));
         }
         self.restore();
     }
 
-    /// A `run` that found no daemon has a service of its own. If it was killed after the last daemon of the round had
-    /// begun, nobody has put back yet what its journal says: `qfabric restore` does, and nothing may be left then.
+    /// A `qfabric run` without a daemon has a service inside. If it was killed after the last daemon of the round had
+    /// started, its journal is not restored yet: `qfabric restore` does that, and nothing may be left afterwards.
     fn restore(&mut self) {
-        let said = Command::new(&self.options.program).arg("restore").output();
-        match said {
-            Ok(said) if said.status.success() => {}
-            Ok(said) => self.failures.push(format!("qfabric restore: {}", String::from_utf8_lossy(&said.stderr))),
+        let output = Command::new(&self.options.program).arg("restore").output();
+        match output {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => self.failures.push(format!("qfabric restore: {}", String::from_utf8_lossy(&output.stderr))),
             Err(error) => self.failures.push(format!("qfabric restore: {error}")),
         }
     }
@@ -233,7 +233,7 @@ fn client(soak: &mut Soak, kind: &'static kinds::Kind, folder: &Path) -> Running
     Running::start(kind, folders, &soak.options.program, u64::from(soak.rng.random::<u32>()), &soak.progress)
 }
 
-/// One thing that happens to somebody.
+/// One random disturbance of a daemon or a client.
 fn disturb(
     soak: &mut Soak,
     daemons: &[Mutex<Daemon>; 2],
@@ -256,7 +256,7 @@ fn disturb(
     let mut daemon = held(&daemons[soak.rng.random_range(0..2)]);
     if chance < 95 {
         soak.count("kill -9 of a daemon");
-        if let Err(why) = daemon.is_there() {
+        if let Err(why) = daemon.check_running() {
             soak.failures.push(why);
         }
         daemon.kill();
@@ -270,7 +270,7 @@ fn disturb(
     }
 }
 
-/// Has the configuration read again and again: a limit says when it was.
+/// Makes the daemon read its configuration repeatedly; a limit shows when the daemon has read it.
 fn reload(daemon: &Mutex<Daemon>, progress: &Progress, stop: &AtomicBool) {
     for number in (0..).take_while(|_| !stop.load(Relaxed)) {
         let threads = 300 + number % 1000;

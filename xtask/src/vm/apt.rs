@@ -1,8 +1,8 @@
-//! Debian's packages without touching this machine: an apt of its own, with its state in the cache folder.
+//! Debian's packages without changes to this machine: an apt with its state in the cache folder.
 //!
-//! The configuration goes in by the variable APT_CONFIG: with options on the command line this machine's own hooks
-//! would still run. Signatures are checked with Debian's keyring, always. Lists may be old (a suite's release file
-//! is valid for a week, mirrors lag): age is not checked, versions are chosen by pattern anyway.
+//! The variable APT_CONFIG sets the configuration: with options on the command line this machine's hooks would still
+//! run. Signatures are always checked with Debian's keyring. The age of lists is not checked (a suite's release file
+//! is valid for a week, and mirrors lag behind), because versions are chosen by pattern.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,34 +10,34 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use xshell::{Shell, cmd};
 
-/// What signs Debian's archive.
+/// Keyring that signs Debian's archive.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Says where packages come from instead of this machine's own setting.
+/// Variable that names a mirror, instead of this machine's setting.
 const MIRROR: &str = "QFABRIC_VM_MIRROR";
 
-/// An apt that knows one suite.
+/// An apt for one suite.
 pub struct Apt<'a> {
     sh: &'a Shell,
     folder: PathBuf,
 }
 
 impl<'a> Apt<'a> {
-    /// Sets it up below `cache` and fetches the suite's lists.
+    /// Sets apt up below `cache` and fetches the suite's lists.
     pub fn open(sh: &'a Shell, cache: &Path, suite: &str) -> Result<Apt<'a>> {
         let folder = cache.join("apt").join(suite);
         let apt = Apt { sh, folder };
         apt.write_configuration(suite)?;
         println!("vm: packages of {suite}");
         apt.with_config(|| Ok(cmd!(sh, "apt-get -qq update").quiet().run()?)).with_context(|| {
-            format!("the lists of Debian's suite {suite}; is this machine's mirror of use? ({MIRROR} names another)")
+            format!("cannot fetch the lists of Debian's suite {suite}; check this machine's mirror, or set {MIRROR} to another one")
         })?;
         Ok(apt)
     }
 
     fn write_configuration(&self, suite: &str) -> Result<()> {
         if !Path::new(KEYRING).exists() {
-            bail!("{KEYRING} is missing, without which signatures cannot be checked: install debian-archive-keyring");
+            bail!("{KEYRING} is missing, so signatures cannot be checked: install debian-archive-keyring");
         }
         for below in ["state/lists/partial", "cache/archives/partial", "etc/parts", "etc/preferences.d"] {
             fs::create_dir_all(self.folder.join(below))?;
@@ -60,7 +60,7 @@ impl<'a> Apt<'a> {
             ("Dir::Etc::sourceparts", "/dev/null".to_owned()),
             ("Dir::Etc::parts", format!("{own}/etc/parts")),
             ("Dir::Etc::main", format!("{own}/etc/none")),
-            // Else lists that cannot be had are a warning, and a suite looks empty.
+            // Without this option a list that cannot be fetched is only a warning, and a suite looks empty.
             ("APT::Update::Error-Mode", "any".to_owned()),
             ("APT::Sandbox::User", String::new()),
             ("APT::Architecture", "amd64".to_owned()),
@@ -88,7 +88,7 @@ impl<'a> Apt<'a> {
         Ok(names.lines().map(str::to_owned).collect())
     }
 
-    /// Fetches packages into `folder`, signatures checked; the files.
+    /// Fetches packages into `folder`, with signatures checked; returns the files.
     pub fn download(&self, packages: &[String], folder: &Path) -> Result<Vec<PathBuf>> {
         let sh = self.sh;
         let _folder = sh.push_dir(folder);
@@ -98,7 +98,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// Where this machine gets Debian from: the first of its sources that is Debian's archive.
+/// This machine's mirror: the first of its sources that is Debian's archive.
 fn mirror(sh: &Shell) -> Result<String> {
     if let Ok(mirror) = sh.var(MIRROR) {
         return Ok(mirror);
@@ -106,7 +106,9 @@ fn mirror(sh: &Shell) -> Result<String> {
     let format = "$(REPO_URI)";
     let sources = cmd!(sh, "apt-get indextargets --format {format}").quiet().read()?;
     let debian = sources.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
-    debian.map(str::to_owned).with_context(|| format!("no source of this machine is Debian's archive: set {MIRROR}"))
+    debian
+        .map(str::to_owned)
+        .with_context(|| format!("no source of this machine is Debian's archive; set {MIRROR} to a mirror"))
 }
 
 fn proxy(sh: &Shell) -> Result<String> {
@@ -118,8 +120,8 @@ fn is_proxy(line: &str) -> bool {
     line.starts_with("Acquire::") && line.to_ascii_lowercase().contains("proxy")
 }
 
-/// The packages that make up the kernel `release`, of those there are: its program, and its modules where they are
-/// still there (Debian drops the modules of superseded kernels first). How they are cut changed over time.
+/// The available packages of the kernel `release`: its program, and its modules if they still exist (Debian removes
+/// the modules of superseded kernels first). Debian has split them in different ways over time.
 pub fn packages_of(release: &str, all: &[String]) -> Vec<String> {
     let is_there = |name: &String| all.contains(name);
     let programs = ["binary-unsigned-R", "binary-R", "image-R-unsigned", "image-R"];
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_put_together_from_what_is_there() {
+    fn the_packages_of_a_kernel_are_chosen_from_those_available() {
         let new =
             names(&["linux-image-7", "linux-binary-7", "linux-binary-unsigned-7", "linux-base-7", "linux-modules-7"]);
         assert_eq!(packages_of("7", &new), names(&["linux-binary-unsigned-7", "linux-base-7", "linux-modules-7"]));
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_proxies_are_taken_over() {
+    fn only_proxy_settings_of_this_machine_are_used() {
         assert!(is_proxy(r#"Acquire::http::Proxy "http://p:1";"#));
         assert!(!is_proxy(r#"APT::Update::Post-Invoke:: "rm";"#));
     }

@@ -1,4 +1,4 @@
-//! The archive that the kernel unpacks as its first file system: cpio, format «newc»
+//! Writes the archive that the kernel unpacks as its first file system: cpio, format «newc»
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::fs::File;
@@ -10,19 +10,19 @@ const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_777;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// Writes entries one after the other.
+/// Writes the entries one after the other.
 pub struct Archive<W: Write> {
     to: W,
     entries: u32,
 }
 
 impl<W: Write> Archive<W> {
-    /// An empty one.
+    /// An empty archive.
     pub fn new(to: W) -> Archive<W> {
         Archive { to, entries: 0 }
     }
 
-    /// A folder; the one it lies in must have been written before.
+    /// A folder; its parent must have been written before.
     pub fn folder(&mut self, path: &str) -> io::Result<()> {
         self.head(path, FOLDER, 0, (0, 0))
     }
@@ -37,11 +37,12 @@ impl<W: Write> Archive<W> {
         self.whole(path, FILE | mode, content)
     }
 
-    /// A copy of a file of the host, links followed.
+    /// A copy of a file of the host; links are followed.
     pub fn copy(&mut self, path: &str, mode: u32, from: &Path) -> io::Result<()> {
         let file = File::open(from)?;
         let length = file.metadata()?.len();
-        let size = u32::try_from(length).map_err(|_| io::Error::other(format!("{length} B: at most 4 GiB")))?;
+        let size = u32::try_from(length)
+            .map_err(|_| io::Error::other(format!("the file has {length} B; the archive takes at most 4 GiB")))?;
         self.head(path, FILE | mode, size, (0, 0))?;
         let copied = io::copy(&mut file.take(length), &mut self.to)?;
         if copied != length {
@@ -50,12 +51,12 @@ impl<W: Write> Archive<W> {
         self.pad(length)
     }
 
-    /// The console, which the kernel opens for the first process before any file system is mounted.
+    /// The console device, which the kernel opens for the first process before any file system is mounted.
     pub fn console(&mut self) -> io::Result<()> {
         self.head("dev/console", CHARACTER_DEVICE, 0, (5, 1))
     }
 
-    /// The mark of the end.
+    /// Writes the end mark.
     pub fn finish(mut self) -> io::Result<()> {
         self.head("TRAILER!!!", 0, 0, (0, 0))?;
         self.to.flush()

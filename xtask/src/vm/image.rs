@@ -1,5 +1,5 @@
-//! The image: what lies in the machine's first file system, and the errand. Programs of the host come with their
-//! shared libraries and lie where they lie on the host, so that paths compiled into tests hold.
+//! The image: the files of the machine's first file system, and the errand. Programs of the host are added with their
+//! shared libraries, at the same paths as on the host, so that paths compiled into tests are valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::cpio::Archive;
 use super::kernels::Kernel;
 use super::modules::Modules;
 
-/// Folders that are links on every merged system: `/bin/sh` and `/usr/bin/sh` are one file.
+/// Folders that are links on a merged system: `/bin/sh` and `/usr/bin/sh` are one file.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// The accounts that programs look up.
@@ -25,14 +25,14 @@ const ACCOUNTS: [(&str, &str); 3] = [
     ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
 ];
 
-/// The transport of the port to the host; in Debian's cloud kernels they are built in.
+/// Modules of the port to the host; Debian's cloud kernels have them built in.
 const OWN_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 
-/// Programs from here on go in without what debuggers alone read: it is most of a test program, and the machine's
-/// first file system holds half of its memory. Where a panic happened is in its message.
+/// Size in bytes from which a program is stripped of debug information: it is most of a test program, and the
+/// machine's first file system can use half of its memory. A panic's message has its location.
 const LARGE: u64 = 4 << 20;
 
-/// What goes into the machine.
+/// Files for the machine.
 pub struct Image<'a> {
     sh: &'a Shell,
     files: BTreeMap<String, PathBuf>,
@@ -42,7 +42,7 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// With the first process only.
+    /// An image with the first process only.
     pub fn new(sh: &'a Shell, init: &Path) -> Image<'a> {
         let texts = ACCOUNTS.map(|(path, text)| (path.to_owned(), text.into()));
         let links = MERGED.map(|folder| (folder.to_owned(), format!("usr/{folder}")));
@@ -51,7 +51,8 @@ impl<'a> Image<'a> {
         Image { sh, files, links: links.into(), texts: texts.into(), folders: folders.into() }
     }
 
-    /// A file of the host, at the same place or at `to`; a program brings its libraries, a folder its content.
+    /// Adds a file of the host, at the same path or at `to`. A program is added with its libraries, a folder with its
+    /// content.
     pub fn add(&mut self, from: &Path, to: Option<&str>) -> Result<()> {
         let from = std::path::absolute(from)?;
         ensure!(from.exists(), "{} does not exist", from.display());
@@ -76,10 +77,10 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// A program that is looked for where shells do.
+    /// Adds a program that is found by the search path.
     pub fn add_program(&mut self, name: &str) -> Result<()> {
         let path = cmd!(self.sh, "which {name}").quiet().ignore_stderr().read();
-        let path = path.with_context(|| format!("the program {name} is not installed here"))?;
+        let path = path.with_context(|| format!("the program {name} is not installed on this machine"))?;
         self.add(Path::new(&path), None)
     }
 
@@ -88,7 +89,7 @@ impl<'a> Image<'a> {
         self.folders.insert(merged(path));
     }
 
-    /// busybox and a name for each thing it can do, where the host's own program does not lie already.
+    /// Adds busybox, and a link for each of its commands, unless the host's program is already there.
     pub fn add_shell(&mut self) -> Result<()> {
         let path = cmd!(self.sh, "which busybox").quiet().ignore_stderr().read();
         let path = path.context("a shell needs busybox: apt-get install busybox-static")?;
@@ -103,14 +104,14 @@ impl<'a> Image<'a> {
         self.files.insert(merged(to), from.to_owned());
     }
 
-    /// What the loader says it would load; nothing for scripts and static programs.
+    /// The libraries that the loader lists; none for scripts and static programs.
     fn libraries(&self, program: &Path) -> Vec<PathBuf> {
         let said = cmd!(self.sh, "ldd {program}").quiet().ignore_status().ignore_stderr().read().unwrap_or_default();
         let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from);
         said.lines().filter_map(path).collect()
     }
 
-    /// Adds the modules and the errand and writes the archive.
+    /// Adds the modules and the errand, and writes the archive.
     pub fn write(mut self, kernel: &Kernel, mut errand: Errand, wanted: &[String], to: &Path) -> Result<()> {
         let modules = Modules::read(kernel)?;
         let wanted = OWN_MODULES.iter().map(|name| (*name).to_owned()).chain(wanted.iter().cloned());
@@ -159,14 +160,14 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The place in the archive: without the first slash, `/usr` in front of what merged systems keep there.
+/// The path in the archive: without the first slash, and with `usr` in front if merged systems keep the file there.
 fn merged(place: &str) -> String {
     let place = place.trim_start_matches('/');
     let first = place.split('/').next().unwrap_or_default();
     if MERGED.contains(&first) && place != first { format!("usr/{place}") } else { place.to_owned() }
 }
 
-/// All folders above a place, outermost first.
+/// All parent folders of a path, outermost first.
 fn above(place: &str) -> Vec<String> {
     place.match_indices('/').map(|(end, _)| place[..end].to_owned()).collect()
 }

@@ -1,7 +1,8 @@
-//! The cache of kernels: fetched once, checked, put in place in one step, so that there is never half a kernel.
+//! The cache of kernels. Each kernel is fetched once, checked, and moved into place in one step, so that a kernel in
+//! the cache is always complete.
 //!
-//! `kernels/RELEASE/` has `vmlinux`, `lib/modules/RELEASE/` and `packages`; `names/NAME` says which release a name
-//! of the matrix stands for. Nobody else's files are touched.
+//! `kernels/RELEASE/` has `vmlinux`, `lib/modules/RELEASE/` and `packages`; `names/NAME` has the release of a name of
+//! the matrix. No files outside the cache are changed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::tools::target;
 /// A kernel in the cache.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Its name in the matrix.
+    /// Name in the matrix.
     pub name: String,
     /// `7.3.4+deb13-cloud-amd64`
     pub release: String,
@@ -25,12 +26,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The program that boots.
+    /// Path of the program that boots.
     pub fn vmlinux(&self) -> PathBuf {
         self.folder.join("vmlinux")
     }
 
-    /// Where its modules and their list are.
+    /// Folder of the modules and their list.
     pub fn modules(&self) -> PathBuf {
         self.folder.join("lib/modules").join(&self.release)
     }
@@ -55,12 +56,12 @@ impl<'a> Cache<'a> {
         Ok(Cache { sh, folder })
     }
 
-    /// Where it is.
+    /// Folder of the cache.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The kernel of this entry, if it is there.
+    /// The kernel of this entry, if it is in the cache.
     pub fn find(&self, entry: &Entry) -> Option<Kernel> {
         let release = fs::read_to_string(self.folder.join("names").join(&entry.name)).ok()?;
         let known = |candidate: &Candidate| matches(&candidate.release, &release);
@@ -73,7 +74,8 @@ impl<'a> Cache<'a> {
         Kernel { name: entry.name.clone(), release: release.to_owned(), folder }
     }
 
-    /// The kernel of this entry, fetched if it is not there. Two harnesses at once fetch one after the other.
+    /// The kernel of this entry; fetched if it is not in the cache. A lock lets two harnesses fetch one after the
+    /// other.
     pub fn get(&self, entry: &Entry) -> Result<Kernel> {
         if let Some(kernel) = self.find(entry) {
             return Ok(kernel);
@@ -86,7 +88,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Tries the candidates in turn, the newest release of each first.
+    /// Tries the candidates in order, and the newest release of each first.
     fn fetch(&self, entry: &Entry) -> Result<Kernel> {
         let mut refused = Vec::new();
         for candidate in &entry.candidates {
@@ -96,7 +98,7 @@ impl<'a> Cache<'a> {
                 Err(error) => refused.push(format!("{}: {error:#}", candidate.suite)),
             }
         }
-        bail!("no kernel for {}:\n  {}", entry.name, refused.join("\n  "))
+        bail!("cannot fetch a kernel for {}:\n  {}", entry.name, refused.join("\n  "))
     }
 
     fn fetch_candidate(&self, entry: &Entry, of: &Candidate, refused: &mut Vec<String>) -> Result<Option<Kernel>> {
@@ -106,12 +108,12 @@ impl<'a> Cache<'a> {
             match self.fetch_release(&apt, entry, &release, &packages_of(&release, &all)) {
                 Ok(kernel) => return Ok(Some(kernel)),
                 Err(error) => {
-                    println!("vm: {release} is left out: {error:#}");
+                    println!("vm: {release} is skipped: {error:#}");
                     refused.push(format!("{release}: {error:#}"));
                 }
             }
         }
-        refused.push(format!("{}: nothing more is called {}", of.suite, of.release));
+        refused.push(format!("{}: no further release matches {}", of.suite, of.release));
         Ok(None)
     }
 
@@ -162,7 +164,7 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Removes everything that was fetched.
+    /// Removes all fetched kernels.
     pub fn clean(&self) -> Result<()> {
         for below in ["apt", "kernels", "names"] {
             if self.folder.join(below).exists() {
@@ -173,7 +175,7 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// The releases of this pattern among package names, newest first.
+/// The releases among package names that match the pattern, newest first.
 fn releases(pattern: &str, packages: &[String]) -> Vec<String> {
     let parts = ["linux-image-", "linux-binary-", "linux-binary-unsigned-"];
     let release = |name: &String| {
@@ -186,7 +188,8 @@ fn releases(pattern: &str, packages: &[String]) -> Vec<String> {
     all
 }
 
-/// Unsigned ones are called `vmlinuz.unsigned`, older ones carry the release and lie in /boot.
+/// Finds the kernel's program: unsigned ones are called `vmlinuz.unsigned`, older ones have the release in their name
+/// and are in /boot.
 fn find_vmlinuz(root: &Path, release: &str) -> Result<PathBuf> {
     let folders = ["usr/lib/modules", "lib/modules"].map(|below| root.join(below).join(release));
     let files = folders.into_iter().chain([root.join("boot")]).filter_map(|folder| fs::read_dir(folder).ok());
@@ -195,7 +198,7 @@ fn find_vmlinuz(root: &Path, release: &str) -> Result<PathBuf> {
     kernel.map(|file| file.path()).with_context(|| format!("no vmlinuz in the packages of {release}"))
 }
 
-/// What the matrix asks of a kernel.
+/// Checks the kernel against the requirements of the matrix.
 fn check(entry: &Entry, kernel: &Kernel) -> Result<()> {
     let names = Names::read(&kernel.vmlinux())?;
     names.check()?;
@@ -205,10 +208,10 @@ fn check(entry: &Entry, kernel: &Kernel) -> Result<()> {
         Feature::Modules => kernel.modules().join("modules.dep").exists(),
     };
     for feature in &entry.has {
-        ensure!(has(*feature), "it lacks {feature:?}");
+        ensure!(has(*feature), "the kernel lacks {feature:?}");
     }
     for feature in &entry.lacks {
-        ensure!(!has(*feature), "it has {feature:?}");
+        ensure!(!has(*feature), "the kernel has {feature:?}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `tests/vm/kernels.toml`: which kernels there are, by version pattern.
+//! `tests/vm/kernels.toml`: the kernels of the matrix, by version pattern.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// One kernel that tests may ask for.
+/// One kernel that tests can name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What tests call it.
+    /// Name that tests use.
     pub name: String,
-    /// Where to look, best first.
+    /// Sources of the kernel, best first.
     pub candidates: Vec<Candidate>,
-    /// What it must have.
+    /// Required features.
     #[serde(default)]
     pub has: Vec<Feature>,
-    /// What it must not have.
+    /// Features that the kernel must not have.
     #[serde(default)]
     pub lacks: Vec<Feature>,
-    /// Only when named.
+    /// Used only if it is named.
     #[serde(default)]
     pub extra: bool,
 }
@@ -29,13 +29,13 @@ pub struct Entry {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// `trixie-backports`
+    /// Suite, such as `trixie-backports`.
     pub suite: String,
-    /// `7.3.*+deb13-cloud-amd64`; `*` stands for digits.
+    /// Pattern, such as `7.3.*+deb13-cloud-amd64`; `*` stands for digits.
     pub release: String,
 }
 
-/// What a kernel can have.
+/// A feature of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Feature {
@@ -43,7 +43,7 @@ pub enum Feature {
     SchedExt,
     /// Queueing disciplines in BPF.
     BpfQdisc,
-    /// Loadable modules came along.
+    /// Loadable modules in the packages.
     Modules,
 }
 
@@ -52,14 +52,14 @@ struct File {
     kernel: Vec<Entry>,
 }
 
-/// All of them, in the file's order.
+/// All entries, in the order of the file.
 pub fn read(root: &Path) -> Result<Vec<Entry>> {
     let path = root.join("tests/vm/kernels.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     Ok(toml::from_str::<File>(&text).with_context(|| path.display().to_string())?.kernel)
 }
 
-/// The entries of these names; all that are not extra when none is named.
+/// The entries with these names; if there are no names, all that are not extra.
 pub fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
     if names.is_empty() {
         return Ok(all.into_iter().filter(|entry| !entry.extra).collect());
@@ -71,12 +71,12 @@ pub fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
 pub fn find<'a>(all: &'a [Entry], name: &str) -> Result<&'a Entry> {
     let Some(entry) = all.iter().find(|entry| entry.name == name) else {
         let names: Vec<_> = all.iter().map(|entry| entry.name.as_str()).collect();
-        bail!("no kernel is called {name:?}; tests/vm/kernels.toml has {}", names.join(", "));
+        bail!("there is no kernel {name:?}; tests/vm/kernels.toml has {}", names.join(", "));
     };
     Ok(entry)
 }
 
-/// Whether `release` is one of `pattern`'s.
+/// True if `release` matches `pattern`.
 pub fn matches(pattern: &str, release: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else { return pattern == release };
     let Some(rest) = release.strip_prefix(head) else { return false };
@@ -84,7 +84,7 @@ pub fn matches(pattern: &str, release: &str) -> bool {
     digits > 0 && matches(tail, &rest[digits..])
 }
 
-/// By the numbers in them.
+/// Compares two releases by the numbers in them.
 pub fn by_version(a: &str, b: &str) -> Ordering {
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()

@@ -1,5 +1,5 @@
-//! A newer (or older) kernel in an emulated machine: fetched, checked, booted with a program of ours.
-//! Nothing of this machine is changed. See docs/design/0011-vm.md.
+//! A newer (or older) kernel in an emulated machine: fetched, checked, and booted with a program of this project.
+//! Nothing on this machine is changed. See docs/design/0011-vm.md.
 
 mod apt;
 mod cpio;
@@ -26,25 +26,25 @@ use kernels::Cache;
 
 pub use test::short;
 
-/// What can be done with kernels.
+/// Jobs of `xtask vm`.
 #[derive(Subcommand)]
 pub enum Job {
-    /// Fetch kernels into the cache; all that are not extra when none is named
+    /// Fetch kernels into the cache; without names, all that are not extra
     Fetch {
-        /// Names of tests/vm/kernels.toml
+        /// Names from tests/vm/kernels.toml
         kernels: Vec<String>,
     },
-    /// The kernels of the matrix and which are there
+    /// List the kernels of the matrix and their state in the cache
     List,
-    /// Boot and run commands
+    /// Boot a kernel and run commands
     Run(run::Options),
-    /// Run what tests/vm/plan.toml says
+    /// Run the tests of tests/vm/plan.toml
     Test(test::Options),
     /// Remove all kernels from the cache
     Clean,
 }
 
-/// Does it; the exit code is the last failing command's.
+/// Runs the job; returns the exit code of the last failing command.
 pub fn run(sh: &Shell, root: &Path, job: Job) -> Result<ExitCode> {
     match job {
         Job::Fetch { kernels } => fetch(sh, root, &kernels)?,

@@ -1,4 +1,4 @@
-//! Which module files must be loaded, in which order.
+//! Module files that must be loaded, and their order.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use super::kernels::Kernel;
 
-/// A kernel's modules by name (`_` for `-`).
+/// Modules of a kernel, by name (`_` for `-`).
 pub struct Modules {
     release: String,
     folder: PathBuf,
@@ -17,7 +17,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// From `modules.dep` and `modules.builtin`; none where the packages had none.
+    /// Reads `modules.dep` and `modules.builtin`; empty if the packages have none.
     pub fn read(kernel: &Kernel) -> Result<Modules> {
         let folder = kernel.modules();
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -25,7 +25,8 @@ impl Modules {
         Ok(Modules { release: kernel.release.clone(), needs: needs(&text("modules.dep")), built_in, folder })
     }
 
-    /// The files to load for these modules, each after those it needs. What is built in needs no file.
+    /// Files to load for these modules; each file comes after the files that it needs. A built-in module needs no
+    /// file.
     pub fn in_order(&self, wanted: impl IntoIterator<Item = String>) -> Result<Vec<PathBuf>> {
         let mut files: Vec<&String> = Vec::new();
         for name in wanted.into_iter().map(|name| name.replace('-', "_")) {
@@ -33,7 +34,7 @@ impl Modules {
                 self.check_built_in(&name)?;
                 continue;
             };
-            // The line has the file itself, then what it needs, the innermost last.
+            // The line has the file itself, then the files that it needs, the innermost last.
             let missing: Vec<_> = own.iter().rev().filter(|file| !files.contains(file)).collect();
             files.extend(missing);
         }
@@ -41,13 +42,13 @@ impl Modules {
     }
 
     fn check_built_in(&self, name: &str) -> Result<()> {
-        // Without a list nothing can be told; the harness' own modules are built into every such kernel.
+        // Without a list the check is impossible; the harness' own modules are built into every such kernel.
         let is_own = name.starts_with("virtio_");
         if self.built_in.iter().any(|module| module == name) || (self.needs.is_empty() && is_own) {
             return Ok(());
         }
         if self.needs.is_empty() {
-            bail!("{} came without modules, {name} is not to be had: take another kernel", self.release);
+            bail!("the packages of {} have no modules, so {name} is not available; use another kernel", self.release);
         }
         bail!("{} has no module {name}", self.release)
     }
@@ -83,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_comes_first_and_once() {
+    fn dependencies_come_first_and_once() {
         let files = ["/m/k/d.ko.xz", "/m/k/c.ko.xz", "/m/k/a-b.ko.xz"].map(PathBuf::from);
         assert_eq!(order(&["c", "a_b"]).unwrap(), files);
         assert_eq!(order(&["a-b"]).unwrap(), files);
     }
 
     #[test]
-    fn what_is_built_in_needs_no_file_and_what_is_missing_is_told() {
+    fn a_built_in_module_needs_no_file_and_a_missing_one_is_an_error() {
         assert!(order(&["veth"]).unwrap().is_empty());
         assert!(order(&["sch_fq"]).unwrap_err().to_string().contains("sch_fq"));
     }

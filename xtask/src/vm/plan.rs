@@ -1,4 +1,4 @@
-//! `tests/vm/plan.toml`: which tests run in the machine, on which kernels, on what machine.
+//! `tests/vm/plan.toml`: the tests that run in the machine, their kernels, and the machine's settings.
 
 use std::path::Path;
 
@@ -8,56 +8,56 @@ use serde::Deserialize;
 use super::matrix::{Entry, find};
 use super::qemu::Machine;
 
-/// One program of tests.
+/// One test program.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// The package it belongs to, `qfabric-linux`.
+    /// Package of the test, such as `qfabric-linux`.
     pub package: String,
-    /// The integration test's name, or `lib` for the unit tests.
+    /// Name of the integration test, or `lib` for the unit tests.
     pub target: String,
-    /// Which of its tests, by parts of their names; all when empty.
+    /// Run only tests whose names contain one of these parts; all if empty.
     #[serde(default)]
     pub filter: Vec<String>,
-    /// Which not, by parts of their names.
+    /// Skip tests whose names contain one of these parts.
     #[serde(default)]
     pub skip: Vec<String>,
-    /// Names of kernels.
+    /// Names of kernels from the matrix.
     pub kernels: Vec<String>,
-    /// Those of them that are part of the short run.
+    /// The kernels of the short run.
     #[serde(default)]
     pub short: Vec<String>,
-    /// Processors.
+    /// Number of processors.
     #[serde(default = "two")]
     pub cpus: u32,
-    /// MiB.
+    /// Memory in MiB.
     #[serde(default = "gibibyte")]
     pub memory: u32,
-    /// Guest time is a function of instructions.
+    /// Guest time is a function of executed instructions.
     #[serde(default)]
     pub icount: bool,
     /// Words added to the kernel's command line.
     #[serde(default)]
     pub append: Vec<String>,
-    /// A boot of its own: what it leaves behind would disturb others.
+    /// Boot for this test alone, because it leaves something behind that would disturb other tests.
     #[serde(default)]
     pub alone: bool,
-    /// Optimized code: what it measures of itself must not be the cost of unoptimized code.
+    /// Build with optimisation, because the test measures its own cost.
     #[serde(default)]
     pub release: bool,
     /// Kernel modules.
     #[serde(default)]
     pub modules: Vec<String>,
-    /// Files and folders of the repository that it reads.
+    /// Files and folders of the repository that the test reads.
     #[serde(default)]
     pub files: Vec<String>,
-    /// The host's programs that it calls.
+    /// Programs of the host that the test calls.
     #[serde(default)]
     pub programs: Vec<String>,
     /// `NAME=value`
     #[serde(default)]
     pub variables: Vec<String>,
-    /// Seconds it may take, by the host's clock.
+    /// Timeout in seconds, by the host's clock.
     #[serde(default = "minute")]
     pub timeout: u64,
 }
@@ -80,19 +80,19 @@ struct File {
 }
 
 impl Test {
-    /// What it runs on.
+    /// The machine for this test.
     pub fn machine(&self) -> Machine {
         let (cpus, memory, icount) = (self.cpus, self.memory, self.icount);
         Machine { cpus, memory, icount, append: self.append.clone() }
     }
 
-    /// Whether a boot for `other` does for this one.
+    /// True if a boot for `other` also serves this test.
     fn fits(&self, other: &Test) -> bool {
         !self.alone && !other.alone && self.machine() == other.machine()
     }
 }
 
-/// All of them, checked against the matrix.
+/// Reads all tests and checks them against the matrix.
 pub fn read(root: &Path, kernels: &[Entry]) -> Result<Vec<Test>> {
     let path = root.join("tests/vm/plan.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -104,16 +104,16 @@ pub fn read(root: &Path, kernels: &[Entry]) -> Result<Vec<Test>> {
 }
 
 fn check(test: &Test, kernels: &[Entry]) -> Result<()> {
-    ensure!(!test.kernels.is_empty(), "it runs on no kernel");
+    ensure!(!test.kernels.is_empty(), "`kernels` is empty; name at least one kernel");
     for name in &test.kernels {
         find(kernels, name)?;
     }
     let unknown = test.short.iter().find(|name| !test.kernels.contains(name));
-    ensure!(unknown.is_none(), "short names {unknown:?}, which kernels does not");
+    ensure!(unknown.is_none(), "`short` has {unknown:?}, which is not in `kernels`");
     Ok(())
 }
 
-/// Which tests go into one boot: those of equal machines, in the plan's order.
+/// Groups tests into boots: tests with equal machines share a boot, in the order of the plan.
 pub fn boots(tests: Vec<Test>) -> Vec<Vec<Test>> {
     let mut boots: Vec<Vec<Test>> = Vec::new();
     for test in tests {

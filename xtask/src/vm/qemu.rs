@@ -1,7 +1,7 @@
-//! One boot: QEMU, its two ports (frames and the kernel's console), its end.
+//! One boot: QEMU, its two ports (frames and the kernel's console), and its end.
 //!
-//! No KVM: emulated with one thread for all processors (with several the kernels panic about once in 50 boots).
-//! Nothing outlives the harness: QEMU ends with the thread that started it, files lie in a folder that goes away.
+//! Without KVM: one thread emulates all processors (with several threads the kernels panic about once in 50 boots).
+//! Nothing outlives the harness: QEMU ends with the thread that started it, and its files are in a temporary folder.
 
 use std::fs;
 use std::io::BufReader;
@@ -17,39 +17,41 @@ use qfabric_vm_init::{Frame, FrameError, PORT};
 
 use super::kernels::Kernel;
 
-/// The emulator.
+/// Name of the emulator.
 pub const QEMU: &str = "qemu-system-x86_64";
 
-/// Lines of the console that are shown when something went wrong.
+/// Number of console lines shown after a failure.
 const TAIL: usize = 40;
 
-/// A machine says hello within this time, else it hangs and is started again. (It takes 2 s; this is for hosts
-/// with ten times as much to do as they can.)
+/// Time in which a machine must send its first frame; otherwise it hangs and is started again. A boot takes 2 s; the
+/// limit is for hosts with ten times more work than they can do.
 const HELLO: Duration = Duration::from_secs(60);
 
-/// Boots until one is heard from. In the emulator Debian's 6.12 corrupts its own memory in about 3 of 10 boots before its
-/// first process runs (6.12.107 on QEMU 7.2, any processor model; 7.3 in none of 10), which says nothing about a test.
+/// Largest number of boots until a machine sends its first frame. In the emulator Debian's 6.12 corrupts its own
+/// memory in about 3 of 10 boots before its first process runs (6.12.107 on QEMU 7.2, any processor model; 7.3 in
+/// none of 10), which says nothing about a test.
 const BOOTS: u32 = 8;
 
-/// How the machine is made.
+/// Settings of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// MiB.
+    /// Memory in MiB.
     pub memory: u32,
-    /// Guest time is a function of instructions (one takes 4 ns): figures repeat whatever the host does.
+    /// Guest time is a function of executed instructions (4 ns each): measurements repeat whatever the load of the
+    /// host.
     pub icount: bool,
-    /// Added to the kernel's command line.
+    /// Words added to the kernel's command line.
     pub append: Vec<String>,
 }
 
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// The machine said that it is done.
+    /// The machine reported that it is done.
     Done,
-    /// It did not; why, and what the console showed last.
+    /// The boot failed; the reason, and the last lines of the console.
     Broken(String),
 }
 
@@ -57,19 +59,19 @@ pub enum End {
 pub struct Boot<'a> {
     /// What boots.
     pub kernel: &'a Kernel,
-    /// The archive.
+    /// Path of the archive.
     pub image: &'a Path,
-    /// Where the console's text goes.
+    /// Folder for the console's text.
     pub folder: &'a Path,
     /// The machine.
     pub machine: &'a Machine,
-    /// Real time until it is switched off.
+    /// Real time after which the machine is switched off.
     pub limit: Duration,
 }
 
 impl Boot<'_> {
-    /// Runs it; frames go to `sink` as they come. A machine from which nothing was heard is started again, up to
-    /// [`BOOTS`] times in all.
+    /// Runs the machine and passes frames to `sink` as they arrive. A machine that sends no frame is started again,
+    /// up to [`BOOTS`] times in total.
     pub fn run(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
         for attempt in 1.. {
             let mut heard = false;
@@ -80,7 +82,7 @@ impl Boot<'_> {
             if heard || attempt == BOOTS || end == End::Done {
                 return Ok(end);
             }
-            println!("vm: nothing was heard from the machine: boot {} of at most {BOOTS}", attempt + 1);
+            println!("vm: the machine sent no frame: boot {} of at most {BOOTS}", attempt + 1);
         }
         unreachable!("the last attempt returns")
     }
@@ -99,7 +101,9 @@ impl Boot<'_> {
                     }
                     sink(frame);
                 }
-                Ok(Err(FrameError::End)) | Err(RecvTimeoutError::Disconnected) => return Ok(self.broken("it went off")),
+                Ok(Err(FrameError::End)) | Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(self.broken("the machine switched off before the end"));
+                }
                 Ok(Err(error)) => return Ok(self.broken(&error.to_string())),
                 Err(RecvTimeoutError::Timeout) if self.panicked() => return Ok(self.broken("the kernel panicked")),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -108,13 +112,16 @@ impl Boot<'_> {
                 bail!("interrupted");
             }
             if Instant::now() > deadline {
-                return Ok(self.broken(&format!("it did not get so far within {} s", self.limit.as_secs())));
+                return Ok(self.broken(&format!(
+                    "the machine did not finish within {} s; raise the timeout",
+                    self.limit.as_secs()
+                )));
             }
         }
     }
 
     fn command(&self) -> Command {
-        // The parent's death takes QEMU along, also when it is killed.
+        // QEMU gets SIGKILL when its parent dies, even if the parent is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", QEMU, "-accel", "tcg,thread=single", "-M", "q35", "-cpu", "max"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"]);
@@ -128,8 +135,9 @@ impl Boot<'_> {
         command.args(["-device", &format!("virtserialport,chardev=host,name={PORT}")]);
         command.arg("-kernel").arg(self.kernel.vmlinux()).arg("-initrd").arg(self.image);
         command.arg("-append").arg(self.kernel_line());
-        // QEMU's own words go where ours go; in a group of its own a terminal's Ctrl-C reaches the harness alone.
-        // At the end of its input QEMU would tell the machine that nobody listens: the input stays open.
+        // QEMU's messages go to the harness' standard error. In a separate process group, Ctrl-C in a terminal
+        // reaches only the harness. The input stays open, because at its end QEMU would report to the machine that no
+        // reader is there.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command
@@ -148,7 +156,8 @@ impl Boot<'_> {
         String::from_utf8_lossy(&fs::read(self.console()).unwrap_or_default()).into_owned()
     }
 
-    /// The kernel goes on with half an image; what is missing then is told nowhere else.
+    /// True if the image was truncated. The kernel continues with an incomplete image and reports that only on the
+    /// console.
     fn is_cut_off(&self) -> bool {
         self.console_text().contains("Initramfs unpacking failed")
     }
@@ -164,7 +173,7 @@ impl Boot<'_> {
     }
 }
 
-/// Killed and collected when dropped.
+/// A child process that is killed and waited for when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -176,17 +185,17 @@ impl Drop for Running {
 
 fn frames(qemu: &mut Child) -> Result<Receiver<Result<Frame, FrameError>>> {
     let mut from = BufReader::new(qemu.stdout.take().context("QEMU's output is a pipe")?);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         loop {
             let frame = Frame::read(&mut from);
             let last = frame.is_err();
-            if tell.send(frame).is_err() || last {
+            if sender.send(frame).is_err() || last {
                 return;
             }
         }
     });
-    Ok(told)
+    Ok(receiver)
 }
 
 fn tail(text: &str) -> String {

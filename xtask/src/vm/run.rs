@@ -1,4 +1,4 @@
-//! `xtask vm run`: boot once, run commands, hand back what they say.
+//! `xtask vm run`: boots once, runs commands, and prints their output.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,46 +15,46 @@ use super::matrix;
 use super::qemu::{End, Machine};
 use super::session::{Outcome, Session, build_init, interruption};
 
-/// Between two commands of one boot.
+/// Separator between two commands of one boot.
 const NEXT: &str = "::";
 
 /// How to boot and what to run.
 #[derive(Args)]
 pub struct Options {
-    /// The kernel, by its name in tests/vm/kernels.toml
+    /// Kernel, by its name in tests/vm/kernels.toml
     #[arg(short, long, default_value = "7.3")]
     kernel: String,
-    /// Processors
+    /// Number of processors
     #[arg(long, default_value_t = 2)]
     cpus: u32,
     /// Memory in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u32,
-    /// Guest time is a function of instructions
+    /// Make guest time a function of executed instructions
     #[arg(long)]
     icount: bool,
-    /// Load this module, and what it needs
+    /// Load this module and the modules that it needs
     #[arg(long = "module", value_name = "NAME", value_delimiter = ',')]
     modules: Vec<String>,
-    /// Take this file or folder along, at the same place or at PLACE
+    /// Add this file or folder, at the same path or at PLACE
     #[arg(long = "file", value_name = "PATH[:PLACE]")]
     files: Vec<String>,
-    /// Take this program along
+    /// Add this program
     #[arg(long = "program", value_name = "NAME", value_delimiter = ',')]
     programs: Vec<String>,
     /// Set a variable for the commands
     #[arg(long = "env", value_name = "NAME=VALUE")]
     variables: Vec<String>,
-    /// Added to the kernel's command line
+    /// Words added to the kernel's command line
     #[arg(long, value_name = "WORDS")]
     append: Vec<String>,
-    /// Switch the machine off after so many seconds
+    /// Time in seconds after which the machine is switched off
     #[arg(long, default_value_t = 120)]
     timeout: u64,
-    /// Where files that commands leave in /out are put
+    /// Folder for files that commands leave in /out
     #[arg(long, default_value = "out/vm")]
     out: PathBuf,
-    /// The arguments are one line for busybox' shell
+    /// Treat the arguments as one line for busybox' shell
     #[arg(long)]
     shell: bool,
     /// A command and its arguments; `::` between two commands
@@ -62,7 +62,7 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// The exit code is that of the last command that failed.
+/// Returns the exit code of the last command that failed.
 pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode> {
     let cache = Cache::open(sh)?;
     let kernel = cache.get(matrix::find(&matrix::read(root)?, &options.kernel)?)?;
@@ -76,7 +76,7 @@ pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode> {
         Session { kernel: &kernel, machine: &machine, modules: &options.modules, errand, limit, out: &options.out };
     let (outcomes, end) = session.run(image, &interruption()?)?;
     if let End::Broken(why) = end {
-        anyhow::bail!("the machine with Linux {}: {why}", kernel.release);
+        anyhow::bail!("the boot of Linux {} failed: {why}", kernel.release);
     }
     let code = |outcome: &Outcome| outcome.code.filter(|code| *code != 0);
     Ok(outcomes.iter().rev().find_map(code).map_or(ExitCode::SUCCESS, ExitCode::from))
@@ -106,9 +106,9 @@ fn command(argv: Vec<String>, options: &Options) -> Command {
     Command { argv, folder: "/".to_owned(), variables }
 }
 
-/// The program itself goes in: a file, or one that shells would find.
+/// Adds the program itself: a file, or a program found by the search path.
 fn with_program(image: &mut Image, words: &[String]) -> Result<Vec<String>> {
-    ensure!(!words.is_empty(), "nothing stands between two {NEXT}");
+    ensure!(!words.is_empty(), "there is no command between two {NEXT}");
     let mut argv = words.to_vec();
     if Path::new(&argv[0]).is_file() {
         argv[0] = std::path::absolute(&argv[0])?.display().to_string();

@@ -1,4 +1,4 @@
-//! One boot with everything around it: image, frames to the terminal, files that came back, exit codes.
+//! One boot with its image, its output on the terminal, the files that it returns, and its exit codes.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,18 +15,18 @@ use super::image::Image;
 use super::kernels::{Cache, Kernel};
 use super::qemu::{Boot, End, Machine};
 
-/// What one command came to.
+/// Result of one command.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Its exit code; none when the machine did not get so far.
+    /// Exit code; None if the machine ended before the command did.
     pub code: Option<u8>,
-    /// The number of tests that passed, if it is a program of tests.
+    /// Number of passed tests, if the command is a test program.
     pub passed: Option<u32>,
-    /// How long it ran, by the host's clock.
+    /// Run time, by the host's clock.
     pub time: Duration,
 }
 
-/// Everything a boot needs.
+/// Settings of a boot.
 pub struct Session<'a> {
     /// What boots.
     pub kernel: &'a Kernel,
@@ -34,16 +34,16 @@ pub struct Session<'a> {
     pub machine: &'a Machine,
     /// Modules to load.
     pub modules: &'a [String],
-    /// What to run.
+    /// Commands to run.
     pub errand: Errand,
-    /// Until the machine is switched off.
+    /// Real time after which the machine is switched off.
     pub limit: Duration,
-    /// Where files that come back are put.
+    /// Folder for files that the machine returns.
     pub out: &'a Path,
 }
 
 impl Session<'_> {
-    /// Boots and runs the errand: the outcome of each command, and how the boot ended.
+    /// Boots and runs the errand: returns the result of each command, and how the boot ended.
     pub fn run(self, image: Image, interrupted: &Arc<AtomicBool>) -> Result<(Vec<Outcome>, End)> {
         let folder = tempfile::Builder::new().prefix("qfabric-vm-").tempdir()?;
         let archive = folder.path().join("image");
@@ -56,8 +56,8 @@ impl Session<'_> {
     }
 }
 
-/// Built once, static: it must run where there is no library yet. Its own target folder, since other flags would
-/// have everything built again at each change.
+/// Builds the first process once, as a static program, because the machine has no libraries when it starts. In a
+/// separate target folder, because different flags would rebuild everything at each change.
 pub fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
     const TRIPLE: &str = "x86_64-unknown-linux-gnu";
     let folder = cache.folder().join("init");
@@ -65,11 +65,13 @@ pub fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
     cmd!(sh, "cargo build --quiet --locked --release -p qfabric-vm-init --target {TRIPLE} --target-dir {folder}")
         .quiet()
         .run()
-        .context("the machine's first process cannot be built, cargo's reasons are above (static libraries are in libc6-dev)")?;
+        .context(
+            "cannot build the machine's first process; cargo's errors are above (static libraries are in libc6-dev)",
+        )?;
     Ok(folder.join(TRIPLE).join("release/qfabric-vm-init"))
 }
 
-/// A flag that Ctrl-C and a polite kill raise.
+/// A flag that is set by Ctrl-C and by SIGTERM.
 pub fn interruption() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -78,7 +80,7 @@ pub fn interruption() -> Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// What the frames said so far.
+/// The results that the frames have reported so far.
 struct Record<'a> {
     outcomes: Vec<Outcome>,
     running: Option<(usize, Instant)>,
@@ -107,18 +109,18 @@ impl<'a> Record<'a> {
     }
 
     fn say(&mut self, stream: Stream, bytes: &[u8]) {
-        // A terminal that is gone is no reason to stop a test.
+        // A closed terminal does not stop a test.
         let _ = match stream {
             Stream::Out => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
             Stream::Err => std::io::stderr().write_all(bytes),
         };
         if stream == Stream::Out {
-            bytes.iter().for_each(|byte| self.hear(*byte));
+            bytes.iter().for_each(|byte| self.scan(*byte));
         }
     }
 
-    /// Collects the numbers of the closing lines of test programs.
-    fn hear(&mut self, byte: u8) {
+    /// Collects the output line by line, and reads the number of passed tests from the last line of a test program.
+    fn scan(&mut self, byte: u8) {
         if byte != b'\n' {
             return self.line.push(byte);
         }
@@ -140,7 +142,7 @@ impl<'a> Record<'a> {
         self.line.clear();
     }
 
-    /// The machine runs our own tests, yet a name that leads out of the folder is refused.
+    /// Opens a file that the machine returns; refuses a name that leads out of the folder.
     fn open(&self, name: &str) -> Option<File> {
         let is_inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         let path = self.out.join(name);
@@ -159,7 +161,7 @@ impl<'a> Record<'a> {
 
     fn store(&mut self, bytes: &[u8]) {
         if let Some(Err(e)) = self.file.as_mut().map(|file| file.write_all(bytes)) {
-            println!("vm: a file that came back is cut off: {e}");
+            println!("vm: a returned file is incomplete: {e}");
             self.file = None;
         }
     }

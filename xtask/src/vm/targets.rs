@@ -1,4 +1,4 @@
-//! The programs of tests that a plan names, built by cargo.
+//! Test programs that a plan names, built by cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use cargo_metadata::{Message, Target, TargetKind};
 
 use super::plan::Test;
 
-/// Package and target → the program; package → the programs its tests may call.
+/// Package and target → its test program; package → the programs that its tests may call.
 #[derive(Default)]
 pub struct Programs {
     tests: BTreeMap<(String, String), PathBuf>,
@@ -17,22 +17,22 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The program of a test.
+    /// The test program of a test.
     pub fn of(&self, test: &Test) -> Result<&Path> {
         let key = (test.package.clone(), test.target.clone());
         let program = self.tests.get(&key).with_context(|| format!("{} has no test {}", test.package, test.target))?;
         Ok(program)
     }
 
-    /// The programs that a package's tests find by `CARGO_BIN_EXE_…`.
+    /// The programs that the package's tests find by `CARGO_BIN_EXE_…`.
     pub fn called_by(&self, test: &Test) -> &[PathBuf] {
         self.called.get(&test.package).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Builds what these tests need: all integration tests in one call over the workspace, as `make test` builds them
-/// (another selection would mean other features, and everything built twice); unit tests, and those that want
-/// optimized code, package by package.
+/// Builds the programs of these tests. All integration tests are built in one call over the workspace, as in `make
+/// test`: another selection would have other features and build everything twice. Unit tests, and tests with
+/// optimisation, are built package by package.
 pub fn build(root: &Path, tests: &[Test]) -> Result<Programs> {
     let mut programs = Programs::default();
     let (optimized, others): (Vec<_>, Vec<_>) = tests.iter().partition(|test| test.release);
@@ -65,7 +65,7 @@ impl Programs {
                 self.add(package(artifact.package_id.repr.as_str()), &artifact.target, program.into());
             }
         }
-        ensure!(cargo.wait()?.success(), "the tests cannot be built");
+        ensure!(cargo.wait()?.success(), "cannot build the tests; cargo's errors are above");
         Ok(())
     }
 
@@ -80,7 +80,8 @@ impl Programs {
     }
 }
 
-/// `path+file:///x/crates/linux#qfabric-linux@0.1.0` → `qfabric-linux`; without a name, the folder's is the name.
+/// `path+file:///x/crates/linux#qfabric-linux@0.1.0` → `qfabric-linux`; without a name after `#`, the folder's name
+/// is the package.
 fn package(id: &str) -> String {
     let (path, rest) = id.rsplit_once('#').unwrap_or((id, ""));
     let name = rest.split_once('@').map_or("", |(name, _)| name);
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_told_by_both_forms_of_their_id() {
+    fn both_forms_of_a_package_id_give_its_name() {
         assert_eq!(package("path+file:///w/crates/linux#qfabric-linux@0.1.0"), "qfabric-linux");
         assert_eq!(package("path+file:///w/xtask#0.1.0"), "xtask");
     }

@@ -1,4 +1,4 @@
-//! `xtask vm test`: the plan, boot by boot, and a table of what came out.
+//! `xtask vm test`: runs the plan, boot by boot, and prints a table of results.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use super::qemu::{End, QEMU};
 use super::session::{Outcome, Session, build_init, interruption};
 use super::targets::{self, Programs};
 
-/// Real time for a boot, besides the tests' own.
+/// Real time for a boot, in addition to the timeouts of its tests.
 const BOOT: Duration = Duration::from_secs(60);
 
-/// Which part of the plan.
+/// Selection from the plan.
 #[derive(Args, Default)]
 pub struct Options {
-    /// Only these kernels (names, by commas); all of the plan's that are not extra when none is named
+    /// Use only these kernels, separated by commas; without names, all of the plan that are not extra
     #[arg(long, env = "KERNELS", value_delimiter = ',')]
     kernel: Vec<String>,
-    /// Only tests whose `package target` contains this
+    /// Run only tests whose `package target` contains this text
     #[arg(long, default_value = "")]
     only: String,
-    /// The short run, as in `make test`
+    /// Make the short run, as in `make test`
     #[arg(long)]
     short: bool,
 }
 
-/// The short run as part of all tests: a machine without QEMU is told so and left out, but never in CI.
+/// The short run as a part of all tests. Without QEMU it prints a note and is skipped, except in CI.
 pub fn short(sh: &Shell, root: &Path) -> Result<()> {
     let has_qemu = cmd!(sh, "{QEMU} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     if !has_qemu && sh.var("CI").ok().as_deref() != Some("true") {
-        println!("vm: left out, {QEMU} is not installed (`make setup` brings it)");
+        println!("vm: skipped, {QEMU} is not installed (`make setup` installs it)");
         return Ok(());
     }
-    ensure!(has_qemu, "{QEMU} is not installed, and CI must not leave the machine out");
+    ensure!(has_qemu, "{QEMU} is not installed, and CI must not skip the tests in the machine");
     run(sh, root, &Options { short: true, ..Options::default() })
 }
 
-/// Runs it; an error if anything failed.
+/// Runs the selection; an error if a test failed.
 pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let kernels = matrix::read(root)?;
     let asked: Vec<String> = options.kernel.iter().filter(|name| !name.is_empty()).cloned().collect();
     let tests = options.choose(plan::read(root, &kernels)?);
     let chosen = chosen(matrix::choose(kernels, &asked)?, &tests, options);
-    ensure!(!chosen.is_empty(), "the plan has nothing for this choice");
+    ensure!(!chosen.is_empty(), "the plan has no test for this selection; see tests/vm/plan.toml");
     let cache = Cache::open(sh)?;
     let programs = targets::build(root, &tests)?;
     let init = build_init(sh, &cache)?;
@@ -76,14 +76,14 @@ impl Options {
     }
 }
 
-/// Each kernel with its tests; kernels without any are not even fetched.
+/// Each kernel with its tests; kernels without tests are not fetched.
 fn chosen(kernels: Vec<Entry>, tests: &[Test], options: &Options) -> Vec<(Entry, Vec<Test>)> {
     let of = |entry: &Entry| tests.iter().filter(|test| options.wants(test, &entry.name)).cloned().collect();
     let all = kernels.into_iter().map(|entry| (entry.clone(), of(&entry)));
     all.filter(|(_, tests): &(Entry, Vec<Test>)| !tests.is_empty()).collect()
 }
 
-/// One line of the table.
+/// One row of the table.
 struct Row {
     kernel: String,
     test: String,
@@ -91,7 +91,7 @@ struct Row {
 }
 
 impl Row {
-    /// A test program that ran no test has shown nothing.
+    /// False for a test program that ran no test, because it has shown nothing.
     fn is_good(&self) -> bool {
         self.outcome.code == Some(0) && self.outcome.passed.is_some_and(|passed| passed > 0)
     }
@@ -158,7 +158,7 @@ impl Runner<'_> {
         Ok(tests.iter().zip(outcomes).map(row).collect())
     }
 
-    /// The test starts in its package's folder with the variables that cargo would set.
+    /// The command starts in the folder of its package, with the variables that cargo would set.
     fn command(&self, image: &mut Image, kernel: &Kernel, test: &Test) -> Result<Command> {
         let program = self.programs.of(test)?;
         image.add(program, None)?;
@@ -179,7 +179,7 @@ impl Runner<'_> {
         let metadata = cargo_metadata::MetadataCommand::new().current_dir(self.root).no_deps().exec()?;
         let package = metadata.packages.into_iter().find(|own| own.name == package);
         let manifest = package.and_then(|package| package.manifest_path.parent().map(PathBuf::from));
-        manifest.ok_or_else(|| anyhow::anyhow!("no such package"))
+        manifest.ok_or_else(|| anyhow::anyhow!("cargo does not know the package"))
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_result_and_no_test_are_failures() {
+    fn a_missing_result_and_a_run_without_tests_are_failures() {
         assert!(conclude(&[row(Some(0), Some(1))]).is_ok());
         for bad in [row(None, None), row(Some(0), Some(0)), row(Some(0), None), row(Some(101), Some(3))] {
             assert!(!bad.is_good(), "{}", bad.verdict());

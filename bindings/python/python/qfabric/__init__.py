@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Grant(_NamedTuple):
-    """What is in force: budget per server period, error of the last job taken (ns), jobs taken."""
+    """The reservation in force, the error of the last job that the daemon processed (ns), and the number of jobs processed."""
 
     budget_ns: int
     period_ns: int
@@ -51,67 +51,67 @@ class Grant(_NamedTuple):
 
 
 class Overload(_NamedTuple):
-    """The requests of a task exceed what it is granted: both in CPUs, of the last job that was short."""
+    """A task requests more than it is granted. Both shares in CPUs, from the last short job."""
 
     wanted: float
     granted: float
 
     @property
     def part(self):
-        """What jobs should cost, relative to what they cost now."""
+        """Target cost of a job, relative to its present cost."""
         return self.granted / self.wanted
 
 
 class Session(_qfabric.NativeSession):
-    """One thread's periodic jobs under contract; ended by `with`, `end()` or its thread's end."""
+    """Periodic jobs of one thread under contract; ended by `with`, `end()` or the end of the thread."""
 
     _next = {}
-    _told = None
+    _on_overload = None
     _in_job = False
-    _left_out = False
+    _skipped = False
 
     def on_overload(self, tell):
-        """Calls `tell(overload)` when the requests begin to exceed the grants, `tell(None)` when that ends; in `wait()`.
+        """Sets a callback: `tell(overload)` when an overload begins, `tell(None)` when it ends. `wait()` calls it.
 
-        It begins when 8 of the last 16 jobs asked for more than they were granted, and ends when no more than 2 did.
+        It begins when at least 8 of the last 16 jobs requested more than was granted, and ends when at most 2 did.
         """
-        self._told = tell
+        self._on_overload = tell
 
     def wait(self):
-        """Sleeps until the next job's release; other Python threads run meanwhile. Says the job's number."""
+        """Sleeps until the next job's release; other Python threads run meanwhile. Returns the job's number."""
         k = super().wait()
-        for news in self.overload_news() if self._told else ():
-            self._told(news and Overload(*news))
+        for news in self.overload_news() if self._on_overload else ():
+            self._on_overload(news and Overload(*news))
         return k
 
     @property
     def overload(self):
-        """The overload now; None while the jobs get what they ask for."""
+        """The present overload; None if there is none."""
         now = self.overload_tuple()
         return now and Overload(*now)
 
     def expect_next(self, hint=None, *, interval=None, budget=None):
-        """Says what is known of the next job; it travels with the current one's end."""
+        """Sets the foresight for the next job; it is sent with the end of the current job."""
         self._next = {"hint": hint, "interval": interval, "budget": budget}
 
     def skip(self):
-        """Leaves the current job out; the next one is the current one from now on, or when this step ends."""
+        """Skips the current job. Inside `job()` and `periods()` the skip takes effect when the block ends."""
         if self._in_job:
-            self._left_out = True
+            self._skipped = True
         else:
             super().skip()
 
     def _end_job(self):
         known, self._next = self._next, {}
-        left_out, self._left_out, self._in_job = self._left_out, False, False
-        if left_out:
+        skipped, self._skipped, self._in_job = self._skipped, False, False
+        if skipped:
             super().skip()
         else:
             self.end_cycle(**known)
 
     @_contextmanager
     def job(self, hint=None, *, interval=None, budget=None, wait=True):
-        """One job: waits for its release, tells what is known of it, and marks its end."""
+        """One job: waits for its release, sets its foresight, and marks its end."""
         k = self.wait() if wait else None
         self.begin(hint, interval=interval, budget=budget)
         self._in_job = True
@@ -121,7 +121,7 @@ class Session(_qfabric.NativeSession):
             self._end_job()
 
     def periods(self, count=None):
-        """Numbers of the jobs, each at its release; a step ends the job before. Endless without `count`."""
+        """Yields the number of each job at its release; each step ends the previous job. Endless without `count`."""
         done = 0
         while count is None or done < count:
             k = self.wait()
@@ -134,12 +134,12 @@ class Session(_qfabric.NativeSession):
 
     @property
     def grant(self):
-        """What the daemon last published; all zero while alone."""
+        """The grant that the daemon last published; all zero without a daemon."""
         return Grant(*self.grant_tuple())
 
     @property
     def quality(self):
-        """What was achieved so far, as seen from here: a dict with jobs, misses, in_target, …"""
+        """Results so far, measured by the library: a dict with jobs, misses, in_target, …"""
         return _json.loads(self.quality_json())
 
     def __enter__(self):
@@ -155,23 +155,25 @@ def status(socket=None):
 
 
 def suggest(costs_ns, period_ms, *, hints=(), **contract):
-    """What the computation times of a trial execution suggest: a dict with predictor, max_bandwidth, class_a, class_b, …
+    """Suggests parameters from the computation times of a trial execution: a dict with predictor, max_bandwidth, class_a, class_b, …
 
-    At least 24 jobs. `contract` takes server_period_ms, max_bandwidth, controller, rho, early, late, recovery_jobs and
-    deviation as `Session` does. A calculation: no daemon is asked. class_a, class_b and early are None where no budget does.
+    Needs at least 24 jobs. `contract` takes server_period_ms, max_bandwidth, controller, rho, early, late, recovery_jobs
+    and deviation, like `Session`. A pure calculation, without a daemon. class_a, class_b and early are None if no budget
+    can keep the promise of the class.
     """
     return _json.loads(_qfabric.suggest_json(list(costs_ns), period_ms, hints=list(hints), **contract))
 
 
 def limits(socket=None):
-    """What the administrator allows, as a dict: capacity, levels, users, groups, default_user, counts."""
+    """Limits set by the administrator, as a dict: capacity, levels, users, groups, default_user, counts."""
     return _json.loads(_qfabric.limits_json(socket))
 
 
 def set_limits(limits, socket=None):
-    """Replaces all limits until the daemon's next start or reload; a key left out has its default.
+    """Replaces all limits until the daemon's next start or reload; a missing key gets its default.
 
-    For root and the user that the daemon runs as. Says what is in force. `change_limits` keeps what others change meanwhile.
+    For root and the daemon's user. Returns the limits in force. `change_limits` keeps concurrent changes of other
+    programs.
     """
     return _json.loads(_qfabric.set_limits_json(_json.dumps(limits), socket))
 
@@ -179,11 +181,11 @@ def set_limits(limits, socket=None):
 def change_limits(change, socket=None):
     """Changes some limits until the daemon's next start or reload: `{"users": {1000: 0.5}, "capacity": None}`.
 
-    What is left out stays, None removes a limit. For root and the user that the daemon runs as. Says all that is in force.
+    Missing keys stay unchanged, None removes a limit. For root and the daemon's user. Returns all limits in force.
     """
     return _json.loads(_qfabric.change_limits_json(_json.dumps(change), socket))
 
 
 def give_back(claim, socket=None):
-    """What another host keeps for a task that the daemon of this one refused (`Refused.offer`) is not wanted."""
+    """Gives back a loan that another host keeps for a task refused on this host (`Refused.offer`)."""
     _qfabric.give_back(claim, socket)

@@ -13,7 +13,7 @@ class Refused(Error):
     next_step: str
     asked: Optional[float]
     free: Optional[float]
-    # Host, seconds, claim.
+    # Host, seconds until the loan expires, claim.
     offer: Optional[Tuple[str, float, str]]
 
 class Grant(NamedTuple):

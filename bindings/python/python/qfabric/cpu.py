@@ -5,39 +5,39 @@ from typing import NamedTuple as _NamedTuple
 
 
 class Probe(_NamedTuple):
-    """What probing found out: the mean computation time over the period, and the costs of the iterations in ns."""
+    """Result of a measurement: mean computation time / period, and the costs of the iterations in ns."""
 
     utilisation: float
     costs_ns: list
 
 
 class Cpu:
-    """One CPU as QualMan's applications see it. Belongs to the thread that uses it.
+    """QualMan's interface to the processor. Belongs to the thread that uses it.
 
-        with qfabric.Cpu(period_ms=40, service_ms=10) as cpu:  # reserved here, given back at the end
+        with qfabric.Cpu(period_ms=40, service_ms=10) as cpu:  # reserves here, releases at the end
             while playing:
                 frame()
                 cpu.yield_now()  # ends the iteration, sleeps until the next one is due
 
-    What is reserved is guaranteed, and the most that is used. Without `service_ms` nothing is reserved on entry:
-    `probe_on`, some iterations, `probe_off`, then `reserve`.
+    The reserved utilisation is both the guaranteed and the largest bandwidth. Without `service_ms` there is no
+    reservation on entry: call `probe_on`, run some iterations, call `probe_off`, then `reserve`.
     """
 
     def __init__(self, period_ms=None, service_ms=None, *, name="cpu", socket=None):
         if service_ms is not None and period_ms is None:
-            raise ValueError(f"service_ms is {service_ms} without a period; say period_ms as well")
+            raise ValueError(f"service_ms is {service_ms} without a period; pass period_ms as well")
         self._wish = (period_ms, service_ms)
         self._name, self._socket = name, socket
         self._session, self._costs = None, None
 
     def probe_on(self, period_ms):
-        """Starts measuring iterations `period_ms` apart, without a reservation. Ends what was going on before."""
+        """Starts to measure iterations of `period_ms`, without a reservation. Ends a running measurement or reservation."""
         self.free()
         self._session = self._begin(period_ms, alone=True)
         self._costs, self._period_ms = [], period_ms
 
     def probe_off(self):
-        """Ends measuring. Empty if `probe_on` was not called."""
+        """Ends the measurement. The result is empty if `probe_on` was not called."""
         costs, self._costs = self._costs, None
         if costs is None:
             return Probe(0.0, [])
@@ -45,19 +45,19 @@ class Cpu:
         return Probe(sum(costs) / len(costs) / (self._period_ms * 1e6) if costs else 0.0, costs)
 
     def reserve(self, utilisation, period_ms):
-        """Reserves `utilisation` of one CPU in every period for the calling thread. `Refused` names what is free and
-        who holds the rest. Ends what was going on before."""
+        """Reserves `utilisation` of one CPU in every period for the calling thread. Ends a running measurement or
+        reservation. `Refused` names the free capacity and its holders."""
         self.free()
         share = {"cls": "B", "guaranteed": utilisation, "max_bandwidth": utilisation}
         self._session = self._begin(period_ms, socket=self._socket, **share)
 
     def start(self):
-        """The first iteration begins now: the origin of the grid of releases."""
+        """Begins the first iteration now; this time is the origin of the grid of releases."""
         if self._session is not None:
             self._session.begin()
 
     def yield_now(self):
-        """Ends an iteration and sleeps until the next one is due. Without reservation and probe, gives way once."""
+        """Ends an iteration and sleeps until the next release. Without reservation and measurement, yields the CPU once."""
         if self._session is None:
             return _time.sleep(0)
         cost_ns = self._session.end_cycle()
@@ -66,7 +66,7 @@ class Cpu:
         self._session.wait()
 
     def free(self):
-        """Gives the reservation back. Doing so twice is fine."""
+        """Ends the reservation. A second call has no effect."""
         session, self._session, self._costs = self._session, None, None
         if session is not None:
             session.end()

@@ -1,4 +1,4 @@
-"""Events of the kernel and of other programs, and code of one's own where they happen.
+"""Events of the kernel and of other programs, and code that runs where they happen.
 
     with qfabric.ECalls() as ecalls:
         events = ecalls.subscribe("timer", code="return 1;", memory_up=True, options={"period": "10ms"})
@@ -12,18 +12,18 @@ from . import _qfabric
 
 
 class Service:
-    """A service of one's own; ended by `unregister()`, with the connection, or with the process."""
+    """A service of this process; ended by `unregister()`, with the connection, or with the process."""
 
     def __init__(self, native):
         self._native = native
 
     def raise_event(self, fields, *, pid=-1, deadline_us=0, cpu=False):
-        """Raises an event with these fields for the subscriber `pid`, or for all; one that cannot be delivered
-        within the deadline is dropped."""
+        """Raises an event with these fields for the subscriber `pid`, or for all (-1). The event is dropped if it cannot
+        be delivered within `deadline_us` microseconds (0: no deadline)."""
         self._native.raise_json(_json.dumps(fields), pid, deadline_us, cpu)
 
     def unregister(self):
-        """Ends it."""
+        """Ends the service."""
         self._native.unregister()
 
 
@@ -34,7 +34,7 @@ class Subscription:
         self._native = native
 
     def next(self, timeout=1.0):
-        """The next event; None within the timeout."""
+        """The next event; None if none arrives within `timeout` seconds."""
         came = self._native.next_json(timeout)
         return came and {"time_ns": came[0], **_json.loads(came[1])}
 
@@ -46,27 +46,27 @@ class Subscription:
 
     @property
     def flag(self):
-        """Grows by one with every event; no system call."""
+        """Counter of events in the shared memory; read without a system call."""
         return self._native.flag
 
     @property
     def info(self):
-        """How it stands: counters, state, where its steps run."""
+        """Counters, state, and where the steps run: a dict."""
         return _json.loads(self._native.info_json())
 
     def unsubscribe(self):
-        """Ends it."""
+        """Ends the subscription."""
         self._native.unsubscribe()
 
 
 class ECalls:
-    """A connection; everything made with it ends with it."""
+    """A connection for ECalls; everything made with it ends when it ends."""
 
     def __init__(self, socket=None):
         self._native = _qfabric.NativeEcalls(socket)
 
     def services(self):
-        """All services one can subscribe to: a list of dicts."""
+        """All services: a list of dicts."""
         return _json.loads(self._native.services_json())
 
     def register_service(self, name, format, about="", open=False):
@@ -76,8 +76,8 @@ class ECalls:
     def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
                   process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
                   pass_faults=False, favour=False):
-        """Subscribes, as the paper's `struct ecalls` says it; `memory_up` may be a dict (layout, slots, position).
-        With `favour` every event favours the server of who is told (mechanism ext)."""
+        """Subscribes, with the fields of the paper's `struct ecalls`; `memory_up` may be a dict (layout, slots,
+        position). With `favour`, each event favours the subscriber's server (mechanism ext)."""
         memory = {} if memory_up is True else memory_up or None
         request = {
             "service": service, "k_code": code, "k_handler": handler, "k_thread": thread, "memory_up": memory,
@@ -94,32 +94,32 @@ class ECalls:
         self._native.name_handler(name, code)
 
     def __getitem__(self, name):
-        """An attribute's value."""
+        """Value of an attribute."""
         return self._native.get_attribute(name)
 
     def __setitem__(self, name, value):
-        """A fast user-ECall: handlers see the value from now on, without a system call."""
+        """A fast user-ECall: sets the value for the next handler calls, without a system call."""
         self._native.set_attribute(name, value)
 
     def defer(self, value):
-        """A deferred user-ECall: the value waits for the moment chosen by a subscription to `app.deferred`."""
+        """A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch."""
         self._native.defer(value)
 
     def call(self, service, data, timeout=1.0):
-        """Asks the owner of a service, and waits for its answer."""
+        """Sends `data` to the owner of a service and waits at most `timeout` seconds for the answer."""
         return self._native.call(service, data, timeout)
 
     def next_notice(self, timeout=1.0):
-        """(kind, number, bytes): a `call` to be answered with `reply`, a handler `taken_out`, or a subscription
-        that has `ended`; None within the timeout."""
+        """The next notice, (kind, number, bytes): a `call` to answer with `reply`, a handler `taken_out`, or a
+        subscription that has `ended`. None if none arrives within `timeout` seconds."""
         return self._native.next_notice(timeout)
 
     def reply(self, call, data):
-        """Answers a call."""
+        """Answers a call; `call` is its number in the notice."""
         self._native.reply(call, data)
 
     def close(self):
-        """Ends the connection, and everything made with it."""
+        """Closes the connection and ends everything made with it."""
         self._native = None
 
     def __enter__(self):

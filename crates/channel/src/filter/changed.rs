@@ -1,6 +1,7 @@
-//! A payload as filters have changed it.
+//! A payload that filters have changed.
 
-/// Whether a payload was changed, and to what. Memory is used again: the way of an event allocates nothing.
+/// Whether a payload was changed, and its new bytes. The memory is reused, so that delivering an event allocates
+/// nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     bytes: Vec<u8>,
@@ -8,7 +9,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// The next payload is not changed yet.
+    /// Marks the next payload as unchanged.
     pub fn clear(&mut self) {
         self.is_changed = false;
         self.bytes.clear();
@@ -18,12 +19,12 @@ impl Changed {
         self.is_changed
     }
 
-    /// The payload as it is by now.
+    /// The payload after the changes so far.
     pub fn payload<'a>(&'a self, original: &'a [u8]) -> &'a [u8] {
         if self.is_changed { &self.bytes } else { original }
     }
 
-    /// The payload, to be changed.
+    /// The payload for editing.
     pub fn edit(&mut self, original: &[u8]) -> &mut Vec<u8> {
         if !self.is_changed {
             self.is_changed = true;

@@ -5,34 +5,31 @@ use std::fmt;
 use crate::member::Seat;
 use crate::{Event, MemberId};
 
-/// The sinks that a filter decides on.
+/// The sinks that a filter decides about.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates<'a>(&'a [Seat]);
 
 impl Candidates<'_> {
-    /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Which one.
     pub fn member(&self, index: usize) -> &MemberId {
         &self.0[index].member
     }
 
-    /// What it says of itself.
+    /// An attribute of the sink at `index`.
     pub fn attribute(&self, index: usize, key: &str) -> Option<i64> {
         self.0[index].info.attributes.get(key)
     }
 }
 
-/// A filter in Rust: unsets the places of those that are not to get the event. Those that do not want its type are
-/// unset before, and stay so whatever it sets.
+/// A filter in Rust: clears the places of sinks that must not receive the event. Sinks that do not receive the event's
+/// type are cleared before the call, and stay cleared whatever the filter sets.
 pub type Choose = Box<dyn FnMut(&Event<'_>, Candidates<'_>, &mut [bool]) + Send>;
 
 pub(crate) struct Closure {

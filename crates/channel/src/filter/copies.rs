@@ -1,33 +1,33 @@
-//! Payloads that differ from sink to sink: what a sink's own filters have changed, for that sink alone.
+//! Payloads that differ from sink to sink, because filters for a single sink have changed them.
 
 use super::changed::Changed;
 
-/// Changed payloads, by seat. Memory is used again: the way of an event allocates nothing.
+/// Changed payloads, by seat. The memory is reused, so that delivering an event allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    /// In no order: there are as many as sinks with a filter of their own that changes events.
+    /// Unordered; one entry for each sink whose own filter changes events.
     of: Vec<(usize, Changed)>,
     spare: Vec<Changed>,
 }
 
 impl Copies {
-    /// Every sink gets the common payload again.
+    /// Gives every sink the common payload again.
     pub fn clear(&mut self) {
         self.spare.extend(self.of.drain(..).map(|(_, changed)| changed));
     }
 
-    /// All of them, in no order.
+    /// Unordered.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.of.iter().map(|(seat, changed)| (*seat, changed.payload(&[])))
     }
 
-    /// What the sink at that seat gets instead of the common payload.
+    /// The payload for the sink at this seat; `None`: the common one.
     pub fn get(&self, seat: usize) -> Option<&[u8]> {
         let found = self.of.iter().find(|(at, _)| *at == seat);
         found.map(|(_, changed)| changed.payload(&[]))
     }
 
-    /// The payload of that seat, to be changed further; not changed: it has the common one.
+    /// Removes the seat's payload for further editing; it is unchanged if the seat has the common payload.
     pub fn take(&mut self, seat: usize) -> Changed {
         if let Some(at) = self.of.iter().position(|(at, _)| *at == seat) {
             return self.of.swap_remove(at).1;
@@ -37,7 +37,7 @@ impl Copies {
         changed
     }
 
-    /// What that seat gets from now on; not changed: the common payload.
+    /// Sets the seat's payload; if it is unchanged, the seat has the common payload.
     pub fn put(&mut self, seat: usize, changed: Changed) {
         match changed.is_changed() {
             true => self.of.push((seat, changed)),

@@ -5,7 +5,7 @@ use qfabric_types::channel::Name;
 use super::{Body, Filter, TextFilter};
 use crate::{Direction, Error, FilterError, Limits, Spot};
 
-/// Those of each direction, in the order of their names.
+/// The filters of each direction, in the order of their names.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     pub into: Vec<Filter>,
@@ -25,17 +25,17 @@ impl Filters {
         Some(&filters[find(filters, &spot.name).ok()?])
     }
 
-    /// Refused where it would be one more than there may be.
+    /// Refuses a filter that would exceed the limit; replacing a filter is always possible.
     pub fn room_for(&self, spot: &Spot) -> Result<(), Error> {
         let asked = self.into.len() + self.out.len() + 1;
         if asked <= Limits::FILTERS || self.get(spot).is_some() {
             return Ok(());
         }
-        let (what, limit, remedy) = ("filters of one channel", Limits::FILTERS, "remove one, or join two texts");
+        let (what, limit, remedy) = ("filters of one channel", Limits::FILTERS, "remove a filter, or combine two texts");
         Err(Error::TooMany { what, asked, limit, remedy })
     }
 
-    /// Puts a filter in its place; one of its name is replaced.
+    /// Inserts a filter in its place; replaces a filter of the same name.
     pub fn put(&mut self, filter: Filter) {
         let filters = self.of(filter.direction);
         match find(filters, &filter.name) {
@@ -51,7 +51,7 @@ impl Filters {
         Ok(())
     }
 
-    /// Takes those out whose authors on other hosts are like that.
+    /// Removes the filters whose author on another host satisfies `is_gone`.
     pub fn forget(&mut self, is_gone: impl Fn(&Name) -> bool) -> Vec<Filter> {
         let is_gone = |filter: &mut Filter| filter.author.as_ref().is_some_and(&is_gone);
         let mut gone: Vec<Filter> = self.into.extract_if(.., is_gone).collect();
@@ -59,7 +59,7 @@ impl Filters {
         gone
     }
 
-    /// A new text takes over the parameters of the one that it is to replace, as they are by now.
+    /// The new text gets the current parameter values of the filter that it replaces.
     pub fn inherit(&mut self, spot: &Spot, text: &mut TextFilter) {
         let Ok(old) = self.text(spot) else { return };
         for name in old.parameters.clone() {
@@ -69,7 +69,7 @@ impl Filters {
         }
     }
 
-    /// A filter in E-code.
+    /// The filter of this name, if it is in E-code.
     pub fn text(&mut self, spot: &Spot) -> Result<&mut TextFilter, FilterError> {
         let filters = self.of(spot.direction);
         match find(filters, &spot.name).map(|at| &mut filters[at].body) {

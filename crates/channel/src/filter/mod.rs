@@ -1,4 +1,4 @@
-//! Filters: which sinks get an event.
+//! Filters: they choose the sinks that receive an event, and may change the event.
 
 mod changed;
 mod closure;
@@ -24,18 +24,19 @@ use crate::member::Seat;
 use crate::output::Outputs;
 use crate::{Event, FilterCounts, MemberId, Notice};
 
-/// A filter that is installed.
+/// An installed filter.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub name: Name,
     pub direction: Direction,
-    /// The host that shipped it: only that one replaces or removes it from elsewhere, and it goes with it. None: this host.
+    /// The host that shipped the filter. No other remote host may replace or remove it, and it is removed when its
+    /// author leaves. `None`: this host.
     pub author: Option<Name>,
-    /// The only sink that it decides on. What it changes of an event, it changes for that sink alone.
+    /// The only sink that the filter decides about. Its changes to an event apply to that sink's copy only.
     pub sink: Option<MemberId>,
-    /// The user of this host on whose sources' events alone an OUT-filter acts; none: on those of all sources.
+    /// The user of this host on whose sources' events alone an OUT-filter acts; `None`: on events of all sources.
     pub user: Option<u32>,
-    /// The host's own: see [`Turn::Host`].
+    /// The filter belongs to the host: see [`Turn::Host`].
     pub is_hosts: bool,
     /// The types it is called for, one bit each.
     pub types: u64,
@@ -49,53 +50,53 @@ pub(crate) enum Body {
     Closure(Closure),
 }
 
-/// An event on its way through filters, which may change its payload.
+/// An event on its way through the filters, which may change its payload.
 #[derive(Debug)]
 pub(crate) struct Draft<'a, 'e> {
     pub event: Event<'e>,
     pub changed: &'a mut Changed,
-    /// The moment of the call, for filters that ask for it.
+    /// The time of the call, for filters that read it.
     pub now: Instant,
 }
 
 impl<'e> Draft<'_, 'e> {
-    /// The event as it is by now.
+    /// The event after the changes so far.
     pub fn event(&self) -> Event<'_> {
         Event { payload: self.changed.payload(self.event.payload), ..self.event }
     }
 
-    /// The payload, to be changed.
+    /// The payload for editing.
     pub fn edit(&mut self) -> &mut Vec<u8> {
         self.changed.edit(self.event.payload)
     }
 }
 
-/// Among whom filters choose.
+/// The sinks that filters choose among.
 pub(crate) struct Choice<'a> {
-    /// Rises when the seats change.
+    /// Increases when the seats change.
     pub generation: u64,
     pub seats: &'a [Seat],
     /// One place for each seat.
     pub chosen: &'a mut [bool],
-    /// What sinks' own filters have changed.
+    /// The payloads that filters for single sinks have changed.
     pub copies: &'a mut Copies,
-    /// The user whose source submitted the event; none: nobody of this host.
+    /// The user whose source submitted the event; `None`: no user of this host.
     pub user: Option<u32>,
 }
 
-/// When a filter is called; filters of one turn are called in the order of their names.
+/// The order of filters; filters of one turn are called in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Filters for all sinks share one draft.
     All,
-    /// Filters for single sinks get what those have left, on a copy for their sink.
+    /// Filters for a single sink get the draft as filters for all have left it, on a copy for their sink.
     Sink,
-    /// The host's own, which count and hold back what is left, and filters for all named behind them. What these change,
-    /// they change in the copies, too.
+    /// The host's own filters, which count and pace the remaining events, and filters for all whose names come after
+    /// them. Their changes also apply to the copies.
     Host,
 }
 
-/// Lets each filter in turn unset those that are not to get the event. Gives how many are left.
+/// Calls each filter in turn; each clears the places of sinks that must not receive the event. Returns how many remain.
 pub(crate) fn choose(
     filters: &mut [Filter],
     draft: &mut Draft<'_, '_>,
@@ -145,7 +146,7 @@ impl Filter {
             Body::Text(text) => match text.run(draft, generation, seats, chosen) {
                 Ok(beyond) => self.counts.beyond += beyond,
                 Err(failed) => {
-                    // A filter that failed has chosen nobody.
+                    // A filter that faulted chooses no sink.
                     chosen.fill(false);
                     self.counts.faults += 1;
                     if self.counts.faults == 1 {
@@ -158,8 +159,8 @@ impl Filter {
         self.counts.blocked += u64::from(!chosen.contains(&true));
     }
 
-    /// Runs a filter that is for one sink, where that sink is still chosen: on the event as filters for all, and filters
-    /// for this sink before it, have left it.
+    /// Runs a filter for a single sink if that sink is still chosen, on the event as filters for all and earlier
+    /// filters for this sink have left it.
     fn run_for_its_sink(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         let Some(sink) = &self.sink else { return };
         let found = choice.seats.binary_search_by(|seat| seat.member.cmp(sink));
@@ -168,7 +169,8 @@ impl Filter {
         }
     }
 
-    /// Runs a filter for all on each copy once more, for its sink alone. The host's own change nothing.
+    /// Runs a filter for all once more on each copy, for the copy's sink alone. The host's own filters change no
+    /// payload.
     fn run_on_copies(&mut self, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         for at in 0..choice.seats.len() {
             if !self.is_hosts && choice.copies.get(at).is_some() {
@@ -177,7 +179,7 @@ impl Filter {
         }
     }
 
-    /// Runs on the copy of one sink, where that is still chosen.
+    /// Runs on the copy of one sink, if that sink is still chosen.
     fn run_at(&mut self, at: usize, draft: &Draft<'_, '_>, choice: &mut Choice<'_>, out: &mut Outputs) {
         if !choice.chosen[at] {
             return;
@@ -188,7 +190,7 @@ impl Filter {
         choice.copies.put(at, changed);
     }
 
-    /// `is_behind`: its name comes behind one of the host's own.
+    /// `is_behind`: the filter's name comes after the name of one of the host's own filters.
     fn turn(&self, is_behind: bool) -> Turn {
         match (self.is_hosts, &self.sink) {
             (false, Some(_)) => Turn::Sink,
@@ -197,7 +199,7 @@ impl Filter {
         }
     }
 
-    /// Whether it is called for events of this type, submitted by a source of this user.
+    /// Whether the filter is called for events of this type, submitted by a source of this user.
     fn acts_on(&self, event_type: u16, user: Option<u32>) -> bool {
         self.types & 1 << event_type != 0 && (self.user.is_none() || self.user == user)
     }

@@ -1,19 +1,22 @@
-//! How an event and the sinks' attributes become a filter's `struct input`, and its `struct output` a choice.
+//! The mapping from an event and the sinks' attributes to a filter's `struct input`, and from its `struct output` to a
+//! choice.
 //!
 //! ```text
 //! struct input  { …members of the event, by name and type…; struct { long type, priority, size, …attributes…; } event;
 //!                 int sinks; struct { …attributes of a sink… } sink[N]; int tail_size; unsigned char tail[N]; }
 //! struct output { unsigned char chosen[N]; …members of the event that are changed…; int tail_size; unsigned char tail[N]; }
 //! ```
-//! The *tail* is what lies behind the event's own structure: `tail_size` bytes, of which the input has the first N. An output
-//! with a `tail` puts that in its place; one with `tail_size` alone leaves so many bytes of it. A member of the event's own format goes before a word of ours. All numbers are cut to their members' types.
+//! The *tail* is the part behind the event's own structure: `tail_size` bytes, of which the input has the first N. An
+//! output with a `tail` replaces these bytes; an output with `tail_size` alone keeps the first `tail_size` of them. A
+//! member of the event's own format takes precedence over a built-in name. All numbers are truncated to their members'
+//! types.
 
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
 use super::Draft;
 use crate::{Event, Limits};
 
-/// Bytes that are copied as they are.
+/// A range of bytes that is copied unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub from: u32,
@@ -21,7 +24,7 @@ pub(crate) struct Copied {
     pub bytes: u32,
 }
 
-/// Where a number lies.
+/// The position of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub offset: u32,
@@ -42,7 +45,7 @@ impl At {
     }
 }
 
-/// What of an event is a number of its own.
+/// The built-in numbers of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Type,
@@ -71,7 +74,7 @@ impl Word {
     }
 }
 
-/// From an event of one type.
+/// The copies for events of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub copies: Vec<Copied>,
@@ -81,27 +84,27 @@ pub(crate) struct Plan {
     pub tail: Tail,
 }
 
-/// What lies behind the event's structure, which has `head` bytes.
+/// The tail behind the event's structure, which has `head` bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub head: u32,
-    /// Offset and bytes of the arrays.
+    /// Offset and length in bytes of the array.
     pub input: Option<(u32, u32)>,
     pub output: Option<(u32, u32)>,
     pub input_size: Option<At>,
     pub output_size: Option<At>,
 }
 
-/// A filter asked for a tail of a length that it cannot have.
+/// A filter requested a tail of an impossible length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`output.tail_size` is {asked}, and may be 0 to {most} here")]
+#[error("`output.tail_size` is {asked}, but must be between 0 and {most} for this event")]
 pub(crate) struct BadTail {
     pub asked: i64,
     pub most: usize,
 }
 
 impl Tail {
-    /// Tells the filter what the payload has.
+    /// Copies the payload's tail and its size into the input.
     pub fn read(&self, payload: &[u8], input: &mut [u8]) {
         let tail = payload.get(self.head as usize..).unwrap_or_default();
         if let Some(at) = self.input_size {
@@ -115,7 +118,7 @@ impl Tail {
         }
     }
 
-    /// Does to the payload what the filter says; where that is impossible, nothing.
+    /// Applies the output's tail to the payload; on an error nothing changes.
     pub fn write(&self, output: &[u8], draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
         let Some(size) = self.output_size else { return Ok(()) };
         let (head, have) = (self.head as usize, draft.event().payload.len());
@@ -138,7 +141,7 @@ impl Tail {
     }
 }
 
-/// From the sinks.
+/// The columns of the sinks' attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     pub at: u32,
@@ -147,16 +150,16 @@ pub(crate) struct Table {
     pub columns: Vec<(String, At)>,
 }
 
-/// What does not depend on the event's type.
+/// The part of the mapping that does not depend on the event's type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub sinks: Option<At>,
     pub table: Option<Table>,
-    /// Offset of the first byte in the output, and how many there are.
+    /// Offset of the first byte in the output, and the number of bytes.
     pub chosen: Option<(u32, u32)>,
 }
 
-/// The structure, and what is wrong with it.
+/// The structure's name, and what is wrong with it.
 pub(crate) type Misfit = (&'static str, String);
 
 impl Plan {
@@ -171,7 +174,7 @@ impl Plan {
         if plan.tail.output.is_some() && plan.tail.output_size.is_none() {
             return Err((
                 "output",
-                "`tail` needs a number `tail_size` beside it: how many of its bytes count".to_owned(),
+                "`tail` needs a number `tail_size` beside it, the number of bytes in use".to_owned(),
             ));
         }
         Ok(plan)
@@ -233,7 +236,7 @@ impl Shape {
 
 fn table(field: &Field) -> Result<Table, String> {
     let (Kind::Struct(row), [rows]) = (&field.kind, &field.dims[..]) else {
-        return Err(format!("`sink` is {}, and has to be an array of structures of numbers", field.type_text()));
+        return Err(format!("`sink` is {}, but must be an array of structures of numbers", field.type_text()));
     };
     Ok(Table { at: field.offset, stride: row.size, rows: *rows, columns: numbers(row, 0)? })
 }
@@ -242,7 +245,7 @@ fn table(field: &Field) -> Result<Table, String> {
 fn bytes(field: &Field) -> Result<(u32, u32), String> {
     match (&field.kind, &field.dims[..]) {
         (Kind::Scalar(Scalar { bits: 8, .. }), [count]) => Ok((field.offset, *count)),
-        _ => Err(format!("`{}` is {}, and has to be an array of `unsigned char`", field.name, field.type_text())),
+        _ => Err(format!("`{}` is {}, but must be an array of `unsigned char`", field.name, field.type_text())),
     }
 }
 
@@ -254,11 +257,11 @@ fn numbers(format: &Format, base: u32) -> Result<Vec<(String, At)>, String> {
 fn number(field: &Field, base: u32) -> Result<At, String> {
     match (&field.kind, &field.dims[..]) {
         (Kind::Scalar(ty), []) => Ok(At { offset: base + field.offset, ty: *ty }),
-        _ => Err(format!("`{}` is {}, and has to be one number", field.name, field.type_text())),
+        _ => Err(format!("`{}` is {}, but must be one number", field.name, field.type_text())),
     }
 }
 
-/// How many bytes a member has, where it is of the same type in both.
+/// The size of a member in bytes, if both sides have the same type.
 fn same(field: &Field, there: &Field) -> Result<u32, String> {
     let alone = |field: &Field| {
         let field = Field { offset: 0, ..field.clone() };
@@ -276,7 +279,7 @@ fn unknown(name: &str, event: &Format) -> String {
     format!("there is no `{name}` in the event; it has {}", known.join(", "))
 }
 
-/// Stretches that lie one behind the other on both sides are one.
+/// Joins copies that are adjacent on both sides.
 fn merged(copies: Vec<Copied>) -> Vec<Copied> {
     let mut merged: Vec<Copied> = Vec::with_capacity(copies.len());
     for copy in copies {
@@ -290,7 +293,7 @@ fn merged(copies: Vec<Copied>) -> Vec<Copied> {
     merged
 }
 
-/// A number in events of one type.
+/// The position of a number in events of one type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldAt {
     pub event_type: u16,
@@ -298,7 +301,7 @@ pub(crate) struct FieldAt {
 }
 
 impl FieldAt {
-    /// None: there is no single number of that name.
+    /// `None` if the format has no single number of this name.
     pub fn new(event_type: u16, format: &Format, name: &str) -> Option<FieldAt> {
         Some(FieldAt { event_type, at: number(format.field(name)?, 0).ok()? })
     }
@@ -321,7 +324,8 @@ mod tests {
     const LONG: Scalar = Scalar { bits: 64, signed: true };
 
     proptest! {
-        /// Whatever a filter asks for, an event keeps its structure and stays within the limit, and a refusal changes nothing.
+        /// For every requested tail the event keeps its structure and stays within the limit, and a refusal changes
+        /// nothing.
         #[test]
         fn a_tail_has_room_behind_the_structure_and_below_the_limit(
             head in 0..64_usize,

@@ -1,4 +1,4 @@
-//! Which filter, and what it is to be.
+//! Specifications of filters, commands about filters, and bindings.
 
 pub use qfabric_types::api::channel::Direction;
 use qfabric_types::channel::{ChannelId, Name};
@@ -6,46 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Key, MemberId};
 
-/// Which filter: a name may be given once for each channel and direction on a host.
+/// Identifies a filter: a name is unique for each channel and direction on a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Spot {
-    /// On which channel.
     pub channel: ChannelId,
-    /// In or out.
     pub direction: Direction,
-    /// Its name. Filters for all sinks are called first, then those for single sinks; both in the order of their names.
+    /// Filters for all sinks are called first, then those for single sinks; both in the order of their names.
     pub name: Name,
 }
 
-/// A filter that is wanted.
+/// A filter to install.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterSpec {
-    /// Where. A filter that is there is replaced between two events; parameters it had keep their values.
+    /// An existing filter here is replaced between two events; its parameters keep their values.
     pub spot: Spot,
-    /// The only sink that it decides on, and whose copy of an event it may change; none: all.
+    /// The only sink that the filter decides about, and whose copy of an event it may change; `None`: all sinks.
     pub sink: Option<MemberId>,
-    /// Names of the types it is called for; none: all. Others pass.
+    /// Names of the types the filter is called for; empty: all types. Events of other types pass.
     pub types: Vec<String>,
-    /// E-code: `struct input { …members of the event…; int sinks; struct { long load; } sink[100]; }`, where wanted
-    /// `struct output { unsigned char chosen[100]; }`, and what decides. Verdict 0: nobody.
+    /// E-code: `struct input { …members of the event…; int sinks; struct { long load; } sink[100]; }`, an optional
+    /// `struct output { unsigned char chosen[100]; }`, and the statements. With verdict 0 no sink receives the event.
     pub text: String,
-    /// First values of its attributes (`get_attribute(name)`).
+    /// Initial values of the attributes (`get_attribute(name)`).
     pub parameters: Vec<(Key, i64)>,
 }
 
-/// What other hosts are asked to do with their filters.
+/// A command to other hosts about their filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterCommand {
-    /// Install or replace one.
+    /// Install or replace a filter.
     Install(FilterSpec),
-    /// Remove one.
     Remove(Spot),
-    /// Change a parameter.
+    /// Change a parameter's value.
     Parameter(Spot, Key, i64),
 }
 
 impl FilterCommand {
-    /// Which filter it is about.
+    /// The filter that the command is about.
     pub fn spot(&self) -> &Spot {
         match self {
             FilterCommand::Install(filter) => &filter.spot,
@@ -54,17 +51,15 @@ impl FilterCommand {
     }
 }
 
-/// From now on a number in events of one channel is a parameter of a filter of another: a Q-filter.
+/// Makes a number in events of one channel a parameter of a filter of another channel: a Q-filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Which filter.
     pub filter: Spot,
-    /// Which of its parameters.
     pub parameter: Key,
-    /// Where the events come from; it has to be open here.
+    /// The channel of the events; it has to be open on this host.
     pub channel: ChannelId,
-    /// Name of their type.
+    /// The name of the events' type.
     pub event_type: String,
-    /// Name of their member, a single number.
+    /// The name of the member of the format; it has to be a single number.
     pub field: String,
 }

@@ -14,17 +14,17 @@ pub(crate) struct TextFilter {
     engine: Box<dyn Engine + Send>,
     pub parameters: Vec<String>,
     shape: Shape,
-    /// By type; none: it is not called for those.
+    /// By type; `None`: the filter is not called for this type.
     plans: Vec<Option<Plan>>,
-    /// `struct input` of the last call: the table in it stays good until the sinks change.
+    /// `struct input` of the last call: its table stays valid until the sinks change.
     input: Vec<u8>,
-    /// Which seats are in the table, in order, and of which roster they are.
+    /// The seats in the table, in order, and the generation of their roster.
     rows: Vec<u32>,
     generation: Option<u64>,
     next_rows: Vec<u32>,
 }
 
-/// Why a call chose nobody.
+/// Why a call chose no sink.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum Failed {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(crate) enum Failed {
 }
 
 impl TextFilter {
-    /// Compiles a text for those types of the channel's.
+    /// Compiles a text for these types of the channel.
     pub fn new(text: &str, spec: &Spec, types: u64, engines: &Engines) -> Result<TextFilter, FilterError> {
         let (what, asked, limit) = ("bytes of text", text.len(), Limits::TEXT);
         if asked > limit {
@@ -45,7 +45,7 @@ impl TextFilter {
         let formats = spec.types.iter().enumerate().filter(|(number, _)| wanted(*number));
         let mut formats = formats.map(|(_, known)| &known.format);
         let (first, others) = (formats.next(), formats.next().is_some());
-        // A text that does not say its input gets the event itself, where there is only one type.
+        // A text without `struct input` gets the event itself, if the filter has only one type.
         let says_input = text.contains("struct input");
         let input = first.filter(|format| !says_input && !others && format.size > 0).cloned();
         let environment = Environment { input, ..Environment::default() };
@@ -69,7 +69,7 @@ impl TextFilter {
         Ok(TextFilter { engine, parameters: program.attributes, shape, plans, input, rows, generation, next_rows })
     }
 
-    /// Gives how many sinks did not fit the table.
+    /// Returns how many sinks did not fit in the table.
     pub fn run(
         &mut self,
         draft: &mut Draft<'_, '_>,
@@ -99,7 +99,7 @@ impl TextFilter {
         Ok(beyond)
     }
 
-    /// Fills the table with those who can still get the event. Gives how many do not fit.
+    /// Fills the table with the sinks that are still chosen. Returns how many do not fit.
     fn seat(&mut self, generation: u64, seats: &[Seat], chosen: &[bool]) -> u64 {
         let Shape { sinks, table, chosen: places } = &self.shape;
         if sinks.is_none() && table.is_none() && places.is_none() {
@@ -126,7 +126,7 @@ impl TextFilter {
         beyond as u64
     }
 
-    /// Leaves those that the output names; without names all stay.
+    /// Keeps the sinks that the output chooses; keeps all if the output has no `chosen`.
     fn pick(&self, chosen: &mut [bool]) {
         let Some((offset, _)) = self.shape.chosen else { return };
         let output = &self.engine.output()[offset as usize..];
@@ -136,7 +136,7 @@ impl TextFilter {
         }
     }
 
-    /// Puts what the output says of the event into it.
+    /// Copies the output's members of the event into the payload.
     fn change(&self, draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
         let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(()) };
         let output = self.engine.output();
@@ -147,7 +147,7 @@ impl TextFilter {
         plan.tail.write(output, draft)
     }
 
-    /// A parameter's place, by its name.
+    /// A parameter's storage, by its name.
     pub fn parameter(&mut self, name: &str) -> Result<&mut i64, FilterError> {
         let at = self.parameters.iter().position(|known| known == name);
         at.and_then(|at| self.engine.attributes().get_mut(at)).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What other hosts tell of themselves.
+//! Processes the records and changes that other hosts send.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
@@ -10,11 +10,11 @@ use crate::exit::Exit;
 use crate::wire::{Changes, Digest, Full};
 use crate::{Config, Directory, HostRecord, Limits, MemberId, Notice};
 
-/// Parts of a record, and changes in all of them: beyond it a host is not believed.
+/// The limit of parts in a record, and of changes in all of them; a larger record is ignored.
 const MOST_PARTS: u16 = 256;
 const MOST_CHANGES: usize = 2 * Limits::CHANNELS + Limits::HOST_MEMBERS + Limits::REGISTRATIONS;
 
-/// What a host's record is still lacking, and its version with it.
+/// The changes that bring a host's record up to `version`.
 #[derive(Debug)]
 pub(crate) struct News {
     pub changes: Vec<Change>,
@@ -22,7 +22,7 @@ pub(crate) struct News {
 }
 
 impl Membership {
-    /// Changes that a host has told; none: some before them are missing, and are asked for.
+    /// Returns the changes that are new. Returns `None` and asks for the whole record if earlier changes are missing.
     pub fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant, exit: &mut Exit) -> Option<News> {
         let known = self.directory.host(from)?.version;
         let count = told.changes.len() as u64;
@@ -36,7 +36,8 @@ impl Membership {
         Some(News { changes: told.changes.into_iter().skip(old).collect(), version: after.max(known) })
     }
 
-    /// A part of a host's whole record; after the last, what makes that of the one that is known.
+    /// One part of a host's whole record. The last part returns the changes that lead from the known record to the
+    /// received one.
     pub fn learn_full(&mut self, from: &Name, part: Full, config: &Config, exit: &mut Exit) -> Option<News> {
         let neighbour = self.neighbours.get_mut(from)?;
         if part.part == 0 {
@@ -58,7 +59,7 @@ impl Membership {
         self.difference(from, whole, config, exit)
     }
 
-    /// What makes of the record that is known what the host says it is.
+    /// The changes that lead from the known record to the received one, without changes that the policy denies.
     fn difference(&self, from: &Name, whole: Staging, config: &Config, exit: &mut Exit) -> Option<News> {
         let record = self.directory.host(from).filter(|record| whole.version >= record.version)?;
         let mut wanted = Directory::default();
@@ -80,21 +81,21 @@ impl Membership {
         }
     }
 
-    /// Once, until the answer is there or overdue.
+    /// Asks at most once until the answer has arrived or is overdue.
     fn ask_soon(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         if self.neighbours.get(host).is_some_and(|there| there.ask_due.is_none_or(|due| due <= now)) {
             self.ask(host, now, exit);
         }
     }
 
-    /// All changes up to that version were carried out.
+    /// Call this after all changes up to `version` are applied.
     pub fn set_version(&mut self, host: &Name, version: u64) {
         if let Some(record) = self.directory.hosts.get_mut(host) {
             record.version = version;
         }
     }
 
-    /// What is said of a change, before it is carried out.
+    /// The notices for a change; call this before the change is applied.
     pub(super) fn notices_of(&self, host: &Name, change: &Change) -> Vec<Notice> {
         let member = |number| MemberId { host: host.clone(), number };
         let record = self.directory.host(host);

@@ -1,9 +1,9 @@
-//! Who is there, and what each has told of itself.
+//! Which hosts are present, and the record of each.
 //!
 //! ```text
-//! a change of this host ──> tell ──┄┄──> learn ──> what changes there ──> the directory
+//! a change of this host ──> tell ──┄┄──> learn ──> the changes on the other host ──> the directory
 //! ```
-//! What changes in the directory changes elsewhere, too: [`crate::Node`] carries each change out in both.
+//! [`crate::Node`] applies each change both to the directory and to the other parts.
 
 mod learn;
 mod neighbour;
@@ -26,10 +26,10 @@ use crate::exit::Exit;
 use crate::notary::statement;
 use crate::{Action, Config, Directory, Error, Held, HostRecord, Incarnation, Limits, Notary, Notice, Origin, wire};
 
-/// The hosts that are there, and the records of all, this host's included.
+/// The hosts that are present, and the records of all hosts, this host included.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    /// This one.
+    /// This host.
     host: Arc<Name>,
     pub directory: Directory,
     neighbours: BTreeMap<Name, Neighbour>,
@@ -43,7 +43,6 @@ impl Membership {
         Membership { host, directory, neighbours: BTreeMap::new(), telling: Telling::new(now) }
     }
 
-    /// This host's record.
     pub fn own(&self) -> Option<&HostRecord> {
         self.directory.host(&self.host)
     }
@@ -53,18 +52,19 @@ impl Membership {
         self.own()?.channels.get(channel)
     }
 
-    /// All other hosts that are there.
+    /// All other hosts that are present.
     pub fn others(&self) -> Vec<Name> {
         self.neighbours.keys().cloned().collect()
     }
 
-    /// The start of another host that is there and has spoken: whoever goes takes its record along.
+    /// The incarnation of another host that has sent a frame. A host that leaves loses its record and therefore has
+    /// none.
     pub fn incarnation(&self, host: &Name) -> Option<u64> {
         let record = if *host == *self.host { None } else { self.directory.host(host) };
         record.map(|record| record.incarnation.0)
     }
 
-    /// The network says that a host is there.
+    /// The network reports that a host is present.
     pub fn appeared(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         if *host == *self.host || self.neighbours.contains_key(host) {
             return;
@@ -73,17 +73,17 @@ impl Membership {
             return exit.counts.beyond_limit += 1;
         }
         self.neighbours.insert(host.clone(), Neighbour { ask_due: Some(now + PATIENCE), ..Neighbour::default() });
-        // It asks again where this gets lost: no digest to all others for each that comes, which would be N² frames.
+        // If this is lost, the host asks again. A digest to all hosts for each host that appears would be N² frames.
         self.tell_all(host, now, exit);
         exit.wake_by(now + PATIENCE);
     }
 
-    /// The network says that a host is gone; whether it was there.
+    /// The network reports that a host is gone; returns whether it was present.
     pub fn vanished(&mut self, host: &Name) -> bool {
         self.neighbours.remove(host).is_some()
     }
 
-    /// Which start of a host a frame is of.
+    /// Compares a frame's incarnation with the host's known one.
     pub fn presence(&self, from: &Name, incarnation: u64) -> Presence {
         match self.incarnation(from) {
             Some(known) if known == incarnation => Presence::Known,
@@ -93,7 +93,7 @@ impl Membership {
         }
     }
 
-    /// The first frame of a start that was not known; what was known of the host before is forgotten already.
+    /// The first frame of a new incarnation. The caller has already removed everything known of the earlier one.
     pub fn begin(&mut self, host: &Name, incarnation: u64, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         neighbour.staging = None;
@@ -104,7 +104,7 @@ impl Membership {
         exit.wake_by(now + PATIENCE);
     }
 
-    /// A frame of another version of the protocol: said once.
+    /// Counts a frame of another version of the protocol; reports each host once.
     pub fn other_version(&mut self, from: &Name, theirs: u8, exit: &mut Exit) {
         exit.counts.other_version += 1;
         let Some(neighbour) = self.neighbours.get_mut(from) else { return };
@@ -113,7 +113,7 @@ impl Membership {
         }
     }
 
-    /// Carries out one step of a host's record, and says what is to be said of it.
+    /// Applies one change of a host's record and reports it in notices.
     pub fn apply(&mut self, host: &Name, change: Change, exit: &mut Exit) -> Result<(), Unfit> {
         let notices = self.notices_of(host, &change);
         if self.directory.apply(host, change).is_err() {
@@ -124,16 +124,17 @@ impl Membership {
         Ok(())
     }
 
-    /// A host's record, with nothing left in it, goes.
+    /// Removes a host's record; the caller has emptied it.
     pub fn forget(&mut self, host: &Name) {
         self.directory.hosts.remove(host);
     }
 
-    /// How the creation of a channel that stands is held: the earliest of those that are believed.
+    /// The holding by which a channel's winning creation is known: the earliest creation that is believed.
     ///
-    /// With a notary a creation is believed of its creator, whom the network has authenticated, and of everybody who has the
-    /// creator's proof. Without one it is believed of a host which may create. That others name a creator proves nothing;
-    /// theirs counts where there is no such host, its creator having gone.
+    /// With a notary, a creation is believed if its creator holds the channel (the network has authenticated the creator), or
+    /// if the holder has the creator's proof. Without a notary, a creation is believed if the holder itself may create the
+    /// channel, because naming another host as creator proves nothing. If no holder may create the channel, for example because
+    /// its creator is gone, the earliest creation counts.
     pub fn standing<'a>(&'a self, id: &'a ChannelId, config: &Config) -> Option<&'a Held> {
         if let Some(notary) = &config.notary {
             return self.proved(id, &**notary);
@@ -143,8 +144,8 @@ impl Membership {
         believed.min_by_key(|held| &held.origin).or_else(|| self.directory.standing(id))
     }
 
-    /// The earliest creation that its creator holds, or that has its proof: signatures are looked at from the earliest on, and
-    /// only where the creator does not hold the channel by it itself.
+    /// The earliest creation that its creator holds or whose proof is valid. Signatures are verified from the earliest
+    /// creation on, and only if the creator does not hold the channel from this creation itself.
     fn proved<'a>(&'a self, id: &'a ChannelId, notary: &dyn Notary) -> Option<&'a Held> {
         let mut held: Vec<_> = self.directory.holders(id).collect();
         held.sort_by_key(|(host, held)| (&held.origin, held.origin.creator != **host));
@@ -156,13 +157,13 @@ impl Membership {
         held.into_iter().find(|(host, held)| is_believed(host, held)).map(|(_, held)| held)
     }
 
-    /// Whether it names another creation than the one that this host's opening goes back to: that one may stand.
+    /// Whether the change names another creation than this host's opening; the other creation may win.
     pub fn competes(&self, change: &Change) -> bool {
         let Change::Hold(channel, origin, ..) = change else { return false };
         self.held(channel).is_some_and(|mine| *origin != mine.origin)
     }
 
-    /// Refused where a channel, or this host, has as many sources and sinks as there may be.
+    /// Refuses if the channel or this host has the maximal number of sources and sinks.
     pub fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
         let remedy = "share members between applications, or use several channels";
         let all = (1 + self.directory.crowd(channel), "members of one channel", Limits::MEMBERS);
@@ -172,13 +173,13 @@ impl Membership {
     }
 }
 
-/// Which start of a host a frame is of.
+/// How a frame's incarnation compares with the sender's known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// The one that is known.
+    /// The known incarnation.
     Known,
-    /// A later one than is known.
+    /// A later incarnation.
     NewStart,
-    /// An earlier one, or the host is not there.
+    /// An earlier incarnation, or the host is not present.
     Stranger,
 }

@@ -1,26 +1,24 @@
-//! Another host: what it was told and asked, and what is coming of its record.
+//! The state that is kept for each other host: requests for its record, and the parts that have arrived.
 
 use qfabric_types::{Instant, Nanos};
 
 use crate::change::Change;
 
-/// Before a host that appeared is asked for its record: it tells it by itself.
+/// A host sends its record when it appears; it is asked only after this time.
 pub(super) const PATIENCE: Nanos = Nanos::from_millis(200);
 
-/// A host that is there.
 #[derive(Debug, Default)]
 pub(super) struct Neighbour {
-    /// Parts of its full record that have come.
+    /// The parts of its full record that have arrived.
     pub staging: Option<Staging>,
-    /// When it is to be asked for its full record.
+    /// The time to ask for its full record.
     pub ask_due: Option<Instant>,
-    /// When it was last told this host's.
+    /// The last time at which this host sent its own record to it.
     pub told: Option<Instant>,
-    /// It speaks another version of the protocol, and that was said.
+    /// It speaks another version of the protocol, and a notice has reported this.
     pub other_version: bool,
 }
 
-/// A record that comes in parts.
 #[derive(Debug)]
 pub(super) struct Staging {
     pub version: u64,

@@ -1,5 +1,5 @@
-//! What this host tells all others of itself: each change at once, everything to whoever appears or asks, and now and
-//! then how much there is to know, so that a lost change is found.
+//! Sends this host's record to other hosts: each change at once, the whole record to a host that appears or asks, and
+//! now and then a digest with the record's version, by which the others find lost changes.
 
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
@@ -12,25 +12,25 @@ use crate::exit::Exit;
 use crate::output::To;
 use crate::wire::{Kind, Writer};
 
-/// A host that asks more often is not answered.
+/// A host that asks again within this time gets no answer.
 const BETWEEN_ANSWERS: Nanos = Nanos::from_millis(100);
-/// A host that does not answer is asked again.
+/// A host that does not answer is asked again after this time.
 const BETWEEN_QUESTIONS: Nanos = Nanos::from_millis(500);
 
 impl Membership {
-    /// A change of this host's record: the others hear of it at [`Membership::flush`].
+    /// Adds a change of this host's record to the next [`Membership::flush`].
     pub fn tell(&mut self, change: &Change) {
         self.telling.changes.add(change);
     }
 
-    /// It was carried out.
+    /// Counts a change that has been applied to this host's record.
     pub fn told(&mut self) {
         if let Some(record) = self.directory.hosts.get_mut(&*self.host) {
             record.version += 1;
         }
     }
 
-    /// Tells all others what has changed.
+    /// Sends all pending changes to all other hosts.
     pub fn flush(&mut self, now: Instant, exit: &mut Exit) {
         if self.telling.changes.len() == 0 {
             return;
@@ -49,7 +49,7 @@ impl Membership {
         exit.wake_by(self.telling.digest_due);
     }
 
-    /// Everything, to one host.
+    /// Sends the whole record to one host.
     pub fn tell_all(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
         let Some(record) = self.own() else { return };
         let mut all = Batch::default();
@@ -72,7 +72,7 @@ impl Membership {
         }
     }
 
-    /// A host wants to know everything.
+    /// A host asks for the whole record.
     pub fn asked(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
         let told = self.neighbours.get(from).and_then(|there| there.told);
         if told.is_none_or(|told| now.since(told) >= BETWEEN_ANSWERS) {
@@ -80,7 +80,7 @@ impl Membership {
         }
     }
 
-    /// Asks a host for everything, and again if no answer comes.
+    /// Asks a host for its whole record, and again if no answer arrives.
     pub fn ask(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         let again = now + BETWEEN_QUESTIONS;
@@ -89,12 +89,12 @@ impl Membership {
         exit.wake_by(again);
     }
 
-    /// When a digest is due; none: nobody is there.
+    /// `None` if no other host is present.
     pub fn digest_due(&self) -> Option<Instant> {
         (!self.neighbours.is_empty()).then_some(self.telling.digest_due)
     }
 
-    /// Says how much there is to know, if that is due.
+    /// Sends the record's version to all other hosts, if a digest is due.
     pub fn digest(&mut self, now: Instant, exit: &mut Exit) {
         if self.telling.digest_due > now {
             return;
@@ -106,7 +106,7 @@ impl Membership {
         }
     }
 
-    /// Asks those again that have not answered, and says when to come back.
+    /// Asks again each host whose answer is overdue, and sets the time of the next call.
     pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
         let overdue = self.neighbours.iter().filter(|(_, there)| there.ask_due.is_some_and(|due| due <= now));
         for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {

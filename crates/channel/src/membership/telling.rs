@@ -1,22 +1,23 @@
-//! What this host has not told yet, and when it says how much there is to know of it.
+//! Changes that have not been sent yet, and the times of digests.
 
 use qfabric_types::{Instant, Nanos};
 
 use crate::change::Change;
 use crate::wire;
 
-/// Digests follow a change after 1 s, 2 s, … up to this: what was lost is found soon, and quiet hosts are quiet.
+/// Digests follow a change after 1 s, 2 s, … up to this interval: a lost change is found soon, and an unchanged host
+/// sends few frames.
 const RAREST: Nanos = Nanos::from_millis(32_000);
 const FIRST: Nanos = Nanos::from_millis(1_000);
 
 /// Bytes of changes in one frame.
 const PORTION: usize = 60 << 10;
 
-/// Changes as they travel, one behind the other.
+/// Encoded changes, one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// The end of each.
+    /// The end of each change.
     ends: Vec<usize>,
 }
 
@@ -26,7 +27,7 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -36,7 +37,7 @@ impl Batch {
         self.ends.clear();
     }
 
-    /// Portions that fit a frame, and how many changes there are in each.
+    /// Slices that fit in a frame, with the number of changes in each.
     pub fn portions(&self) -> Vec<(&[u8], u16)> {
         let (mut portions, mut from, mut count) = (Vec::new(), 0, 0);
         for (at, end) in self.ends.iter().enumerate() {
@@ -51,7 +52,6 @@ impl Batch {
     }
 }
 
-/// What is to be told.
 #[derive(Debug)]
 pub(super) struct Telling {
     /// Changes since the last flush.
@@ -65,14 +65,14 @@ impl Telling {
         Telling { changes: Batch::default(), digest_due: now + FIRST, interval: FIRST }
     }
 
-    /// All was told: digests become frequent.
+    /// All changes were sent: digests become frequent again.
     pub fn flushed(&mut self, now: Instant) {
         self.changes.clear();
         self.interval = FIRST;
         self.digest_due = now + FIRST;
     }
 
-    /// A digest was sent: the next one comes later.
+    /// A digest was sent: the next interval is twice as long.
     pub fn next(&mut self, now: Instant) {
         self.interval = self.interval.saturating_mul(2).min(RAREST);
         self.digest_due = now + self.interval;

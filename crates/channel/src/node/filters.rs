@@ -1,4 +1,4 @@
-//! Filters of this host.
+//! Filters of this host: installing, removing, parameters and bindings.
 
 use std::sync::Arc;
 
@@ -13,20 +13,21 @@ use crate::{
     SinkSpec, Spot,
 };
 
-/// Who installs a filter; by default the host itself, for all events.
+/// The host or user that installs a filter, and the events that the filter may act on. The default is this host, for
+/// all events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Installer {
-    /// The host that ships it.
+    /// The other host that ships the filter; `None`: this host.
     pub author: Option<Name>,
-    /// The user on whose events it acts, if not on all.
+    /// The user on whose events alone the filter acts; `None`: on all events.
     pub user: Option<u32>,
-    /// It is one of the host's own, called after all others.
+    /// The filter belongs to the host itself and is called after all others.
     pub is_hosts: bool,
 }
 
 impl Node {
-    /// Installs a filter in E-code on this host, or replaces it. An IN-filter for one sink of this host is nobody else's
-    /// affair: it needs no right.
+    /// Installs a filter in E-code on this host, or replaces it. An IN-filter for one sink of this host needs no right,
+    /// because it affects no other member.
     pub fn install(&mut self, filter: &FilterSpec) -> Result<(), FilterError> {
         let own = filter.sink.as_ref().is_some_and(|sink| sink.host == self.config.host);
         if !own || filter.spot.direction == Direction::Out {
@@ -35,13 +36,14 @@ impl Node {
         self.install_text(filter, Installer::default())
     }
 
-    /// As [`Node::install`], for a user who may decide on the events of own sources only: an OUT-filter acts on these,
-    /// whoever else submits to the channel. An IN-filter without a sink has no such part, and is refused.
+    /// Like [`Node::install`], for a user who may decide only about the events of this user's own sources: an
+    /// OUT-filter acts on the events of these sources and on no others. An IN-filter without a sink would act on all
+    /// users' events and is refused.
     pub fn install_for(&mut self, user: u32, filter: &FilterSpec) -> Result<(), FilterError> {
         let Spot { direction, channel, .. } = &filter.spot;
         if *direction == Direction::In {
             let (host, action, channel) = (self.config.host.clone(), Action::Install, channel.clone());
-            let why = "without a sink it acts on the events of all users, so that only root may".to_owned();
+            let why = "without a sink it acts on the events of all users, so only root may install it".to_owned();
             return Err(Error::Forbidden { host, action, channel, why }.into());
         }
         self.config.permit(Action::Install, channel)?;
@@ -75,9 +77,9 @@ impl Node {
         self.install_choice(spot, Installer::default(), sink, types, choose)
     }
 
-    /// Installs a closure of the host itself, for events of these types (none: of all): to count, to pace, to balance.
-    /// It is called after all others. What it sends and takes is its own affair, so that no access list is asked. With a
-    /// user, an OUT-filter acts on the events of that user's sources only.
+    /// Installs a closure of the host itself, which counts, paces or balances events of these types (empty: all types).
+    /// It is called after all other filters. No access list is checked, because the closure handles this host's own
+    /// sending and receiving. With a user, an OUT-filter acts on the events of that user's sources only.
     pub fn install_own(
         &mut self,
         spot: Spot,
@@ -103,19 +105,17 @@ impl Node {
         Ok(())
     }
 
-    /// Removes a filter of this host.
     pub fn remove_filter(&mut self, spot: &Spot) -> Result<(), FilterError> {
         let channel = self.channel_mut(&spot.channel).map_err(|_| FilterError::Unknown(spot.clone()))?;
         channel.filters.remove(spot)
     }
 
-    /// Changes a filter's parameter on this host; the next event sees it.
+    /// The next event sees the new value.
     pub fn set_parameter(&mut self, spot: &Spot, parameter: &str, value: i64) -> Result<(), FilterError> {
         *self.parameter_mut(spot, parameter)? = value;
         Ok(())
     }
 
-    /// A filter's parameter.
     pub fn parameter(&mut self, spot: &Spot, parameter: &str) -> Result<i64, FilterError> {
         self.parameter_mut(spot, parameter).map(|value| *value)
     }
@@ -129,8 +129,9 @@ impl Node {
         self.delivery.channels.find_mut(id).ok_or_else(|| Error::NotOpen(id.clone()))
     }
 
-    /// Binds a filter's parameter to events of a channel that is open here: from an event's arrival on, the next event
-    /// that the filter sees is treated by the new value. [`Node::leave_sink`] ends it.
+    /// Binds a filter's parameter to events of a channel that is open here. Each event of the channel sets the
+    /// parameter; the next event that the filter sees is treated by the new value. [`Node::leave_sink`] ends the
+    /// binding.
     pub fn bind(&mut self, binding: &Binding, now: Instant) -> Result<SinkId, FilterError> {
         let Binding { filter, parameter, channel, event_type, field } = binding.clone();
         self.parameter(&filter, parameter.as_str())?;
@@ -144,18 +145,17 @@ impl Node {
         Ok(self.seat(&channel, sink, Mode::Bound(Arc::new(bound)), now)?)
     }
 
-    /// The filters of a channel on this host.
     pub fn filters(&self, channel: &ChannelId) -> Vec<(Spot, FilterCounts)> {
         let Some(channel) = self.delivery.channels.find(channel) else { return vec![] };
         channel.filters.iter().map(|filter| (filter.spot(&channel.id), filter.counts)).collect()
     }
 
-    /// The host that shipped a filter to this one; none: it is this host's own, or there is none.
+    /// The host that shipped a filter to this host; `None` if the filter is this host's own or does not exist.
     pub fn filter_author(&self, spot: &Spot) -> Option<&Name> {
         self.delivery.channels.find(&spot.channel)?.filters.get(spot)?.author.as_ref()
     }
 
-    /// Whether another host may replace or remove the filter, if there is one: only its own.
+    /// Another host may replace or remove only filters that it has installed itself.
     pub(crate) fn check_author(&self, spot: &Spot, from: &Name) -> Result<(), FilterError> {
         let there = self.delivery.channels.find(&spot.channel).and_then(|channel| channel.filters.get(spot));
         match there.map(|filter| filter.author.as_ref().unwrap_or(&self.config.host)) {

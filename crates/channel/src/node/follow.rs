@@ -1,4 +1,4 @@
-//! Each change of a host's record, carried out in all parts of the node.
+//! Applies each change of a host's record to all parts of the node.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
@@ -10,7 +10,7 @@ use crate::membership::News;
 use crate::{Config, HostRecord, Notice};
 
 impl Node {
-    /// Changes this host's record; the others hear of it when all is settled.
+    /// Changes this host's record. [`Node::settle`] sends the change to the other hosts.
     pub(crate) fn change(&mut self, change: Change) {
         self.members.tell(&change);
         let host = self.config.host.clone();
@@ -28,7 +28,7 @@ impl Node {
         self.members.set_version(from, version);
     }
 
-    /// Carries out one step of a host's record; false: it was not to be.
+    /// Applies one change of a host's record; returns false if the change was denied or does not fit.
     fn follow(&mut self, host: &Name, change: Change) -> bool {
         let Node { config, members, delivery, exit, .. } = self;
         let channel = change.channel().cloned();
@@ -52,14 +52,14 @@ impl Node {
         true
     }
 
-    /// The first frame of a start of a host that was not known: what was known of it before is over.
+    /// The first frame of a new incarnation of a host: discards everything known of the earlier one.
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant) {
         self.forget(host);
         self.members.begin(host, incarnation, now, &mut self.exit);
         self.delivery.greet(host, incarnation);
     }
 
-    /// A host's record, what it told of its members, and the filters that it shipped, go.
+    /// Removes a host's record, its members, and the filters that it shipped.
     pub(crate) fn forget(&mut self, host: &Name) {
         let Some(record) = self.members.directory.host(host) else { return };
         for change in record.changes_to(&HostRecord::default()) {
@@ -69,7 +69,8 @@ impl Node {
         self.forget_filters(|_, _, author| author == host);
     }
 
-    /// Removes filters of other hosts: asked are this host's rules, the channel and the author.
+    /// Removes filters of other hosts for which `is_over` is true. Its arguments are this host's configuration, the
+    /// channel and the filter's author.
     pub(crate) fn forget_filters(&mut self, is_over: impl Fn(&Config, &ChannelId, &Name) -> bool) {
         let Node { config, delivery, exit, .. } = self;
         for channel in delivery.channels.iter_mut() {
@@ -81,12 +82,12 @@ impl Node {
         }
     }
 
-    /// What every method that changes members ends with.
+    /// Every method that changes members calls this at its end.
     pub(crate) fn settle(&mut self, now: Instant) {
         while let Some(channel) = self.touched.pop_first() {
             self.stand(&channel, now);
         }
-        // Who is new is told before it is welcomed by sources that are new themselves.
+        // Send the changes first: a new member has to be known before new sources welcome it.
         self.members.flush(now, &mut self.exit);
         self.delivery.settle(&self.members.directory, &mut self.exit);
     }

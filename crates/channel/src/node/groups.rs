@@ -1,4 +1,4 @@
-//! Applications of this host in groups.
+//! Registrations of this host's applications in groups.
 
 use qfabric_types::Instant;
 
@@ -7,7 +7,7 @@ use crate::change::Change;
 use crate::{Action, Error, Limits, Registration, RegistrationId};
 
 impl Node {
-    /// An application joins a group, and this host the group's Q-channel.
+    /// An application joins a group; this host opens the group's Q-channel.
     pub fn register(&mut self, registration: Registration, now: Instant) -> Result<RegistrationId, Error> {
         let channel = registration.validate()?;
         self.config.permit(Action::Join, &channel)?;
@@ -15,7 +15,7 @@ impl Node {
         let (what, limit) = ("registrations on one host", Limits::REGISTRATIONS);
         let asked = 1 + self.members.own().map_or(0, |record| record.registrations.len());
         if asked > limit {
-            return Err(Error::TooMany { what, asked, limit, remedy: "end those of programs that are gone" });
+            return Err(Error::TooMany { what, asked, limit, remedy: "unregister applications that have ended" });
         }
         let id = RegistrationId(self.next_number());
         self.hold_any(&channel, now);
@@ -24,7 +24,6 @@ impl Node {
         Ok(id)
     }
 
-    /// It leaves.
     pub fn unregister(&mut self, id: RegistrationId, now: Instant) -> Result<(), Error> {
         let registration = self.members.own().and_then(|record| record.registrations.get(&id));
         let channel = registration.and_then(Registration::channel);

@@ -1,4 +1,4 @@
-//! Which channels this host holds.
+//! Creating, opening and closing channels on this host.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
@@ -9,7 +9,7 @@ use crate::delivery::Channel;
 use crate::{Action, Error, Limits, Notice, Origin, Spec, notary};
 
 impl Node {
-    /// Creates a channel, with its Q-channel, and holds both until [`Node::close`].
+    /// Creates a channel with its Q-channel, and holds both until [`Node::close`].
     pub fn create(&mut self, channel: &ChannelId, spec: Spec, now: Instant) -> Result<(), Error> {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
@@ -26,7 +26,7 @@ impl Node {
         Ok(())
     }
 
-    /// Holds a channel that some host holds, with its Q-channel. Each opening wants its [`Node::close`].
+    /// Opens a channel that some host holds, with its Q-channel. Each opening needs its own [`Node::close`].
     pub fn open(&mut self, channel: &ChannelId, now: Instant) -> Result<(), Error> {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
@@ -43,7 +43,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes one creation or opening back; the last takes the host's members with it, and lets the Q-channel go.
+    /// Ends one creation or opening. The last one removes the host's members and releases the Q-channel.
     pub fn close(&mut self, channel: &ChannelId, now: Instant) -> Result<(), Error> {
         if channel.plane == Plane::Quality || !self.is_open(channel) {
             return Err(Error::NotOpen(channel.clone()));
@@ -57,7 +57,7 @@ impl Node {
         let (what, limit) = ("open channels (each with its Q-channel)", Limits::CHANNELS);
         let asked = self.delivery.channels.len() + 2;
         if asked > limit {
-            return Err(Error::TooMany { what, asked, limit, remedy: "close channels that are not used" });
+            return Err(Error::TooMany { what, asked, limit, remedy: "close unused channels" });
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Node {
         self.hold_any(&quality, now);
     }
 
-    /// Holds a Q-channel, whether there is one or not.
+    /// Opens a Q-channel, and creates it if no host holds it.
     pub(crate) fn hold_any(&mut self, channel: &ChannelId, now: Instant) {
         match self.members.standing(channel, &self.config) {
             None if !self.is_open(channel) => self.hold_new(channel, self.config.quality.clone(), now),
@@ -105,7 +105,8 @@ impl Node {
         self.exit.notice(Notice::Opened(id.clone()));
     }
 
-    /// One specification for the channel and the directory: whose members are in the roster is then seen by the address.
+    /// Lets the channel and the directory share one specification, so that the roster compares specifications by
+    /// address.
     fn share_spec(&mut self, id: &ChannelId) {
         let channel = self.delivery.channels.find_mut(id);
         if let (Some(held), Some(channel)) = (self.members.held(id), channel) {
@@ -113,7 +114,7 @@ impl Node {
         }
     }
 
-    /// One opening less.
+    /// Counts one opening less; the last one ends the channel.
     pub(crate) fn release(&mut self, id: &ChannelId, now: Instant) {
         let Some(channel) = self.delivery.channels.find_mut(id) else { return };
         channel.opens = channel.opens.saturating_sub(1);
@@ -122,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Lets a channel go with all that this host has on it.
+    /// Closes a channel and removes all members that this host has on it.
     pub(crate) fn end(&mut self, id: &ChannelId, now: Instant) {
         let place = self.delivery.channels.place(id);
         let Some(channel) = place.and_then(|place| self.delivery.end(place, &mut self.exit)) else { return };
@@ -136,8 +137,8 @@ impl Node {
         }
     }
 
-    /// Of several creations of one name one stands: another becomes an opening of it where the specifications agree,
-    /// else it ends here.
+    /// Resolves a name conflict: the earlier creation wins. If this host's creation lost and the specifications are
+    /// equal, this host becomes a holder of the winner; otherwise it leaves the channel.
     pub(crate) fn stand(&mut self, id: &ChannelId, now: Instant) {
         let (Some(mine), Some(stands)) = (self.members.held(id), self.members.standing(id, &self.config)) else {
             return;

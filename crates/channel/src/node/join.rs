@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Node {
-    /// A source on a channel that is open here.
+    /// The channel has to be open on this host.
     pub fn source_subscribe(
         &mut self,
         channel: &ChannelId,
@@ -36,7 +36,8 @@ impl Node {
         Ok(id)
     }
 
-    /// A sink on a channel that is open here. It gets what sources submit from when they hear of it.
+    /// The channel has to be open on this host. The sink receives the events that a source submits after the source's
+    /// host has received this sink.
     pub fn sink_subscribe(&mut self, channel: &ChannelId, sink: SinkSpec, now: Instant) -> Result<SinkId, Error> {
         if !(1..=Limits::QUEUE).contains(&(sink.capacity as usize)) {
             return Err(Error::Capacity { asked: sink.capacity });
@@ -65,7 +66,6 @@ impl Node {
         Ok(number)
     }
 
-    /// Ends a source.
     pub fn leave_source(&mut self, source: SourceId, now: Instant) -> Result<(), Error> {
         let channel = self.delivery.channels.remove_source(source.0).ok_or(Error::no_source(source))?;
         let id = (*channel.id).clone();
@@ -74,7 +74,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a sink; what is in its queue is gone.
+    /// Ends a sink; the events in its queue are discarded.
     pub fn leave_sink(&mut self, sink: SinkId, now: Instant) -> Result<(), Error> {
         let place = self.delivery.channels.of_sink(sink.0).ok_or(Error::no_sink(sink))?;
         self.delivery.close_books(place, |leaving| leaving == sink.0, &mut self.exit);
@@ -88,7 +88,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sets a source's attribute; none takes it away.
+    /// `None` removes the attribute.
     pub fn set_source_attribute(
         &mut self,
         source: SourceId,
@@ -107,7 +107,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sets a sink's attribute, which OUT-filters at all sources see; none takes it away.
+    /// OUT-filters of all sources see the attribute. `None` removes it.
     pub fn set_sink_attribute(
         &mut self,
         sink: SinkId,
@@ -127,7 +127,7 @@ impl Node {
     }
 }
 
-/// Whether that changes anything.
+/// Returns whether the attributes changed.
 fn set(attributes: &mut Attributes, key: Key, value: Option<i64>) -> Result<bool, Error> {
     let before = match value {
         Some(value) => attributes.set(key, value),
@@ -139,7 +139,7 @@ fn set(attributes: &mut Attributes, key: Key, value: Option<i64>) -> Result<bool
 
 fn few(attributes: &Attributes) -> Result<(), Error> {
     let (what, asked, limit) = ("attributes of one member", attributes.len(), Attributes::MAX);
-    let remedy = "take some away";
+    let remedy = "remove attributes";
     if asked > limit { Err(Error::TooMany { what, asked, limit, remedy }) } else { Ok(()) }
 }
 

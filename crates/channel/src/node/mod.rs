@@ -1,14 +1,14 @@
-//! One host's side of all channels: applications, the network and the clock come in here, and each is given on to the
-//! part that it is for.
+//! One host's side of all channels: applications, the network and the clock call the node, and the node passes each call
+//! to the part that handles it.
 //!
 //! ```text
-//!                    ┌──> membership   who is there, and what each has told of itself: the directory
+//!                    ┌──> membership   which hosts are present, and their records: the directory
 //! calls ──> Node ────┤        │ each change of a record (follow)
 //!   <── outputs      │        v
 //!                    ├──> delivery     channels that are open here, their events and books
-//!                    └──> requests     filters that other hosts were asked to install
+//!                    └──> requests     commands about filters that other hosts have not answered yet
 //! ```
-//! Each part owns its fields and knows none of the others; all say what they want done to the one `Exit`.
+//! Each part owns its fields and does not use the other parts; all parts write their outputs to the one `Exit`.
 
 mod filters;
 mod follow;
@@ -36,23 +36,23 @@ use crate::{
     Config, Error, Frame, Lane, Limits, Notice, Output, Sent, SinkId, SourceId, Submission, SubmitError, Taken,
 };
 
-/// One host's side of all channels. After every call, ask [`Node::poll`] for what it wants done until there is nothing
-/// more, and call [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
+/// One host's side of all channels. After every call, call [`Node::poll`] until it returns `None`, and carry out the
+/// outputs. Call [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
 #[derive(Debug)]
 pub struct Node {
     config: Config,
     members: Membership,
     delivery: Delivery,
     requests: Requests,
-    /// Last number given to a source, sink, registration or request.
+    /// The last number given to a source, sink, registration or request.
     last_number: u32,
-    /// Open channels of which another creation has become known.
+    /// Open channels for which another creation has arrived.
     touched: BTreeSet<ChannelId>,
     exit: Exit,
 }
 
 impl Node {
-    /// A host that knows of no other.
+    /// A node that has not seen any other host.
     pub fn new(config: Config, now: Instant) -> Node {
         let host = Arc::new(config.host.clone());
         Node {
@@ -66,22 +66,23 @@ impl Node {
         }
     }
 
-    /// The next thing that the calls before want done; none: nothing more.
+    /// The next output of the calls so far; `None`: there are no more.
     pub fn poll(&mut self) -> Option<Output> {
         self.exit.out.poll()
     }
 
-    /// The bytes of a frame that [`Node::poll`] gave, at most 256 KiB, until it is called again.
+    /// The bytes of a frame that [`Node::poll`] returned, at most 256 KiB. They are valid until the next call of
+    /// `poll`.
     pub fn frame(&self, frame: Frame) -> &[u8] {
         self.exit.out.frame(frame)
     }
 
-    /// The network says that a host is there.
+    /// The network reports that a host is present.
     pub fn appeared(&mut self, host: &Name, now: Instant) {
         self.members.appeared(host, now, &mut self.exit);
     }
 
-    /// The network says that a host is gone.
+    /// The network reports that a host is gone.
     pub fn vanished(&mut self, host: &Name, now: Instant) {
         if !self.members.vanished(host) {
             return;
@@ -92,7 +93,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// There is no network any more: all other hosts are gone.
+    /// The network has stopped: all other hosts are gone.
     pub fn cut_off(&mut self, now: Instant) {
         for host in self.members.others() {
             self.vanished(&host, now);
@@ -117,7 +118,7 @@ impl Node {
         if self.handle(from, prefix.kind, reader, now).is_err() {
             self.exit.counts.malformed += 1;
         }
-        // An event changes no members, unless it is the first word of a host's new start.
+        // An event changes no members, unless it is the first frame of a host's new incarnation.
         if !matches!(prefix.kind, Kind::Event | Kind::Fragment) || self.delivery.is_stale() {
             self.settle(now);
         }
@@ -148,29 +149,30 @@ impl Node {
         Ok(())
     }
 
-    /// Submits an event: filters choose among the sinks, and each chosen one is sent it, or given it where it is here.
+    /// Submits an event: the filters choose among the sinks, and the event goes to each chosen sink, on this host or
+    /// others.
     pub fn submit(&mut self, source: SourceId, event: &Submission<'_>, now: Instant) -> Result<Sent, SubmitError> {
         self.delivery.submit(source, event, now, &mut self.exit)
     }
 
-    /// Takes the next event of a queue: by priority, then in the channel's order; late ones are passed over. False:
-    /// there is none. `into` is used again and again, so that taking needs no memory.
+    /// Takes the next event of a queue: by priority, then in the channel's order; late events are skipped. Returns
+    /// false if the queue is empty. Pass the same `into` to every call, so that taking allocates no memory.
     pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant) -> Result<bool, Error> {
         self.delivery.take(sink, into, now, &mut self.exit)
     }
 
-    /// Of the events of a source that were taken from a queue, so many were of no use any more when their reader came to
-    /// them: they were late, not delivered. More than were taken are not believed.
+    /// Counts `events` events of a source as late instead of delivered: they were taken from a queue in time, but their
+    /// deadlines passed before the application read them. Never counts more events than were taken.
     pub fn came_late(&mut self, sink: SinkId, source: (&Name, SourceId), events: u64) -> Result<(), Error> {
         self.delivery.came_late(sink, source, events, &mut self.exit)
     }
 
-    /// When [`Node::wake`] is to be called.
+    /// The time at which [`Node::wake`] has to be called.
     pub fn next_wakeup(&self) -> Option<Instant> {
         [self.exit.due(), self.members.digest_due()].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Does all work that is due.
     pub fn wake(&mut self, now: Instant) {
         self.members.digest(now, &mut self.exit);
         if self.exit.take_due(now) {

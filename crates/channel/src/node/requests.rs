@@ -1,4 +1,4 @@
-//! What other hosts were asked to do with their filters, until they have answered.
+//! Commands about filters that other hosts have not answered yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,9 @@ use crate::exit::Exit;
 use crate::wire::Answer;
 use crate::{Notice, RequestId};
 
-/// A host that has not answered by then is said not to.
+/// After this time a host is reported as not answering.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
 
-/// All that are open.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     open: BTreeMap<u32, Waiting>,
@@ -26,7 +25,7 @@ struct Waiting {
 }
 
 impl Requests {
-    /// Those hosts were asked.
+    /// Waits for the answers of these hosts.
     pub fn begin(&mut self, request: RequestId, hosts: BTreeSet<Name>, now: Instant, exit: &mut Exit) {
         if !hosts.is_empty() {
             let until = now + PATIENCE;
@@ -47,14 +46,14 @@ impl Requests {
         exit.notice(Notice::Answered { request, host, result: answer.result });
     }
 
-    /// Says of those who have not answered in time that they have not.
+    /// Reports each host that has not answered in time.
     pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
         let all = std::mem::take(&mut self.open).into_iter();
         let (overdue, open): (BTreeMap<_, _>, _) = all.partition(|(_, waiting)| waiting.until <= now);
         self.open = open;
         for (request, waiting) in overdue {
             for host in waiting.hosts {
-                let result = Err(format!("no answer within {PATIENCE}; it may have been done all the same"));
+                let result = Err(format!("no answer within {PATIENCE}; the host may have carried out the command"));
                 exit.notice(Notice::Answered { request: RequestId(request), host, result });
             }
         }

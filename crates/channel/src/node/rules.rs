@@ -1,7 +1,6 @@
-//! Other rules, while there are members.
-//!
-//! What a host that starts now would not allow is gone afterwards: other hosts' members are left out by the records that
-//! are asked for anew, this host's own and other hosts' filters end here.
+//! A change of rules while there are members: afterwards the state is as if the host had started with the new rules.
+//! Other hosts send their records again, and members that the rules deny are left out. This host's own members and
+//! other hosts' filters are removed here.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
@@ -11,9 +10,9 @@ use crate::delivery::Channel;
 use crate::{Action, Notary, Notice, Policy, SinkId, SourceId};
 
 impl Node {
-    /// Other rules from now on. All hosts are asked for their records again, so that the new rules hold for what they
-    /// had told before. Members of this host that may not be any more are ended ([`Notice::Revoked`]), filters of hosts
-    /// that may not install any more are removed. This host's own filters and its managers' members stay.
+    /// Replaces the policy. All hosts are asked for their records again, so that the new rules apply to records that
+    /// have arrived already. Members of this host that are no longer allowed are removed ([`Notice::Revoked`]), and so
+    /// are filters of hosts that may no longer install any. This host's own filters and its managers' members stay.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, now: Instant) {
         self.config.policy = policy;
         self.end_forbidden(now);
@@ -24,7 +23,8 @@ impl Node {
         self.settle(now);
     }
 
-    /// Another notary from now on: other certificates. Creations are verified by it when it is asked next.
+    /// Replaces the notary, for example because certificates changed. Creations are verified by the new one from the
+    /// next check on.
     pub fn set_notary(&mut self, notary: Option<Box<dyn Notary>>) {
         self.config.notary = notary;
     }
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Whether the channel is one that other hosts believe in.
+    /// Whether the channel's creator may create it under the present rules.
     fn creator_may(&self, id: &ChannelId) -> bool {
         let creator = self.members.held(id).map(|held| &held.origin.creator);
         creator.is_none_or(|creator| self.config.refusal(creator, Action::Create, id).is_none())
@@ -58,10 +58,10 @@ impl Node {
         self.exit.notice(Notice::Revoked { channel, action });
     }
 
-    /// Whether there were any.
+    /// Removes all sources of this host; returns whether there were any.
     fn end_sources(&mut self, id: &ChannelId, now: Instant) -> bool {
         let sources = self.numbers(id, |channel| channel.sources.keys().copied().collect());
-        // They are there.
+        // The call cannot fail, because the sources exist.
         sources.iter().for_each(|source| _ = self.leave_source(SourceId(*source), now));
         !sources.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Filters for other hosts: what is asked of them, and what they ask of this one.
+//! Commands about filters: those that this host sends to other hosts, and those that it receives.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::wire::{Answer, Kind, Shipped};
 use crate::{Action, FilterCommand, FilterError, Lane, Notice, RequestId};
 
 impl Node {
-    /// Asks hosts to do something with their filters; each answers with a [`Notice::Answered`], within 2 s or not at
-    /// all. An empty list: all hosts that hold the channel.
+    /// Sends a command about a filter to these hosts; an empty list: to all hosts that hold the channel. Each host's
+    /// answer is a [`Notice::Answered`]; without an answer within 2 s the notice carries an error.
     pub fn ship(&mut self, to: &[Name], order: &FilterCommand, now: Instant) -> RequestId {
         let request = RequestId(self.next_number());
         let mut hosts: BTreeSet<Name> = to.iter().cloned().collect();
@@ -32,7 +32,7 @@ impl Node {
                 let to = To::Host(host.clone().into());
                 self.exit.say(to, Lane::Control, Kind::Shipped, |writer| shipped.write(writer));
             } else {
-                let result = Err(format!("{host} is not there; see `qfabric channel ls` for the hosts that are"));
+                let result = Err(format!("{host} is not present; `qfabric channel ls` lists the hosts that are"));
                 self.exit.notice(Notice::Answered { request, host: host.clone(), result });
             }
             there.is_some()
@@ -46,7 +46,8 @@ impl Node {
         self.obey(order, None)
     }
 
-    /// Parameters are there to be changed by whoever may install filters at all, the filters themselves are not.
+    /// Any host that may install filters may change parameters; only a filter's author may replace or remove the
+    /// filter.
     fn obey(&mut self, order: &FilterCommand, from: Option<&Name>) -> Result<(), FilterError> {
         if let (Some(from), FilterCommand::Install(_) | FilterCommand::Remove(_)) = (from, order) {
             self.check_author(order.spot(), from)?;
@@ -60,7 +61,7 @@ impl Node {
         }
     }
 
-    /// Another host wants something done with a filter here.
+    /// A command of another host about a filter on this host.
     pub(crate) fn shipped(&mut self, from: &Name, shipped: Shipped) {
         if shipped.to != self.exit.incarnation() {
             return;

@@ -1,4 +1,4 @@
-//! The connection to `ecalls.sock`: lease, way of events, and where the daemon tells of itself.
+//! The connection to `ecalls.sock`: the lease of an ECalls session, over which events are raised and notices arrive.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,35 +14,35 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::ClientError;
 
-/// Notices that wait to be read; the oldest is dropped for the next one.
+/// Largest number of unread notices; a further notice replaces the oldest.
 const WAITING: usize = 256;
 
-/// Something the daemon tells without being asked.
+/// A message of the daemon that is not an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A service of ours is called; answer with [`super::Ecalls::reply`].
+    /// A call of a service of this process; answer with [`super::Ecalls::reply`].
     Call {
-        /// To be named in the answer.
+        /// Number of the call, for the answer.
         call: u64,
-        /// The service.
+        /// Number of the called service.
         service: ServiceId,
-        /// Who calls.
+        /// Process that calls.
         pid: i32,
-        /// What is asked.
+        /// Data of the request.
         data: Vec<u8>,
     },
-    /// A handler faulted too often and was taken out.
+    /// A handler faulted too often, and the daemon removed it.
     TakenOut {
-        /// Whose handler.
+        /// The subscription that used the handler.
         subscription: SubscriptionId,
-        /// The numbers and the last fault.
+        /// The number of faults, the limit, and the last fault.
         why: String,
     },
-    /// A subscription ended by itself.
+    /// The daemon ended a subscription.
     Ended {
-        /// Which.
+        /// Number of the subscription.
         subscription: SubscriptionId,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
@@ -63,7 +63,7 @@ struct Inbox {
     buffer: Vec<u8>,
 }
 
-/// What came, if it is an answer.
+/// An answer of the daemon.
 enum Answer {
     Welcome(LeaseId),
     Given(Given, Vec<OwnedFd>),
@@ -71,7 +71,7 @@ enum Answer {
 }
 
 impl Lease {
-    /// Connects, and learns the lease's number.
+    /// Connects and receives the number of the lease.
     pub fn open(path: &Path, patience: Duration) -> Result<Lease, ClientError> {
         let broken = |error: io::Error| lost(path, &error.to_string());
         let process = Process::current().map_err(ClientError::unnumbered)?;
@@ -81,29 +81,29 @@ impl Lease {
         match lease.ask(&FromClient::Hello { version: VERSION }, None)? {
             Answer::Welcome(id) => lease.id = id,
             Answer::Refused(why) => return Err(lost(path, &why)),
-            Answer::Given(..) => return Err(lost(path, "the daemon answered something else")),
+            Answer::Given(..) => return Err(lost(path, "the daemon sent an unexpected answer")),
         }
         Ok(lease)
     }
 
-    /// Its number. For what changes nothing; see [`Lease::own`].
+    /// Number of the lease, for calls that change nothing; see [`Lease::own`].
     pub fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// Its number, for this process alone: a child of a fork has copies of the descriptors, no lease.
+    /// Number of the lease, for this process alone. A child of a fork has copies of the descriptors, but no lease.
     pub fn own(&self) -> Result<LeaseId, ClientError> {
         self.process.is_current().then_some(self.id).ok_or(ClientError::Forked { what: "the connection for ECalls" })
     }
 
-    /// Asks for descriptors.
+    /// Requests descriptors.
     pub fn take(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Descriptors, ClientError> {
         match self.ask(what, with)? {
             Answer::Given(given, fds) if given.count() == fds.len() => {
                 Ok(Descriptors { given, fds: fds.into_iter().map(Some).collect() })
             }
             Answer::Refused(why) => Err(lost(&self.path, &why)),
-            _ => Err(lost(&self.path, "the daemon answered something else")),
+            _ => Err(lost(&self.path, "the daemon sent an unexpected answer")),
         }
     }
 
@@ -115,12 +115,15 @@ impl Lease {
         loop {
             match self.receive(&mut inbox)? {
                 Some(answer) => return Ok(answer),
-                None => self.wait(until)?.then_some(()).ok_or_else(|| lost(&self.path, "no answer in time"))?,
+                None => self
+                    .wait(until)?
+                    .then_some(())
+                    .ok_or_else(|| lost(&self.path, "the daemon did not answer in time"))?,
             }
         }
     }
 
-    /// Sends a message that is rare.
+    /// Sends a message, with an allocation; not for events.
     pub fn send(&self, message: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<(), ClientError> {
         self.own()?;
         let mut bytes = Vec::new();
@@ -128,7 +131,7 @@ impl Lease {
         fds::send(&self.socket, &bytes, with.as_slice()).map_err(|error| lost(&self.path, &error.to_string()))
     }
 
-    /// Sends an event: one system call, nothing is copied or allocated here. `false`: the daemon does not keep up.
+    /// Raises an event: one system call, without copy or allocation. `false`: the daemon's queue is full.
     pub fn raise(&self, event: &Raise<'_>) -> Result<bool, ClientError> {
         self.own()?;
         let head = event.head();
@@ -139,7 +142,7 @@ impl Lease {
         }
     }
 
-    /// The next thing the daemon has to tell; none within `patience`.
+    /// The next notice; None if none arrives within `patience`.
     pub fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
         self.own()?;
         let until = Instant::now() + patience;
@@ -148,7 +151,7 @@ impl Lease {
             if let Some(notice) = inbox.notices.pop_front() {
                 return Ok(Some(notice));
             }
-            // An answer nobody waits for any more.
+            // A late answer, whose caller has timed out, is dropped.
             let _late = self.receive(&mut inbox)?;
             if inbox.notices.is_empty() {
                 drop(inbox);
@@ -167,7 +170,7 @@ impl Lease {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something came before `until`.
+    /// True if a message arrived before `until`.
     fn wait(&self, until: Instant) -> Result<bool, ClientError> {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -178,7 +181,7 @@ impl Lease {
         }
     }
 
-    /// Reads one message that is there: an answer is returned, a notice kept.
+    /// Reads one waiting message: returns an answer, stores a notice.
     fn receive(&self, inbox: &mut Inbox) -> Result<Option<Answer>, ClientError> {
         let Inbox { notices, buffer } = inbox;
         let got = match fds::recv_now(&self.socket, buffer) {
@@ -196,7 +199,7 @@ impl Lease {
             }
             Some(FromDaemon::TakenOut { subscription, why }) => Notice::TakenOut { subscription, why: why.to_owned() },
             Some(FromDaemon::Ended { subscription, why }) => Notice::Ended { subscription, why: why.to_owned() },
-            None => return Err(lost(&self.path, "the daemon said something that is not understood")),
+            None => return Err(lost(&self.path, "the daemon sent a message that this version cannot decode")),
         };
         if notices.len() >= WAITING {
             notices.pop_front();
@@ -206,7 +209,7 @@ impl Lease {
     }
 }
 
-/// Descriptors that came, by what they are.
+/// Received descriptors, by kind.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     given: Given,
@@ -214,7 +217,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// The descriptor of this bit of [`Given`], once.
+    /// Takes the descriptor of this bit of [`Given`].
     pub fn pick(&mut self, bit: u8) -> Option<OwnedFd> {
         self.fds.get_mut(self.given.index(bit)?)?.take()
     }

@@ -1,4 +1,4 @@
-//! ECalls: events of the kernel and of other programs, in microseconds, and code of your own where they happen.
+//! ECalls: receive events of the kernel and of other programs within microseconds, and run code where they happen.
 //!
 //! ```no_run
 //! use qfabric_client::Client;
@@ -34,9 +34,9 @@
 //! | deferred user-ECall | [`Ecalls::defer`] |
 //! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
 //! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
-//! | real-time signals with data | [`Subscribe::signal`], taken by a handler of one's own or by [`Signals`] |
+//! | real-time signals with data | [`Subscribe::signal`], received by the application's signal handler or by [`Signals`] |
 //!
-//! The connection is a lease: services, handlers and subscriptions end with it, and with the process.
+//! The connection is a lease: services, handlers and subscriptions end with the connection or with the process.
 
 mod connection;
 mod lease;

@@ -1,4 +1,4 @@
-//! A service of one's own.
+//! A service of this process.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use qfabric_types::event_json;
 use super::connection::Inner;
 use crate::error::ClientError;
 
-/// A service that this process has registered. It ends when this is dropped, and with the process.
+/// A service that this process has registered. It ends when this value is dropped, or with the process.
 #[derive(Debug)]
 pub struct OwnService {
     pub(super) inner: Arc<Inner>,
@@ -19,25 +19,27 @@ pub struct OwnService {
 }
 
 impl OwnService {
-    /// Its number.
+    /// Number of the service.
     pub fn id(&self) -> ServiceId {
         self.info.id
     }
 
-    /// As it was registered.
+    /// The service as it was registered.
     pub fn info(&self) -> &ServiceInfo {
         &self.info
     }
 
-    /// Raises an event for the subscriber `pid`, or for all (−1): one system call that does not wait. The event
-    /// is dropped if it cannot be delivered within `deadline` (zero: never late). `cpu` asks the CPU
-    /// scheduler to favour whoever is told: under `ext`, where its contract says `favour_events`; elsewhere it is
-    /// counted.
+    /// Raises an event for the subscriber `pid`, or for all (−1): one system call that does not block. The event is
+    /// dropped if it cannot be delivered within `deadline` (zero: no deadline). `cpu` asks the CPU scheduler to
+    /// favour the subscriber's server: under `ext`, if the contract sets `favour_events`; other mechanisms only count
+    /// the request. Fails with [`ClientError::Value`] if `data` has the wrong size, and with [`ClientError::Crowded`]
+    /// if the daemon's queue is full.
     pub fn raise_event(&self, pid: i32, data: &[u8], deadline: Nanos, cpu: bool) -> Result<(), ClientError> {
         let size = self.info.format.size as usize;
         if data.len() != size {
             let format = &self.info.format.name;
-            let why = format!("{} bytes of data, struct {format} has {size}; raise the whole structure", data.len());
+            let why =
+                format!("the data has {} bytes, but struct {format} has {size}; raise the whole structure", data.len());
             return Err(ClientError::Value(why));
         }
         let deadline_us = deadline.get().div_ceil(1_000);
@@ -47,13 +49,13 @@ impl OwnService {
         }
     }
 
-    /// As [`OwnService::raise_event`] with the event as a JSON object.
+    /// Like [`OwnService::raise_event`], with the event as a JSON object.
     pub fn raise_fields(&self, fields: &serde_json::Map<String, serde_json::Value>) -> Result<(), ClientError> {
         let data = event_json::encode(&self.info.format, fields).map_err(ClientError::Value)?;
         self.raise_event(-1, &data, Nanos::ZERO, false)
     }
 
-    /// Ends it (the paper's `unregister_service`).
+    /// Ends the service (the paper's `unregister_service`).
     pub fn unregister(mut self) -> Result<(), ClientError> {
         self.ended = true;
         self.inner.lease.own()?;
@@ -63,9 +65,9 @@ impl OwnService {
 
 impl Drop for OwnService {
     fn drop(&mut self) {
-        // In a child of a fork it is the parent's.
+        // In a child of a fork the service belongs to the parent.
         if !self.ended && self.inner.lease.own().is_ok() {
-            // Where this fails it ends with the lease.
+            // If this call fails, the service ends with the lease.
             let _ = self.inner.client.unregister_service(&self.info.name);
         }
     }

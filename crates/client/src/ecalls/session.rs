@@ -1,4 +1,4 @@
-//! The session: what is asked under one lease, and attributes.
+//! An ECalls session: requests under one lease, and attributes.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::subscription::Subscription;
 use crate::client::Client;
 use crate::error::ClientError;
 
-/// A connection for ECalls. Everything made with it ends with its last copy. Cheap to clone, usable from any thread.
+/// A connection for ECalls. Everything made with it ends when its last clone is dropped. Cheap to clone; any thread
+/// may use it.
 #[derive(Clone, Debug)]
 pub struct Ecalls(Arc<Inner>);
 
@@ -27,18 +28,18 @@ impl Ecalls {
         Ok(Ecalls(Arc::new(Inner::open(client)?)))
     }
 
-    /// The number of this connection, under which the daemon lists what it asked for.
+    /// Number of this connection, under which the daemon lists its requests.
     pub fn lease(&self) -> LeaseId {
         self.0.lease.id()
     }
 
-    /// All services one can subscribe to, or the reason why not.
+    /// All services; for a service that cannot be subscribed to, the reason.
     pub fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
         self.0.client.services()
     }
 
-    /// Announces a service of our own. `format`: C structure declarations, the last one is the event's; `open`:
-    /// other users may subscribe.
+    /// Announces a service of this process. `format` has C structure declarations; the last one is the event's. If
+    /// `open` is true, other users may subscribe.
     pub fn register_service(
         &self,
         name: &str,
@@ -52,12 +53,12 @@ impl Ecalls {
         Ok(OwnService { inner: self.0.clone(), info, ended: false })
     }
 
-    /// Gives E-code a name (`k_handler`), for as long as this connection lasts.
+    /// Gives a name to E-code (`k_handler`) while this connection lasts.
     pub fn name_handler(&self, name: &str, code: &str) -> Result<HandlerInfo, ClientError> {
         self.0.client.put_handler(name, code, Some(self.0.lease.own()?))
     }
 
-    /// Subscribes. On an error nothing is left installed.
+    /// Subscribes. On an error no part of the subscription stays installed.
     pub fn subscribe(&self, wanted: &Subscribe) -> Result<Subscription, ClientError> {
         let mut request = wanted.request().clone();
         request.lease = Some(self.0.lease.own()?);
@@ -66,48 +67,48 @@ impl Ecalls {
         Subscription::open(self.0.clone(), info)
     }
 
-    /// An attribute that some subscription of this connection uses.
+    /// An attribute that a subscription of this connection uses; fails with [`ClientError::Value`] for other names.
     pub fn attribute(&self, name: &str) -> Result<Attribute, ClientError> {
         let number = self.0.number(name)?;
         self.0.down()?;
         Ok(Attribute { inner: self.0.clone(), number })
     }
 
-    /// A deferred user-ECall: the value waits for the moment that a subscription to `app.deferred` has chosen, and
-    /// is handled there together with others. No system call.
+    /// A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch. No
+    /// system call.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
         self.0.lease.own()?;
         self.0.down()?.defer(value).map_err(|full| ClientError::Value(full.to_string()))
     }
 
-    /// Asks the owner of a service and waits for its answer; at most `patience`. `data`: what it expects.
+    /// Sends `data` to the owner of a service and waits at most `patience` for the answer.
     pub fn call(&self, service: &str, data: &[u8], patience: Duration) -> Result<Vec<u8>, ClientError> {
         self.0.client.call_service(service, data, patience)
     }
 
-    /// What the daemon has to tell: calls of our services, handlers taken out, subscriptions that ended. None
-    /// within `patience`.
+    /// The next notice: a call of a service of this process, a removed handler, or an ended subscription. None if
+    /// none arrives within `patience`.
     pub fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
         self.0.lease.next_notice(patience)
     }
 
-    /// Answers a call.
+    /// Answers a call; `call` is the number in [`Notice::Call`].
     pub fn reply(&self, call: u64, data: &[u8]) -> Result<(), ClientError> {
         self.0.lease.send(&FromClient::Reply { call, data }, None)
     }
 
-    /// Readable when there is a notice.
+    /// Descriptor that is readable while a notice waits.
     pub fn notice_fd(&self) -> BorrowedFd<'_> {
         self.0.lease.fd()
     }
 
-    /// The I/O module of this connection.
+    /// The I/O event delivery module of this connection.
     pub fn sockets(&self) -> Result<Sockets, ClientError> {
         Sockets::open(self.0.clone())
     }
 }
 
-/// A word that handlers read, and that the application writes without a system call (a fast user-ECall).
+/// A number in memory_down that handlers read and the application writes without a system call (a fast user-ECall).
 #[derive(Clone, Debug)]
 pub struct Attribute {
     inner: Arc<Inner>,
@@ -116,25 +117,25 @@ pub struct Attribute {
 
 impl Attribute {
     fn down(&self) -> &SharedDown {
-        self.inner.mapped().expect("mapped before the attribute was handed out")
+        self.inner.mapped().expect("memory_down is mapped before an attribute exists")
     }
 
-    /// Its place in `memory_down`.
+    /// Number of the attribute in `memory_down`.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Its value.
+    /// The present value.
     pub fn get(&self) -> i64 {
         self.down().attribute(self.number)
     }
 
-    /// Handlers see the value from now on.
+    /// Sets the value; the next handler call sees it.
     pub fn set(&self, value: i64) {
         self.down().set_attribute(self.number, value);
     }
 
-    /// Adds in one step; the new value.
+    /// Adds atomically; returns the new value.
     pub fn add(&self, by: i64) -> i64 {
         self.down().add_attribute(self.number, by).unwrap_or_default()
     }

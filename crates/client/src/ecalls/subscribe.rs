@@ -1,21 +1,21 @@
-//! What a subscription is to be: the paper's `struct ecalls`, built step by step.
+//! Builder of a subscription: the paper's `struct ecalls`.
 
 use qfabric_types::Nanos;
 use qfabric_types::api::ecalls::{MemoryUp, OnFault, Step, SubscriptionRequest};
 
-/// A subscription in the making. The order in which steps are named is the order in which they are taken.
+/// A subscription that is being built. The steps run in the order of the calls that add them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
     request: SubscriptionRequest,
 }
 
 impl Subscribe {
-    /// To the service of this name, as the calling process.
+    /// A subscription of the calling process to the service of this name.
     pub fn to(service: &str) -> Subscribe {
         Subscribe { request: SubscriptionRequest { service: service.to_owned(), ..Default::default() } }
     }
 
-    /// What it says so far.
+    /// The request built so far.
     pub fn request(&self) -> &SubscriptionRequest {
         &self.request
     }
@@ -33,78 +33,78 @@ impl Subscribe {
         })
     }
 
-    /// Another process is told (`process_id`).
+    /// Delivers to another process (`process_id`).
     pub fn process(self, pid: i32) -> Subscribe {
         self.with(|request| request.process_id = pid)
     }
 
-    /// A real-time signal is sent, 32 to 64, with the first field of the event.
+    /// Adds a step: send a real-time signal, 32 to 64, with the first field of the event.
     pub fn signal(self, signal: i32) -> Subscribe {
         self.step(Step::Signal, |request| request.signal = Some(signal))
     }
 
-    /// The field that travels with the signal.
+    /// The field that is sent with the signal, instead of the first one.
     pub fn signal_value(self, field: &str) -> Subscribe {
         self.with(|request| request.signal_value = Some(field.to_owned()))
     }
 
-    /// A handler that was given a name is run (`k_handler`).
+    /// Adds a step: run a named handler (`k_handler`).
     pub fn handler(self, name: &str) -> Subscribe {
         self.step(Step::KHandler, |request| request.k_handler = Some(name.to_owned()))
     }
 
-    /// E-code is run (`k_code`): in the kernel, where the service is the kernel's.
+    /// Adds a step: run E-code (`k_code`), in the kernel if the service is a hook in the kernel.
     pub fn code(self, code: &str) -> Subscribe {
         self.step(Step::KCode, |request| request.k_code = Some(code.to_owned()))
     }
 
-    /// From here on the chain goes on in a thread of the daemon (`k_thread`).
+    /// Adds a step: run the rest of the chain in a thread of the daemon (`k_thread`).
     pub fn thread(self) -> Subscribe {
         self.step(Step::KThread, |request| request.k_thread = true)
     }
 
-    /// Events are written into shared memory.
+    /// Adds a step: copy the event into shared memory.
     pub fn memory_up(self, memory: MemoryUp) -> Subscribe {
         self.step(Step::MemoryUp, |request| request.memory_up = Some(memory))
     }
 
-    /// An event is late so long after it happened, and dropped; in microseconds, rounded up.
+    /// Drops an event that is not delivered within this time after it happened. In microseconds, rounded up.
     pub fn deadline(self, deadline: Nanos) -> Subscribe {
         self.with(|request| request.deadline_us = deadline.get().div_ceil(1_000))
     }
 
-    /// Every event favours the server of the process that is told (mechanism `ext`, and a contract that says
-    /// `favour_events`); elsewhere it is counted only.
+    /// Each event favours the subscriber's server, under the mechanism `ext` with a contract that sets
+    /// `favour_events`; other mechanisms only count the request.
     pub fn favour(self) -> Subscribe {
         self.with(|request| request.favour = true)
     }
 
-    /// Of all subscriptions of this group one is told, in turn (wake-one).
+    /// Each event goes to one subscription of this group, in turn (wake-one).
     pub fn group(self, group: &str) -> Subscribe {
         self.with(|request| request.group = Some(group.to_owned()))
     }
 
-    /// Only events that concern this process.
+    /// Delivers only events that concern this process.
     pub fn only(self, pid: i32) -> Subscribe {
         self.with(|request| request.only_pid = Some(pid))
     }
 
-    /// An option of the service.
+    /// Sets an option of the service.
     pub fn option(self, name: &str, value: impl ToString) -> Subscribe {
         self.with(|request| drop(request.options.insert(name.to_owned(), value.to_string())))
     }
 
-    /// What becomes of an event at which a handler faults.
+    /// Treatment of an event at which a handler faults.
     pub fn on_fault(self, on_fault: OnFault) -> Subscribe {
         self.with(|request| request.on_fault = on_fault)
     }
 
-    /// Instructions that the loops of one call of a handler may take.
+    /// Largest number of instructions that the loops of one handler call may execute.
     pub fn fuel(self, fuel: u32) -> Subscribe {
         self.with(|request| request.fuel = Some(fuel))
     }
 
-    /// First value of an attribute.
+    /// Initial value of an attribute.
     pub fn attribute(self, name: &str, value: i64) -> Subscribe {
         self.with(|request| {
             request.attributes.insert(name.to_owned(), value);

@@ -1,4 +1,4 @@
-//! A subscription and the memory its events come through.
+//! A subscription and its shared memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use qfabric_types::memory::{Geometry, Stamp};
 use super::connection::Inner;
 use crate::error::ClientError;
 
-/// An event as it came.
+/// A received event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// When it happened: nanoseconds of CLOCK_MONOTONIC.
+    /// When the event happened, in nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Until when it is of use; 0: always.
+    /// When the event is late, in nanoseconds of CLOCK_MONOTONIC; 0: never.
     pub deadline_ns: u64,
-    /// Its bytes, in the format of [`SubscriptionInfo::format`].
+    /// Bytes of the event, in the format of [`SubscriptionInfo::format`].
     pub data: &'a [u8],
 }
 
-/// A subscription. It ends when this is dropped, and with the process. In a child made by `fork` it is the parent's, and
-/// gives no events.
+/// A subscription. It ends when this value is dropped, or with the process. In a child made by `fork` it belongs to
+/// the parent, and returns no events.
 #[derive(Debug)]
 pub struct Subscription {
     inner: Arc<Inner>,
@@ -35,10 +35,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Fetches what belongs to a subscription that was just made.
+    /// Fetches the shared memory of a new subscription.
     pub(super) fn open(inner: Arc<Inner>, info: SubscriptionInfo) -> Result<Subscription, ClientError> {
         let data = vec![0; info.format.size as usize];
-        // From here on, an error unsubscribes.
+        // After this line, an error drops the value and thereby unsubscribes.
         let mut subscription = Subscription { inner, info, memory: None, data, ended: false };
         if subscription.info.memory_up.is_some() {
             subscription.memory = Some(subscription.fetch()?);
@@ -53,38 +53,39 @@ impl Subscription {
         let agreed = agreed.map_err(|error| broken(error.to_string()))?;
         let mut came = self.inner.lease.take(&FromClient::Take(self.info.id), None)?;
         let (Some(up), Some(wake)) = (came.pick(Given::UP), came.pick(Given::WAKE)) else {
-            return Err(broken("the daemon did not hand it out".to_owned()));
+            return Err(broken("the daemon did not send its descriptor".to_owned()));
         };
         let up = SharedUp::map(&up, agreed).map_err(|error| broken(error.to_string()))?;
         Ok((up, Wake::new(wake).map_err(|error| broken(error.to_string()))?))
     }
 
-    /// Its number.
+    /// Number of the subscription.
     pub fn id(&self) -> SubscriptionId {
         self.info.id
     }
 
-    /// As it stood when it was made: its format, where its steps run.
+    /// The subscription when it was made: its format, and where its steps run.
     pub fn info(&self) -> &SubscriptionInfo {
         &self.info
     }
 
-    /// As it stands now: counters, whether its handler was taken out.
+    /// The subscription now: its counters, and whether its handler was removed.
     pub fn now(&self) -> Result<SubscriptionInfo, ClientError> {
         self.inner.client.subscription(self.info.id)
     }
 
-    /// Grows by one with every event; the cheapest question. 0 without memory.
+    /// Flag of the shared memory: it grows by one with every event. The cheapest check for new events. 0 without
+    /// memory.
     pub fn flag(&self) -> u32 {
         self.memory.as_ref().map_or(0, |(up, _)| up.peek().flag())
     }
 
-    /// Events that found no room in the memory.
+    /// Events dropped because the memory was full.
     pub fn dropped(&self) -> u64 {
         self.memory.as_ref().map_or(0, |(up, _)| up.peek().dropped())
     }
 
-    /// The memory as its reader has it, and room for an event; none without memory, and in a child of a fork, which would
+    /// Reader of the memory, and a buffer for an event. None without memory, and in a child of a fork, which would
     /// take its parent's events.
     fn parts(&mut self) -> Option<(&mut SharedUp, &mut Vec<u8>)> {
         let Subscription { inner, memory, data, .. } = self;
@@ -92,28 +93,28 @@ impl Subscription {
         Some((up, data))
     }
 
-    /// The next event, if one is there. No system call.
+    /// The next event, if one waits. No system call.
     pub fn try_next(&mut self) -> Option<Event<'_>> {
         let (memory, data) = self.parts()?;
         let stamp = memory.up().take(data)?;
         Some(event(stamp, data))
     }
 
-    /// For [`super::Layout::Bits`]: the event at the lowest new position, with the position.
+    /// For [`super::Layout::Bits`]: the new event at the lowest position, with the position.
     pub fn try_lowest(&mut self) -> Option<(u32, Event<'_>)> {
         let (memory, data) = self.parts()?;
         let (position, stamp) = memory.up().take_lowest(data)?;
         Some((position, event(stamp, data)))
     }
 
-    /// For [`super::Layout::Bits`]: what is new at a position.
+    /// For [`super::Layout::Bits`]: the new event at a position, if there is one.
     pub fn try_at(&mut self, position: u32) -> Option<Event<'_>> {
         let (memory, data) = self.parts()?;
         let stamp = memory.up().take_at(position, data)?;
         Some(event(stamp, data))
     }
 
-    /// The next event; none within `patience`, or without memory.
+    /// Waits for the next event; None if none arrives within `patience`, or without memory.
     pub fn next(&mut self, patience: Duration) -> Result<Option<Event<'_>>, ClientError> {
         self.inner.lease.own()?;
         let until = Instant::now() + patience;
@@ -134,13 +135,13 @@ impl Subscription {
         }
     }
 
-    /// For event loops of one's own: call [`Subscription::may_sleep`] first, poll this for reading, then
-    /// [`Subscription::acknowledge`], then take what is there.
+    /// Descriptor for event loops: call [`Subscription::may_sleep`], poll this descriptor for reading, call
+    /// [`Subscription::acknowledge`], then take the events.
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.as_ref().map(|(_, wake)| wake.as_fd())
     }
 
-    /// Announces that the reader is about to sleep; `false`: something came meanwhile, do not.
+    /// Announces that the reader is about to sleep; `false`: an event arrived meanwhile, so do not sleep.
     pub fn may_sleep(&self) -> bool {
         self.memory.as_ref().is_none_or(|(up, _)| up.peek().may_sleep())
     }
@@ -152,7 +153,7 @@ impl Subscription {
         }
     }
 
-    /// Ends it (the paper's `ECalls_unsubscribe`).
+    /// Ends the subscription (the paper's `ECalls_unsubscribe`).
     pub fn unsubscribe(mut self) -> Result<(), ClientError> {
         self.ended = true;
         self.inner.lease.own()?;
@@ -166,9 +167,9 @@ fn event(stamp: Stamp, data: &[u8]) -> Event<'_> {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // In a child of a fork it is the parent's.
+        // In a child of a fork the subscription belongs to the parent.
         if !self.ended && self.inner.lease.own().is_ok() {
-            // Where this fails it ends with the lease.
+            // If this call fails, the subscription ends with the lease.
             let _ = self.inner.client.unsubscribe(self.info.id);
         }
     }

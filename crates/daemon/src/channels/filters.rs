@@ -7,7 +7,7 @@ use qfabric_channel::{Binding, Direction, FilterCommand, FilterError, FilterSpec
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    self as api, BindingRequest, FilterRequest, FilterScope, HostAnswer, Installed, Joined, ParameterRequest,
+    BindingRequest, FilterRequest, FilterScope, HostAnswer, Installed, Joined, ParameterRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 

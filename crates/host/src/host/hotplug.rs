@@ -1,11 +1,11 @@
-//! CPUs come and go while servers are bound to them.
+//! CPUs that go online and offline while servers are bound to them.
 //!
 //! ```text
-//! gone ──> its promises are tried on the others ──> fits: the servers move
-//!                                                └─> fits nowhere: suspended, told, tried again when a CPU comes
-//!      └─> what is held without a promise looks for room elsewhere
+//! offline ──> its promises are tried on the others ──> one fits: the server moves
+//!                                                   └─> none fits: suspended, reported, tried again when a CPU comes
+//!         └─> bandwidth without a promise looks for room elsewhere
 //! ```
-//! Places in the books are never taken away: a CPU that is gone has no room.
+//! CPUs are never removed from the ledger: an offline CPU has no room.
 
 use super::{Host, placing};
 use crate::HostEvent;
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::thread::Thread;
 
 impl Host {
-    /// These CPUs are there from now on, and no others.
+    /// From now on exactly these CPUs are online.
     pub(super) fn cpus_changed(&mut self, online: &[u32]) {
         let Some(partition) = &mut self.partition else { return };
         partition.set_online(online);
@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// What was promised on a CPU that is gone, and what was suspended for it.
+    /// Tries again to promise what was promised on an offline CPU, or was suspended.
     fn promise_again(&mut self, at: usize) {
         let App { id, ref contract, guarantee, .. } = self.apps[at];
         let contract = contract.clone();
@@ -56,11 +56,11 @@ impl Host {
         }
         self.apps[at].suspended = true;
         if !was {
-            self.event(HostEvent::Suspended { app: id, what: "room on the CPUs that are left" });
+            self.event(HostEvent::Suspended { app: id, what: "room on the remaining CPUs" });
         }
     }
 
-    /// Its threads on CPUs that are gone are to be told another one. What they hold until then is not promised.
+    /// Detaches threads from offline CPUs until they are sent another one. What they hold until then is not promised.
     fn leave_gone_cpus(&mut self, at: usize) {
         let Some(partition) = &self.partition else { return };
         let is_gone = |thread: &&mut Thread| thread.cpu.is_some_and(|cpu| !partition.is_online(cpu));

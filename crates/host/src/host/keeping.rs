@@ -1,21 +1,21 @@
-//! What is kept for applications that are still to come: guarantees without threads.
+//! Shares kept for future applications (loans): guarantees without threads.
 //!
-//! In the books it is an application that wants nothing now: its guarantee counts when others are admitted, and
-//! until it comes, whoever wants more than is guaranteed to him has it. It counts as user and group `nobody`, so that an
-//! administrator bounds all of it as he bounds a user. Where servers are bound to CPUs it has its place on one.
+//! For the supervisor, a kept share is an application that wants nothing at present. Its guarantee counts in admission; until
+//! it is claimed, applications that want more than their guarantees use it. It counts for user and group `nobody`, so that an
+//! administrator can bound all loans like a user. If servers are bound to CPUs, it has a place on one.
 
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, Class, Contract, Nanos, Owner, Share};
 
 use super::Host;
 
-/// `nobody` and `nogroup`.
+/// Uid and gid of `nobody` and `nogroup`.
 const NOBODY: Owner = Owner { uid: 65_534, gid: 65_534 };
-/// Server period of the promise, in place of the one that is still to be said.
+/// Server period of the promise, because the future application's period is not known.
 const PERIOD: Nanos = Nanos::from_millis(10);
 
 impl Host {
-    /// Guarantees `share` to nobody yet.
+    /// Guarantees `share` to a future application.
     pub(super) fn keep(&mut self, name: &str, share: Share) -> Result<AppId, Problem> {
         let contract = Contract {
             class: Class::A,
@@ -37,7 +37,7 @@ impl Host {
         Ok(app)
     }
 
-    /// Whether that was kept; then it is no longer.
+    /// Ends a kept share. Returns false if `app` is not one.
     pub(super) fn let_go(&mut self, app: AppId) -> bool {
         let Some(at) = self.kept.iter().position(|kept| *kept == app) else { return false };
         self.kept.remove(at);

@@ -1,4 +1,4 @@
-//! Another mechanism takes over: what the old one was told is void, and what the new one cannot give is not given.
+//! Handles a replaced mechanism: the settings of the old one are void, and the new one may lack abilities.
 
 use qfabric_types::{Abilities, ControlPlace, Share, ThreadId};
 
@@ -7,7 +7,7 @@ use crate::HostEvent;
 use crate::thread::Thread;
 
 impl Host {
-    /// Every thread starts anew under it, with the budget that its governor wants now.
+    /// Every thread starts again under the new mechanism, with the budget that its governor wants now.
     pub(super) fn another_mechanism(&mut self, name: String, abilities: Abilities, capacity: Share) {
         (self.config.mechanism, self.config.abilities) = (name, abilities);
         self.config.limits.capacity = capacity;
@@ -28,7 +28,7 @@ impl Host {
         }
     }
 
-    /// What was promised by the old mechanism alone ends here.
+    /// Suspends an application whose promise only the old mechanism could keep.
     fn suspend_if_needed(&mut self, at: usize) {
         let (app, abilities) = (&mut self.apps[at], &self.config.abilities);
         let in_kernel = app.contract.controller == ControlPlace::Kernel && !abilities.kernel_control;

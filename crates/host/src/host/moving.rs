@@ -1,10 +1,10 @@
-//! A thread moves from one application to another: the contract of its program gives way to one of its own, and takes it
-//! back.
+//! Moves a thread from one application to another: a program's contract gives way to a contract of the thread, and takes the
+//! thread back afterwards.
 //!
-//! The kernel's reservation is the thread's, so it goes on through the move, and all books follow in one step: what the
-//! thread may be consuming is charged to its old application before, to its new one after, never to both or to neither.
-//! Then both are served by their own contracts, as after any other change. A server that several threads share stays with
-//! the others.
+//! The kernel's reservation belongs to the thread and continues through the move. The ledger and the supervisor follow in one
+//! step: what the thread may be consuming is charged to the old application before and to the new one after, never to both
+//! or to neither. Then both applications are served by their own contracts, as after any change. A server that several
+//! threads share stays with the other threads.
 
 use qfabric_types::api::Covers;
 use qfabric_types::{AppId, Share, ThreadId};
@@ -13,12 +13,12 @@ use super::Host;
 use crate::thread::{Thread, millionths};
 
 impl Host {
-    /// A program's contract gives way to a more specific one.
+    /// Whether the application's contract gives way to a more specific one: only a program's does.
     pub(super) fn gives_way(&self, app: AppId) -> bool {
         self.find_present(app).is_ok_and(|at| self.apps[at].covers == Covers::Program)
     }
 
-    /// The thread is covered by `to` from now on, whoever covered it before.
+    /// From now on `to` covers the thread, whatever application covered it before.
     pub(super) fn take_over(&mut self, thread: ThreadId, to: AppId) {
         let Ok(place) = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread) else {
             return self.find(to).map_or((), |at| self.cover(at, thread));
@@ -28,7 +28,7 @@ impl Host {
         let Some(index) = self.apps[old].find(thread).filter(|_| from != to) else { return };
         let mut moved = self.apps[old].remove(index);
         self.leave_server(old, &mut moved);
-        // What was promised to the old application is not promised to this thread any more.
+        // The promise of the old application does not cover this thread any more.
         let place = moved.place;
         self.ledger.settle_on(&mut moved, place, 0, self.now);
         let held = Share::from_ppm(moved.holds() as u32);
@@ -43,11 +43,11 @@ impl Host {
         }
         self.follow_grants();
         self.refresh(old);
-        // One that leaves and waited for this thread alone has nobody left who could end it.
+        // A leaving application may have waited for this thread alone, so it is removed here.
         self.bury_if_restored(old);
     }
 
-    /// A thread goes back to the contract of its program, where that may have one more.
+    /// Returns a thread to the contract of its program, if the program may cover one more.
     pub(super) fn hand_back(&mut self, app: AppId, thread: ThreadId, to: AppId) {
         let has_it = self.covering(thread) == Some(app);
         let Some(at) = self.find_present(to).ok().filter(|_| has_it && self.gives_way(to)) else {
@@ -63,7 +63,7 @@ impl Host {
         }
     }
 
-    /// Where it counted for a server that others share, another one counts for it now.
+    /// If the thread was counted for a shared server, another thread is counted for it from now on.
     fn leave_server(&mut self, old: usize, moved: &mut Thread) {
         let app = &mut self.apps[old];
         let heir = app.heir().and_then(|heir| app.find(heir));

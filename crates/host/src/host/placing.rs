@@ -1,8 +1,8 @@
-//! Servers bound to CPUs: which CPU a promise lives on, and where what is not promised finds room.
+//! Servers bound to CPUs: chooses the CPU of each promise, and finds room for bandwidth without a promise.
 //!
-//! A promise (a fixed service, or what classes A and B are guaranteed) is admitted on one CPU by DWCS's own test,
-//! and stays there. What threads hold beyond promises goes where most is free. Where a new promise needs room
-//! that is in use, those who use it without a promise shrink together, and look for room elsewhere.
+//! A promise (a fixed service, or the guarantee of class A or B) is admitted on one CPU by DWCS's own test and stays there.
+//! Bandwidth that threads hold beyond promises goes where most is free. If a new promise needs room that is in use, the
+//! threads that use it without a promise shrink together and look for room elsewhere.
 
 use qfabric_broker::{Partition, Promise};
 use qfabric_sched::dwcs;
@@ -14,10 +14,10 @@ use crate::HostConfig;
 use crate::ledger::Ledger;
 use crate::thread::{Thread, Value, millionths};
 
-/// The books of the service itself: applications are numbered from 1.
+/// The service's own server. Applications are numbered from 1.
 pub(crate) const OURSELVES: AppId = AppId(0);
 
-/// The promises of every CPU, where there are such; with what this host's own threads hold.
+/// The promises of every CPU, including the service's own server, if servers are bound to CPUs.
 pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
     let cpus = &config.abilities.cpus;
     if cpus.is_empty() {
@@ -30,16 +30,16 @@ pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
     (Some(partition), ledger)
 }
 
-/// Promises what this host's own threads hold.
+/// Promises the service's own server.
 pub(super) fn promise_own(config: &HostConfig, partition: &mut Partition) {
     if let Some(own) = config.own {
-        // Refused only where it is more than a CPU has: then it stays what it is without a promise.
+        // Refused only if it is more than a CPU has. Then the service runs without a promise.
         let test = keeper(config.best_effort);
         let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), test);
     }
 }
 
-/// What promises leave of a CPU, none of them missing a period; `None`: it is gone.
+/// Room that promises leave on a CPU if none misses a period; `None`: the CPU is offline.
 fn room_on(partition: &Partition, cpu: u32) -> Option<Share> {
     partition.is_online(cpu).then(|| partition.capacity().saturating_sub(partition.full_on(cpu)))
 }
@@ -48,7 +48,7 @@ fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> 
     Promise { app, name: name.to_owned(), service: reservation.budget(), period: reservation.period(), window }
 }
 
-/// What is promised under `contract`: its static server; else its guarantee, once per server period.
+/// The promise under `contract`: its static server, otherwise its guarantee once per server period.
 fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Promise> {
     let window = contract.window.unwrap_or(Window::NONE);
     if let Some(server) = contract.static_server() {
@@ -66,8 +66,8 @@ fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Prom
     })
 }
 
-/// DWCS's own admission: no window of these will ever be violated on one CPU of which `capacity` is theirs, and
-/// the rest best effort's, which is a task among them.
+/// DWCS's own admission test: the windows of these promises will never be violated on one CPU, of which `capacity` is for
+/// them and the rest for best effort, which is a task among them.
 fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), String> {
     move |promises, capacity| {
         let task = |service: Nanos, period: Nanos, window: Window| {
@@ -90,12 +90,12 @@ fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Res
 }
 
 impl Host {
-    /// Which CPU this host's own threads were promised their service on.
+    /// The CPU on which the service's own server is promised.
     pub fn own_cpu(&self) -> Option<u32> {
         self.partition.as_ref()?.cpu_of(OURSELVES)
     }
 
-    /// Promises what `contract` asks for on one CPU, and makes the room; answers what was promised before.
+    /// Promises the bandwidth of `contract` on one CPU. Returns the promises before.
     pub(super) fn promise(
         &mut self,
         app: AppId,
@@ -113,7 +113,7 @@ impl Host {
         Ok(Some(before))
     }
 
-    /// Takes back what [`Host::promise`] did.
+    /// Undoes [`Host::promise`].
     pub(super) fn unpromise(&mut self, before: Option<Partition>) {
         if let (Some(before), Some(partition)) = (before, &mut self.partition) {
             *partition = before;
@@ -121,7 +121,7 @@ impl Host {
         }
     }
 
-    /// Nothing is promised to `app` any more.
+    /// Ends the promise to `app`.
     pub(super) fn end_promise(&mut self, app: AppId) {
         if let Some(partition) = &mut self.partition {
             let before = partition.clone();
@@ -130,7 +130,7 @@ impl Host {
         }
     }
 
-    /// Rooms change at once, except that what a promise gave up stays taken for a period: it may be in use.
+    /// Updates the rooms at once, except that what a promise gave up stays occupied for a period, because it may be in use.
     fn follow_promises(&mut self, app: AppId, before: &Partition) {
         let Some(partition) = &self.partition else { return };
         if let Some(cpu) = before.cpu_of(app) {
@@ -152,7 +152,7 @@ impl Host {
         }
     }
 
-    /// Those who hold more without a promise than promises leave of the CPU of `app` shrink together.
+    /// If threads hold more without a promise on the CPU of `app` than promises leave, they shrink together.
     pub(super) fn make_room_for(&mut self, app: AppId) {
         self.align();
         let Some(cpu) = self.partition.as_ref().and_then(|partition| partition.cpu_of(app)) else { return };
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    /// Lowers what the threads of an application may hold on a place by `room` to `loose`.
+    /// Lowers the ceilings of an application's threads on a place in the ratio `room` to `loose`.
     fn crowd_out(&mut self, at: usize, place: usize, room: u64, loose: u64) -> bool {
         let mut any = false;
         let here = |thread: &&mut Thread| thread.place == Some(place) && thread.loose() > 0;
@@ -180,7 +180,7 @@ impl Host {
         any
     }
 
-    /// The value with its CPU, no larger than what there is room for; none where nothing is gained by it.
+    /// The value with its CPU, limited to the room there; `None` if the change gains nothing.
     pub(super) fn settle_place(&mut self, at: usize, index: usize, value: Value) -> Option<Value> {
         let bound = self.promised_place(at, index);
         let covered = if bound.is_some() { u64::from(self.apps[at].guarantee.share.ppm()) } else { 0 };
@@ -193,7 +193,7 @@ impl Host {
             return None;
         }
         let mut value = value.clipped(Share::from_ppm(most.min(u32::MAX.into()) as u32))?;
-        // It moves only where it is told so now.
+        // It moves only if this setting is sent now.
         if !self.ledger.fits(thread, Some(value), self.books.capacity()) {
             return None;
         }
@@ -208,7 +208,7 @@ impl Host {
         Some(value)
     }
 
-    /// Where promises need windows to fit, every server of the CPU is aligned from now on, also those there were.
+    /// On a CPU whose promises fit only with windows, the periods of all servers are aligned from now on.
     fn align(&mut self) {
         let Some(partition) = &self.partition else { return };
         let over = |&cpu: &u32| partition.full_on(cpu) > partition.capacity();
@@ -224,7 +224,7 @@ impl Host {
         }
     }
 
-    /// A promise covers what its application's bound threads hold, and nobody else.
+    /// A promise covers only what the application's bound threads hold.
     fn end_covers(&mut self, at: usize, bound: Option<usize>) {
         let (app, now) = (&mut self.apps[at], self.now);
         for other in 0..app.threads.len() {
@@ -237,7 +237,7 @@ impl Host {
         }
     }
 
-    /// The place of the promise that a thread lives from, if it does.
+    /// The place of the promise that covers the thread, if one does.
     fn promised_place(&self, at: usize, index: usize) -> Option<usize> {
         let app = &self.apps[at];
         if !app.is_bound(app.threads[index].id) {
@@ -247,7 +247,7 @@ impl Host {
         self.ledger.place_of(cpu)
     }
 
-    /// What is promised and held on every CPU.
+    /// The promised and granted bandwidth of every CPU.
     pub(super) fn cpu_statuses(&self) -> Vec<CpuStatus> {
         let Some(partition) = &self.partition else { return Vec::new() };
         let held = |cpu: u32| {

@@ -1,8 +1,8 @@
-//! From wishes to settings: wanted, granted, split, queued, told, answered. Shrinking before growing.
+//! From wants to settings: wanted, granted, split, queued, sent, answered. Decreases come before increases.
 //!
-//! A setting is told only when it fits beside everything that may still be consumed ([`Ledger`]). What the
-//! mechanism has no room for is tried again later and for less; what it refuses for good leaves the thread
-//! under the normal scheduler.
+//! A setting is sent only if it fits beside everything that may still be consumed ([`Ledger`]). A setting for which the
+//! mechanism has no room is tried again later with less; if the mechanism refuses it permanently, the thread stays under the
+//! normal scheduler.
 //!
 //! [`Ledger`]: crate::ledger::Ledger
 
@@ -15,20 +15,20 @@ use crate::rhythm::News;
 use crate::thread::{Value, Wait, millionths};
 use crate::{HostEvent, Outcome, Output};
 
-/// [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application come no faster.
+/// Shortest time between [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application.
 const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
-/// The longest pause before a setting that found no room is tried again.
+/// Longest pause before a setting without room is tried again.
 const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
-/// The first pause before what was given back is tried to be taken back again: the release is near.
+/// First pause before a thread tries again to take back what it gave: its release is near.
 const TAKE_BACK_RETRY: Nanos = Nanos::from_millis(1);
 
-/// Applications ask for their shares, and give back between jobs, once what all jobs need passes this part of the capacity.
+/// Giving back begins when the needs of all jobs exceed this part of the capacity.
 const CONTENDED_PERCENT: u64 = 50;
-/// And no longer, once it falls below this part.
+/// Giving back ends when the needs fall below this part.
 const CALM_PERCENT: u64 = 40;
 
 impl Host {
-    /// Tells the supervisor what the application wants now, and follows what comes of it.
+    /// Reports the application's present wants to the supervisor and applies the grants that change.
     pub(super) fn refresh(&mut self, at: usize) {
         self.apps[at].weigh();
         self.count_needs(at);
@@ -54,7 +54,7 @@ impl Host {
         self.places_by_grants(nobody);
     }
 
-    /// The same; answers whether the application at `asked` was among them, and need not be placed again.
+    /// As [`Host::follow_grants`]. Returns whether the application at `asked` was placed, so that it need not be placed again.
     fn places_by_grants(&mut self, asked: usize) -> bool {
         let mut placed = false;
         while let Some((app, granted)) = { self.books.grants().next() } {
@@ -105,7 +105,7 @@ impl Host {
         });
     }
 
-    /// Keeps the sum over applications; one that leaves needs nothing.
+    /// Updates the sum of needs over all applications; a leaving one needs nothing.
     fn count_needs(&mut self, at: usize) {
         let app = &mut self.apps[at];
         let needs = app.needs();
@@ -115,8 +115,9 @@ impl Host {
         *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
     }
 
-    /// With room to spare feedback alone misses no more jobs than a static share, and reserves less; a lone application has
-    /// nobody to give back to. The floor and giving back are for hosts where jobs compete (docs/design/0021).
+    /// Decides whether jobs compete for the capacity. With room to spare, feedback alone misses no more jobs than a static share
+    /// and reserves less, and a lone application has none to give back to. The floor and giving back are for hosts on which jobs
+    /// compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.abilities.gives_back {
             return;
@@ -132,7 +133,7 @@ impl Host {
         }
     }
 
-    /// Whether a thread that reclaims gets beyond its reservation what its jobs take: few others compete for it.
+    /// Whether a thread that reclaims gets what its jobs need beyond its reservation, because few others compete for it.
     fn lends(&self) -> bool {
         self.config.abilities.gives_back && !self.contended
     }
@@ -146,7 +147,7 @@ impl Host {
         }
     }
 
-    /// Whoever relied on what is lent, or may do so now, asks anew.
+    /// Refreshes the applications whose reliance on unused time of others changes.
     fn rely_anew(&mut self) {
         for at in 0..self.apps.len() {
             if self.apps[at].lent != self.lends() {
@@ -156,7 +157,7 @@ impl Host {
         }
     }
 
-    /// Recomputes each application's share of the capacity: what it asks for while it runs depends on it.
+    /// Recomputes each application's share of the capacity, which bounds what it requests while it runs.
     pub(super) fn share_anew(&mut self) {
         let able = self.config.abilities.gives_back && self.contended && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
@@ -172,7 +173,7 @@ impl Host {
         }
     }
 
-    /// What to tell the mechanism about one queued thread, if it still needs telling and fits.
+    /// The output for one queued thread, if it still needs a setting and the setting fits.
     pub(super) fn issue(&mut self, app: AppId, thread: ThreadId) -> Option<Output> {
         let at = self.find(app)?;
         let index = self.apps[at].find(thread)?;
@@ -211,8 +212,8 @@ impl Host {
         Some(if thread.giving_back { Output::GiveBack(setting) } else { Output::Set(setting) })
     }
 
-    /// Of `value`, for which there is no room, as much as there is: whoever takes back what it gave does not wait with less
-    /// than it could have.
+    /// As much of `value` as there is room for. An application that takes back what it gave does not wait with less than it could
+    /// have.
     fn part_that_fits(&self, at: usize, index: usize, value: Option<Value>) -> Option<Value> {
         let (app, thread) = (&self.apps[at], &self.apps[at].threads[index]);
         let part = value?.clipped(self.ledger.most_for(thread, self.books.capacity()))?;
@@ -241,7 +242,7 @@ impl Host {
         self.bury_if_restored(at);
     }
 
-    /// Answers whether the application was placed already, as [`Host::denied`] does.
+    /// Handles a confirmed setting. Returns whether the application was placed already, as [`Host::denied`] does.
     fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) -> bool {
         let mut placed = false;
         let reclaims = value.is_some_and(|value| value.reclaiming == Reclaiming::Grub);
@@ -257,7 +258,7 @@ impl Host {
         placed
     }
 
-    /// The thread does not sleep yet, or paid for an overrun: tried again while that is worth it.
+    /// The thread does not sleep yet, or pays for an overrun: tries again while that is worth it.
     fn awake(&mut self, at: usize, index: usize, value: Option<Value>) {
         let again = self.apps[at].retry_rest(self.now);
         let thread = &mut self.apps[at].threads[index];
@@ -265,8 +266,8 @@ impl Host {
         self.ledger.failed(thread, Wait::Awake(again, value));
     }
 
-    /// Tried again after one server period, then two, four…, asking for less each time. Sooner by a thread that
-    /// takes back what it gave.
+    /// Tries again after one server period, then two, four …, with less each time. A thread that takes back what it gave tries
+    /// sooner.
     fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
         let app = &mut self.apps[at];
         let period = app.contract.server_period;
@@ -282,7 +283,7 @@ impl Host {
         }
     }
 
-    /// The thread goes back under the normal scheduler; where even that is refused, it is left alone.
+    /// Returns the thread to the normal scheduler; if even that is refused, leaves the thread alone.
     fn denied(&mut self, at: usize, index: usize, value: Option<Value>, errno: i32) -> bool {
         let app = &mut self.apps[at];
         let thread = &mut app.threads[index];
@@ -300,7 +301,6 @@ impl Host {
         self.due = self.due.min(self.apps[at].due);
     }
 
-    /// Runs every timer that is due.
     pub(super) fn on_time(&mut self) {
         if self.books.next_wakeup().is_some_and(|due| due <= self.now) {
             self.books.on_time(self.now);
@@ -339,7 +339,7 @@ impl Host {
         self.touch(at);
     }
 
-    /// A period was found or lost: the contract is put in force anew with it.
+    /// A period was found or lost: changes the contract in force accordingly.
     fn follow_rhythm(&mut self, at: usize, news: News) {
         let (app, contract) = (self.apps[at].id, self.apps[at].contract.clone());
         let event = match news {
@@ -354,12 +354,12 @@ impl Host {
         };
         match self.change(app, contract) {
             Ok(()) => self.event(event),
-            // Refused where servers are admitted one by one; consumption decides on, and the search goes on.
+            // Refused if servers are admitted one by one. Consumption decides, and the search continues.
             Err(_) => self.apps[at].forget_rhythm(),
         }
     }
 
-    /// Room was freed: who waited for it is queued again.
+    /// Room was freed: queues the threads that waited for it.
     pub(super) fn serve_starved(&mut self) {
         if !std::mem::take(&mut self.starved) {
             return;

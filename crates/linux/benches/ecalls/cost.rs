@@ -1,5 +1,5 @@
-//! What an event costs: threads that wake each other on one CPU, with and without a handler at their wake-ups, in
-//! turn; and a real-time signal to the same process.
+//! The cost of an event: threads that wake each other on one CPU, alternately with and without a handler at their
+//! wake-ups. It is compared with a real-time signal to the same process.
 #![allow(unsafe_code)] // a signal handler and a scheduling policy, to be measured
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const TURNS: u32 = 2000;
 const ROUNDS: usize = 41;
 
 pub fn run(kernel: &Kernel) {
-    heading("What an event costs", "    median");
+    heading("Cost of an event", "    median");
     let signal = signal();
     println!("{:<44} {}   (sent, handled, returned)", "a real-time signal to the same process", nanos(signal));
     let count = program(kernel, "attr.seen += 1; return 0;");
@@ -28,7 +28,8 @@ pub fn run(kernel: &Kernel) {
         kernel,
         "return input.prio > 100 && input.prio < 140 && input.cpu >= 0 && input.tid != 7 && input.pid != 8;",
     );
-    let memory = UpMemory::new(Geometry::new(Layout::Bits, 64, 48).expect("it is small")).expect("memory is there");
+    let memory = UpMemory::new(Geometry::new(Layout::Bits, 64, 48).expect("the geometry is valid"))
+        .expect("memory for the events");
     let by_program = |program| move |kernel: &Kernel| install(kernel, &[Step::Handler(program)]);
     let to_memory = |kernel: &Kernel| install(kernel, &[Step::Memory { memory: &memory, position: Some("cpu") }]);
     let with_filter = |kernel: &Kernel| {
@@ -36,13 +37,13 @@ pub fn run(kernel: &Kernel) {
     };
     report(kernel, "handler: attr.seen += 1", signal, &by_program(&count));
     report(kernel, "handler: filter of five comparisons", signal, &by_program(&filter));
-    report(kernel, "memory_up, a slot overwritten", signal, &to_memory);
+    report(kernel, "memory_up, one slot overwritten", signal, &to_memory);
     report(kernel, "filter and memory_up", signal, &with_filter);
 }
 
 fn program(kernel: &Kernel, text: &str) -> Program {
     let input = kernel.service("sched.wakeup").map(|service| service.format.clone());
-    compile(text, &Environment { input, ..Environment::default() }).expect("the text is right")
+    compile(text, &Environment { input, ..Environment::default() }).expect("the handler compiles")
 }
 
 fn install(kernel: &Kernel, steps: &[Step]) -> Installed {
@@ -50,7 +51,7 @@ fn install(kernel: &Kernel, steps: &[Step]) -> Installed {
     let only_pid = Some(std::process::id() as i32);
     let (service, options) = ("sched.wakeup", &options);
     let request = Install { service, options, only_pid, steps, limits, down: None, deadline: None, fault_passes: true };
-    kernel.install(&request).expect("it can be installed")
+    kernel.install(&request).expect("the handler is installed")
 }
 
 fn report(kernel: &Kernel, name: &str, signal: f64, make: &dyn Fn(&Kernel) -> Installed) {
@@ -68,13 +69,13 @@ fn report(kernel: &Kernel, name: &str, signal: f64, make: &dyn Fn(&Kernel) -> In
     let (low, high) = (differences[ROUNDS / 4], differences[3 * ROUNDS / 4]);
     let (kernels, runs) = by_statistics(kernel, make);
     println!(
-        "{name:<44} {}   (quartiles {low:.0}..{high:.0}; by the kernel's own count {kernels:.0} ns in {runs} runs; 1/{:.0} of the signal)",
+        "{name:<44} {}   (quartiles {low:.0}..{high:.0}; by the kernel's count {kernels:.0} ns in {runs} runs; 1/{:.0} of the signal)",
         nanos(cost),
         signal / cost.max(1.0)
     );
 }
 
-/// Mean run time as the kernel measures it, which adds some 20 ns of its own.
+/// Mean run time in ns as the kernel measures it, and the number of runs. The kernel's measurement adds some 20 ns.
 fn by_statistics(kernel: &Kernel, make: &dyn Fn(&Kernel) -> Installed) -> (f64, u64) {
     let installed = make(kernel);
     let Ok(_measured) = kernel.measure() else { return (f64::NAN, 0) };
@@ -93,8 +94,8 @@ fn ping_pong() -> f64 {
         std::thread::spawn(move || {
             alone();
             for _ in 0..TURNS {
-                read(there.as_fd(), &mut [0; 8]).expect("it is open");
-                write(back.as_fd(), &1u64.to_ne_bytes()).expect("it is open");
+                read(there.as_fd(), &mut [0; 8]).expect("the eventfd is open");
+                write(back.as_fd(), &1u64.to_ne_bytes()).expect("the eventfd is open");
             }
         })
     };
@@ -102,17 +103,17 @@ fn ping_pong() -> f64 {
         alone();
         let started = Instant::now();
         for _ in 0..TURNS {
-            write(there.as_fd(), &1u64.to_ne_bytes()).expect("it is open");
-            read(back.as_fd(), &mut [0; 8]).expect("it is open");
+            write(there.as_fd(), &1u64.to_ne_bytes()).expect("the eventfd is open");
+            read(back.as_fd(), &mut [0; 8]).expect("the eventfd is open");
         }
         started.elapsed().as_nanos() as f64 / f64::from(2 * TURNS)
     });
-    let took = this.join().expect("it does not fail");
-    other.join().expect("it does not fail");
+    let took = this.join().expect("the thread does not panic");
+    other.join().expect("the thread does not panic");
     took
 }
 
-/// On one CPU, before everything that is not real-time, where that is allowed.
+/// Pins the calling thread to one CPU, with a real-time priority if that is allowed.
 fn alone() {
     pin(0);
     policy(libc::SCHED_FIFO, 1);
@@ -120,7 +121,7 @@ fn alone() {
 
 fn policy(policy: i32, priority: i32) {
     let priority = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameter is live; the call changes this thread's policy or nothing.
+    // SAFETY: the parameter is live; the call changes only this thread's policy.
     unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
 }
 
@@ -130,19 +131,20 @@ extern "C" fn handler(_: i32) {
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One thread that queues a signal for itself: it is handled before the call returns.
+/// Nanoseconds per signal that one thread queues for itself: the signal is handled before the call returns.
 fn signal() -> f64 {
     let signo = libc::SIGRTMIN() + 1;
     // SAFETY: the handler does nothing but an atomic addition.
     unsafe { libc::signal(signo, handler as extern "C" fn(i32) as libc::sighandler_t) };
     let own = rustix::process::getpid();
-    let pidfd = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("a pidfd of one's own");
+    let pidfd =
+        rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("a pidfd of this process");
     let mut samples = Vec::new();
     alone();
     for _ in 0..ROUNDS {
         let started = Instant::now();
         for _ in 0..TURNS {
-            signal_queue(pidfd.as_fd(), signo, 1).expect("it can be queued");
+            signal_queue(pidfd.as_fd(), signo, 1).expect("the signal is queued");
         }
         samples.push(started.elapsed().as_nanos() as f64 / f64::from(TURNS));
     }

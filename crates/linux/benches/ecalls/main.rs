@@ -1,5 +1,6 @@
-//! What ECalls cost, beside what else does the same work, in one run: `cargo bench -p qfabric-linux --bench ecalls`.
-//! Medians; absolute figures are this machine's, ratios travel better. Needs what `qfabric doctor` calls `bpf`.
+//! The cost of ECalls, compared with other means for the same work, in one run: `cargo bench -p qfabric-linux --bench
+//! ecalls` prints medians. Absolute figures hold for this machine only; ratios are more general. It needs what `qfabric
+//! doctor` calls `bpf`.
 
 mod cost;
 mod notify;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use qfabric_linux::ecalls::Kernel;
 
 fn main() {
-    // `cargo test --benches` and the build of all benches pass flags that mean nothing here.
+    // `cargo test --benches` and the build of all benches pass flags that this program must only accept.
     if std::env::args().any(|flag| flag == "--test" || flag == "--list") {
         return;
     }
@@ -24,12 +25,11 @@ fn main() {
     notify::run(&kernel);
 }
 
-/// A table's heading.
 fn heading(title: &str, columns: &str) {
     println!("\n{title}\n{:<44} {columns}", "");
 }
 
-/// The value below which the given part of all lie. Sorts.
+/// Sorts the samples and returns the value below which the given part of them lies.
 fn quantile(samples: &mut [u64], part: f64) -> u64 {
     samples.sort_unstable();
     samples[((samples.len() - 1) as f64 * part) as usize]
@@ -47,7 +47,7 @@ fn nanos(ns: f64) -> String {
     format!("{ns:>10.0} ns")
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, as events are stamped.
+/// The time of CLOCK_MONOTONIC in ns, the clock of the events' time stamps.
 fn now() -> u64 {
     qfabric_linux::clock::now().get()
 }

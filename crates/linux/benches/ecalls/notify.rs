@@ -1,7 +1,7 @@
-//! From «it happened» on one CPU to «I know» in a thread on another: the kernel's shared memory beside eventfd,
-//! signals, the BPF ring buffer and io_uring. The clock is read just before the call that makes it happen, and as
-//! soon as the other thread knows.
-#![allow(unsafe_code)] // rivals that no safe library offers: signalfd, signal handlers, io_uring
+//! The time from an event on one CPU until a thread on another knows of it: the kernel's shared memory compared with
+//! eventfd, signals, the BPF ring buffer and io_uring. The clock is read just before the call that causes the event,
+//! and as soon as the other thread knows of it.
+#![allow(unsafe_code)] // interfaces that no safe library offers: signalfd, signal handlers, io_uring
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use super::{heading, micros, now, pin, quantile};
 
 const ROUNDS: u64 = 3000;
-/// From one event to the next, so that a sleeper is asleep again.
+/// Time between two events, long enough for a sleeping reader to sleep again.
 const PAUSE_NS: u64 = 60_000;
 
 static SENT: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +32,7 @@ pub fn run(kernel: &Kernel) {
     by_uring();
 }
 
-/// `send` makes it happen, `wait` (in the other thread) returns when it is known.
+/// Measures the time from `send`, which causes the event, until `wait` returns in the other thread.
 fn measure(name: &str, mut send: impl FnMut(), mut wait: impl FnMut() + Send) {
     KNOWN.store(0, Ordering::Release);
     let mut samples = Vec::with_capacity(ROUNDS as usize);
@@ -66,22 +66,23 @@ fn spin_until(moment: u64) {
     }
 }
 
-/// A handler that passes deferred values on at the sender's next system call: so the sender says when.
+/// Installs a handler that delivers deferred values at the sender's next system call, so that the sender sets the time.
 fn install(kernel: &Kernel, down: &DownMemory, step: Step) -> Installed {
     let options = BTreeMap::from([("when".to_owned(), "syscall".to_owned()), ("latest".to_owned(), "yes".to_owned())]);
     let (service, only_pid, steps) = ("app.deferred", Some(std::process::id() as i32), &[step][..]);
     let (options, limits, down) = (&options, Limits::default(), Some(down));
     let request = Install { service, options, only_pid, steps, limits, down, deadline: None, fault_passes: true };
-    kernel.install(&request).expect("it can be installed")
+    kernel.install(&request).expect("the handler is installed")
 }
 
 fn by_memory(kernel: &Kernel) {
-    let bytes = kernel.service("app.deferred").expect("it is there").format.size;
-    let down = DownMemory::new().expect("memory is there");
-    let up = UpMemory::new(Geometry::new(Layout::Ring, 64, bytes).expect("it is small")).expect("memory is there");
+    let bytes = kernel.service("app.deferred").expect("the service exists").format.size;
+    let down = DownMemory::new().expect("memory for the attributes");
+    let up = UpMemory::new(Geometry::new(Layout::Ring, 64, bytes).expect("the geometry is valid"))
+        .expect("memory for the events");
     let _installed = install(kernel, &down, Step::Memory { memory: &up, position: None });
     let send = || {
-        down.down().defer(1).expect("there is room");
+        down.down().defer(1).expect("the queue has room");
         let _ = rustix::process::getppid();
     };
     let mut reader = up.reader();
@@ -95,23 +96,23 @@ fn by_memory(kernel: &Kernel) {
         while reader.take(&mut []).is_none() {
             if reader.may_sleep() {
                 wait_for(up.wake_fd());
-                up.acknowledge().expect("it is mapped");
+                up.acknowledge().expect("the memory is mapped");
             }
         }
     });
 }
 
 fn wait_for(fd: BorrowedFd) {
-    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).expect("it is open");
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).expect("the descriptor is open");
 }
 
 fn by_ring(kernel: &Kernel) {
-    let down = DownMemory::new().expect("memory is there");
-    let ring = EventRing::new(1 << 16).expect("memory is there");
+    let down = DownMemory::new().expect("memory for the attributes");
+    let ring = EventRing::new(1 << 16).expect("memory for the ring");
     let _installed = install(kernel, &down, Step::Tail { ring: &ring, id: 1 });
     let epoll = epoll_of(ring.fd());
     let send = || {
-        down.down().defer(1).expect("there is room");
+        down.down().defer(1).expect("the queue has room");
         let _ = rustix::process::getppid();
     };
     measure("BPF ring buffer, epoll", send, || {
@@ -123,13 +124,13 @@ fn by_ring(kernel: &Kernel) {
 
 fn epoll_of(fd: BorrowedFd) -> OwnedFd {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
-    epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("it can be watched");
+    epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("epoll accepts the descriptor");
     epoll
 }
 
 fn wait_epoll(epoll: &OwnedFd) {
     let mut events = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
-    epoll::wait(epoll, &mut events, None).expect("it is open");
+    epoll::wait(epoll, &mut events, None).expect("the epoll is open");
 }
 
 fn new_eventfd() -> OwnedFd {
@@ -137,7 +138,7 @@ fn new_eventfd() -> OwnedFd {
 }
 
 fn write_one(fd: &OwnedFd) {
-    rustix::io::write(fd, &1u64.to_ne_bytes()).expect("it is open");
+    rustix::io::write(fd, &1u64.to_ne_bytes()).expect("the eventfd is open");
 }
 
 fn by_eventfd() {
@@ -148,17 +149,17 @@ fn by_eventfd() {
         || write_one(&event),
         || {
             wait_epoll(&epoll);
-            rustix::io::read(&event, &mut [0; 8]).expect("it is open");
+            rustix::io::read(&event, &mut [0; 8]).expect("the eventfd is open");
         },
     );
 }
 
 fn own_pidfd() -> OwnedFd {
     let own = rustix::process::getpid();
-    rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("a pidfd of one's own")
+    rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("a pidfd of this process")
 }
 
-/// Blocks the signal in this thread and those it starts, and gives the set that holds it.
+/// Changes the signal mask of this thread, which threads it starts inherit. Returns the set with the signal.
 fn block(signo: i32, how: i32) -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` fills the set before it is used; the calls read and write only it.
@@ -173,20 +174,20 @@ fn block(signo: i32, how: i32) -> libc::sigset_t {
 fn by_signalfd() {
     let signo = libc::SIGRTMIN() + 2;
     let set = block(signo, libc::SIG_BLOCK);
-    // SAFETY: the set is live; a fresh descriptor comes back, or -1.
+    // SAFETY: the set is live; the call returns a new descriptor or -1.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) };
     if fd < 0 {
-        return println!("{:<44}  refused here: {}", "signalfd, epoll", std::io::Error::last_os_error());
+        return println!("{:<44}  refused: {}", "signalfd, epoll", std::io::Error::last_os_error());
     }
-    // SAFETY: just made, nobody else owns it.
+    // SAFETY: the descriptor is new, so nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let (epoll, own) = (epoll_of(fd.as_fd()), own_pidfd());
     measure(
         "signalfd, epoll",
-        || signal_queue(own.as_fd(), signo, 1).expect("it is queued"),
+        || signal_queue(own.as_fd(), signo, 1).expect("the signal is queued"),
         || {
             wait_epoll(&epoll);
-            rustix::io::read(&fd, &mut [0; 128]).expect("it is open");
+            rustix::io::read(&fd, &mut [0; 128]).expect("the signalfd is open");
         },
     );
 }
@@ -197,7 +198,7 @@ extern "C" fn handler(_: i32) {
     SIGNALLED.fetch_add(1, Ordering::Release);
 }
 
-/// The other thread alone lets the signal through, and waits for it in the kernel.
+/// Only the other thread unblocks the signal, and waits for it in the kernel.
 fn by_handler() {
     let signo = libc::SIGRTMIN() + 3;
     // SAFETY: the handler does nothing but an atomic addition.
@@ -207,10 +208,10 @@ fn by_handler() {
     let mut seen = 0;
     measure(
         "real-time signal, handler",
-        || signal_queue(own.as_fd(), signo, 1).expect("it is queued"),
+        || signal_queue(own.as_fd(), signo, 1).expect("the signal is queued"),
         move || {
             let mut open = blocked;
-            // SAFETY: both sets are live. Blocked until `sigsuspend` opens it: none is missed in between.
+            // SAFETY: both sets are live. The signal is blocked until `sigsuspend` unblocks it, so none is missed.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
                 libc::sigdelset(&raw mut open, signo);
@@ -228,20 +229,20 @@ fn by_uring() {
     const NAME: &str = "io_uring, read of an eventfd";
     let mut ring = match IoUring::new(8) {
         Ok(ring) => ring,
-        Err(error) => return println!("{NAME:<44}  refused here: {error}"),
+        Err(error) => return println!("{NAME:<44}  refused: {error}"),
     };
     let event = new_eventfd();
     let fd = event.as_raw_fd();
-    let mut room = [0u8; 8];
+    let mut buffer = [0u8; 8];
     measure(
         NAME,
         || write_one(&event),
         move || {
-            let read = opcode::Read::new(types::Fd(fd), room.as_mut_ptr(), 8).build();
-            // SAFETY: `room` and the descriptor live until the completion below is taken.
+            let read = opcode::Read::new(types::Fd(fd), buffer.as_mut_ptr(), 8).build();
+            // SAFETY: `buffer` and the descriptor live until the completion below is taken.
             unsafe { ring.submission().push(&read).expect("the ring has room") };
-            ring.submit_and_wait(1).expect("the ring works");
-            ring.completion().next().expect("one was waited for");
+            ring.submit_and_wait(1).expect("the ring accepts the request");
+            ring.completion().next().expect("the awaited completion");
         },
     );
 }

@@ -1,5 +1,5 @@
-//! From a text to code that runs at its hook: the paper's example (000 §3.2.4), fed by a second program that makes
-//! its input of a wake-up.
+//! The time from a handler's text to code that runs at its hook. The text is the paper's example (000 §3.2.4); a second
+//! program makes its input from a wake-up.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ enum { NUM_RESOURCES = 2 };
 ";
 const ROUNDS: usize = 101;
 
-/// What each part took, in nanoseconds.
+/// Duration of each part, ns.
 #[derive(Default)]
 struct Parts {
     compile: Vec<u64>,
@@ -39,26 +39,26 @@ pub fn run(kernel: &Kernel) {
     let mut parts = Parts::default();
     for _ in 0..ROUNDS {
         drop(once(kernel, &mut parts));
-        // The first handler at a tracepoint that has just lost its last one waits until no CPU uses that any more:
-        // some ms that belong to the taking out, not to the putting in.
+        // The first handler at a tracepoint whose last handler was just removed waits until no CPU uses that one any
+        // more. These milliseconds belong to the removal, not to the installation.
         std::thread::sleep(Duration::from_millis(30));
     }
     println!("{:<44} {}", "E-code: parse, check", micros(median(&mut parts.compile)));
     println!("{:<44} {}", "E-code: generate, load, verify, attach", micros(median(&mut parts.install)));
-    let ours = median(&mut parts.whole);
-    println!("{:<44} {}   (promise: 1000)", "E-code: the whole", micros(ours));
-    rival("clang -O2 -target bpf, without loading", ours, clang());
-    rival("bpftrace, one comparison at a timer", ours, bpftrace());
+    let total = median(&mut parts.whole);
+    println!("{:<44} {}   (promise: 1000)", "E-code: total", micros(total));
+    compare("clang -O2 -target bpf, without loading", total, clang());
+    compare("bpftrace, one comparison at a timer", total, bpftrace());
 }
 
 fn once(kernel: &Kernel, parts: &mut Parts) -> Installed {
     let options = BTreeMap::new();
     let started = Instant::now();
     let input = kernel.service("sched.wakeup").map(|service| service.format.clone());
-    let collect = compile(COLLECT, &Environment { input, ..Environment::default() }).expect("the text is right");
+    let collect = compile(COLLECT, &Environment { input, ..Environment::default() }).expect("the handler compiles");
     let input = collect.output.clone();
     let paper = format!("{FORMATS}{THESIS_HANDLER}");
-    let paper = compile(&paper, &Environment { input, ..Environment::default() }).expect("the text is right");
+    let paper = compile(&paper, &Environment { input, ..Environment::default() }).expect("the handler compiles");
     let compiled = started.elapsed();
     let request = Install {
         service: "sched.wakeup",
@@ -70,7 +70,7 @@ fn once(kernel: &Kernel, parts: &mut Parts) -> Installed {
         deadline: None,
         fault_passes: true,
     };
-    let installed = kernel.install(&request).expect("it can be installed");
+    let installed = kernel.install(&request).expect("the handlers are installed");
     let whole = started.elapsed();
     parts.compile.push(compiled.as_nanos() as u64);
     parts.install.push((whole - compiled).as_nanos() as u64);
@@ -78,14 +78,14 @@ fn once(kernel: &Kernel, parts: &mut Parts) -> Installed {
     installed
 }
 
-fn rival(name: &str, ours: u64, took: Option<u64>) {
+fn compare(name: &str, total: u64, took: Option<u64>) {
     match took {
-        Some(ns) => println!("{name:<44} {}   ({:.0} times as long)", micros(ns), ns as f64 / ours as f64),
+        Some(ns) => println!("{name:<44} {}   ({:.0} times as long)", micros(ns), ns as f64 / total as f64),
         None => println!("{name:<44}  not measured: not installed, or it failed"),
     }
 }
 
-/// Median of some runs of a command that succeeds; none if it does not.
+/// Median duration of some runs of a command, ns; `None` if a run fails.
 fn timed(mut command: Command, runs: usize) -> Option<u64> {
     command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
     let run = |_| {
@@ -124,7 +124,7 @@ fn clang() -> Option<u64> {
     })
 }
 
-/// A tracepoint cannot be asked for everywhere (old versions want tracefs): a counter at a timer is less work.
+/// Counts at a timer: some versions of bpftrace need tracefs for a tracepoint, and the timer is less work.
 fn bpftrace() -> Option<u64> {
     let mut command = Command::new("bpftrace");
     command.args(["-e", "interval:ms:10 { @n[pid > 100] = count(); } BEGIN { exit(); }"]);

@@ -145,7 +145,7 @@ struct Trial {
 
 impl Trial {
     fn begin(plan: Plan) -> Trial {
-        let base = settled_books(0).expect("who may reserve can read the books") + leave_marker(plan.marked);
+        let base = settled_books(0).expect("a process that may reserve can read the books") + leave_marker(plan.marked);
         let (crowd, mechanism) = (Crowd::start(), Deadline::new());
         let (dice, outcome) = (Dice::new(plan.seed), Outcome::default());
         Trial { plan, crowd, mechanism, dice, base, looked_at: 0, gone: 0, outcome }

@@ -1,4 +1,4 @@
-//! What tests of handlers in the running kernel share.
+//! Helpers shared by the tests of handlers in the running kernel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub fn own_pid() -> i32 {
     std::process::id() as i32
 }
 
-/// A request that each test changes where it matters.
-pub struct Ask {
+/// A request to install a handler chain. Each test changes only the fields that matter to it.
+pub struct Request {
     pub service: &'static str,
     pub options: BTreeMap<String, String>,
     pub pid: Option<i32>,
@@ -27,18 +27,18 @@ pub struct Ask {
     pub limits: Limits,
 }
 
-impl Ask {
-    pub fn of(service: &'static str) -> Ask {
+impl Request {
+    pub fn of(service: &'static str) -> Request {
         let (options, limits) = (BTreeMap::new(), Limits::default());
-        Ask { service, options, pid: None, deadline: None, fault_passes: true, limits }
+        Request { service, options, pid: None, deadline: None, fault_passes: true, limits }
     }
 
-    pub fn with(service: &'static str, options: &[(&str, &str)]) -> Ask {
-        Ask { options: self::options(options), ..Ask::of(service) }
+    pub fn with(service: &'static str, options: &[(&str, &str)]) -> Request {
+        Request { options: self::options(options), ..Request::of(service) }
     }
 
-    pub fn own(self) -> Ask {
-        Ask { pid: Some(own_pid()), ..self }
+    pub fn own(self) -> Request {
+        Request { pid: Some(own_pid()), ..self }
     }
 
     pub fn install(
@@ -70,26 +70,25 @@ pub fn up(format: &Format) -> UpMemory {
     UpMemory::new(Geometry::new(Layout::Ring, 64, format.size).unwrap()).unwrap()
 }
 
-/// A field of an event that is a single number.
+/// Reads a field of an event that is a single number.
 pub fn number(format: &Format, data: &[u8], name: &str) -> i64 {
     let field = format.field(name).unwrap_or_else(|| panic!("{} has no field {name}", format.name));
-    let qfabric_types::format::Kind::Scalar(scalar) = field.kind else { panic!("{name} is no number") };
+    let qfabric_types::format::Kind::Scalar(scalar) = field.kind else { panic!("{name} is not a number") };
     let mut bytes = [0; 8];
     let (at, length) = (field.offset as usize, scalar.bytes() as usize);
     bytes[..length].copy_from_slice(&data[at..at + length]);
     scalar.wrap(i64::from_le_bytes(bytes))
 }
 
-/// The next event, if there is one.
-pub fn taken(of: &UpMemory) -> Option<Vec<u8>> {
+pub fn take_event(of: &UpMemory) -> Option<Vec<u8>> {
     let mut data = vec![0; of.geometry().data_bytes() as usize];
     of.reader().take(&mut data).is_some().then_some(data)
 }
 
-/// The next event, waited for: the bound only ends a test that hangs.
+/// Waits for the next event. The limit of a minute only ends a test that hangs.
 pub fn event(of: &UpMemory) -> Vec<u8> {
     let waited = (0..12_000).find_map(|_| {
-        let data = taken(of);
+        let data = take_event(of);
         if data.is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -98,12 +97,12 @@ pub fn event(of: &UpMemory) -> Vec<u8> {
     waited.expect("an event within a minute")
 }
 
-/// Makes this process sleep and be woken.
+/// Makes this process sleep for 2 ms and be woken.
 pub fn nap() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// The kernel, where this process may put handlers into it; says on standard error when a test is skipped for it.
+/// The kernel, if this process may install handlers in it. Otherwise prints to standard error that the test is skipped.
 pub fn kernel() -> Option<Kernel> {
     Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }

@@ -1,4 +1,4 @@
-//! Each way of delivery, chains, faults, refusals.
+//! Tests of the ways of delivery, of chains, faults and refusals.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use qfabric_types::Nanos;
 use qfabric_types::format::Format;
 use qfabric_types::memory::{Geometry, Layout};
 
-use crate::common::{Ask, event, kernel, nap, number, own_pid, up};
+use crate::common::{Request, event, kernel, nap, number, own_pid, up};
 
 #[test]
 fn a_wakeup_of_this_process_arrives_in_its_memory() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::of("sched.wakeup").own();
+    let ask = Request::of("sched.wakeup").own();
     let format = &kernel.service("sched.wakeup").unwrap().format;
     let memory = up(format);
     let program = ask.program(&kernel, "attr.seen += 1; return input.prio >= 100;");
@@ -32,7 +32,7 @@ fn a_wakeup_of_this_process_arrives_in_its_memory() {
 #[test]
 fn a_stored_attribute_is_seen_by_the_next_event() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::of("sched.wakeup").own();
+    let ask = Request::of("sched.wakeup").own();
     let program = ask.program(&kernel, "return attr.limit > 10;");
     let down = DownMemory::new().unwrap();
     let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
@@ -47,7 +47,7 @@ fn a_stored_attribute_is_seen_by_the_next_event() {
 #[test]
 fn statics_persist_and_an_output_replaces_the_event() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::of("sched.wakeup").own();
+    let ask = Request::of("sched.wakeup").own();
     let text = "struct output { long number; int tid; }; static long n = 100;
                 n++; output.number = n; output.tid = input.tid; return 1;";
     let program = ask.program(&kernel, text);
@@ -62,9 +62,9 @@ fn statics_persist_and_an_output_replaces_the_event() {
 }
 
 #[test]
-fn two_programs_in_a_chain_pass_the_event_along_until_one_says_no() {
+fn an_event_passes_along_a_chain_until_a_handler_blocks_it() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::of("sched.wakeup").own();
+    let ask = Request::of("sched.wakeup").own();
     let first = ask.program(&kernel, "struct output { int a; int b; }; output.a = input.pid; output.b = 5; return 1;");
     let env = Environment { input: first.output.clone(), ..Environment::default() };
     let second = compile("output = input; output.b = input.b * 2; return input.a != 0;", &env).unwrap();
@@ -90,7 +90,7 @@ fn two_programs_in_a_chain_pass_the_event_along_until_one_says_no() {
 fn a_tail_step_reaches_user_space_with_its_deadline() {
     let Some(kernel) = kernel() else { return };
     let ring = EventRing::new(1 << 16).unwrap();
-    let ask = Ask { deadline: Some(Nanos::from_millis(7)), ..Ask::of("sched.wakeup").own() };
+    let ask = Request { deadline: Some(Nanos::from_millis(7)), ..Request::of("sched.wakeup").own() };
     let installed = ask.install(&kernel, &[Step::Tail { ring: &ring, id: 0x1234_5678_9abc }], None).unwrap();
     nap();
     let mut seen = 0;
@@ -106,7 +106,7 @@ fn a_tail_step_reaches_user_space_with_its_deadline() {
 fn a_full_ring_drops_and_counts() {
     let Some(kernel) = kernel() else { return };
     let ring = EventRing::new(4096).unwrap();
-    let ask = Ask::of("sched.wakeup").own();
+    let ask = Request::of("sched.wakeup").own();
     let installed = ask.install(&kernel, &[Step::Tail { ring: &ring, id: 1 }], None).unwrap();
     let memory = UpMemory::new(Geometry::new(Layout::Ring, 4, 48).unwrap()).unwrap();
     let bounded = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
@@ -124,7 +124,7 @@ fn a_full_ring_drops_and_counts() {
 #[test]
 fn an_emission_is_delivered_though_the_verdict_blocks() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask { limits: Limits { emissions: 2, ..Limits::default() }, ..Ask::of("sched.wakeup").own() };
+    let ask = Request { limits: Limits { emissions: 2, ..Limits::default() }, ..Request::of("sched.wakeup").own() };
     let text = "struct output { int n; }; for (int i = 1; i < 6; i++) { output.n = i; emit(); } return 0;";
     let program = ask.program(&kernel, text);
     let format = program.output.clone().unwrap();
@@ -140,7 +140,7 @@ fn an_emission_is_delivered_though_the_verdict_blocks() {
 #[test]
 fn a_fault_is_counted_with_its_line_and_takes_the_policy() {
     let Some(kernel) = kernel() else { return };
-    let mut ask = Ask::of("sched.wakeup").own();
+    let mut ask = Request::of("sched.wakeup").own();
     let program = ask.program(&kernel, "int zero = input.cpu - input.cpu;\nreturn 1 / zero;");
     let passes = ask.install(&kernel, &[Step::Handler(&program)], None).unwrap();
     ask.fault_passes = false;
@@ -153,9 +153,9 @@ fn a_fault_is_counted_with_its_line_and_takes_the_policy() {
 }
 
 #[test]
-fn a_reader_that_sleeps_is_woken_once() {
+fn a_sleeping_reader_is_woken_once() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::with("timer", &[("period", "20ms")]);
+    let ask = Request::with("timer", &[("period", "20ms")]);
     let memory = up(&kernel.service("timer").unwrap().format);
     let _installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
     let mut reader = memory.reader();
@@ -167,7 +167,7 @@ fn a_reader_that_sleeps_is_woken_once() {
         acknowledge(&memory);
         assert!(!reader.is_empty());
     }
-    // Awake, it is left alone.
+    // A reader that is awake is not woken again.
     std::thread::sleep(Duration::from_millis(60));
     assert!(!readable(memory.wake_fd(), 0));
 }
@@ -178,7 +178,7 @@ fn readable(fd: std::os::fd::BorrowedFd, ms: i64) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
 }
 
-/// As applications do it, who have the descriptor alone.
+/// Separate from the reader, because applications hold only the descriptor.
 fn acknowledge(memory: &UpMemory) {
     memory.acknowledge().unwrap();
 }
@@ -186,7 +186,7 @@ fn acknowledge(memory: &UpMemory) {
 #[test]
 fn slots_are_taken_by_position_and_the_newest_stays() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::with("timer", &[("period", "1ms")]);
+    let ask = Request::with("timer", &[("period", "1ms")]);
     let text = "struct output { long value; int slot; }; static int n; n++; output.slot = n % 3 + 60; output.value = n; return 1;";
     let program = ask.program(&kernel, text);
     let format = program.output.clone().unwrap();
@@ -209,14 +209,14 @@ fn slots_are_taken_by_position_and_the_newest_stays() {
 #[test]
 fn free_slots_are_filled_in_turn_and_a_position_out_of_range_is_dropped() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::with("timer", &[("period", "1ms")]);
+    let ask = Request::with("timer", &[("period", "1ms")]);
     let format = &kernel.service("timer").unwrap().format;
     let memory = UpMemory::new(Geometry::new(Layout::Bits, 4, format.size).unwrap()).unwrap();
     let installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
     let dropped = || installed.counters().dropped_memory;
     (0..200).take_while(|_| dropped() <= 5).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
     assert!(dropped() > 5);
-    // A slot that is being read is free already: the next event would fill it again.
+    // A slot counts as free while it is being read, so the next event would fill it again: stop the events first.
     drop(installed);
     let mut reader = memory.reader();
     let mut counts = Vec::new();
@@ -232,7 +232,7 @@ fn free_slots_are_filled_in_turn_and_a_position_out_of_range_is_dropped() {
 }
 
 #[test]
-fn what_user_space_raises_arrives_like_the_kernels_own() {
+fn an_event_raised_in_user_space_arrives_like_one_of_the_kernel() {
     use qfabric_types::memory::Stamp;
     if kernel().is_none() {
         return;
@@ -256,26 +256,26 @@ fn what_user_space_raises_arrives_like_the_kernels_own() {
 }
 
 #[test]
-fn what_cannot_be_installed_is_refused_with_the_reason() {
+fn a_refused_installation_names_its_reason() {
     let Some(kernel) = kernel() else { return };
-    let refusal = |ask: Ask, steps: &[Step]| ask.install(&kernel, steps, None).unwrap_err().to_string();
+    let refusal = |ask: Request, steps: &[Step]| ask.install(&kernel, steps, None).unwrap_err().to_string();
     let ring = EventRing::new(4096).unwrap();
     let tail = [Step::Tail { ring: &ring, id: 1 }];
-    assert!(refusal(Ask::of("sched.snore"), &tail).contains("there are sched.wakeup"));
-    assert!(refusal(Ask::of("sched.wakeup"), &[]).contains("the chain has no step"));
+    assert!(refusal(Request::of("sched.snore"), &tail).contains("the services are sched.wakeup"));
+    assert!(refusal(Request::of("sched.wakeup"), &[]).contains("the chain has no step"));
     assert!(
-        refusal(Ask::with("net.rx", &[("interface", "nowhere0")]), &tail)
+        refusal(Request::with("net.rx", &[("interface", "nowhere0")]), &tail)
             .contains("list the interfaces with `ip link`")
     );
-    assert!(refusal(Ask::with("app.deferred", &[("when", "syscall")]), &tail).contains("needs a process"));
-    assert!(refusal(Ask::with("timer", &[("period", "1ms")]).own(), &tail).contains("leave out the process"));
+    assert!(refusal(Request::with("app.deferred", &[("when", "syscall")]), &tail).contains("needs a process"));
+    assert!(refusal(Request::with("timer", &[("period", "1ms")]).own(), &tail).contains("leave out the process"));
     let small = UpMemory::new(Geometry::new(Layout::Ring, 4, 8).unwrap()).unwrap();
     let steps = [Step::Memory { memory: &small, position: None }];
-    assert!(refusal(Ask::of("sched.wakeup"), &steps).contains("8 bytes for an event, but this event has 48"));
+    assert!(refusal(Request::of("sched.wakeup"), &steps).contains("8 bytes for an event, but this event has 48"));
     let other =
         compile("return input.x;", &Environment { input: Some(ring_format()), ..Environment::default() }).unwrap();
-    assert!(refusal(Ask::of("sched.wakeup"), &[Step::Handler(&other)]).contains("its input has 4 bytes"));
-    let big = Ask::with("net.rx", &[("interface", "lo")]);
+    assert!(refusal(Request::of("sched.wakeup"), &[Step::Handler(&other)]).contains("its input has 4 bytes"));
+    let big = Request::with("net.rx", &[("interface", "lo")]);
     assert!(
         refusal(big, &[Step::Tail { ring: &EventRing::new(4096).unwrap(), id: 1 }, tail[0]]).contains("the last one")
     );

@@ -1,4 +1,4 @@
-//! Handlers in the running kernel: each service's events, each way of delivery.
+//! Tests of handlers in the running kernel: the events of each service and each way of delivery.
 
 mod common;
 mod delivery;

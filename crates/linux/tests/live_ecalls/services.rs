@@ -1,4 +1,4 @@
-//! Each service's events.
+//! Tests of the events of each service.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use qfabric_linux::ecalls::{DownMemory, Step, UpMemory};
 use qfabric_types::format::Format;
 
-use crate::common::{Ask, event, kernel, nap, number, options, own_pid, taken, up};
+use crate::common::{Request, event, kernel, nap, number, options, own_pid, take_event, up};
 
 #[test]
-fn every_service_can_be_had_here_and_takes_all_its_fields() {
+fn every_service_is_available_and_delivers_all_its_fields() {
     let Some(kernel) = kernel() else { return };
     for service in kernel.services() {
         assert_eq!(service.unavailable, None, "{}", service.name);
@@ -19,7 +19,7 @@ fn every_service_can_be_had_here_and_takes_all_its_fields() {
         let memory = up(&service.format);
         let values = [("interface", "lo"), ("listen", ":7777"), ("period", "1ms"), ("when", "syscall")];
         let needed = values.iter().filter(|(name, _)| service.options.iter().any(|o| o.required && o.name == *name));
-        let ask = Ask { options: options(&needed.copied().collect::<Vec<_>>()), ..Ask::of(service.name) };
+        let ask = Request { options: options(&needed.copied().collect::<Vec<_>>()), ..Request::of(service.name) };
         let ask = if service.name == "app.deferred" { ask.own() } else { ask };
         ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None)
             .unwrap_or_else(|error| panic!("{}: {error}", service.name));
@@ -27,14 +27,14 @@ fn every_service_can_be_had_here_and_takes_all_its_fields() {
 }
 
 #[test]
-fn fork_exec_and_exit_tell_of_a_child() {
+fn fork_exec_and_exit_of_a_child_are_events() {
     let Some(kernel) = kernel() else { return };
     let format = |service: &str| kernel.service(service).unwrap().format.clone();
     let memories: Vec<_> = ["proc.fork", "proc.exec", "proc.exit"].map(|service| up(&format(service))).into();
-    let fork = Ask::of("proc.fork").own();
+    let fork = Request::of("proc.fork").own();
     let forked = fork.install(&kernel, &[Step::Memory { memory: &memories[0], position: None }], None).unwrap();
     let of_ours = |service: &'static str, memory: &UpMemory| {
-        let ask = Ask::of(service);
+        let ask = Request::of(service);
         let program = ask.program(&kernel, &format!("return input.parent == {};", own_pid()));
         ask.install(&kernel, &[Step::Handler(&program), Step::Memory { memory, position: None }], None).unwrap()
     };
@@ -56,13 +56,13 @@ fn fork_exec_and_exit_tell_of_a_child() {
 }
 
 #[test]
-fn a_packet_is_taken_apart_and_can_be_dropped() {
+fn a_packet_is_parsed_and_can_be_dropped() {
     let Some(kernel) = kernel() else { return };
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let port = receiver.local_addr().unwrap().port();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let ask = Ask::with("net.rx", &[("interface", "lo"), ("drop", "yes")]);
+    let ask = Request::with("net.rx", &[("interface", "lo"), ("drop", "yes")]);
     let text = format!("if (input.destination_port != {port}) return 1; emit(); return input.data[0] != 'x';");
     let program = ask.program(&kernel, &text);
     let format = &kernel.service("net.rx").unwrap().format;
@@ -90,7 +90,7 @@ fn a_packet_over_ipv6_has_its_addresses_and_leaves_by_tx() {
     let Some(kernel) = kernel() else { return };
     let Ok(receiver) = UdpSocket::bind("[::1]:0") else { return };
     let port = receiver.local_addr().unwrap().port();
-    let ask = Ask::with("net.tx", &[("interface", "lo")]);
+    let ask = Request::with("net.tx", &[("interface", "lo")]);
     let program = ask.program(&kernel, &format!("return input.destination_port == {port};"));
     let format = &kernel.service("net.tx").unwrap().format;
     let memory = up(format);
@@ -109,7 +109,7 @@ fn a_syn_shows_the_queues_and_can_be_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let listen = format!("127.0.0.1:{}", address.port());
-    let ask = Ask::with("tcp.accept", &[("interface", "lo"), ("listen", &listen), ("drop", "yes")]);
+    let ask = Request::with("tcp.accept", &[("interface", "lo"), ("listen", &listen), ("drop", "yes")]);
     let program = ask.program(&kernel, "if (input.accept_queue < 2) return 1; emit(); return 0;");
     let format = &kernel.service("tcp.accept").unwrap().format;
     let memory = up(format);
@@ -117,10 +117,10 @@ fn a_syn_shows_the_queues_and_can_be_dropped() {
     let installed = ask.install(&kernel, &steps, None).unwrap();
     let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300));
     let _first = connect().unwrap();
-    nap(); // the last packet of the handshake is on its way still
+    nap(); // the last packet of the handshake may still be on its way
     let _second = connect().unwrap();
     nap();
-    assert!(connect().is_err(), "two wait already");
+    assert!(connect().is_err(), "two connections are already queued");
     let events: Vec<_> = (0..3).map(|_| event(&memory)).collect();
     let queue: Vec<_> = events.iter().map(|data| number(format, data, "accept_queue")).collect();
     assert_eq!(queue, [0, 1, 2]);
@@ -133,14 +133,14 @@ fn a_syn_shows_the_queues_and_can_be_dropped() {
 }
 
 #[test]
-fn a_connections_states_and_a_sockets_data_are_told() {
+fn connection_states_and_socket_readiness_are_events() {
     let Some(kernel) = kernel() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!(":{}", listener.local_addr().unwrap().port());
     let format = |service: &str| kernel.service(service).unwrap().format.clone();
     let (states, ready) = (up(&format("tcp.state")), up(&format("sock.ready")));
     let ask = |service, memory| {
-        let ask = Ask::with(service, &[("listen", &listen)]);
+        let ask = Request::with(service, &[("listen", &listen)]);
         ask.install(&kernel, &[Step::Memory { memory, position: None }], None).unwrap()
     };
     let _installed = (ask("tcp.state", &states), ask("sock.ready", &ready));
@@ -158,7 +158,7 @@ fn a_connections_states_and_a_sockets_data_are_told() {
 #[test]
 fn deferred_values_come_in_batches_at_the_next_system_call() {
     let Some(kernel) = kernel() else { return };
-    let ask = Ask::with("app.deferred", &[("when", "syscall")]).own();
+    let ask = Request::with("app.deferred", &[("when", "syscall")]).own();
     let program = ask.program(&kernel, "for (int i = 0; i < input.count; i++) attr.seen += input.value[i]; return 1;");
     let down = DownMemory::new().unwrap();
     let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
@@ -173,10 +173,10 @@ fn deferred_values_come_in_batches_at_the_next_system_call() {
 }
 
 #[test]
-fn only_the_latest_deferred_value_is_handed_over_if_that_is_wanted() {
+fn option_latest_delivers_only_the_last_deferred_value() {
     let Some(kernel) = kernel() else { return };
     for when in ["schedule", "delay"] {
-        let ask = Ask::with("app.deferred", &[("when", when), ("latest", "yes")]).own();
+        let ask = Request::with("app.deferred", &[("when", when), ("latest", "yes")]).own();
         let program = ask.program(&kernel, "attr.seen = input.value[0]; return input.count == 1;");
         let down = DownMemory::new().unwrap();
         let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
@@ -189,20 +189,21 @@ fn only_the_latest_deferred_value_is_handed_over_if_that_is_wanted() {
     }
 }
 
-/// The other side of each switch is the shell's or the idle thread's: the event is of this process's use, their numbers are not.
+/// The other thread in each switch is the shell or the idle thread. The events concern this process; the numbers of the
+/// other thread must be hidden.
 #[test]
-fn a_switch_of_ones_own_process_tells_nothing_of_others() {
+fn a_switch_event_hides_the_numbers_of_other_processes() {
     let Some(kernel) = kernel() else { return };
     let mut other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    let ask = Ask::of("sched.switch").own();
+    let ask = Request::of("sched.switch").own();
     let format = &kernel.service("sched.switch").unwrap().format;
     let memory = up(format);
     let installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
     let mut events = Vec::new();
-    // As many naps as it takes: a timer that fires before the thread has gone to sleep makes no switch.
+    // A fixed number of naps would not do: a timer that fires before the thread has gone to sleep causes no switch.
     for _ in 0..5_000 {
         nap();
-        events.extend(std::iter::from_fn(|| taken(&memory)));
+        events.extend(std::iter::from_fn(|| take_event(&memory)));
         if events.len() >= 20 {
             break;
         }
@@ -210,13 +211,13 @@ fn a_switch_of_ones_own_process_tells_nothing_of_others() {
     other.kill().and_then(|()| other.wait()).unwrap();
     assert!(events.len() >= 20, "{} switches in 5,000 naps: {:?}", events.len(), installed.counters());
     let mut sides = [0, 0];
-    events.iter().for_each(|data| tells_nothing_of_others(format, data, &mut sides));
-    assert!(sides.iter().all(|hidden| *hidden > 0), "others came before and after: {sides:?}");
+    events.iter().for_each(|data| assert_others_hidden(format, data, &mut sides));
+    assert!(sides.iter().all(|hidden| *hidden > 0), "another thread ran before and after this one: {sides:?}");
 }
 
-/// One of the switch's sides is this process, and nothing is said of the other but that it is another or idle.
-/// `hidden`: how often nothing was said of each side.
-fn tells_nothing_of_others(format: &Format, data: &[u8], hidden: &mut [u32; 2]) {
+/// Asserts that one side of the switch is this process and that the numbers of the other side are hidden.
+/// `hidden` counts how often each side was hidden.
+fn assert_others_hidden(format: &Format, data: &[u8], hidden: &mut [u32; 2]) {
     let of = |name: &str| number(format, data, name);
     let pids = [of("prev_pid"), of("next_pid")];
     assert!(pids.contains(&own_pid().into()) && pids.iter().all(|pid| [0, own_pid().into()].contains(pid)), "{pids:?}");

@@ -1,4 +1,4 @@
-//! Links of two ends, senders of marked packets, and what arrives.
+//! Helpers of the network tests: links with two ends, senders of marked packets, and records of what arrives.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs;
@@ -12,7 +12,8 @@ use qfabric_linux::testing::live_lock;
 use qfabric_types::Nanos;
 use qfabric_types::api::net::{Flow, Selector, StreamSpec};
 
-/// One test of real queues at a time; nothing where the kernel cannot, which the test machine must not be.
+/// Takes the lock of the live tests, with a network of its own. `None`, with the reason on standard error, if the
+/// kernel has no BPF queues, which must not happen in the test machine.
 pub fn dwcs() -> Option<fs::File> {
     match net::supported() {
         Ok(()) => root(),
@@ -20,7 +21,7 @@ pub fn dwcs() -> Option<fs::File> {
     }
 }
 
-/// One test of real queues at a time, each in a network of its own, on a kernel that need not know BPF queues.
+/// Like [`dwcs`], but on any kernel: takes the lock and a network of its own if this process is root.
 pub fn root() -> Option<fs::File> {
     match rustix::process::geteuid().is_root() {
         true => {
@@ -36,19 +37,19 @@ fn skip(why: &str) -> Option<fs::File> {
     None
 }
 
-/// Time for what is being sent to arrive.
-pub fn settle() {
+/// Waits until packets in flight have arrived.
+pub fn wait_for_packets() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
-/// A stream of so many of the largest packets in every period.
+/// A stream of `packets` packets of the largest size per period.
 pub fn spec(mark: u32, period_ms: u64, packets: u32) -> StreamSpec {
     let mut spec = StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(period_ms));
     spec.size = packets * StreamSpec::LARGEST_PACKET;
     spec
 }
 
-/// A run folder.
+/// A run folder, deleted when dropped.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -60,21 +61,21 @@ impl Folder {
         self.0.path()
     }
 
-    /// A record in a folder that stays.
+    /// A record of attachments in a folder that is not deleted.
     pub fn book() -> Book {
         Book::open(&tempfile::tempdir().unwrap().keep())
     }
 }
 
-/// A link: what is sent at the near end arrives at the far one.
+/// A veth link: frames sent at the near end arrive at the far end.
 pub struct Pair {
     near: Interface,
     far: Frames,
 }
 
-/// What arrived.
+/// Mark and number of a test packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
+pub struct Arrival {
     pub mark: u32,
     pub number: u32,
 }
@@ -83,7 +84,7 @@ impl Pair {
     pub fn new(name: &str) -> Pair {
         let (near, far) = (format!("q{name}"), format!("p{name}"));
         let near = Interface::veth(&near, &far).unwrap_or_else(|error| panic!("veth {near}: {error}"));
-        // Both ends are up a moment later.
+        // The kernel takes a moment to bring both ends up.
         std::thread::sleep(Duration::from_millis(20));
         let far = Frames::at(net::index(&far).unwrap(), 0).unwrap();
         Pair { near, far }
@@ -105,13 +106,13 @@ impl Pair {
         self.near.root().unwrap()
     }
 
-    /// Somebody's discipline with options: a bounded queue of 77 packets.
+    /// Sets a root discipline with options, as another program would: a queue of at most 77 packets.
     pub fn pfifo(&self) {
         self.near.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
     }
 
-    /// Our packets that arrive, up to `most`, for so long at most.
-    pub fn received_within(&self, time: Duration, most: usize) -> Vec<Arrived> {
+    /// Test packets that arrive within `time`, at most `most`.
+    pub fn received_within(&self, time: Duration, most: usize) -> Vec<Arrival> {
         let (end, mut arrived, mut buffer) = (Instant::now() + time, Vec::new(), [0; 4096]);
         while arrived.len() < most && Instant::now() < end {
             match self.far.receive(&mut buffer) {
@@ -128,14 +129,14 @@ fn flow(mark: u32) -> Flow {
     format!("udp,10.77.0.1:{},10.77.0.2:6000", 5000 + mark % 1000).parse().unwrap()
 }
 
-/// Frames of tests, told from the interface's own by their port.
-fn read(bytes: &[u8]) -> Option<Arrived> {
+/// Parses a frame of a test. The port distinguishes it from frames that the interface sends itself.
+fn read(bytes: &[u8]) -> Option<Arrival> {
     let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     (bytes.get(36..38)? == 6000u16.to_be_bytes()).then_some(())?;
-    Some(Arrived { mark: word(HEADERS)?, number: word(HEADERS + 4)? })
+    Some(Arrival { mark: word(HEADERS)?, number: word(HEADERS + 4)? })
 }
 
-/// Sends packets with one mark.
+/// A sender of packets with one mark.
 pub struct Sender {
     frames: Frames,
     mark: u32,
@@ -151,7 +152,7 @@ impl Sender {
         flow(self.mark)
     }
 
-    /// Sends one with so many bytes of payload; a full queue may drop it.
+    /// Sends a packet with `bytes` of payload. A full queue may drop it.
     pub fn send(&self, bytes: usize) {
         let number = self.number.replace(self.number.get() + 1);
         let mut payload = [self.mark.to_be_bytes(), number.to_be_bytes()].concat();
@@ -163,7 +164,7 @@ impl Sender {
     }
 }
 
-/// A cgroup that this thread's process is in, until dropped.
+/// A cgroup that this process is in until the value is dropped.
 pub struct Cgroup {
     folder: PathBuf,
     mount: PathBuf,

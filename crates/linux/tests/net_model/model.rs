@@ -1,4 +1,4 @@
-//! DWCS for packets, as plainly as it can be said: lists, looked through from the beginning (docs/design/0014).
+//! A model of DWCS for packets, as simple as possible: lists that are searched from the beginning (docs/design/0014).
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ impl Stream {
         self.reset_window();
     }
 
-    /// Whether the window did not allow it.
+    /// Returns whether the loss violates the window.
     fn rule_b(&mut self) -> bool {
         self.counters.missed += 1;
         if self.x == 0 {
@@ -123,7 +123,7 @@ impl Stream {
     }
 }
 
-/// Table 1.
+/// The precedence rules of Table 1.
 fn before(a: &Stream, b: &Stream) -> Ordering {
     let ratio = |s: &Stream, t: &Stream| s.x * t.y;
     let by_window = match (a.x, b.x) {
@@ -171,7 +171,7 @@ impl Model {
         stream.queue.push_back(Packet { tag, arrived: now, order: self.order, len });
         self.order += 1;
         stream.counters.packets += 1;
-        // What comes in the middle of what is late is looked at when that is through.
+        // A packet that arrives while late packets are being dropped is examined after the last of them.
         if stream.queue.len() == 1 && self.dropping != Some(at) {
             stream.new_head();
         }
@@ -256,7 +256,7 @@ impl Model {
     }
 
     fn send_best(&mut self, now: u64) -> Next {
-        let len = self.best.pop_front().expect("there is one");
+        let len = self.best.pop_front().expect("best effort has a packet");
         self.credit = self.credit.saturating_sub(u64::from(len) << 16);
         if self.best.is_empty() {
             self.credit = 0;
@@ -267,7 +267,7 @@ impl Model {
 
     fn send(&mut self, at: usize, is_regular: bool, now: u64) -> Next {
         let stream = &mut self.streams[at];
-        let head = stream.queue.pop_front().expect("it was chosen for its head");
+        let head = stream.queue.pop_front().expect("a chosen stream has a packet");
         let (delay, counters) = (now - head.arrived, &mut stream.counters);
         counters.sent += 1;
         counters.sent_bytes += u64::from(head.len);

@@ -24,8 +24,8 @@
 //! | `POST /v1/policies` | [`Policy`] → 201 [`PolicyInfo`] |
 //! | `DELETE /v1/policies/{name}` | → 204 |
 //!
-//! `{channel}` is a name, or `quality:NAME` for the hidden Q-channel of that name. What is opened, joined or registered
-//! lives as long as its lease, a connection to `channels.sock` ([`crate::channel_wire`]).
+//! `{channel}` is a name, or `quality:NAME` for the hidden Q-channel of that name. Opened channels, members and
+//! registrations live as long as their lease, a connection to `channels.sock` ([`crate::channel_wire`]).
 
 mod access;
 mod filters;
@@ -45,32 +45,33 @@ use crate::Nanos;
 use crate::channel::{Name, Plane};
 use crate::format::Format;
 
-/// The number of a connection to `channels.sock`.
+/// The number of a connection to `channels.sock`. When the connection ends, the daemon removes everything requested
+/// through it.
 pub type LeaseId = u64;
 
-/// In which order queued events of one priority are taken.
+/// The order in which queued events of one priority are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// As they were submitted, by the clock of the host that queues them.
+    /// In order of submission, by the clock of the host that queues the events.
     #[default]
     Time,
-    /// Earliest deadline first; those without one after the others.
+    /// Earliest deadline first; events without a deadline come after the others.
     Deadline,
 }
 
-/// What happens to an event when a sink's queue is full.
+/// Back-pressure: the treatment of an event when a sink's queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pressure {
-    /// The oldest of the lowest priority makes room.
+    /// The oldest event of the lowest priority is dropped.
     #[default]
     DropOldest,
-    /// The new one is dropped.
+    /// The new event is dropped.
     DropNewest,
-    /// Sources wait, for at most the channel's patience.
+    /// The source waits, at most for the channel's patience.
     Block,
 }
 
@@ -79,21 +80,21 @@ pub enum Pressure {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChannelRequest {
-    /// The connection that holds it.
+    /// The lease of the channel: a connection to `channels.sock`.
     pub lease: LeaseId,
-    /// Its name.
+    /// The channel's name.
     pub name: Name,
-    /// What its events look like, as C structure declarations: each that is no other's member is a type of events, in
-    /// this order.
+    /// The event types, as declarations of C structures. Each structure that is not a member of another one is a
+    /// type, in this order.
     #[serde(default)]
     pub formats: String,
-    /// Order.
+    /// The order of queued events.
     #[serde(default)]
     pub order: Order,
-    /// Back-pressure.
+    /// The rule for a full queue.
     #[serde(default)]
     pub pressure: Pressure,
-    /// With `block`: how long a slow sink may hold up the others.
+    /// With `block`: the longest time for which a slow sink may delay the others.
     #[serde(default = "second")]
     pub patience_ns: Nanos,
 }
@@ -102,150 +103,150 @@ fn second() -> Nanos {
     Nanos::from_millis(1_000)
 }
 
-/// Names a connection.
+/// Names a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
-    /// Its number.
+    /// The number of the connection to `channels.sock`.
     pub lease: LeaseId,
 }
 
-/// A channel as all hosts together hold it.
+/// A channel, as all hosts know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChannelInfo {
-    /// Its name.
+    /// The channel's name.
     pub name: Name,
-    /// Data, or the hidden Q-channel.
+    /// Data channel or hidden Q-channel.
     pub plane: Plane,
-    /// Its types of events, by number.
+    /// The event types, in the order of their numbers.
     pub types: Vec<TypeInfo>,
-    /// Order.
+    /// The order of queued events.
     pub order: Order,
-    /// Back-pressure.
+    /// The rule for a full queue.
     pub pressure: Pressure,
-    /// With `block`: how long a slow sink may hold up the others.
+    /// With `block`: the longest time for which a slow sink may delay the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience_ns: Option<Nanos>,
-    /// The host that created it.
+    /// The host that created the channel.
     pub creator: Name,
-    /// When, nanoseconds since 1970 by its clock.
+    /// Time of creation, in nanoseconds since 1970, by the clock of that host.
     pub created_unix_ns: u64,
-    /// Whether this host holds it.
+    /// Whether the channel is open on this host.
     pub open_here: bool,
-    /// Who holds it.
+    /// The hosts on which the channel is open, with their members.
     pub hosts: Vec<Holding>,
-    /// The filters of it on this host.
+    /// The filters of the channel on this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterInfo>,
-    /// How events of this host's sources are paced, where a policy decides that.
+    /// The rates of events from this host to other hosts, if a policy decides them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paced: Vec<PaceInfo>,
 }
 
-/// One type of a channel's events.
+/// A type of events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TypeInfo {
-    /// Its layout.
+    /// The layout of the events.
     pub format: Format,
-    /// The same as a C declaration.
+    /// The layout as a C declaration.
     pub declaration: String,
 }
 
-/// What one host holds of a channel.
+/// A host on which a channel is open, with its members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holding {
-    /// The host.
+    /// The host's name.
     pub host: Name,
-    /// Its sources.
+    /// The sources on the host.
     pub sources: Vec<SourceInfo>,
-    /// Its sinks.
+    /// The sinks on the host.
     pub sinks: Vec<SinkInfo>,
 }
 
-/// A source.
+/// A source and its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SourceInfo {
-    /// Its number on its host.
+    /// The source's number on its host.
     pub number: u32,
-    /// Whose it is.
+    /// The application that the source belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<Name>,
-    /// What filters can know of it.
+    /// Q-attributes, which filters can read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, i64>,
-    /// What was counted, where it is this host's.
+    /// Counts; present only for sources of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<SourceCounts>,
 }
 
-/// A sink.
+/// A sink and its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SinkInfo {
-    /// Its number on its host.
+    /// The sink's number on its host.
     pub number: u32,
-    /// Whose it is.
+    /// The application that the sink belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<Name>,
-    /// Names of the types it wants.
+    /// Names of the event types that the sink receives.
     pub types: Vec<String>,
-    /// Events it can keep; 0: it is called at once.
+    /// Number of events that its queue holds; 0: each event is passed on at once.
     pub capacity: u32,
-    /// What OUT-filters can know of it.
+    /// Q-attributes, which OUT-filters can read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, i64>,
-    /// What was counted, where it is this host's.
+    /// Counts; present only for sinks of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<SinkCounts>,
 }
 
-/// What was counted of a source. Sinks of its own host are in it like all others. Within 2 s after its last event, where
-/// no event waits in a queue: `sent = delivered + filtered + dropped + late + lost`.
+/// Counts of a source. Sinks of its own host are included. Within 2 s after its last event, if no event waits in a
+/// queue: `sent = delivered + filtered + dropped + late + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SourceCounts {
     /// Events submitted.
     pub submitted: u64,
-    /// Events refused because their deadline had passed; they are in no other count.
+    /// Events refused because their deadline had passed; other counts do not include them.
     pub expired: u64,
-    /// Times it was told to wait.
+    /// Number of times that the source had to wait.
     pub blocked: u64,
-    /// Sinks that events were meant for, one for each event.
+    /// Number of pairs of an event and a sink that the event was meant for.
     pub sent: u64,
-    /// Delivered, as the sinks' hosts report.
+    /// Delivered events, as reported by the sinks' hosts.
     pub delivered: u64,
-    /// Passed over by filters, here or at the sink's host.
+    /// Events that a filter kept from a sink, here or at the sink's host.
     pub filtered: u64,
-    /// Passed over because the sink was too slow, or dropped because its queue was full or it left.
+    /// Events not sent because the sink was too slow, or dropped because its queue was full or because it left.
     pub dropped: u64,
-    /// Dropped at the sink's host because their deadline had passed, or here because it would have.
+    /// Events dropped because their deadline had passed, or not sent because it would have passed.
     pub late: u64,
-    /// Lost on the way, or without a word of what became of them when the sink's host was gone.
+    /// Events lost on the way, or without a report because the sink's host was gone.
     pub lost: u64,
 }
 
-/// What was counted of a sink. After quiet: `sent = delivered + filtered + dropped + late + lost + queued`.
+/// Counts of a sink. When no event is under way: `sent = delivered + filtered + dropped + late + lost + queued`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SinkCounts {
-    /// Sent to it, as far as the sources have said.
+    /// Events sent to the sink, as far as the sources have reported.
     pub sent: u64,
-    /// Given to the application.
+    /// Events passed to the application.
     pub delivered: u64,
-    /// Passed over by IN-filters.
+    /// Events that IN-filters kept from the sink.
     pub filtered: u64,
-    /// Dropped because its queue was full.
+    /// Events dropped because the queue was full.
     pub dropped: u64,
-    /// Dropped because their deadline had passed.
+    /// Events dropped because their deadline had passed.
     pub late: u64,
-    /// Lost on the way.
+    /// Events lost on the way.
     pub lost: u64,
-    /// In its queue now.
+    /// Events in the queue now.
     pub queued: u64,
 }
 
@@ -254,12 +255,12 @@ pub struct SinkCounts {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SourceRequest {
-    /// The connection whose source it is.
+    /// The lease of the source: a connection to `channels.sock`.
     pub lease: LeaseId,
-    /// Whose it is; for people.
+    /// The application that the source belongs to; for display.
     #[serde(default)]
     pub application: Option<Name>,
-    /// What filters can know of it.
+    /// Q-attributes, which filters can read.
     #[serde(default)]
     pub attributes: BTreeMap<String, i64>,
 }
@@ -269,21 +270,22 @@ pub struct SourceRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SinkRequest {
-    /// The connection whose sink it is.
+    /// The lease of the sink: a connection to `channels.sock`.
     pub lease: LeaseId,
-    /// Whose it is; for people.
+    /// The application that the sink belongs to; for display.
     #[serde(default)]
     pub application: Option<Name>,
-    /// Names of the types it wants; none: all of the channel's.
+    /// Names of the event types to receive; empty: all types of the channel.
     #[serde(default)]
     pub types: Vec<String>,
-    /// Its own idea of the formats, as C structure declarations: refused where it cannot read the channel's.
+    /// The sink's own declaration of the formats, as C structures; joining is refused if it cannot read the
+    /// channel's events.
     #[serde(default)]
     pub formats: String,
-    /// What OUT-filters can know of it.
+    /// Q-attributes, which OUT-filters can read.
     #[serde(default)]
     pub attributes: BTreeMap<String, i64>,
-    /// Events its queue holds.
+    /// Number of events that the queue holds.
     #[serde(default = "queue")]
     pub capacity: u32,
 }
@@ -296,15 +298,15 @@ fn queue() -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Joined {
-    /// Its number on this host.
+    /// The member's number on this host.
     pub number: u32,
 }
 
-/// Changes attributes of a member.
+/// Changes Q-attributes of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AttributeChanges {
-    /// Their new values; null takes one away.
+    /// New values by name; null removes an attribute.
     pub attributes: BTreeMap<String, Option<i64>>,
 }

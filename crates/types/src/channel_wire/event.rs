@@ -1,74 +1,67 @@
-//! Events on their way between application and daemon.
+//! Events between application and daemon.
 
 use super::read::{Reader, text, word};
 use super::{MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD};
 
-/// For whom an event is, before filters choose among them.
+/// The recipients of an event, before filters choose among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum To<'a> {
     /// All sinks of the channel.
     #[default]
     All,
-    /// Those on one host.
+    /// All sinks on one host.
     Host(&'a str),
-    /// One of them.
+    /// One sink: its host and number.
     Sink(&'a str, u32),
 }
 
-/// An event that is submitted.
+/// A submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Submit<'a> {
-    /// The source.
     pub source: u32,
-    /// Named in the answer; not 0.
+    /// A number that the answer repeats; not 0.
     pub tag: u32,
-    /// Whether [`super::Sent`] is wanted; refusals always come.
+    /// Whether [`super::Sent`] is wanted; refusals are always sent.
     pub confirm: bool,
-    /// Number of its type.
     pub event_type: u16,
     /// 0 to 7.
     pub priority: u8,
-    /// When it is of no use any more, CLOCK_MONOTONIC; 0: never.
+    /// The time after which the event is of no use, CLOCK_MONOTONIC; 0: no limit.
     pub deadline_ns: u64,
-    /// For whom.
     pub to: To<'a>,
-    /// Its Q-attributes.
+    /// Q-attributes.
     pub attributes: Attributes<'a>,
-    /// Its bytes.
     pub payload: &'a [u8],
 }
 
-/// An event of a sink. Times are CLOCK_MONOTONIC of this host.
+/// An event for a sink. Times are CLOCK_MONOTONIC of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The sink.
     pub sink: u32,
-    /// The source's host.
+    /// Name of the source's host.
     pub host: &'a str,
-    /// The source's number there.
+    /// The source's number on that host.
     pub source: u32,
-    /// Its number among the source's, from 1.
+    /// The event's number among those of the source, from 1.
     pub number: u64,
-    /// Number of its type.
     pub event_type: u16,
     /// 0 to 7.
     pub priority: u8,
-    /// When it was submitted.
+    /// Time of submission.
     pub sent_ns: u64,
-    /// When it is of no use any more; 0: never.
+    /// The time after which the event is of no use; 0: no limit.
     pub deadline_ns: u64,
-    /// Its Q-attributes.
+    /// Q-attributes.
     pub attributes: Attributes<'a>,
-    /// Its bytes.
     pub payload: &'a [u8],
 }
 
-/// Q-attributes of an event: as somebody lists them, or as they were read.
+/// Q-attributes of an event: a list, or encoded bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Attributes<'a> {
-    /// Listed. What is beyond [`MAX_ATTRIBUTES`] or [`MAX_KEY`] is not sent: check before.
+    /// A list. Entries beyond [`MAX_ATTRIBUTES`] or [`MAX_KEY`] are not sent, so check before.
     Listed(&'a [(&'a str, i64)]),
-    /// Read, and checked.
+    /// Encoded bytes that were checked.
     Read(&'a [u8]),
 }
 
@@ -87,7 +80,7 @@ impl PartialEq for Attributes<'_> {
 impl Eq for Attributes<'_> {}
 
 impl<'a> Attributes<'a> {
-    /// In the order in which they were given.
+    /// In the given order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, i64)> + use<'a> {
         let (listed, bytes) = match *self {
             Attributes::Listed(listed) => (listed, &[][..]),
@@ -98,7 +91,6 @@ impl<'a> Attributes<'a> {
         listed.iter().copied().take(MAX_ATTRIBUTES).filter(|(key, _)| key.len() <= MAX_KEY).chain(read)
     }
 
-    /// The value, where there is one.
     pub fn get(&self, key: &str) -> Option<i64> {
         self.iter().find(|(have, _)| *have == key).map(|(_, value)| value)
     }

@@ -1,19 +1,19 @@
-//! Messages that are longer than the rings take at once.
+//! Messages that are longer than one ring entry, in parts.
 //!
 //! ```text
-//! 200 | left u32 | bytes          `left` bytes of the message come after these
+//! 200 | left u32 | bytes          `left` bytes of the message follow in later parts
 //! ```
 
 use super::{MAX_MESSAGE, MAX_WHOLE};
 
-/// The first byte of a part; no message begins with it.
+/// First byte of a part; no message begins with this byte.
 pub(super) const PART: u8 = 200;
-/// Bytes before those of the message.
+/// Bytes of a part before those of the message.
 const BEFORE: usize = 5;
 /// Memory that is kept for the next message, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// The parts of a message; itself, where it is short.
+/// Splits a message into parts; a short message is returned as it is.
 pub fn parts(message: &[u8]) -> Parts<'_> {
     Parts { rest: message, is_whole: message.len() <= MAX_MESSAGE, is_over: false }
 }
@@ -27,7 +27,7 @@ pub struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Writes the next one into `out`, which is emptied first. False: there is none.
+    /// Writes the next part into `out`, after clearing it. Returns `false` if there is none.
     pub fn next(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();
         if self.is_over {
@@ -45,27 +45,27 @@ impl Parts<'_> {
     }
 }
 
-/// Puts messages together. Holds one at most.
+/// Joins parts to messages. Stores at most one incomplete message.
 #[derive(Debug, Default)]
 pub struct Whole {
     bytes: Vec<u8>,
-    /// Bytes that are still to come.
+    /// Number of missing bytes.
     left: usize,
 }
 
-/// What was heard.
+/// The result of receiving a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard<'a> {
-    /// A message, in one piece or with its last part.
+    /// A complete message, in one piece or after its last part.
     Message(&'a [u8]),
-    /// A part; more are to come.
+    /// A part was stored; further parts must follow.
     More,
-    /// A part of no message, or a message in the middle of another one. What came before of it is forgotten.
+    /// An invalid part, or another message between two parts. The stored parts are dropped.
     Nonsense,
 }
 
 impl Whole {
-    /// The next piece.
+    /// Takes the next piece.
     pub fn hear<'a>(&'a mut self, piece: &'a [u8]) -> Heard<'a> {
         let begins = self.left == 0;
         if piece.first() != Some(&PART) {

@@ -1,8 +1,8 @@
-//! Reading and writing the parts of a message.
+//! Reads and writes the fields of a message.
 
 use super::MAX_TEXT;
 
-/// What is left of a message.
+/// The unread rest of a message.
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -12,7 +12,7 @@ impl<'a> Reader<'a> {
         Some(*byte)
     }
 
-    /// 0 or 1.
+    /// A byte that is 0 or 1.
     pub fn flag(&mut self) -> Option<bool> {
         self.byte().filter(|byte| *byte <= 1).map(|byte| byte == 1)
     }
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// A text with its length before it.
+    /// A text after its length.
     pub fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.half()?);
         let bytes = self.bytes(length).filter(|bytes| bytes.len() <= MAX_TEXT)?;
@@ -53,7 +53,7 @@ pub(super) fn word(out: &mut Vec<u8>, word: u32) {
     out.extend(word.to_le_bytes());
 }
 
-/// A text with its length before it, cut where it is too long.
+/// Writes a text after its length; cuts it if it is too long.
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
     let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let cut = &text[..end];

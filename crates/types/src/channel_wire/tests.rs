@@ -14,11 +14,11 @@ fn daemon(message: &FromDaemon<'_>) {
     message.encode(&mut bytes);
     assert_eq!(FromDaemon::decode(&bytes).as_ref(), Some(message));
     bytes.truncate(bytes.len() - 1);
-    assert_ne!(FromDaemon::decode(&bytes).as_ref(), Some(message), "what was cut is not the same message");
+    assert_ne!(FromDaemon::decode(&bytes).as_ref(), Some(message), "a truncated message is not the same message");
 }
 
 #[test]
-fn every_message_is_read_as_it_was_written() {
+fn an_encoded_message_decodes_to_itself() {
     client(&FromClient::Hello { version: 7 });
     client(&FromClient::More { sink: 3, events: 99 });
     client(&FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }));
@@ -44,7 +44,7 @@ fn every_message_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_payload_above_the_limit_is_no_message() {
+fn a_payload_above_the_limit_is_refused() {
     let payload = vec![0; MAX_PAYLOAD + 1];
     let mut bytes = Vec::new();
     FromClient::Submit(Submit { payload: &payload, ..Submit::default() }).encode(&mut bytes);
@@ -58,25 +58,27 @@ fn long_reasons_are_cut_between_two_characters() {
     let why = "é".repeat(MAX_TEXT);
     let mut bytes = Vec::new();
     FromDaemon::Ended { member: Member::Source, number: 1, why: &why }.encode(&mut bytes);
-    let Some(FromDaemon::Ended { why, .. }) = FromDaemon::decode(&bytes) else { panic!("cut to what can be read") };
+    let Some(FromDaemon::Ended { why, .. }) = FromDaemon::decode(&bytes) else {
+        panic!("a cut reason must still parse")
+    };
     assert_eq!(why.len(), MAX_TEXT);
 }
 
 #[test]
-fn no_more_attributes_are_sent_than_are_read() {
+fn attributes_beyond_the_limit_are_not_sent() {
     let key = "k".repeat(MAX_KEY);
     let listed: Vec<_> = (0..40).map(|value| (key.as_str(), value)).collect();
     let mut bytes = Vec::new();
     let attributes = Attributes::Listed(&listed);
     let payload = &[0; MAX_PAYLOAD][..];
     FromClient::Submit(Submit { attributes, payload, ..Submit::default() }).encode(&mut bytes);
-    let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("within the limit") };
+    let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("the encoder keeps the limit") };
     assert_eq!(submit.attributes.iter().count(), MAX_ATTRIBUTES);
     assert!(bytes.len() <= MAX_WHOLE);
 }
 
 #[test]
-fn a_long_message_goes_in_parts_and_is_whole_again() {
+fn a_long_message_is_split_and_joined_again() {
     for length in [0, 1, MAX_MESSAGE, MAX_MESSAGE + 1, 3 * MAX_MESSAGE, MAX_WHOLE] {
         let message: Vec<u8> = (0..length).map(|at| (1 + at % 100) as u8).collect();
         let (mut whole, mut part, mut out) = (Whole::default(), Vec::new(), None);
@@ -86,7 +88,7 @@ fn a_long_message_goes_in_parts_and_is_whole_again() {
             match whole.hear(&part) {
                 Heard::Message(message) => out = Some(message.to_vec()),
                 Heard::More => {}
-                Heard::Nonsense => panic!("a part of {length}"),
+                Heard::Nonsense => panic!("a part of a message of {length} bytes is invalid"),
             }
         }
         assert!(out.as_ref() == Some(&message), "{length}");
@@ -94,23 +96,23 @@ fn a_long_message_goes_in_parts_and_is_whole_again() {
 }
 
 #[test]
-fn parts_that_are_of_no_message_are_nonsense_and_take_no_memory() {
+fn invalid_parts_are_refused_and_take_no_memory() {
     let part = |left: u32, bytes: &[u8]| [&[PART][..], &left.to_le_bytes(), bytes].concat();
     let mut whole = Whole::default();
     assert_eq!(whole.hear(&part(u32::MAX, b"a")), Heard::Nonsense, "longer than any message");
-    assert_eq!(whole.hear(&part(4, b"")), Heard::Nonsense, "empty");
+    assert_eq!(whole.hear(&part(4, b"")), Heard::Nonsense, "empty part");
     assert_eq!(whole.hear(&[PART, 1]), Heard::Nonsense);
     assert_eq!(whole.hear(&part(4, b"ab")), Heard::More);
-    assert_eq!(whole.hear(&part(3, b"cd")), Heard::Nonsense, "three were to be left, of two more");
-    assert_eq!(whole.hear(b"next"), Heard::Message(b"next"), "what follows is heard");
+    assert_eq!(whole.hear(&part(3, b"cd")), Heard::Nonsense, "more bytes are left than the first part announced");
+    assert_eq!(whole.hear(b"next"), Heard::Message(b"next"), "the next message is received");
     assert_eq!(whole.hear(&part(1, b"ab")), Heard::More);
-    assert_eq!(whole.hear(b"next"), Heard::Nonsense, "in the middle of another one");
+    assert_eq!(whole.hear(b"next"), Heard::Nonsense, "between two parts of another message");
     assert_eq!(whole.hear(&part(0, b"ab")), Heard::Message(b"ab"));
 }
 
 /// Found by the fuzzer.
 #[test]
-fn an_amount_that_is_not_decided_is_no_message() {
+fn a_withdrawn_decision_with_an_amount_is_refused() {
     let undecided = FromDaemon::Decided(Decided { channel: "v", attribute: "a", subject: "s", amount: None });
     let mut bytes = Vec::new();
     undecided.encode(&mut bytes);
@@ -121,12 +123,12 @@ fn an_amount_that_is_not_decided_is_no_message() {
 
 proptest! {
     #[test]
-    fn whatever_arrives_is_a_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = (FromClient::decode(&bytes), FromDaemon::decode(&bytes));
     }
 
     #[test]
-    fn what_is_read_is_written_the_same(kind in 1..5u8, rest in proptest::collection::vec(0..4u8, 0..60)) {
+    fn a_decoded_message_encodes_to_the_same_bytes(kind in 1..5u8, rest in proptest::collection::vec(0..4u8, 0..60)) {
         for kind in [kind, kind + 128, kind + 131] {
             let bytes: Vec<u8> = std::iter::once(kind).chain(rest.iter().copied()).collect();
             let mut again = Vec::new();

@@ -75,12 +75,12 @@ pub fn what_cannot_be_an_event_is_refused<W: World>(world: &mut W) {
     let good = Submission { payload: &[0; 8], ..Submission::default() };
     let mut refused = |event: Submission<'_>| submit(world, &hosts[0], from, &event).expect_err("refused").to_string();
     assert!(
-        refused(Submission { event_type: 2, ..good }).contains("2 types of events, numbered from 0; there is no 2")
+        refused(Submission { event_type: 2, ..good }).contains("2 types of events, numbered from 0; there is no type 2")
     );
-    assert!(refused(Submission { payload: &[0; 7], ..good }).contains("7 bytes; its format has 8, and 1048576"));
+    assert!(refused(Submission { payload: &[0; 7], ..good }).contains("7 bytes does not fit: its format has 8 bytes, the limit is 1048576"));
     assert!(refused(Submission { priority: 8, ..good }).contains("priority 8"));
     assert!(refused(Submission { attributes: &many, ..good }).contains("17 attributes on an event, the limit is 16"));
-    assert!(refused(Submission { attributes: &[("a b", 1)], ..good }).contains("\"a b\" is no attribute"));
+    assert!(refused(Submission { attributes: &[("a b", 1)], ..good }).contains("\"a b\" is not an attribute"));
     assert_eq!(submit(world, &hosts[0], SourceId(999), &good), Err(SubmitError::Gone(999)));
     submit(world, &hosts[0], from, &Submission { payload: &big, ..good }).expect("more than the format is fine");
     world.settle();

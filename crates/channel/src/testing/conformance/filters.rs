@@ -163,7 +163,7 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
     assert_eq!(numbers(world, &hosts[1], to), [1]);
     let wrong = Binding { field: "colour".to_owned(), ..binding };
     let refused = world.with(&hosts[0], |node, now| node.bind(&wrong, now)).unwrap_err();
-    assert!(refused.to_string().starts_with("events of type `frame` have no number `colour` to take;"), "{refused}");
+    assert!(refused.to_string().starts_with("events of type `frame` have no number `colour`;"), "{refused}");
 }
 
 /// Filters travel as text. Here: every host lets only itself install, and says so; its own order is carried out.

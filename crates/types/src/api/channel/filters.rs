@@ -1,4 +1,4 @@
-//! Filters: which sinks get an event.
+//! Filters, which choose the sinks that receive an event.
 
 use std::collections::BTreeMap;
 
@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 use super::LeaseId;
 use crate::channel::Name;
 
-/// A filter on this host.
+/// A filter on this host, with its counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FilterInfo {
-    /// Its name.
+    /// The filter's name.
     pub name: Name,
-    /// Where in an event's way.
+    /// IN or OUT.
     pub direction: Direction,
-    /// The host that shipped it here; none: it was installed here.
+    /// The host that installed the filter here; absent: it was installed from this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Name>,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Calls after which no sink was left.
+    /// Number of calls after which no sink was left.
     pub blocked: u64,
-    /// Calls that faulted; such an event goes to nobody.
+    /// Number of calls that faulted; no sink receives the event of such a call.
     pub faults: u64,
-    /// Sinks that did not fit the filter's table and so got nothing.
+    /// Number of sinks that received no event because they did not fit into the filter's table.
     pub beyond: u64,
 }
 
-/// Where in an event's way.
+/// The place at which a filter acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// When an event is dispatched to this host's sinks.
+    /// An IN-filter: called when an event is dispatched to this host's sinks.
     In,
-    /// When a source of this host submits an event: sees the sinks of all hosts.
+    /// An OUT-filter: called when a source of this host submits an event; sees the sinks of all hosts.
     Out,
 }
 
 impl Direction {
-    /// As it is written.
+    /// The name in JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Direction::In => "in",
@@ -48,25 +48,25 @@ impl Direction {
         }
     }
 
-    /// The direction that is written so.
+    /// The direction with this name.
     pub fn named(name: &str) -> Option<Direction> {
         [Direction::In, Direction::Out].into_iter().find(|direction| direction.name() == name)
     }
 }
 
-/// Where a filter is wanted.
+/// The hosts on which a filter is installed, changed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FilterScope {
-    /// On this host.
+    /// This host.
     #[default]
     Here,
-    /// On these, each if its access list allows it.
+    /// These hosts; each host's access list must allow it.
     Hosts(Vec<Name>),
-    /// On the hosts that have an application in the group.
+    /// The hosts with an application in this group.
     Group(Name),
-    /// On all that hold the channel.
+    /// All hosts on which the channel is open.
     All,
 }
 
@@ -75,34 +75,34 @@ pub enum FilterScope {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
-    /// The connection with which it ends, on all hosts. None: it stays until it is removed, or this host's service ends;
-    /// for root only.
+    /// The lease of the filter; when it ends, the filter is removed on all hosts. Absent: the filter stays until it
+    /// is removed or this host's service ends; only root may omit the lease.
     #[serde(default)]
     pub lease: Option<LeaseId>,
-    /// E-code.
+    /// The filter as E-code.
     pub code: String,
-    /// The only sink that it decides on: `NUMBER` on this host, or `HOST/NUMBER`; none: all.
+    /// The only sink that the filter decides about: `NUMBER` on this host, or `HOST/NUMBER`; absent: all sinks.
     #[serde(default)]
     pub sink: Option<String>,
-    /// Names of the types it is called for; none: all.
+    /// Names of the event types for which the filter is called; empty: all types.
     #[serde(default)]
     pub types: Vec<String>,
-    /// First values of what it gets by `get_attribute(name)`.
+    /// Initial values of the parameters, which the filter reads with `get_attribute(name)`.
     #[serde(default)]
     pub parameters: BTreeMap<String, i64>,
-    /// Where.
+    /// The hosts on which the filter is installed.
     #[serde(default)]
     pub to: FilterScope,
 }
 
-/// Changes parameters of a filter; the next event sees them.
+/// Changes parameters of a filter, effective from the next event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ParameterRequest {
-    /// Their new values.
+    /// New values by name.
     pub parameters: BTreeMap<String, i64>,
-    /// Where.
+    /// The hosts on which the filter is changed.
     #[serde(default)]
     pub to: FilterScope,
 }
@@ -112,43 +112,43 @@ pub struct ParameterRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterRemoval {
-    /// Where.
+    /// The hosts on which the filter is removed.
     #[serde(default)]
     pub to: FilterScope,
 }
 
-/// From now on a number in events of one channel is a parameter of a filter of another.
+/// A binding: copies a number from the events of one channel into a parameter of a filter on another channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BindingRequest {
-    /// The connection with which it ends.
+    /// The lease of the binding; when it ends, the binding is removed.
     pub lease: LeaseId,
-    /// Which of the filter's parameters.
+    /// The parameter of the filter.
     pub parameter: String,
-    /// Where the events come from, such as `quality:NAME`; it has to be open here.
+    /// The channel of the events, such as `quality:NAME`; it must be open on this host.
     pub channel: String,
-    /// Name of their type.
+    /// The type of the events.
     pub event_type: String,
-    /// Name of their member, a single number.
+    /// The member of the event to copy; it must be a single number.
     pub field: String,
 }
 
-/// What became of a filter, host by host.
+/// The result of a filter request, for each host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Installed {
-    /// The hosts that were asked.
+    /// The hosts that received the request, with their answers.
     pub hosts: Vec<HostAnswer>,
 }
 
-/// What one host says.
+/// The answer of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostAnswer {
-    /// The host.
+    /// The host's name.
     pub host: Name,
-    /// Why not; none: done.
+    /// The reason of a refusal; absent: the request was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Groups, hosts, and what is monitored.
+//! Groups, hosts and monitored attributes.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,15 +7,15 @@ use crate::Nanos;
 use crate::channel::Name;
 use crate::monitor::{AdaptivePeriod, Summary};
 
-/// What an application wants of one metric.
+/// The wanted range of one metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QosRange {
     /// The metric, such as `frame_rate`.
     pub metric: String,
-    /// Least that is of use.
+    /// The least useful value.
     pub min: i64,
-    /// Most that is of use.
+    /// The greatest useful value.
     pub max: i64,
 }
 
@@ -24,19 +24,19 @@ pub struct QosRange {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupRequest {
-    /// The connection with which it ends.
+    /// The lease of the registration; when it ends, the registration is removed.
     pub lease: LeaseId,
-    /// The application, the same on all its hosts.
+    /// The application's name, which is the same on all its hosts.
     pub application: Name,
-    /// The group.
+    /// The group's name.
     pub group: Name,
-    /// The group that this one is a part of.
+    /// The parent of the group in a QoS tree.
     #[serde(default)]
     pub parent: Option<Name>,
-    /// Level in the tree: 1 connection, 2 role, 3 stream, 4 system.
+    /// Level in the QoS tree: 1 connection, 2 role, 3 stream, 4 system.
     #[serde(default = "connection")]
     pub level: u8,
-    /// Quality of service ranges.
+    /// The wanted ranges.
     #[serde(default)]
     pub qos: Vec<QosRange>,
 }
@@ -49,7 +49,7 @@ fn connection() -> u8 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Registered {
-    /// Its number on this host.
+    /// The registration's number on this host.
     pub number: u32,
     /// The group's Q-channel.
     pub channel: String,
@@ -59,9 +59,9 @@ pub struct Registered {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupInfo {
-    /// Its name.
+    /// The group's name.
     pub name: Name,
-    /// Its members.
+    /// The members on all hosts.
     pub members: Vec<GroupMember>,
 }
 
@@ -69,111 +69,114 @@ pub struct GroupInfo {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupMember {
-    /// Its host.
+    /// The host of the application.
     pub host: Name,
-    /// The application.
+    /// The application's name.
     pub application: Name,
-    /// The group that its group is a part of.
+    /// The parent of the group in a QoS tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Name>,
-    /// Level in the tree.
+    /// Level in the QoS tree.
     pub level: u8,
-    /// What it wants.
+    /// The wanted ranges.
     pub qos: Vec<QosRange>,
 }
 
-/// A host that takes part.
+/// A host of the realm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostInfo {
-    /// Its name.
+    /// The host's name.
     pub host: Name,
-    /// Whether it is this one.
+    /// Whether it is this host.
     pub here: bool,
-    /// Which start of it, in hexadecimal.
+    /// The host's incarnation, in hexadecimal.
     pub incarnation: String,
-    /// Channels it holds.
+    /// Number of channels that are open on the host.
     pub channels: u32,
-    /// Applications it has in groups.
+    /// Number of registrations of its applications in groups.
     pub registrations: u32,
-    /// How far its clock is ahead of this host's; none: not known.
+    /// Difference of its clock to this host's clock, positive if it is ahead; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_ns: Option<i64>,
-    /// How far that may be off.
+    /// Largest error of that difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ns: Option<Nanos>,
 }
 
-/// What is monitored, for one attribute and one application.
+/// The monitoring of one attribute for one application.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MonitorInfo {
-    /// The attribute, such as `cpu.run_queue`.
+    /// The attribute's name, such as `cpu.run_queue`.
     pub attribute: String,
-    /// Its unit.
+    /// The unit of its values.
     pub unit: String,
-    /// The application; 0: the host.
+    /// The application's number; 0: the host.
     pub application: u64,
-    /// Time between two polls; none: not polled.
+    /// Time between two polls; absent: not polled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_ns: Option<Nanos>,
-    /// When it reports at once, such as `> 4 until 3`.
+    /// The threshold at which a reading is sent at once, such as `> 4 until 3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
-    /// Time between two looks, for the threshold and the summary, where these are more frequent than polls.
+    /// Time between two looks for the threshold and the summary, if they are more frequent than polls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_ns: Option<Nanos>,
-    /// Only crossings of the threshold are told.
+    /// Whether readings are sent only when the threshold is crossed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub quiet: bool,
-    /// What is told of the looks between two polls; none: not polled.
+    /// The way in which the looks between two polls become one value; absent: not polled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// Feedback sets `poll_ns`.
+    /// The limits of `poll_ns`, if it is adapted by feedback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptivePeriod>,
-    /// The kernel watches the threshold between looks.
+    /// Whether the kernel watches the threshold between looks.
     #[serde(default, skip_serializing_if = "is_false")]
     pub by_kernel: bool,
-    /// Why the kernel does not, though it could: the threshold is judged at looks only.
+    /// The reason why the kernel does not watch the threshold although it could; the threshold is then checked only
+    /// at looks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_refused: Option<String>,
-    /// Its last value.
+    /// The last value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
-    /// When that was, CLOCK_MONOTONIC.
+    /// The time of the last value, in nanoseconds of CLOCK_MONOTONIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ns: Option<u64>,
-    /// Why it cannot be had here; none: it can.
+    /// The reason why the attribute is unavailable on this host; absent if it is available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
 }
 
-/// Changes how an attribute is monitored.
+/// Changes the monitoring of an attribute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MonitorRequest {
-    /// The application; 0: the host.
+    /// The application's number; 0: the host.
     #[serde(default)]
     pub application: u64,
-    /// Time between two polls; none: as it is; 0: not any more. Without `adaptive` beside it, it stays so from now on.
+    /// Time between two polls. Absent: unchanged; 0: no polls. Without `adaptive` in the same request, the time
+    /// stays fixed from now on.
     #[serde(default)]
     pub poll_ns: Option<Nanos>,
-    /// When it is to report at once, such as `> 4 until 3`; none: as it is; empty: not any more.
+    /// The threshold at which a reading is sent at once, such as `> 4 until 3`. Absent: unchanged; empty: no
+    /// threshold.
     #[serde(default)]
     pub threshold: Option<String>,
-    /// Time between two looks, for the threshold and the summary, where these are to be more frequent than polls; none: as
-    /// it is; 0: at polls.
+    /// Time between two looks for the threshold and the summary, if they should be more frequent than polls.
+    /// Absent: unchanged; 0: look only at polls.
     #[serde(default)]
     pub check_ns: Option<Nanos>,
-    /// Whether only crossings of the threshold are told, which has to be there; none: as it is.
+    /// Whether readings are sent only when the threshold is crossed; needs a threshold. Absent: unchanged.
     #[serde(default)]
     pub quiet: Option<bool>,
-    /// What is told of the looks between two polls; none: as it is.
+    /// The way in which the looks between two polls become one value. Absent: unchanged.
     #[serde(default)]
     pub summary: Option<Summary>,
-    /// Feedback sets the time between two polls from now on; none: as it is.
+    /// Lets feedback adapt the time between two polls from now on, within these limits. Absent: unchanged.
     #[serde(default)]
     pub adaptive: Option<AdaptivePeriod>,
 }

@@ -1,9 +1,11 @@
-//! Policies that run on a host: what its resource manager does for a channel, as an engineer asked for it.
+//! Policies: rules by which the resource manager of a host controls a channel or a group, as a user started them.
 //!
-//! Each kind has a file: a structure with its options, their defaults, and [`PolicyKind`]. A kind is known to the API, the
-//! configuration, the daemon and the command line by its line in [`policy_kinds!`](crate::policy_kinds).
+//! Each kind has a file with a structure of its options, their defaults, and an implementation of [`PolicyKind`].
+//! The API, the configuration, the daemon and the command line take the list of kinds from
+//! [`policy_kinds!`](crate::policy_kinds).
 //!
-//! With the feature `cli` the structures are also the options of `qfabric policy start KIND`: the doc comments are the help.
+//! With the feature `cli`, the structures are also the options of `qfabric policy start KIND`, and their doc
+//! comments are its help.
 
 mod balance;
 mod code;
@@ -35,12 +37,12 @@ use crate::channel::Name;
 
 /// Calls the macro `$make` with all kinds of policies: `"NAME" => Variant(Structure),`, each with a doc comment.
 ///
-/// `NAME` is the kind as people write it: in the API, in the configuration and on the command line.
+/// `NAME` is the kind in the API, in the configuration and on the command line.
 #[macro_export]
 macro_rules! policy_kinds {
     ($make:ident) => {
         $make! {
-            /// Multipoint feedback: the least important sinks are degraded first, and come back last.
+            /// Multipoint feedback: the least important sinks are degraded first and recover last.
             "roles" => Roles(RolesPolicy),
             /// Keeps the rate at which events arrive at each host.
             "hold" => Hold(HoldPolicy),
@@ -48,63 +50,59 @@ macro_rules! policy_kinds {
             "spread" => Spread(SpreadPolicy),
             /// Divides a resource among the applications of a group, on all its hosts.
             "group" => Group(GroupPolicy),
-            /// A text in E-code that is called for what is said on the channel's Q-channel.
+            /// Runs E-code for the events on the channel's Q-channel.
             "code" => Code(CodePolicy),
             /// All sinks show an event at the same time.
             "sync" => Sync(SyncPolicy),
-            /// One player of this host keeps in step with another.
+            /// Keeps one player of this host in step with another.
             "media" => Media(MediaPolicy),
-            /// Requests that wait too long go to the least loaded of the other servers.
+            /// Sends requests that have waited too long to the least loaded of the other servers.
             "balance" => Balance(BalancePolicy),
-            /// Divides what there is for several channels over the tree of streams, roles and connections.
+            /// Divides the capacity for several channels over the tree of streams, roles and connections.
             "tree" => Tree(TreePolicy),
         }
     };
 }
 
-/// What a policy says about itself. `Display` describes in a few words what it was asked to do.
+/// Properties of a kind of policy. `Display` describes the policy in a few words.
 pub trait PolicyKind: fmt::Display {
-    /// The name that it was given on this host; none: `KIND.CHANNEL`.
+    /// The name given by the user; `None`: `KIND.CHANNEL`.
     fn given_name(&self) -> Option<&Name>;
 
-    /// The data channels that it is for. Whoever starts it has to hold all of them.
+    /// The data channels of the policy. The user who starts it must have opened all of them.
     fn channels(&self) -> Vec<&Name> {
         Vec::new()
     }
 
-    /// The group that it is for. Whoever starts it has to have an application in it on this host.
+    /// The group of the policy. The user who starts it must have an application in the group on this host.
     fn group(&self) -> Option<&Name> {
         None
     }
 
-    /// What it decides, and no other policy may decide at the same time. A resource that only the daemon finds (in a
-    /// text in E-code) is not among them.
+    /// The resources that the policy decides; no other policy may decide them at the same time. Resources that only
+    /// the daemon can find (in E-code) are not included.
     fn decides(&self) -> Vec<Resource> {
         Vec::new()
     }
 
-    /// The text that it needs, where that can be read from a file.
+    /// The text of the policy, if it can be read from a file.
     fn text_file(&mut self) -> Option<TextFile<'_>> {
         None
     }
 }
 
-/// Something that a policy decides. Two that decide the same are refused: each would undo what the other does.
+/// A resource that a policy decides. Two policies for one resource are refused, because each would undo the
+/// decisions of the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// At what rate events of a data channel go to each host.
+    /// The rates at which events of a data channel are sent to each host.
     Rates(Name),
-    /// When events of a data channel are shown.
+    /// The times at which events of a data channel are shown.
     Shown(Name),
-    /// Where requests of a data channel go.
+    /// The destinations of requests on a data channel.
     Requests(Name),
-    /// With whom an application of a group keeps in step.
-    Step {
-        /// The group.
-        group: Name,
-        /// The application.
-        follower: Name,
-    },
+    /// The leader with which an application of a group keeps in step.
+    Step { group: Name, follower: Name },
 }
 
 /// As the object of «this policy decides …».
@@ -119,18 +117,17 @@ impl fmt::Display for Resource {
     }
 }
 
-/// A text of a policy, and the file to read it from.
+/// A text of a policy, and the file from which it can be read.
 #[derive(Debug)]
 pub struct TextFile<'p> {
-    /// Where the text is; none: it is given.
+    /// The path of the file; `None`: `text` is given.
     pub file: &'p mut Option<String>,
-    /// The text.
     pub text: &'p mut String,
 }
 
 macro_rules! define_policy {
     ($($(#[$doc:meta])* $name:literal => $Kind:ident($Structure:ident),)*) => {
-        /// A policy, by its kind. In the daemon's configuration it is a table `[[channels.policy]]`.
+        /// A policy of one kind. In the daemon's configuration it is a table `[[channels.policy]]`.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(tag = "kind")]
@@ -139,24 +136,24 @@ macro_rules! define_policy {
         }
 
         impl Policy {
-            /// All kinds, as they are written.
+            /// The names of all kinds.
             pub const KINDS: &[&str] = &[$($name),*];
 
-            /// As it is written.
+            /// The name of the kind.
             pub const fn kind(&self) -> &'static str {
                 match self {
                     $(Policy::$Kind(_) => $name,)*
                 }
             }
 
-            /// What it says about itself.
+            /// The properties of the policy.
             pub fn as_kind(&self) -> &dyn PolicyKind {
                 match self {
                     $(Policy::$Kind(policy) => policy,)*
                 }
             }
 
-            /// The same, to be changed.
+            /// The properties of the policy, mutable.
             pub fn as_kind_mut(&mut self) -> &mut dyn PolicyKind {
                 match self {
                     $(Policy::$Kind(policy) => policy,)*
@@ -169,20 +166,20 @@ macro_rules! define_policy {
 policy_kinds!(define_policy);
 
 impl Policy {
-    /// The data channel, or the group, that it is for, as people see it; of several the first.
+    /// The first data channel of the policy, or its group.
     pub fn channel(&self) -> Option<&Name> {
         let kind = self.as_kind();
         kind.group().or_else(|| kind.channels().first().copied())
     }
 
-    /// The name that it was given, or `KIND.CHANNEL`; none where that is too long for a name.
+    /// The given name, or `KIND.CHANNEL`; `None` if that is too long for a name.
     pub fn name(&self) -> Option<Name> {
         let of_the_channel = || format!("{}.{}", self.kind(), self.channel()?).parse().ok();
         self.as_kind().given_name().cloned().or_else(of_the_channel)
     }
 }
 
-/// What it was asked to do, in a few words.
+/// Describes the policy in a few words.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_kind().fmt(f)
@@ -193,73 +190,74 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a Name>) -> String {
     names.into_iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A policy that runs on this host.
+/// A policy that runs on this host, with its counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyInfo {
-    /// Its name.
+    /// The policy's name.
     pub name: Name,
-    /// What was asked for.
+    /// The options of the policy.
     pub policy: Policy,
-    /// The user who started it; none: the daemon's configuration.
+    /// The user who started the policy; absent: it is from the daemon's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// Times that something of interest changed.
+    /// Number of calls: changes that were of interest to the policy.
     pub calls: u64,
-    /// What it decided.
+    /// Number of decisions.
     pub decisions: u64,
-    /// Calls that faulted; nothing is decided by those.
+    /// Number of calls that faulted; such a call makes no decision.
     pub faults: u64,
     /// The last fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// It panicked and does not run any more; `fault` says how. Its name is free once it is stopped.
+    /// Whether the policy panicked and no longer runs; `fault` contains the message. Its name is free after it is
+    /// stopped.
     #[serde(default)]
     pub failed: bool,
-    /// CPU time that its calls took, in nanoseconds.
+    /// CPU time of its calls, in nanoseconds.
     #[serde(default)]
     pub cpu_ns: u64,
-    /// CPU time that it may take per second; none: it is not limited.
+    /// Limit of its CPU time, in nanoseconds per second; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
-    /// Changes that it was too slow for, and was not called for.
+    /// Number of changes for which the policy was not called because it was too slow.
     #[serde(default)]
     pub dropped: u64,
-    /// Seconds in which it took more than it may.
+    /// Number of seconds in which it exceeded its CPU time limit.
     #[serde(default)]
     pub suspensions: u64,
-    /// Whether it is not called until the end of such a second.
+    /// Whether it exceeded the limit in the present second and is not called until the second ends.
     #[serde(default)]
     pub suspended: bool,
-    /// What holds now.
+    /// The decisions in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided: Vec<Decided>,
 }
 
-/// What was decided last of one attribute.
+/// The last decision about one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Decided {
-    /// For which host or application.
+    /// The host or application that the decision is for.
     pub subject: String,
-    /// Of what, such as `app.rate_milli`: events per second, in thousandths.
+    /// The attribute, such as `app.rate_milli`: events per second, in thousandths.
     pub attribute: String,
-    /// How much.
+    /// The decided amount, in the attribute's unit.
     pub amount: i64,
-    /// When, CLOCK_MONOTONIC.
+    /// The time of the decision, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
 }
 
-/// How events to one host are paced.
+/// The pacing of events to one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PaceInfo {
-    /// The host.
+    /// The host's name.
     pub host: Name,
-    /// Thousandths of an event per second; 0: stopped.
+    /// The rate in thousandths of an event per second; 0: stopped.
     pub rate_milli: i64,
-    /// Events that were let through.
+    /// Number of events that were sent.
     pub passed: u64,
-    /// Events that were held back.
+    /// Number of events that were held back.
     pub held: u64,
 }

@@ -6,11 +6,12 @@ use super::{PolicyKind, Resource};
 use crate::Nanos;
 use crate::channel::Name;
 
-/// Forwards requests that have waited too long to the least loaded servers; to be started on each server's host.
+/// Forwards requests that have waited too long to the least loaded servers. Start it on the host of each server.
 ///
-/// A server registers in the group of the channel's name and reports the numbers of requests: app.request (waits),
-/// app.copy (another server's waits here), app.begun (waits no more). It is told app.forward (submit that request to all:
-/// it goes to those sinks of other hosts whose attribute load is smallest) and app.drop (somebody else has begun that copy).
+/// A server registers in the group with the channel's name and reports the numbers of requests: app.request (it
+/// waits), app.copy (another server's request waits here), app.begun (it no longer waits). The policy sends
+/// app.forward (submit this request to all: the filter sends it to the sinks of other hosts with the smallest
+/// attribute `load`) and app.drop (another server has begun this copy).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -22,28 +23,28 @@ use crate::channel::Name;
 )]
 #[serde(deny_unknown_fields)]
 pub struct BalancePolicy {
-    /// What has waited for so long is forwarded.
+    /// Forward a request that has waited for this time.
     #[serde(default = "patience")]
     #[cfg_attr(feature = "cli", arg(long = "patience", value_name = "TIME", default_value = "2500ms"))]
     pub patience_ns: Nanos,
-    /// To how many others.
+    /// Number of servers to which a request is forwarded.
     #[serde(default = "one")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NUMBER", default_value_t = one()))]
     pub copies: u32,
-    /// Who begins a copy cancels the others.
+    /// The server that begins a copy first cancels the other copies.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(long))]
     pub cancel: bool,
-    /// The type of events that requests travel as.
+    /// The event type of requests.
     #[serde(default = "request")]
     #[cfg_attr(feature = "cli", arg(long = "type", value_name = "NAME", default_value_t = request()))]
     pub event_type: String,
-    /// The channel whose events go out here.
+    /// The channel, which has sources on this host.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
-    /// Its name on this host; none: `KIND.CHANNEL`.
+    /// The policy's name on this host; absent: `KIND.CHANNEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: KIND.CHANNEL]"))]
     pub name: Option<Name>,
 }
 

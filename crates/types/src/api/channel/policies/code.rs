@@ -1,8 +1,9 @@
-//! What a text can know, all of it of type `long`: `value`, `attribute`, `application`, `host` (a number), `here`,
-//! `over_ns`, `cause`, of control events `is_control`, `kind`, `other`, `request`, and of silence `silent_ns`.
+//! Input that a text can request, all of type `long`: `value`, `attribute`, `application`, `host` (a number),
+//! `here`, `over_ns`, `cause`; of control events `is_control`, `kind`, `other`, `request`; of silence `silent_ns`.
 //!
-//! What it can decide: `rate_milli` (events to that host), `level` and `delay_ns` (told to that host), `cpu_most` and
-//! `cpu_weight` (of the application of this host that the event is about), and parameters of the filter. Verdict 0: nothing.
+//! Output: `rate_milli` (rate of events to that host), `level` and `delay_ns` (sent to that host), `cpu_most` and
+//! `cpu_weight` (of the application of this host that the event is about), and parameters of the filter. The
+//! verdict 0 makes no decision.
 
 use std::fmt;
 
@@ -12,10 +13,10 @@ use super::{PolicyKind, TextFile};
 use crate::Nanos;
 use crate::channel::Name;
 
-/// Runs a text in E-code for what is said on the channel's Q-channel: ten lines make a policy.
+/// Runs E-code for the events on the channel's Q-channel; ten lines make a policy.
 ///
-/// The text names what it wants to know in `struct input` (value, attribute, application, host, here, over_ns, cause,
-/// is_control, kind, other, request, silent_ns) and what it decides in `struct output` (rate_milli, level, delay_ns,
+/// The code declares its input in `struct input` (value, attribute, application, host, here, over_ns, cause,
+/// is_control, kind, other, request, silent_ns) and its decisions in `struct output` (rate_milli, level, delay_ns,
 /// cpu_most, cpu_weight, and parameters of the filter).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -27,41 +28,45 @@ use crate::channel::Name;
 )]
 #[serde(deny_unknown_fields)]
 pub struct CodePolicy {
-    /// The text.
+    /// The policy as E-code.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub code: String,
-    /// Where the text is: in the configuration only.
+    /// The file that contains the E-code; only in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, required = true, help = "The text; - is the standard input"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, required = true, help = "File that contains the E-code; - is the standard input")
+    )]
     pub file: Option<String>,
-    /// It is called for readings of these; none: `app.rate_milli`.
+    /// Call the code for readings of these attributes; default: `app.rate_milli`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "cli", arg(long = "attribute", value_name = "ATTRIBUTE", help = ATTRIBUTE))]
     pub attributes: Vec<String>,
-    /// It is called for control events, too.
+    /// Call the code for control events, too.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(long))]
     pub control: bool,
-    /// The filter of the channel on this host whose parameters it decides: out/NAME or in/NAME.
+    /// The filter of the channel on this host whose parameters the code decides: out/NAME or in/NAME.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long))]
     pub filter: Option<String>,
-    /// It is called, too, for a host that says nothing for so long, and again each TIME until it speaks (silent_ns).
+    /// Call the code, too, for a host that has sent no event for this time, and again after each further TIME of
+    /// silence (silent_ns).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long = "silence", value_name = "TIME"))]
     pub silence_ns: Option<Nanos>,
-    /// The channel whose events go out here.
+    /// The channel, which has sources on this host.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
-    /// Its name on this host; none: `KIND.CHANNEL`.
+    /// The policy's name on this host; absent: `KIND.CHANNEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: KIND.CHANNEL]"))]
     pub name: Option<Name>,
 }
 
 #[cfg(feature = "cli")]
-const ATTRIBUTE: &str = "It is called for readings of this; may be said more than once [default: app.rate_milli]";
+const ATTRIBUTE: &str = "Call the code for readings of this attribute; may be repeated [default: app.rate_milli]";
 
 impl PolicyKind for CodePolicy {
     fn given_name(&self) -> Option<&Name> {

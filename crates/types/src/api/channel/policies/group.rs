@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::PolicyKind;
 use crate::channel::Name;
 
-/// Divides a resource among the applications of a group; to be started on each host that has some.
+/// Divides a resource among the applications of a group. Start it on each host with such applications.
 ///
-/// What an application wants is a range in its registration: of cpu_most for the attribute app.cpu_most. One of the hosts
-/// leads, and divides.
+/// The wanted range of an application is in its registration: cpu_most for the attribute app.cpu_most. One of the
+/// hosts leads and divides the resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -21,31 +21,31 @@ use crate::channel::Name;
 )]
 #[serde(deny_unknown_fields)]
 pub struct GroupPolicy {
-    /// The group.
+    /// The group's name.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub group: Name,
-    /// The group that it is a part of, which grants what there is.
+    /// The parent of the group, which grants the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub parent: Option<Name>,
-    /// Level in the tree: 1 connection, 2 role (equal parts), 3 stream (by importance), 4 system (by weight).
+    /// Level in the QoS tree: 1 connection, 2 role (equal parts), 3 stream (by importance), 4 system (by weight).
     #[serde(default = "role")]
     #[cfg_attr(feature = "cli", arg(long, default_value_t = role()))]
     pub level: u8,
-    /// Of what; app.cpu_most (millionths of a CPU) and app.cpu_weight change reservations, too.
+    /// The resource to divide; app.cpu_most (millionths of a CPU) and app.cpu_weight also change reservations.
     #[cfg_attr(feature = "cli", arg(long))]
     pub attribute: String,
-    /// How much there is, where there is no parent.
+    /// The amount of the resource, for a group without a parent.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(long, value_name = "AMOUNT", default_value_t = 0, hide_default_value = true))]
     pub capacity: i64,
-    /// How important the group is to its parent.
+    /// The importance of the group for its parent.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(long, default_value_t = 0))]
     pub importance: u32,
-    /// Its name on this host; none: `group.GROUP`.
+    /// The policy's name on this host; absent: `group.GROUP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: group.GROUP]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: group.GROUP]"))]
     pub name: Option<Name>,
 }
 

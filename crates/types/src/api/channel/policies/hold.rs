@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyKind, Resource};
 use crate::channel::Name;
 
-/// Sends to each host at the rate by which as many events arrive there as are wanted.
+/// Adapts the sending rate to each host so that events arrive there at the wanted rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[cfg_attr(feature = "cli", command(after_help = "Example: qfabric policy start hold --channel video --rate 25"))]
 #[serde(deny_unknown_fields)]
 pub struct HoldPolicy {
-    /// Events per second that are to arrive.
+    /// Wanted arrival rate, in events per second.
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
-    /// The channel whose events go out here.
+    /// The channel, which has sources on this host.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
-    /// Its name on this host; none: `KIND.CHANNEL`.
+    /// The policy's name on this host; absent: `KIND.CHANNEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: KIND.CHANNEL]"))]
     pub name: Option<Name>,
 }
 
@@ -40,6 +40,6 @@ impl PolicyKind for HoldPolicy {
 
 impl fmt::Display for HoldPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events/s are to arrive", self.rate)
+        write!(f, "{} events/s should arrive", self.rate)
     }
 }

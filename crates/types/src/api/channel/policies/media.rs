@@ -8,9 +8,9 @@ use crate::channel::Name;
 
 /// Keeps one player of this host in step with another: the picture with its sound.
 ///
-/// Both are applications of the group and report app.position, in nanoseconds of media time. The follower is told
-/// app.speed_ppm (millionths that it is to play faster) and app.skip (nanoseconds to leave out once; negative: to stand
-/// still for so long).
+/// Both are applications of the group and report app.position, in nanoseconds of media time. The policy sends the
+/// follower app.speed_ppm (play faster by this many millionths) and app.skip (skip this many nanoseconds once;
+/// negative: pause for this time).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -20,26 +20,26 @@ use crate::channel::Name;
 )]
 #[serde(deny_unknown_fields)]
 pub struct MediaPolicy {
-    /// The group.
+    /// The group's name.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub group: Name,
-    /// The application that plays as it likes.
+    /// The application that sets the pace.
     #[cfg_attr(feature = "cli", arg(long, value_name = "APPLICATION"))]
     pub leader: Name,
-    /// The application that keeps in step with it.
+    /// The application that keeps in step with the leader.
     #[cfg_attr(feature = "cli", arg(long, value_name = "APPLICATION"))]
     pub follower: Name,
-    /// A difference up to this is not seen.
+    /// A difference up to this is not noticed.
     #[serde(default = "tolerance")]
     #[cfg_attr(feature = "cli", arg(long = "tolerance", value_name = "TIME", default_value = "80ms"))]
     pub tolerance_ns: Nanos,
-    /// Beyond this the follower skips or waits, where otherwise it plays faster or slower.
+    /// For a larger difference the follower skips or pauses; for a smaller one it plays faster or slower.
     #[serde(default = "jump")]
     #[cfg_attr(feature = "cli", arg(long = "jump", value_name = "TIME", default_value = "500ms"))]
     pub jump_ns: Nanos,
-    /// Its name on this host; none: `media.GROUP`.
+    /// The policy's name on this host; absent: `media.GROUP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: media.GROUP]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: media.GROUP]"))]
     pub name: Option<Name>,
 }
 

@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyKind, Resource};
 use crate::channel::Name;
 
-/// Divides what the way to the sinks carries by their roles: the least important is degraded first, and comes back last.
+/// Divides the capacity of the path to the sinks by their roles: the least important role is degraded first and
+/// recovers last.
 ///
-/// A sink's role is what it registers in the group of the channel's name: a range of frame_rate, and its importance, as
-/// `qfabric channel sub --wants frame_rate=10:15 --wants importance=0` does.
+/// A sink registers its role in the group with the channel's name: a range of frame_rate, and its importance.
+/// `qfabric channel sub --wants frame_rate=10:15 --wants importance=0` does this.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -18,20 +19,20 @@ use crate::channel::Name;
 )]
 #[serde(deny_unknown_fields)]
 pub struct RolesPolicy {
-    /// Bits of one event on the way.
+    /// Size of one event on the network, in bits.
     #[serde(default = "thousand_bytes")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BITS", default_value_t = thousand_bytes()))]
     pub event_bits: u64,
-    /// Streams fade below their minimum instead of stopping there.
+    /// Let streams fade below their minimum instead of stopping them there.
     #[serde(default)]
     #[cfg_attr(feature = "cli", arg(long))]
     pub fade: bool,
-    /// The channel whose events go out here.
+    /// The channel, which has sources on this host.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
-    /// Its name on this host; none: `KIND.CHANNEL`.
+    /// The policy's name on this host; absent: `KIND.CHANNEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: KIND.CHANNEL]"))]
     pub name: Option<Name>,
 }
 

@@ -6,31 +6,32 @@ use super::{PolicyKind, Resource};
 use crate::Nanos;
 use crate::channel::Name;
 
-/// Makes all sinks of a channel show an event at the same time, as soon as the latest of them can.
+/// Makes all sinks of a channel show an event at the same time, as soon as the latest sink can.
 ///
-/// Applications with a sink register in the group of the channel's name and report app.show_need: nanoseconds from an
-/// event's sending to the earliest moment at which they can show it. They are told app.show_delay, and show each event so
-/// long after it was sent; that their clocks differ is seen to.
+/// Applications with a sink register in the group with the channel's name and report app.show_need: the nanoseconds
+/// from the sending of an event to the earliest time at which they can show it. The policy sends them
+/// app.show_delay, and they show each event with this delay after it was sent. Differences between the hosts'
+/// clocks are compensated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[cfg_attr(feature = "cli", command(after_help = "Example: qfabric policy start sync --channel video --margin 10ms"))]
 #[serde(deny_unknown_fields)]
 pub struct SyncPolicy {
-    /// Added to what the latest sink needs.
+    /// Margin added to the need of the latest sink.
     #[serde(default = "margin")]
     #[cfg_attr(feature = "cli", arg(long = "margin", value_name = "TIME", default_value = "10ms"))]
     pub margin_ns: Nanos,
-    /// No more delay than this: who needs more is late.
+    /// Largest delay; a sink that needs more is late.
     #[serde(default = "bound")]
     #[cfg_attr(feature = "cli", arg(long = "bound", value_name = "TIME", default_value = "1s"))]
     pub bound_ns: Nanos,
-    /// The channel whose events go out here.
+    /// The channel, which has sources on this host.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
-    /// Its name on this host; none: `KIND.CHANNEL`.
+    /// The policy's name on this host; absent: `KIND.CHANNEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, help = "Its name [default: KIND.CHANNEL]"))]
+    #[cfg_attr(feature = "cli", arg(long, help = "Name of the policy [default: KIND.CHANNEL]"))]
     pub name: Option<Name>,
 }
 

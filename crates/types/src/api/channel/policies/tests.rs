@@ -20,7 +20,7 @@ fn a_policy_is_written_by_its_kind_and_named_after_its_channel() {
 }
 
 #[test]
-fn every_kind_of_the_list_is_read_by_its_name() {
+fn every_listed_kind_is_parsed_by_its_name() {
     for kind in Policy::KINDS {
         let refusal = serde_json::from_str::<Policy>(&format!(r#"{{"kind": "{kind}"}}"#)).unwrap_err().to_string();
         assert!(refusal.contains("missing field"), "{kind}: {refusal}");
@@ -28,7 +28,7 @@ fn every_kind_of_the_list_is_read_by_its_name() {
 }
 
 #[test]
-fn what_no_kind_knows_is_refused_by_its_name() {
+fn unknown_kinds_and_options_are_refused_by_name() {
     let refusal = |text| serde_json::from_str::<Policy>(text).unwrap_err().to_string();
     assert!(refusal(r#"{"kind": "magic", "channel": "video"}"#).contains("magic"));
     assert!(refusal(r#"{"kind": "roles", "channel": "video", "event_bit": 8}"#).contains("event_bit"));
@@ -36,11 +36,11 @@ fn what_no_kind_knows_is_refused_by_its_name() {
 }
 
 #[test]
-fn what_is_not_said_is_as_the_seeds_have_it() {
+fn missing_options_have_the_documented_defaults() {
     let policy = read(r#"{"kind": "balance", "channel": "web"}"#);
     assert_eq!(policy.name().unwrap().as_str(), "balance.web");
     let Policy::Balance(BalancePolicy { copies: 1, cancel: false, patience_ns, event_type, .. }) = policy else {
-        panic!("another kind")
+        panic!("the policy is of another kind")
     };
     assert_eq!((patience_ns, event_type.as_str()), (Nanos::from_millis(2_500), "request"));
     let media = read(r#"{"kind": "media", "group": "lips", "leader": "sound", "follower": "picture"}"#);
@@ -62,7 +62,7 @@ fn a_tree_decides_the_rates_of_all_its_streams() {
 }
 
 #[test]
-fn two_policies_conflict_where_they_decide_the_same_of_the_same_channel() {
+fn two_policies_conflict_if_they_decide_one_resource_of_one_channel() {
     let sync = |channel: &str| read(&format!(r#"{{"kind": "sync", "channel": "{channel}"}}"#));
     let both = |one: &Policy, two: &Policy| {
         let (one, two) = (one.as_kind().decides(), two.as_kind().decides());
@@ -71,7 +71,7 @@ fn two_policies_conflict_where_they_decide_the_same_of_the_same_channel() {
     assert_eq!(both(&sync("film"), &sync("film")).unwrap(), "when events of `film` are shown");
     assert_eq!(both(&sync("film"), &sync("sound")), None);
     let hold = read(r#"{"kind": "hold", "channel": "film", "rate": 25}"#);
-    assert_eq!(both(&sync("film"), &hold), None, "when is no matter of how many");
+    assert_eq!(both(&sync("film"), &hold), None, "the display time and the rate are different resources");
     let roles = read(r#"{"kind": "roles", "channel": "film"}"#);
     assert_eq!(both(&roles, &hold).unwrap(), "at what rates `film` goes to its sinks");
 }

@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyKind, Resource, listed};
 use crate::channel::Name;
 
-/// On a host that feeds several channels: divides what there is for all of them over the tree of streams, roles and
-/// connections, and keeps links.
+/// On a host with sources on several channels: divides the capacity for all of them over the tree of streams, roles
+/// and connections, and keeps links.
 ///
-/// Sinks say what they want by registrations in groups of the channels' names, as for `roles`.
+/// Sinks state their wanted ranges by registrations in the groups with the channels' names, as for `roles`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TreePolicy {
-    /// Its name on this host.
+    /// The policy's name on this host.
     pub name: Name,
     /// Bits per second for all streams together.
     pub capacity: u64,
-    /// The channels.
+    /// The channels of the tree.
     pub streams: Vec<TreeStream>,
-    /// What is degraded alike, and stops together.
+    /// Links: channels that are degraded equally and stop together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<TreeLink>,
 }
@@ -31,9 +31,9 @@ pub struct TreePolicy {
 pub struct TreeStream {
     /// The data channel.
     pub channel: Name,
-    /// Bits of one event on the way.
+    /// Size of one event on the network, in bits.
     pub event_bits: u64,
-    /// Its part of what is left above all minima.
+    /// Weight of the stream in the division of the capacity above all minima.
     #[serde(default = "weight")]
     pub weight: f64,
 }
@@ -42,14 +42,15 @@ fn weight() -> f64 {
     1.0
 }
 
-/// Channels of a tree that belong together.
+/// A link between channels of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TreeLink {
-    /// Which.
+    /// The linked channels.
     pub channels: Vec<Name>,
-    /// At every sink that has several of them its connections, such as lips and voice; or else the streams as wholes.
+    /// Whether the connections are linked at every sink that receives several of the channels, such as lips and
+    /// voice; otherwise the streams are linked as a whole.
     #[serde(default)]
     pub at_each_sink: bool,
 }
@@ -78,7 +79,7 @@ impl fmt::Display for TreePolicy {
     }
 }
 
-/// On the command line a stream and a link are one word each.
+/// On the command line, a stream and a link are one word each.
 #[cfg(feature = "cli")]
 mod options {
     use std::str::FromStr;
@@ -88,27 +89,29 @@ mod options {
 
     use super::{Name, TreeLink, TreePolicy, TreeStream, weight};
 
-    /// Divides what there is for several channels over streams (by weight), roles (by importance) and connections.
+    /// Divides the capacity for several channels over streams (by weight), roles (by importance) and connections.
     ///
-    /// Sinks say what they want as for roles, in the group of each channel's name. What is linked is degraded alike, and
-    /// stops together.
+    /// Sinks state their wanted ranges as for `roles`, in the group with each channel's name. Linked channels are
+    /// degraded equally and stop together.
     #[derive(Args)]
     #[command(after_help = "Example: qfabric policy start tree --name class --capacity 1000000 \
            --stream film:9040 --stream sound:2000 --link-sinks film,sound")]
     struct Options {
-        /// Its name
+        /// Name of the policy
         #[arg(long)]
         name: Name,
         /// Bits per second for all streams together
         #[arg(long, value_name = "BITS")]
         capacity: u64,
-        /// A channel that is fed here, the bits of one of its events, and its weight [default: 1]; one for each
+        /// A channel with sources on this host, the size of one event in bits, and its weight [default: 1]; may be
+        /// repeated
         #[arg(long = "stream", value_name = "CHANNEL:BITS[:WEIGHT]", required = true)]
         streams: Vec<TreeStream>,
-        /// Channels that are linked as wholes; may be said more than once
+        /// Channels that are linked as a whole; may be repeated
         #[arg(long = "link", value_name = "CHANNEL,CHANNEL")]
         links: Vec<Names>,
-        /// Channels that are linked at every sink that has several of them, such as picture and sound; may be said more than once
+        /// Channels that are linked at every sink that receives several of them, such as picture and sound; may be
+        /// repeated
         #[arg(long = "link-sinks", value_name = "CHANNEL,CHANNEL")]
         link_sinks: Vec<Names>,
     }
@@ -123,7 +126,7 @@ mod options {
         fn from_str(text: &str) -> Result<Self, String> {
             let names: Result<Vec<Name>, _> = text.split(',').map(str::parse).collect();
             match names.map_err(|error| format!("{error}"))? {
-                names if names.len() < 2 => Err("name two channels or more, with commas between them".to_owned()),
+                names if names.len() < 2 => Err("name at least two channels, separated by commas".to_owned()),
                 names => Ok(Names(names)),
             }
         }
@@ -140,10 +143,13 @@ mod options {
                 [channel, bits, weight] => (channel, bits, Some(weight)),
                 _ => return Err("write CHANNEL:BITS, or CHANNEL:BITS:WEIGHT".to_owned()),
             };
-            let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no weight"));
+            let number =
+                |text: &str| text.parse().map_err(|_| format!("{text:?} is not a weight; use a number, such as 2"));
             Ok(TreeStream {
                 channel: channel.parse().map_err(|error| format!("{error}"))?,
-                event_bits: bits.parse().map_err(|_| format!("{bits:?} is no number of bits"))?,
+                event_bits: bits
+                    .parse()
+                    .map_err(|_| format!("{bits:?} is not a number of bits; use a whole number, such as 40000"))?,
                 weight: given.map_or(Ok(weight()), number)?,
             })
         }
@@ -194,7 +200,7 @@ mod options {
         }
 
         #[test]
-        fn a_link_has_two_ends() {
+        fn a_link_needs_at_least_two_channels() {
             let Names(names) = "film,sound".parse().unwrap();
             assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["film", "sound"]);
             assert!("film".parse::<Names>().is_err() && "film,".parse::<Names>().is_err());
