@@ -91,7 +91,7 @@ const MAX_LEAST_SQUARES: (usize, usize) = (64, 512);
 const PREDICTORS: &str = "ma:N, mma:N,S, ol:TAPS,TRAINING (at most 64,512), pct:N,PERCENT or hint:N, such as mma:3,12";
 
 impl PredictorSpec {
-    /// Jobs to be seen before the predictor's first word.
+    /// Number of jobs before the first prediction.
     pub const fn warm_up(self) -> usize {
         match self {
             PredictorSpec::MovingAverage { n } | PredictorSpec::Percentile { n, .. } | PredictorSpec::Hint { n } => n,
