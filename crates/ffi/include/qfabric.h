@@ -839,10 +839,7 @@ enum qf_status qf_set_profile(struct qf_session *task,
  * Reads one limit: the largest bandwidth that its applications may hold together, in CPUs; -1 if there is no
  * limit. `kind` is a qf_limit. `number` is the level, uid or gid; the other two kinds ignore it.
  */
-enum qf_status qf_get_limit(struct qf_session *task,
-                            uint32_t kind,
-                            uint32_t number,
-                            double *cpus);
+enum qf_status qf_get_limit(struct qf_session *task, uint32_t kind, uint32_t number, double *cpus);
 
 /**
  * Changes one limit until the daemon's next start or reload; a negative `cpus` removes it. Other limits keep their
