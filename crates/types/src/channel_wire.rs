@@ -4,17 +4,17 @@
 //!
 //! ```text
 //! application                           daemon
-//!   Hello ────────────────────────────────>        a connection is a lease: what was opened under its number (by
-//!        <──────────────────────────── Welcome     HTTP) ends with it
-//!   Submit ───────────────────────────────>        answered by Sent where that is asked for
-//!        <───────────────────── Refused            always, where the event was not taken
+//!   Hello ────────────────────────────────>        a connection is a lease: everything that HTTP
+//!        <──────────────────────────── Welcome     requests opened under it ends with it
+//!   Submit ───────────────────────────────>        answered by Sent if that was requested
+//!        <───────────────────── Refused            always, if the event was refused
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
-//!   Report(registration) ─────────────────>        for resource managers, here and at those who feed the channel
-//!   Late(sink, source, n) ────────────────>        n events whose time passed while they waited for the reader
-//!        <───────────────────── Event              at most as many as there is credit for: the others stay in
+//!   Report(registration) ─────────────────>        for resource managers on this host and on sources' hosts
+//!   Late(sink, source, n) ────────────────>        n events whose deadline passed while they waited
+//!        <───────────────────── Event              at most as many as the credit; further ones stay in
 //!        <───────────────────── Ended              the node's queue, which is bounded
-//!        <───────────────────── Decided            to those with a source or a sink on the channel
+//!        <───────────────────── Decided            to applications with a member of the channel
 //! ```
 //! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Whole`]), in either direction, because the
 //! rings take no longer messages, and a second way would break the order.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! client                                daemon
-//!   Hello ────────────────────────────────>        a connection is a lease: what was asked for under its
-//!        <──────────────────────────── Welcome     number ends with it
+//!   Hello ────────────────────────────────>        a connection is a lease: everything requested
+//!        <──────────────────────────── Welcome     through it ends with it
 //!   Raise ────────────────────────────────>        no answer: one system call per event
 //!   Take(subscription), TakeDown, TakeSockets, Bind + descriptor ──>
 //!        <────────────────── Given + descriptors, or Refused
