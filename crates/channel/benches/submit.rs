@@ -1,7 +1,7 @@
-//! What a node costs, without any network: submission of 100 bytes to 1, 8 and 100 sinks on as many hosts, the arrival of
-//! one, and what filters in E-code add (000 §4.4.3: 0.9 to 1 µs there; EVPath's: 0.16 µs).
+//! The CPU time of a node without any network: submission of 100 bytes to 1, 8 and 100 sinks on as many hosts, the arrival
+//! of one event, and the additional time of filters in E-code (000 §4.4.3: 0.9 to 1 µs there; EVPath: 0.16 µs).
 //!
-//! `cargo bench -p qfabric-channel`; the figures are printed first, medians of many rounds in one run.
+//! `cargo bench -p qfabric-channel` first prints the results, medians of many rounds in one run.
 
 use std::hint::black_box;
 use std::time::Instant as Clock;
@@ -20,7 +20,7 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 const ROUNDS: usize = 101;
 const CALLS: u32 = 2_000;
 
-/// Five comparisons, as KECho's filters had.
+/// Five comparisons, like KECho's filters.
 const PASSES: &str = "struct input { int kind; int size; int rate; int load; long stamp; };
 if (input.kind == 3) return 0;
 if (input.size > 1400) return 0;
@@ -30,7 +30,7 @@ return input.stamp >= 0;";
 
 const BLOCKS: &str = "struct input { int kind; }; return input.kind == 3;";
 
-/// Who gets it is decided by what each sink says of itself.
+/// Chooses sinks by their attributes.
 const CHOOSES: &str = "struct input { int kind; int sinks; struct { long load; } sink[100]; };
 struct output { unsigned char chosen[100]; };
 for (int i = 0; i < input.sinks; i++) output.chosen[i] = input.sink[i].load < 1000;
@@ -43,7 +43,7 @@ fn main() {
     divan::main();
 }
 
-/// A network that takes everything.
+/// A network that accepts every frame.
 #[derive(Default)]
 struct Sea {
     frames: u64,
@@ -90,7 +90,7 @@ struct Set {
     world: Memory,
     hosts: Vec<Name>,
     source: SourceId,
-    /// The last event that arrived.
+    /// The number of the last event that arrived.
     number: u64,
 }
 

@@ -14,10 +14,7 @@ pub enum Error {
     /// No host holds a channel of this name.
     Unknown(ChannelId),
     /// A channel of this name exists already.
-    Exists {
-        channel: ChannelId,
-        origin: Origin,
-    },
+    Exists { channel: ChannelId, origin: Origin },
     /// This host does not hold the channel.
     NotOpen(ChannelId),
     /// This host has no such source, sink or registration.
@@ -64,23 +61,15 @@ pub enum Error {
     /// Two types of the specification have this name.
     TwoTypes(String),
     /// The capacity of a sink's queue is outside 1 to [`Limits::QUEUE`].
-    Capacity {
-        asked: u32,
-    },
+    Capacity { asked: u32 },
     /// The channel's patience is above [`Limits::PATIENCE`].
-    Patience {
-        asked: Nanos,
-    },
+    Patience { asked: Nanos },
     /// The group's name is too long to be part of the name of its Q-channel.
     GroupName(Name),
     /// The group's level is outside 1 to 4.
     Level(u8),
     /// A range whose minimum is above its maximum.
-    EmptyRange {
-        metric: Key,
-        min: i64,
-        max: i64,
-    },
+    EmptyRange { metric: Key, min: i64, max: i64 },
     /// Q-channels are opened with their data channels and groups, not by themselves.
     Hidden,
 }
@@ -189,9 +178,7 @@ pub enum SubmitError {
     },
     /// The event's deadline has passed. The source counts the event as late.
     #[error("the event's deadline passed {by} ago")]
-    Late {
-        by: Nanos,
-    },
+    Late { by: Nanos },
     /// This host has no such source.
     #[error("there is no source {0} on this host; it has left, or its channel was closed")]
     Gone(u32),

@@ -1,16 +1,16 @@
-//! The suite over a made-up network: quiet, lossy and disorderly.
+//! The conformance suite over a simulated network: without faults, with losses, with reordering.
 
 use qfabric_channel::testing::{Memory, Settings};
 
 qfabric_channel::conformance_suite!(Memory::new(Settings::default()));
 
-/// The same where creations are signed.
+/// The same suite with signed creations.
 mod signed {
     use qfabric_channel::testing::{Memory, Settings};
     use qfabric_channel::{Config, Notary};
     use qfabric_types::channel::Name;
 
-    /// Believes what ends in the creator's name.
+    /// Accepts a proof that ends in the creator's name.
     struct Named(Name);
 
     impl Notary for Named {

@@ -1,4 +1,4 @@
-//! What the fuzzer found (`make fuzz`), each as a claim of its own.
+//! Regression tests for defects that the fuzzer found (`make fuzz`).
 
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{EventType, Lane, Limits, PROTOCOL, SinkId, SinkSpec, SourceSpec, Spec, Submission};
@@ -9,7 +9,7 @@ fn channel() -> ChannelId {
     ChannelId::data("v".parse().expect("a name"))
 }
 
-/// Four hosts of a channel that the first one created; a sink at the first two.
+/// Four hosts with a channel that the first one created; the first two have a sink.
 fn world() -> (Memory, Vec<Name>, SinkId) {
     let mut world = Memory::new(Settings { hosts: 4, ..Settings::default() });
     let hosts = world.hosts();
@@ -65,7 +65,7 @@ fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_one
     assert_eq!(world.node(&hosts[0]).sink_counts(sink).map(|counts| counts.sent), Ok(u64::MAX));
 }
 
-/// A channel of no types, created by `h1`, and as many sources of it as one channel may have, as changes.
+/// Changes that hold a channel without types, created by `h1`, and add as many sources as one channel may have.
 fn crowd(channel: u8) -> Vec<u8> {
     let hold = [&[1, 0, 1, channel][..], &[0; 8], &[2, b'h', b'1', 0, 0, 0, 0, 0, 0]].concat();
     let source = |number: u32| [&[3, 0, 1, channel][..], &number.to_le_bytes(), &[0, 0, 0]].concat();
@@ -73,7 +73,7 @@ fn crowd(channel: u8) -> Vec<u8> {
     [&(1 + Limits::MEMBERS as u16).to_le_bytes()[..], &hold].concat().into_iter().chain(sources).collect()
 }
 
-/// Four thousand on each of two thousand channels would be some gigabytes.
+/// Four thousand members on each of two thousand channels would take some gigabytes.
 #[test]
 fn a_host_has_no_more_members_on_all_channels_than_it_may_tell_of_at_once() {
     let (mut world, hosts, _) = world();

@@ -1,4 +1,4 @@
-//! Who may do what, and what strangers, liars and other versions can do to a node: be counted.
+//! Access rules, and the harm that strangers, false claims and other versions can do: none, but they are counted.
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
@@ -23,7 +23,7 @@ impl Policy for House {
 }
 
 fn house(config: Config) -> Config {
-    // Whoever is denied here does not know of it: the others do.
+    // The hosts that are denied do not have the rules; the other hosts do.
     let policy: Box<dyn Policy> =
         if matches!(config.host.as_str(), "h1" | "h3") { Box::new(Open) } else { Box::new(House) };
     Config { policy, ..config }
@@ -50,7 +50,7 @@ fn called() -> SinkSpec {
     SinkSpec { capacity: EAGER, ..SinkSpec::default() }
 }
 
-/// A channel of `h0` that all hold.
+/// A channel of `h0` that all hosts hold.
 fn world(settings: Settings, configure: fn(Config) -> Config) -> (Memory, Vec<Name>) {
     let mut world = Memory::configured(settings, configure);
     let hosts = world.hosts();
@@ -141,7 +141,7 @@ fn other_rules_end_what_this_host_may_not_any_more_and_say_so() {
     let sits = sink(&mut world, &hosts[3], called());
     assert_eq!(rules(&mut world, &hosts[3], Box::new(House)), [(channel("v"), Action::Join)]);
     assert!(world.with(&hosts[3], |node, _| node.sink_counts(sits).is_err() && node.is_open(&channel("v"))));
-    // Of a channel that its creator may not have created nothing is left.
+    // Nothing is left of a channel whose creator was not allowed to create it.
     world.with(&hosts[1], |node, now| node.set_policy(Box::new(Open), now));
     world.with(&hosts[1], |node, now| node.create(&channel("w"), spec(), now)).expect("created");
     world.settle();
@@ -167,12 +167,12 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     assert_eq!(world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(), 2, "came, and went");
 }
 
-/// A host says that it holds `v`, of no types, which `h0` created in 1970.
+/// A host claims to hold `v`, without types, and that `h0` created it in 1970.
 fn claim(world: &mut Memory, from: &Name, to: &Name) {
     claim_with(world, from, to, b'v', &[]);
 }
 
-/// The same of another channel, and with a proof.
+/// The same claim for another channel, and with a proof.
 fn claim_with(world: &mut Memory, from: &Name, to: &Name, channel: u8, proof: &[u8]) {
     let record = world.node(to).directory().host(from).expect("it is there");
     let prefix = [&[PROTOCOL, 2][..], &record.incarnation.0.to_le_bytes(), &record.version.to_le_bytes()].concat();
@@ -198,7 +198,7 @@ fn who_may_not_create_ends_no_channel_by_naming_an_earlier_creation() {
     assert!(duplicate(&mut world, &hosts[2]), "h3 may create");
 }
 
-/// Signs by a number that hosts do not tell each other; only this test has all of them.
+/// Signs with a secret number; only this test has the numbers of all hosts.
 struct Seal(Name);
 
 fn seal(host: &Name, statement: &[u8]) -> Vec<u8> {
@@ -254,7 +254,7 @@ fn a_host_that_may_not_create_and_claims_an_earlier_creation_by_a_host_that_is_g
         assert!(!is_ended(&mut world, &hosts[2]));
         let after = world.node(&hosts[2]).channel(&channel("v")).expect("it lives on");
         assert_eq!((after.origin, after.spec), (stands.origin.clone(), stands.spec.clone()));
-        // Nor is there a channel that only such a claim names.
+        // A channel that only such a claim names does not exist.
         claim_with(&mut world, &hosts[1], &hosts[2], b'w', &proof);
         let opened = world.with(&hosts[2], |node, now| node.open(&channel("w"), now));
         assert_eq!(opened, Err(Error::Unknown(channel("w"))));
@@ -279,7 +279,7 @@ fn who_may_create_takes_the_name_of_a_channel_that_only_an_unproved_claim_names(
 fn what_a_creator_that_is_gone_has_signed_is_believed_of_everybody_who_holds_it() {
     let (mut world, hosts) = orphaned(sealed);
     let origin = world.node(&hosts[2]).channel(&channel("v")).expect("it lives on").origin;
-    // It knows nothing of before, and no holder may create but h2 and h3, of which none is the creator.
+    // `h3` restarts without its record, and only `h2` and `h3`, neither of which is the creator, may create.
     world.kill(&hosts[3]);
     world.kill(&hosts[2]);
     world.detect();

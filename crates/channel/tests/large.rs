@@ -1,4 +1,4 @@
-//! Large events over networks that lose, and from hosts that lie.
+//! Large events over networks that lose frames, and from hosts that send false frames.
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
@@ -102,7 +102,7 @@ fn what_waits_for_a_host_that_is_gone_is_lost_and_others_go_on() {
     assert!(world.node(&hosts[0]).next_wakeup().is_none_or(|at| at.get() > 0), "nothing is asked of it any more");
 }
 
-/// A frame of `h0` as its node made it, with other bytes behind its beginning.
+/// A frame with the prefix of `h0`'s frames and another body.
 fn forged(world: &mut Memory, host: &Name, from: SourceId, kind: u8, body: &[u8]) -> Vec<u8> {
     let event = Submission { payload: &[0; 8], ..Submission::default() };
     let mut first = Vec::new();
@@ -131,14 +131,14 @@ fn fragments_that_cannot_be_are_counted_and_keep_nobody_from_the_next_event() {
     let most = 2 << 20;
     let bodies = [
         fragment(source, 90, 100, 0, &[]),              // empty
-        fragment(source, 90, most, 0, &part),           // too long in all
-        fragment(source, 90, 1000, u32::MAX, &[1]),     // beyond its end
-        fragment(source, 90, 100, 0, &[1; 101]),        // longer than all
+        fragment(source, 90, most, 0, &part),           // total above the limit
+        fragment(source, 90, 1000, u32::MAX, &[1]),     // starts beyond the total
+        fragment(source, 90, 100, 0, &[1; 101]),        // longer than the total
         fragment(source, 90, 1 << 20, 0, &[1; 40_000]), // longer than a fragment
-        fragment(source, 90, 4, 0, &[255, 9, 0, 0]),    // what it makes is no event
-        fragment(999, 90, 1 << 20, 0, &part),           // of nobody
-        fragment(source, 90, 1 << 20, 0, &part),        // never goes on
-        fragment(source, 91, 1 << 20, 30_720, &part),   // has no beginning
+        fragment(source, 90, 4, 0, &[255, 9, 0, 0]),    // complete, but not an event
+        fragment(999, 90, 1 << 20, 0, &part),           // unknown source
+        fragment(source, 90, 1 << 20, 0, &part),        // never continued
+        fragment(source, 91, 1 << 20, 30_720, &part),   // the beginning is missing
     ];
     for body in bodies {
         let frame = forged(&mut world, &hosts[0], from, 12, &body);

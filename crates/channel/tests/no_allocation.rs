@@ -1,4 +1,4 @@
-//! On the way of an event, from submission to the application, no memory is taken.
+//! Delivering an event, from submission to the application, allocates no memory.
 
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
@@ -7,7 +7,7 @@ use qfabric_channel::{
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Plane};
 
-/// Copies the last frame, and drops the rest.
+/// Keeps a copy of the last frame, and discards the other outputs.
 fn drain(node: &mut Node, last: &mut Vec<u8>) {
     while let Some(output) = node.poll() {
         if let Output::Send(_, _, frame) = output {
@@ -51,7 +51,7 @@ fn an_event_on_its_way_takes_no_memory() {
             world.with(&hosts[1], |node, now| {
                 node.arrive(&hosts[0], Lane::Data, &frame, now);
                 drain(node, &mut other);
-                // For half of the time nobody takes: the queue is full, and the oldest makes room.
+                // In half of the rounds no event is taken: the queue is full, and the oldest event makes room.
                 if round % 20 < 10 {
                     node.take(to, &mut taken, now).expect("the sink is there");
                 }

@@ -1,5 +1,6 @@
-//! Random sequences of operations on several hosts over a network that loses, delays and disorders: afterwards all know
-//! the same, no event was delivered twice or out of order, and everything that was sent is accounted for.
+//! Random sequences of operations on several hosts over a network that loses, delays and reorders frames. At the end
+//! all hosts have the same directory, no event was delivered twice or out of order, and every sent event has an
+//! outcome.
 
 use proptest::prelude::*;
 use qfabric_channel::testing::operations::{CHANNELS, HOSTS, Op, Run};
@@ -38,7 +39,7 @@ fn faults() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Up to so many of a thousand data frames get lost.
+/// At most `most_loss` of a thousand data frames are lost.
 fn settings(most_loss: u32) -> impl Strategy<Value = Settings> {
     (any::<u64>(), 1..50_u64, 0..most_loss, 0..100_u32, any::<bool>(), 0..500_u64).prop_map(
         |(seed, delay, data_loss, control_loss, disorder, skew)| Settings {
@@ -59,7 +60,7 @@ fn pressure() -> impl Strategy<Value = Pressure> {
     prop_oneof![Just(Pressure::DropOldest), Just(Pressure::DropNewest), Just(Pressure::Block { patience }),]
 }
 
-/// Of how many it is known what became of them.
+/// The number of events with a known outcome.
 fn known(counts: &SourceCounts) -> u64 {
     counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost
 }
@@ -85,8 +86,8 @@ proptest! {
         run.end();
     }
 
-    /// A source that is quiet marks five times: where a fifth of all frames get lost, so do all five marks of some source
-    /// in one of forty runs of this test, and what was lost at its end stays unknown.
+    /// A quiet source sends five marks. If a fifth of all frames is lost, all five marks of some source are lost in one
+    /// of forty runs of this test, and the outcomes of its last events stay unknown.
     #[test]
     fn without_churn_every_single_event_is_accounted_for(
         settings in settings(60),

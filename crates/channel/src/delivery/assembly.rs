@@ -1,8 +1,8 @@
-//! Events of one host that come in fragments, put together: one at a time, and no larger than an event may be.
+//! Assembles the fragments of one host's events: one event at a time, at most as large as an event may be.
 //!
 //! ```text
 //! none ── from 0 ──> growing ── all there ──> none, and the event
-//!   │                   └── a gap, another event's ──> broken: the rest of it is passed over
+//!   │                   └── a gap, or another event's ──> broken: the other fragments of the event are ignored
 //!   └── not from 0 ──> broken
 //! ```
 
@@ -10,19 +10,19 @@ use qfabric_types::{Instant, Nanos};
 
 use crate::wire::Fragment;
 
-/// An event of which nothing comes for so long is given up.
+/// An event is given up when no fragment of it has arrived for this time.
 const STALE: Nanos = Nanos::from_millis(5_000);
-/// Memory that is kept for the next event, in bytes.
+/// The memory that is kept for the next event, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
-    /// Of the event that fragments came of last: its source and its number.
+    /// The event of the last fragment: its source and its number.
     of: Option<(u32, u64)>,
     state: State,
-    /// As many of its bytes as have come: what a frame says of its length takes no memory.
+    /// The bytes that have arrived. A frame's statement about the event's length allocates no memory.
     bytes: Vec<u8>,
-    /// When the last of them came.
+    /// The time of the last fragment.
     touched: Instant,
 }
 
@@ -36,23 +36,24 @@ enum State {
     Broken,
 }
 
-/// What became of a fragment.
+/// The result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gathered {
-    /// More is to come, by then at the latest.
+    /// More fragments are missing; they have to arrive by this time.
     More(Instant),
-    /// All is there.
+    /// The event is complete.
     Whole,
-    /// It came twice, or belongs to an event that is lost already.
+    /// The fragment came twice, or belongs to an event that is lost already.
     Passed,
 }
 
 impl Assembly {
-    /// Takes a fragment in; how many events are lost by that, and what became of it.
+    /// Adds a fragment; returns how many events are lost by it, and its result.
     pub fn add(&mut self, fragment: &Fragment<'_>, now: Instant) -> (u64, Gathered) {
         let of = Some((fragment.source, fragment.number));
         let mut lost = 0;
-        // Copies of an event for single sinks have its number: another one begins where the last is complete.
+        // Copies of an event for single sinks have the event's number: a fragment after a complete copy begins another
+        // one.
         if self.of != of || self.state == State::Empty {
             lost += self.give_up();
             self.of = of;
@@ -74,20 +75,20 @@ impl Assembly {
         if self.bytes.len() < total as usize { (lost, Gathered::More(now + STALE)) } else { (lost, Gathered::Whole) }
     }
 
-    /// The bytes of an event that is whole; the next one begins anew.
+    /// The bytes of a complete event; the next fragment begins another event.
     pub fn take(&mut self) -> Vec<u8> {
         self.state = State::Empty;
         std::mem::take(&mut self.bytes)
     }
 
-    /// Takes memory back for the next event.
+    /// Keeps the memory for the next event.
     pub fn give_back(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         bytes.shrink_to(KEPT_BYTES);
         self.bytes = bytes;
     }
 
-    /// The event that is put together is given up; how many there were.
+    /// Gives up the incomplete event; returns how many there were (0 or 1).
     pub fn give_up(&mut self) -> u64 {
         let lost = u64::from(matches!(self.state, State::Growing { .. }));
         (self.of, self.state) = (None, State::Empty);
@@ -96,11 +97,12 @@ impl Assembly {
         lost
     }
 
-    /// A whole frame of this source came: of an event before it no more will come. How many are lost by that.
+    /// A whole frame of this source has arrived: no more fragments of an earlier event will come. Returns how many
+    /// events are lost by it.
     pub fn followed_by(&mut self, source: u32, number: u64) -> u64 {
         match self.of {
             Some((of, last)) if of == source && last < number => self.give_up(),
-            // It is withdrawn, and late.
+            // The event is withdrawn: it is late, not lost.
             Some(of) if of == (source, number) => {
                 self.give_up();
                 0
@@ -109,7 +111,7 @@ impl Assembly {
         }
     }
 
-    /// When the event that is put together is given up.
+    /// The time at which the incomplete event is given up.
     pub fn due(&self) -> Option<Instant> {
         matches!(self.state, State::Growing { .. }).then(|| self.touched + STALE)
     }

@@ -1,9 +1,9 @@
-//! What was sent, and what became of it.
+//! Accounts of the events that were sent, and of their outcomes.
 //!
-//! Which sinks a lost frame was for is known to its source alone. So the source says now and then how many events it has
-//! sent to each sink (a *mark*, behind the events on their way), and the sinks' host answers what became of them (a
-//! *report*). Lost is what the source has sent and has not arrived. A mark is also the *welcome* to a new sink: what
-//! comes before it was not meant for it and is not counted, so that both count the same events.
+//! Only the source knows which sinks a lost frame was for. Therefore the source sends a *mark* from time to time: the number
+//! of events that it has sent to each sink, behind the events under way. The sinks' host answers with a *report* of the
+//! outcomes. Lost events are those that the source has sent and that have not arrived. A mark is also the *welcome* to a new
+//! sink: events before it were not meant for the sink and are not counted, so both sides count the same events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,18 @@ use crate::output::To;
 use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
 use crate::{Action, Config, Lane, Limits, SinkCounts, SinkId};
 
-/// A source marks so long after the first event that is not marked yet.
+/// The time from the first unmarked event to its mark.
 const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
-/// A waiting source asks so often whether there is room.
+/// The interval at which a waiting source asks whether there is room.
 pub(super) const PROBE: Nanos = Nanos::from_millis(20);
-/// Marks without an answer, each after twice the time of the one before, until the source is quiet.
+/// Marks without an answer, each after twice the time of the one before; then the source sends no more until it has
+/// another event.
 const TRIES: u32 = 5;
 /// Sinks in one mark or report.
 const PORTION: usize = 1024;
 
 impl Delivery {
-    /// Welcomes new seats in the name of every source here.
+    /// Welcomes new seats on behalf of every source here.
     pub(super) fn welcome(&mut self, place: u32, fresh: &[usize], exit: &mut Exit) {
         let Some(channel) = self.channels.at(place) else { return };
         for number in channel.sources.keys().copied().collect::<Vec<_>>() {
@@ -38,12 +39,12 @@ impl Delivery {
         }
     }
 
-    /// Welcomes all seats in the name of a new source.
+    /// Welcomes all seats on behalf of a new source.
     pub fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
         self.mark_seats(place, number, Behind::Waits, |_, _| true, exit);
     }
 
-    /// Marks what is not marked, or not answered, and says when to come back.
+    /// Marks the events that are not marked or not reported, and sets the time of the next call.
     pub(super) fn mark(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
@@ -57,7 +58,8 @@ impl Delivery {
         self.mark_seats(place, number, Behind::Later, |_, tally| tally.outstanding() > 0, exit);
     }
 
-    /// Sends marks for the chosen seats of other hosts, one frame for each host, behind whatever the source has sent there.
+    /// Sends marks for the chosen seats of other hosts, one frame for each host, behind the frames that the source has
+    /// sent there.
     fn mark_seats(
         &mut self,
         place: u32,
@@ -97,7 +99,7 @@ impl Delivery {
         }
     }
 
-    /// A source has said how much it has sent.
+    /// A source's host has sent a mark.
     pub fn marked(&mut self, from: &Name, mark: &Mark, config: &Config, exit: &mut Exit) {
         if mark.to != exit.incarnation() {
             return;
@@ -127,7 +129,7 @@ impl Delivery {
         }
     }
 
-    /// Tells a source what became of its events.
+    /// Reports the outcomes of a source's events.
     pub(super) fn report(&mut self, to: &Name, source: u32, of: impl Fn(&Entry) -> bool, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(to) else { return };
         let Some(inbound) = link.inbound.get_mut(&source) else { return };
@@ -144,7 +146,7 @@ impl Delivery {
         }
     }
 
-    /// A sinks' host has said what became of a source's events.
+    /// A sinks' host has sent a report.
     pub fn reported(&mut self, from: &Name, report: &Report, now: Instant, exit: &mut Exit) {
         if report.to != exit.incarnation() {
             return;
@@ -167,7 +169,7 @@ impl Delivery {
         self.unblock(place, report.source, now, exit);
     }
 
-    /// What a source of this host has sent to a sink of this host.
+    /// The tally of a source of this host for a sink of this host.
     pub(super) fn own_tally(&mut self, source: u32, sink: u32) -> Option<&mut Tally> {
         let channel = self.channels.at_mut(self.channels.of_source(source)?)?;
         let local = channel.roster.local();
@@ -176,7 +178,7 @@ impl Delivery {
         channel.sources.get_mut(&source)?.tallies.get_mut(local.start + at)
     }
 
-    /// Sinks of this host leave: sources elsewhere are told what became of their events, and nothing is booked any more.
+    /// Sinks of this host leave: sends final reports to sources of other hosts and removes the sinks' entries.
     pub fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, exit: &mut Exit) {
         let mut told = Vec::new();
         for (host, link) in &mut self.links {
@@ -196,7 +198,7 @@ impl Delivery {
         }
     }
 
-    /// A channel is let go with all that this host has on it.
+    /// Closes a channel and removes everything that this host has on it.
     pub fn end(&mut self, place: u32, exit: &mut Exit) -> Option<Channel> {
         self.close_books(place, |_| true, exit);
         for link in self.links.values_mut() {
@@ -205,7 +207,7 @@ impl Delivery {
         self.channels.close(place)
     }
 
-    /// Asks the sinks that hold a source up whether there is room by now, but not too often.
+    /// Asks the sinks that hold a source up whether there is room, at most once in [`PROBE`].
     pub(super) fn probe(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(source) = channel.sources.get_mut(&number) else { return };
@@ -217,7 +219,7 @@ impl Delivery {
         exit.wake_by(now + PROBE);
     }
 
-    /// What was counted of a sink; none: there is no such sink here.
+    /// `None`: this host has no such sink.
     pub fn sink_counts(&self, id: SinkId) -> Option<SinkCounts> {
         let sink = self.channels.at(self.channels.of_sink(id.0)?)?.sinks.get(&id.0)?;
         let Totals { fates, sent, lost } = sink.totals;
@@ -232,14 +234,14 @@ impl Delivery {
         };
         let inbound = self.links.values().flat_map(|link| link.inbound.values());
         for entry in inbound.flat_map(|inbound| &inbound.entries).filter(|entry| entry.sink == id.0) {
-            // What a source says of itself may be anything.
+            // Saturating, because another host may state any number.
             counts.sent = counts.sent.saturating_add(entry.sent_at_least());
             counts.lost = counts.lost.saturating_add(entry.lost());
         }
         Some(counts)
     }
 
-    /// Sources of other hosts are gone: what was booked of their events is kept with the sinks.
+    /// Adds the entries of other hosts' sources that are gone to the totals of the sinks.
     pub(super) fn fold(&mut self, inbound: BTreeMap<u32, Inbound>) {
         for inbound in inbound.into_values() {
             let Some(channel) = self.channels.at_mut(inbound.slot) else { continue };
@@ -250,7 +252,7 @@ impl Delivery {
     }
 }
 
-/// Sets the seats that cannot take an event of that source now: their queue is full, or what waits for their host.
+/// Sets the seats that cannot take an event of the source now, because their queue or their host's pipe is full.
 pub(super) fn who_is_full(
     channel: &Channel,
     links: &BTreeMap<Name, Link>,
@@ -283,7 +285,8 @@ fn fold_entry(channel: &mut Channel, entry: &Entry) {
     }
 }
 
-/// Books what a source says it has sent to a sink. Another beginning is another count: the former is closed.
+/// Records the number of events that a mark states for a sink. A different first event begins a new count and closes
+/// the old one.
 fn book(inbound: &mut Inbound, channel: &mut Channel, marked: &Marked) {
     if !channel.sinks.contains_key(&marked.sink) {
         return;
@@ -299,17 +302,17 @@ fn book(inbound: &mut Inbound, channel: &mut Channel, marked: &Marked) {
     }
 }
 
-/// Where events of the source wait for the host: what is marked has to arrive behind them.
+/// How a mark is sent if events of the source wait for the host: it has to arrive behind them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
-    /// The mark waits with them.
+    /// The mark waits with the events.
     Waits,
-    /// It is made another time.
+    /// The mark is made later.
     Later,
 }
 
-/// Whether a report has become due without being asked for: the last one was not the end of it, or a waiting source
-/// wants to know of room.
+/// Whether a report is due without a mark: the last report was sent before all events had outcomes, or a waiting source
+/// needs to know about room.
 pub(super) fn owes_report(entry: &Entry, window: Option<u64>) -> bool {
     let consumed = entry.fates.sum().saturating_sub(entry.told);
     match window {
@@ -318,11 +321,11 @@ pub(super) fn owes_report(entry: &Entry, window: Option<u64>) -> bool {
     }
 }
 
-/// When a source that has sent something marks at the latest.
+/// The time of the next mark of a source that has sent events.
 pub(super) fn mark_due(source: &mut Source, now: Instant) -> Option<Instant> {
     source.unanswered = 0;
     match source.mark_due {
-        // An event after unanswered marks brings the next one forward.
+        // An event after unanswered marks brings the next mark forward.
         Some(due) if due <= now + MARK_AFTER => None,
         _ => {
             source.mark_due = Some(now + MARK_AFTER);

@@ -1,4 +1,4 @@
-//! A channel as this host holds it: its members here, and the sinks of all hosts.
+//! An open channel: this host's members, and the roster of all hosts' sinks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::member::Seat;
 use crate::queue::Queue;
 use crate::{Key, Lane, Limits, MemberId, Pressure, SourceCounts, Spec, Spot};
 
-/// A channel that is open here.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub id: Arc<ChannelId>,
     pub spec: Arc<Spec>,
-    /// Creations and openings that have not been closed; for a Q-channel, data channels and registrations that need it.
+    /// Creations and openings that have not been closed; for a Q-channel, the number of data channels and registrations
+    /// that use it.
     pub opens: u32,
     pub sources: BTreeMap<u32, Source>,
     pub sinks: BTreeMap<u32, Sink>,
@@ -30,12 +30,12 @@ pub(crate) struct Channel {
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     pub seats: Vec<Seat>,
-    /// The types that each wants, close together: every submission looks at all of them.
+    /// The types that each sink receives, in a vector of their own: every submission reads all of them.
     pub types: Vec<u64>,
     pub spans: Vec<Span>,
     /// Sources on all hosts.
     pub sources: usize,
-    /// Rises with every change.
+    /// Increases with every change.
     pub generation: u64,
 }
 
@@ -49,44 +49,43 @@ pub(crate) struct Span {
     pub to: usize,
 }
 
-/// A source of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
-    /// Whose it is, among the users of this host.
+    /// The user of this host that owns the source.
     pub user: Option<u32>,
-    /// Its last event's number.
+    /// The number of its last event.
     pub last: u64,
     /// One for each seat of the roster.
     pub tallies: Vec<Tally>,
-    /// All but what became of events at the sinks that are there, which is in the tallies.
+    /// All counts except the outcomes at present sinks, which are in the tallies.
     pub counts: SourceCounts,
     pub mark_due: Option<Instant>,
-    /// Marks that nobody has answered since the last answer.
+    /// Marks sent since the last report.
     pub unanswered: u32,
-    /// It was told to wait: until then at most.
+    /// The source was refused with `WouldBlock` and waits until this time at most.
     pub waits_until: Option<Instant>,
-    /// When sinks were last asked whether there is room.
+    /// The last time at which sinks were asked whether there is room.
     pub probed: Option<Instant>,
-    /// Bytes of its largest event since nothing was under way; counted where the channel blocks.
+    /// Size of its largest event since no event was under way; only on a channel that blocks.
     pub largest: usize,
-    /// Frames of it that wait for other hosts: what comes after them must not overtake them.
+    /// Its frames that wait for other hosts: later frames must not overtake them.
     pub waiting: u32,
 }
 
-/// What a source has sent to one sink.
+/// The account of the events that a source has sent to one sink.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// The source's last event before it began to count.
+    /// The source's last event before the account began.
     pub from: u64,
     pub sent: u64,
-    /// What was sent when the last mark was.
+    /// The number of events in the last mark.
     pub marked: u64,
-    /// What became of it: as its host reports, or as it is seen here.
+    /// The outcomes: from the host's reports, or counted here for a sink of this host.
     pub fates: Fates,
     pub lost: u64,
-    /// Since when the source has been waiting for it.
+    /// Since when the source has been waiting for this sink.
     pub blocked_since: Option<Instant>,
-    /// It was waited for long enough.
+    /// The source has waited for the whole patience.
     pub overdue: bool,
 }
 
@@ -96,7 +95,6 @@ impl Tally {
     }
 }
 
-/// A sink of this host.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub mode: Mode,
@@ -106,11 +104,11 @@ pub(crate) struct Sink {
 #[derive(Debug)]
 pub(crate) enum Mode {
     Queue(Queue),
-    /// A number of its events is a filter's parameter.
+    /// A number in its events is a filter's parameter.
     Bound(Arc<Bound>),
 }
 
-/// What events change: which parameter of which filter.
+/// The filter and the parameter that events set.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub field: FieldAt,
@@ -118,11 +116,11 @@ pub(crate) struct Bound {
     pub parameter: Key,
 }
 
-/// What was counted of a sink, but for what is booked by source.
+/// Counts of a sink, without the entries that are kept for each source.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub fates: Fates,
-    /// From sources of this host, and from those that are gone.
+    /// From sources of this host, and from sources that are gone.
     pub sent: u64,
     pub lost: u64,
 }
@@ -148,7 +146,7 @@ impl Channel {
         }
     }
 
-    /// Bytes of its longest event.
+    /// The size limit of an event on the channel, in bytes.
     pub fn most(&self) -> usize {
         match self.lane() {
             Lane::Control => Limits::WHOLE,
@@ -156,14 +154,14 @@ impl Channel {
         }
     }
 
-    /// Whether its sources wait for slow sinks.
     pub fn blocks(&self) -> bool {
         matches!(self.spec.pressure, Pressure::Block { .. })
     }
 
-    /// How many events of so many bytes a source may have on their way to a sink of that capacity on another host.
+    /// The number of events of `bytes` bytes that a source may have under way to a sink of this capacity on another
+    /// host.
     pub fn window(&self, capacity: u32, bytes: usize) -> u64 {
-        // What is on its way on the data lane is bounded for each host: see `pipe`.
+        // On the data lane the bytes under way are limited for each host: see `pipe`.
         let most = if self.lane() != Lane::Control { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
         let (events, fit) = (u64::from(capacity), most / bytes.max(1) as u64);
         (events.min(fit) / self.roster.sources.max(1) as u64).max(1)
@@ -171,7 +169,7 @@ impl Channel {
 }
 
 impl Roster {
-    /// The sinks of all hosts whose specification is this host's.
+    /// The sinks of all hosts that have the same specification as this host.
     pub fn of(directory: &Directory, channel: &Channel, here: &Name) -> Roster {
         let mut roster = Roster { generation: channel.roster.generation + 1, ..Roster::default() };
         for (host, record) in directory.hosts() {
@@ -197,7 +195,7 @@ impl Roster {
         roster
     }
 
-    /// The places of those that were not there before.
+    /// The seats that were not in `before`.
     pub fn newcomers(&self, before: &Roster) -> Vec<usize> {
         let mut fresh = Vec::new();
         for span in &self.spans {
@@ -209,12 +207,12 @@ impl Roster {
         fresh
     }
 
-    /// This host's sinks.
+    /// The seats of this host's sinks.
     pub fn local(&self) -> std::ops::Range<usize> {
         self.spans.iter().find(|span| span.local).map_or(0..0, |span| span.from..span.to)
     }
 
-    /// The seats of a host. Spans are in the order of the hosts' names.
+    /// The seats of a host; spans are sorted by the hosts' names.
     pub fn of_host(&self, host: &Name) -> Option<&Span> {
         let at = self.spans.binary_search_by(|span| (*span.host).cmp(host)).ok()?;
         Some(&self.spans[at])
@@ -222,7 +220,7 @@ impl Roster {
 }
 
 impl Source {
-    /// Takes the tallies of sinks that stay over to a new roster. A sink on a restarted host is another sink.
+    /// Moves the tallies of remaining sinks to a new roster. A sink of a restarted host is a different sink.
     pub fn reseat(&mut self, before: &Roster, now: &Roster) {
         let mut former: Vec<_> = std::mem::take(&mut self.tallies).into_iter().map(Some).collect();
         let mut tallies = Vec::with_capacity(now.seats.len());
@@ -240,14 +238,15 @@ impl Source {
         gone.for_each(|(at, tally)| self.close(tally, before.local().contains(&at)));
     }
 
-    /// A sink went: what waited here is dropped, and of what went to another host there will be no more word.
+    /// A sink left. Its queued events on this host are dropped; no more reports will come about those under way to
+    /// another host.
     pub fn close(&mut self, tally: Tally, local: bool) {
         tally.fates.add_to(&mut self.counts);
         let rest = tally.sent.saturating_sub(tally.fates.sum());
         *(if local { &mut self.counts.dropped } else { &mut self.counts.lost }) += rest;
     }
 
-    /// What was counted, and what is known by now of the events' fates.
+    /// All counts, with the outcomes known so far.
     pub fn counts(&self) -> SourceCounts {
         let mut counts = self.counts;
         for tally in &self.tallies {

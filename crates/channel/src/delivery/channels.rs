@@ -1,4 +1,4 @@
-//! The channels that are open here, in places that stay.
+//! The open channels, in places whose numbers stay the same.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use qfabric_types::channel::ChannelId;
 
 use super::channel::{Channel, Sink, Source};
 
-/// All of them, with this host's sources and sinks.
+/// The open channels with this host's sources and sinks.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     slots: Vec<Option<Channel>>,
     places: BTreeMap<ChannelId, u32>,
-    /// The place of its channel for each source and sink of this host.
+    /// The place of the channel of each source and sink of this host.
     sources: BTreeMap<u32, u32>,
     sinks: BTreeMap<u32, u32>,
 }
 
 impl Channels {
-    /// How many are open.
+    /// Number of open channels.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -50,17 +50,17 @@ impl Channels {
         self.slots.iter_mut().flatten()
     }
 
-    /// The place of its channel.
+    /// The place of the source's channel.
     pub fn of_source(&self, number: u32) -> Option<u32> {
         self.sources.get(&number).copied()
     }
 
-    /// The place of its channel.
+    /// The place of the sink's channel.
     pub fn of_sink(&self, number: u32) -> Option<u32> {
         self.sinks.get(&number).copied()
     }
 
-    /// This host's sources, and the places of their channels.
+    /// This host's sources, with the places of their channels.
     pub fn sources(&self) -> impl Iterator<Item = (u32, u32)> {
         self.sources.iter().map(|(number, place)| (*number, *place))
     }
@@ -75,7 +75,7 @@ impl Channels {
         self.slots[place] = Some(channel);
     }
 
-    /// Takes a channel away, with all sources and sinks.
+    /// Removes a channel with all its sources and sinks.
     pub fn close(&mut self, place: u32) -> Option<Channel> {
         let channel = self.slots.get_mut(place as usize)?.take()?;
         self.places.remove(&*channel.id);
@@ -96,7 +96,7 @@ impl Channels {
         self.sinks.insert(number, place);
     }
 
-    /// Gives the channel that it was on.
+    /// Returns the source's channel.
     pub fn remove_source(&mut self, number: u32) -> Option<&Channel> {
         let place = self.sources.remove(&number)?;
         let channel = self.at_mut(place)?;
@@ -104,7 +104,7 @@ impl Channels {
         Some(channel)
     }
 
-    /// Gives the channel that it was on.
+    /// Returns the sink's channel.
     pub fn remove_sink(&mut self, number: u32) -> Option<&Channel> {
         let place = self.sinks.remove(&number)?;
         let channel = self.at_mut(place)?;

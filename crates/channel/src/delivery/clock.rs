@@ -1,25 +1,26 @@
-//! How another host's clock differs from this one's.
+//! The difference between another host's clock and this host's.
 //!
-//! A ping at t0, answered at t1 by the other's clock, is back at t2: the other's clock is ahead by t1 − (t0 + t2)/2,
-//! give or take half the round trip. Of the last [`SAMPLES`] the one with the shortest round trip counts: what is longer
-//! waited somewhere, and nobody knows on which way. Clocks drift, so that samples age: by [`DRIFT`].
+//! A ping is sent at t0, answered at t1 of the other clock, and the answer is back at t2: the other clock is ahead by
+//! t1 − (t0 + t2)/2, with an error of half the round trip. Of the last [`SAMPLES`] samples the one with the shortest round
+//! trip counts, because a longer one waited in a queue in an unknown direction. Clocks drift, so the error of a sample grows
+//! with its age: by [`DRIFT`].
 
 use qfabric_types::{Instant, Nanos};
 
-/// How many of the last answers are looked at.
+/// Number of samples that are kept.
 const SAMPLES: usize = 8;
-/// Pings follow each other quickly until there are samples, then seldom.
+/// The ping interval until [`SAMPLES`] samples exist; later pings are rare.
 const QUICK: Nanos = Nanos::from_millis(100);
 const SELDOM: Nanos = Nanos::from_millis(5_000);
-/// What two clocks may drift apart, in millionths of the time: 50 each, and as much again for bad crystals.
+/// The relative drift of two clocks in millionths: 50 for each clock, and the same again as a margin for bad crystals.
 const DRIFT: u64 = 200;
-/// Without events from it for so long, a host is not pinged.
+/// A host from which no event has arrived for this time is not pinged.
 const IDLE: Nanos = Nanos::from_millis(15_000);
 
-/// What is known of another host's clock.
+/// The measured difference of another host's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Latest last.
+    /// The latest is last.
     samples: Vec<Sample>,
     heard: Option<Instant>,
     pub due: Option<Instant>,
@@ -27,22 +28,22 @@ pub(crate) struct Clock {
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Its clock less ours, in nanoseconds.
+    /// The other clock less this host's, in nanoseconds.
     offset: i64,
     round_trip: Nanos,
-    /// When it came.
+    /// The time of the answer.
     at: Instant,
 }
 
 impl Sample {
-    /// How far it may be off by then.
+    /// The largest error of the offset at `now`.
     fn error(&self, now: Instant) -> Nanos {
         Nanos::new(self.round_trip.get() / 2 + now.since(self.at).get() / 1_000_000 * DRIFT)
     }
 }
 
 impl Clock {
-    /// An event came: its times have to be understood. True where a ping has become due by that.
+    /// An event of the host arrived, so its clock matters. Returns whether a ping is due now because of it.
     pub fn heard(&mut self, now: Instant) -> bool {
         self.heard = Some(now);
         if self.due.is_none() {
@@ -52,14 +53,14 @@ impl Clock {
         false
     }
 
-    /// A ping goes out now.
+    /// A ping is sent now.
     pub fn pinged(&mut self, now: Instant) {
         let wait = if self.samples.len() < SAMPLES { QUICK } else { SELDOM };
         let idle = self.heard.is_none_or(|heard| now.since(heard) > IDLE);
         self.due = if idle { None } else { Some(now + wait) };
     }
 
-    /// The answer to the ping of `t0` came at `t2`; the other's clock said `t1`.
+    /// The answer to the ping of `t0` arrived at `t2`; the other clock said `t1`.
     pub fn answered(&mut self, t0: Instant, t1: Instant, t2: Instant) {
         if t2 < t0 {
             return;
@@ -72,18 +73,19 @@ impl Clock {
         self.samples.push(Sample { offset: t1.signed_since(middle), round_trip, at: t2 });
     }
 
-    /// Its clock less ours, and how far that may be off.
+    /// The other clock less this host's in nanoseconds, and the largest error.
     pub fn offset(&self) -> Option<(i64, Nanos)> {
         let latest = self.samples.last()?.at;
         let best = self.samples.iter().min_by_key(|sample| sample.error(latest))?;
         Some((best.offset, Nanos::new(best.round_trip.get() / 2)))
     }
 
-    /// One of its moments by our clock. Before the offset is known: now, as if it had taken no time.
+    /// Converts a time of the other clock to this host's. Before the offset is known: `now`, as if the transfer took no
+    /// time.
     pub fn ours(&self, theirs: u64, now: Instant) -> Instant {
         match self.offset() {
             None => now,
-            // An event is not from the future.
+            // An event cannot have been sent in the future.
             Some((offset, _)) => Instant::new((theirs as i64).wrapping_sub(offset).max(0) as u64).min(now),
         }
     }

@@ -1,47 +1,47 @@
-//! How much is on its way to a host: whether an event would still arrive in time, and whether the network has room for what must
-//! not be lost.
+//! The bytes under way to a host: whether an event would still arrive in time, and whether the network has room for frames
+//! that must not be lost.
 //!
-//! What the network has taken waits in queues that are not seen here: the engine's, the kernel's, those of routers. On a narrow
-//! link events with deadlines fill them, and each comes too late. So a ping goes behind the events, on their lane, and its
-//! answer, on the other lane, says when all before it had arrived: how much is under way, how quickly it gets there, and how
-//! long what is sent now would wait.
+//! Frames that the network has taken wait in queues that are not visible here: the engine's, the kernel's, those of routers.
+//! On a narrow link events with deadlines fill these queues, and then each event comes too late. Therefore a ping follows
+//! the events on their lane. Its answer, on the control lane, says when all bytes before the ping had arrived. From the
+//! answers follow the bytes under way, the rate at which they arrive, and the time for which an event sent now would wait.
 
 use std::collections::VecDeque;
 
 use qfabric_types::{Instant, Nanos};
 
-/// Between pings, where nothing waits.
+/// Interval of pings if no queue is seen.
 const SELDOM: Nanos = Nanos::from_millis(25);
-/// And where something does, or nothing is known yet: until so many answers have come.
+/// Interval of pings if a queue is seen, or until the number of answers below has arrived.
 const OFTEN: Nanos = Nanos::from_millis(5);
 const KNOWN: u32 = 16;
-/// An answer that takes so much longer than the quickest comes from behind a queue.
+/// An answer that takes this much longer than the quickest one has waited in a queue.
 const QUEUED: Nanos = Nanos::from_millis(5);
-/// A ping that is not answered by then was lost.
+/// A ping without an answer after this time counts as lost.
 const LOST: Nanos = Nanos::from_millis(1_000);
-/// Where something waits for answers, pings go at least so often: those before may be lost.
+/// While frames wait for answers, pings are sent at least at this interval, because earlier pings may be lost.
 pub(super) const AGAIN: Nanos = Nanos::from_millis(20);
-/// And when nothing was heard for so long, all that was under way is taken for lost.
+/// If no answer arrives for this time, all bytes under way count as lost.
 const SILENT: Nanos = Nanos::from_millis(5_000);
 
-/// What is under way to one host.
+/// The bytes under way to one host.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Most bytes under way of what must not be lost. It is followed by a ping after each quarter of that.
+    /// The limit of bytes under way for frames that must not be lost. A ping follows each quarter of the limit.
     window: u64,
     /// Bytes sent.
     sent: u64,
-    /// Those that have arrived, as the last answer says, and when it came.
+    /// The bytes that have arrived according to the last answer, and the time of that answer.
     arrived: u64,
     heard: Option<Instant>,
     /// Not answered yet; the oldest first.
     pings: VecDeque<Ping>,
     pinged: Option<Instant>,
-    /// Bytes sent before the last one.
+    /// Bytes sent before the last ping.
     followed: u64,
-    /// Bytes per second; none: nothing waits.
+    /// Bytes per second; `None`: no queue is seen.
     rate: Option<u64>,
-    /// Answers since there was a pause.
+    /// Answers since the last pause.
     answers: u32,
     quickest: Option<Nanos>,
 }
@@ -49,18 +49,18 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy, Debug)]
 struct Ping {
     at: Instant,
-    /// Sent before it.
+    /// Bytes sent before the ping.
     behind: u64,
 }
 
 impl Flow {
-    /// With so many bytes under way of what must not be lost.
+    /// `window`: the limit of bytes under way for frames that must not be lost.
     pub fn new(window: u64) -> Flow {
         Flow { window, ..Flow::default() }
     }
 
-    /// Whether an event that is of use for `left` would arrive within three quarters of that, behind `waiting` bytes that are not
-    /// sent yet: what is measured is past.
+    /// Whether an event that is of use for `left` would arrive within three quarters of that time, behind `waiting`
+    /// unsent bytes. The last quarter is a margin, because the measurements are from the past.
     pub fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
         self.lapse(now);
         let quickest = self.quickest.unwrap_or_default();
@@ -71,17 +71,17 @@ impl Flow {
         waits.get().saturating_add(quickest.get() / 2) <= left.get() / 4 * 3
     }
 
-    /// Bytes of which it is not known that they have arrived.
+    /// Bytes that have not been confirmed as arrived.
     pub fn under_way(&self) -> u64 {
         self.sent - self.arrived
     }
 
-    /// Whether so many bytes more will find room in the network.
+    /// Whether the network has room for this number of bytes more.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.under_way() == 0 || self.under_way() + bytes as u64 <= self.window
     }
 
-    /// Gives up what there will be no word of.
+    /// Discards pings whose answers are overdue, and bytes under way after a long silence.
     pub fn lapse(&mut self, now: Instant) {
         let silent = |oldest: &Ping| now.since(self.heard.map_or(oldest.at, |heard| heard.max(oldest.at))) > SILENT;
         if self.pings.back().is_some_and(|last| now.since(last.at) > LOST) || self.pings.front().is_some_and(silent) {
@@ -91,7 +91,7 @@ impl Flow {
         }
     }
 
-    /// So many bytes were sent that must not be lost. True: a ping is to be sent behind them, at this moment.
+    /// Bytes that must not be lost were sent. Returns whether the caller has to send a ping behind them now.
     pub fn sent_safely(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
         let due = self.sent - self.followed >= self.window / 4;
@@ -101,7 +101,7 @@ impl Flow {
         due
     }
 
-    /// Something waits until there is room. True: a ping is to be sent, at this moment.
+    /// Frames wait for room. Returns whether the caller has to send a ping now.
     pub fn is_asked_again(&mut self, now: Instant) -> bool {
         let due = self.under_way() > 0 && self.pinged.is_none_or(|last| now.since(last) >= AGAIN);
         if due {
@@ -116,7 +116,7 @@ impl Flow {
         self.pings.push_back(Ping { at: now, behind: self.sent });
     }
 
-    /// An event of so many bytes, with a deadline, was sent. True: a ping is to be sent behind it, at this moment.
+    /// An event of this size with a deadline was sent. Returns whether the caller has to send a ping behind it now.
     pub fn sent(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
         let since = self.pinged.map_or(LOST, |last| now.since(last));
@@ -131,7 +131,7 @@ impl Flow {
         due
     }
 
-    /// An answer to the ping of `at`. False: there was none of this flow.
+    /// An answer to the ping of `at` has arrived. Returns false if this flow has no such ping.
     pub fn answered(&mut self, at: Instant, now: Instant) -> bool {
         let Some(place) = self.pings.iter().position(|ping| ping.at == at) else { return false };
         let ping = self.pings[place];
@@ -140,7 +140,8 @@ impl Flow {
         let took = now.since(ping.at);
         let quickest = self.quickest.map_or(took, |quickest| quickest.min(took));
         let drained = ping.behind - self.arrived;
-        // Whatever was sent before the last answer and has come after it came without a pause.
+        // If the ping was sent before the previous answer arrived, the bytes between the two answers came without a
+        // pause.
         let busy = self.heard.filter(|heard| ping.at < *heard && *heard < now).map(|heard| now.since(heard));
         self.rate = match busy {
             _ if took < quickest + QUEUED => None,
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
     use crate::Limits;
 
-    /// A link of so many bytes a second, half of `round_trip` away, with a queue that never ends.
+    /// A link with a rate in bytes per second, half of `round_trip` away, with an unlimited queue.
     struct Narrow {
         rate: u64,
         round_trip: Nanos,
@@ -170,14 +171,15 @@ mod tests {
     }
 
     impl Narrow {
-        /// When what is sent now arrives.
+        /// The time at which bytes that are sent now arrive.
         fn carry(&mut self, bytes: u64, now: Instant) -> Instant {
             self.free = self.free.max(now) + Nanos::new(bytes * 1_000_000_000 / self.rate);
             self.free + Nanos::new(self.round_trip.get() / 2)
         }
     }
 
-    /// Events of 1 KB, `per_second` for 2 s, of use for `deadline`: how many were sent, and how many came in time.
+    /// Sends events of 1 KB, `per_second` for 2 s, each of use for `deadline`. Returns how many were sent, and how many
+    /// arrived in time.
     fn run(rate: u64, per_second: u64, deadline: Nanos) -> (u64, u64) {
         let round_trip = Nanos::from_millis(4);
         let mut link = Narrow { rate, round_trip, free: Instant::ZERO, answers: VecDeque::new() };
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn on_a_narrow_link_few_are_sent_that_come_too_late() {
-        // 37 of 200 events a second fit.
+        // The link carries 37 of the 200 events per second.
         let (sent, in_time) = run(37_500, 200, Nanos::from_millis(150));
         println!("{sent} sent, {in_time} in time");
         assert!(in_time >= 45 && in_time * 10 >= sent * 6, "{sent} sent, {in_time} in time");

@@ -1,4 +1,4 @@
-//! Large events as they arrive: fragments of one event after the other, put together, then received like any event.
+//! Receives large events: assembles the fragments of one event after the other, then receives the event like any other.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::wire::{EventFrame, Fragment, Malformed, Reader};
 
 impl Delivery {
-    /// A fragment of another host's event.
+    /// A fragment of another host's event has arrived.
     pub fn gather(
         &mut self,
         from: &Name,
@@ -40,7 +40,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// All of an event is there. What it says of itself has to be what its fragments said.
+    /// An event is complete. Its header has to agree with its fragments.
     fn put_together(
         &mut self,
         from: &Name,
@@ -63,7 +63,7 @@ impl Delivery {
         read
     }
 
-    /// Gives up events of which nothing has come for long.
+    /// Gives up events of which no fragment has arrived for a long time.
     pub(super) fn give_up_stale(&mut self, now: Instant, exit: &mut Exit) {
         let ways = self.links.values_mut().flat_map(|link| link.ways_mut().1);
         for way in ways.filter(|way| way.assembly.due().is_some_and(|due| due <= now)) {

@@ -1,4 +1,4 @@
-//! What comes from another host, and what is on its way there.
+//! The state for one other host: events that arrive from it, and events under way to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::counts::Fates;
 use crate::wire::Reported;
 use crate::{Lane, Limits};
 
-/// A host that has spoken.
+/// Another host that has sent a frame.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub name: Arc<Name>,
     pub incarnation: u64,
-    /// Its sources that have welcomed sinks here.
+    /// The host's sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
     pub clock: Clock,
-    /// By the data lane, and by the bulk lane: see [`Way::place`].
+    /// The data lane and the bulk lane: see [`Way::place`].
     pub ways: [Way; 2],
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Way {
     pub lane: Lane,
-    /// Those with deadlines, and such as must not be lost, on their way there.
+    /// The events under way that have deadlines or must not be lost.
     pub flow: Flow,
-    /// What waits until those have arrived.
+    /// The frames that wait until those have arrived.
     pub pipe: Pipe,
-    /// What comes in fragments.
+    /// The fragments that have arrived.
     pub assembly: Assembly,
 }
 
@@ -48,7 +48,7 @@ impl Way {
         usize::from(lane == Lane::Bulk)
     }
 
-    /// The time, marked with the lane: its pings are told from those of the other one by it.
+    /// The time with the lane in it, which distinguishes the pings of the two lanes.
     pub fn stamp(&self, now: Instant) -> Instant {
         Instant::new(now.get() & !1 | u64::from(self.lane == Lane::Bulk))
     }
@@ -59,35 +59,35 @@ impl Way {
 pub(crate) struct Inbound {
     /// The channel's place in the node.
     pub slot: u32,
-    /// The last event that was seen or marked.
+    /// The last event that arrived or was marked.
     pub last: u64,
-    /// The last mark's.
+    /// The last event of the last mark.
     pub marked: u64,
-    /// When its latest event was sent, by this host's clock: later ones do not go before it.
+    /// The sending time of its latest event by this host's clock. Later events are never placed before it.
     pub time: u64,
-    /// By number of the sink.
+    /// Sorted by the sink's number.
     pub entries: Vec<Entry>,
 }
 
-/// What came from a source for one sink of this host.
+/// The account of a source's events for one sink of this host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     pub sink: u32,
     pub from: u64,
-    /// The last event that arrived for it.
+    /// The last event that arrived for the sink.
     pub last: u64,
-    /// As the source says.
+    /// Events that the source has sent, according to its mark.
     pub sent: u64,
     pub arrived: u64,
     pub fates: Fates,
-    /// Of how many the last report has told.
+    /// The number of events in the last report.
     pub told: u64,
-    /// The last report was made while something was waiting.
+    /// Events were still waiting in the queue at the last report.
     pub owes: bool,
 }
 
 impl Entry {
-    /// Sent to it in any case.
+    /// The smallest number of events that the source can have sent.
     pub fn sent_at_least(&self) -> u64 {
         self.sent.max(self.arrived)
     }
@@ -96,7 +96,7 @@ impl Entry {
         self.sent.saturating_sub(self.arrived)
     }
 
-    /// Whether it is known of everything that arrived what became of it.
+    /// Whether every event that arrived has an outcome.
     pub fn is_settled(&self) -> bool {
         self.fates.sum() >= self.arrived
     }
@@ -105,7 +105,7 @@ impl Entry {
         Reported { sink: self.sink, from: self.from, fates: self.fates, lost: self.lost() }
     }
 
-    /// The sink leaves: what waits in its queue is dropped.
+    /// The sink leaves: the events in its queue are dropped.
     pub fn close(&mut self) {
         self.fates.dropped += self.arrived.saturating_sub(self.fates.sum());
     }
@@ -125,7 +125,7 @@ impl Link {
         Link { name: Arc::new(name.clone()), incarnation, inbound, clock, ways }
     }
 
-    /// That of a lane; the control lane has none of its own.
+    /// The state of a lane. The control lane has none; for it this returns the data lane's.
     pub fn way(&self, lane: Lane) -> &Way {
         &self.ways[Way::place(lane)]
     }
@@ -138,15 +138,15 @@ impl Link {
         (&self.name, &mut self.ways)
     }
 
-    /// A start of the host is over, or another one begins: what was booked of its sources, and whose events waited for it. How
-    /// its clock differs stays.
+    /// An incarnation of the host ends or another one begins. Returns the entries of its sources, and the sources whose
+    /// events waited for the host. The clock's difference stays.
     pub fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())
     }
 
-    /// What was booked of one of its sources for a sink here.
+    /// The account of one of the host's sources for a sink here.
     pub fn entry(&mut self, source: u32, sink: u32) -> Option<&mut Entry> {
         self.inbound.get_mut(&source)?.entry(sink)
     }

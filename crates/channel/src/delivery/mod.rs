@@ -1,10 +1,10 @@
-//! Events: from this host's sources to sinks here and elsewhere, and what became of them.
+//! Events: from this host's sources to sinks here and elsewhere, and their outcomes.
 //!
 //! ```text
-//! submit ──┄┄──> receive ──> take      an event's way
-//! books: marks there, reports back      what was sent, and what became of it
-//! seats                                 the sinks of all hosts, as the directory names them
-//! link: clock, flow, pipe, assembly     another host: its clock, what is on its way there or waits for that, what comes from it
+//! submit ──┄┄──> receive ──> take      the path of an event
+//! books: marks there, reports back      numbers of events sent, and their outcomes
+//! seats                                 the sinks of all hosts, from the directory
+//! link: clock, flow, pipe, assembly     another host: its clock, the frames under way or waiting, the fragments that arrive
 //! ```
 
 mod assembly;
@@ -38,16 +38,16 @@ pub(crate) use seats::Step;
 
 use crate::MemberId;
 
-/// The channels that are open here, and the hosts that events come from and go to.
+/// The open channels, and the hosts that events come from and go to.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// This one.
+    /// This host.
     host: Arc<Name>,
     pub channels: Channels,
     links: BTreeMap<Name, Link>,
-    /// Open channels whose roster has to be made anew.
+    /// Open channels whose roster has to be built again.
     stale: BTreeSet<ChannelId>,
-    /// Sinks that no source here has welcomed yet, by place of their channel.
+    /// Sinks that no source here has welcomed yet, by the place of their channel.
     fresh: Vec<(u32, MemberId)>,
     scratch: Scratch,
 }
@@ -58,7 +58,7 @@ impl Delivery {
         Delivery { host, channels, links, stale, fresh, scratch }
     }
 
-    /// A host has started: what its sources sent before is over. How its clock differs stays.
+    /// A host has a new incarnation: its earlier sources are gone. The difference of its clock stays.
     pub fn greet(&mut self, host: &Name, incarnation: u64) {
         let link = self.links.entry(host.clone()).or_insert_with(|| Link::new(host, incarnation));
         link.incarnation = incarnation;
@@ -76,7 +76,7 @@ impl Delivery {
         }
     }
 
-    /// How far another host's clock is ahead of this one's in ns, and how far that may be off.
+    /// The other host's clock less this host's in ns, and the largest error.
     pub fn clock_offset(&self, host: &Name) -> Option<(i64, qfabric_types::Nanos)> {
         self.links.get(host)?.clock.offset()
     }

@@ -1,9 +1,10 @@
-//! What waits to be sent to one host: large events, and whatever their sources send there behind them.
+//! The frames that wait to be sent to one host: large events, and later frames of their sources.
 //!
-//! A large event would fill every queue between two hosts at once, and most of its fragments would be dropped. So each host
-//! has a pipe: its fragments go as far as [`Flow`](super::flow::Flow) says that there is room, the rest as those before them
-//! arrive. Pieces go in the order in which they came, one after the other, so that a receiver has one event to put together at a
-//! time. What the channel's policy is decides who waits where a pipe is full: the source, or nobody.
+//! A large event would fill every queue between two hosts at once, and the network would drop most of its fragments.
+//! Therefore each host has a pipe: fragments are sent as long as [`Flow`](super::flow::Flow) has room, and the others wait
+//! until earlier ones have arrived. Pieces are sent one after the other in the order of their submission, so the receiver
+//! assembles one event at a time. When a pipe is full, the channel's back-pressure decides: the source waits, or the event
+//! is dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,43 +14,43 @@ use qfabric_types::Instant;
 use crate::Limits;
 use crate::wire::{Fragment, PREFIX, withdraw};
 
-/// A frame that waits, or the rest of one.
+/// A frame that waits, or the unsent part of one.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub source: u32,
     /// The event's number.
     pub number: u64,
-    /// As it would be sent whole; hosts that get the same share it.
+    /// The frame in its unfragmented form; hosts that get the same frame share it.
     pub frame: Arc<Vec<u8>>,
-    /// When it is of no use any more.
+    /// The event is of no use after this time.
     pub deadline: Option<Instant>,
-    /// Bytes that are left of its frame when it is withdrawn.
+    /// The length of the frame's head, which remains if the event is withdrawn.
     pub head: usize,
     /// Bytes of the body that were sent.
     pub sent: usize,
 }
 
-/// What is to be sent next.
+/// The next frame to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a> {
-    /// A frame as it is.
+    /// A whole frame.
     Frame(&'a [u8]),
-    /// A part of one.
+    /// A fragment of a frame.
     Part(Fragment<'a>),
-    /// Its time has passed.
+    /// The frame of a withdrawn event: its deadline has passed.
     Late(Vec<u8>),
 }
 
-/// Pieces for one host.
+/// The pieces for one host.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     pieces: VecDeque<Piece>,
-    /// Bytes of them that were not sent.
+    /// The unsent bytes of all pieces.
     bytes: usize,
 }
 
 impl Piece {
-    /// A frame that is not sent yet, of an event or of what follows it.
+    /// An unsent frame, of an event or of a mark.
     pub fn new(source: u32, frame: Arc<Vec<u8>>) -> Piece {
         Piece { source, number: 0, frame, deadline: None, head: 0, sent: 0 }
     }
@@ -66,7 +67,7 @@ impl Piece {
         self.body().len() > Limits::FRAGMENT
     }
 
-    /// Its next part, at this time.
+    /// The next frame of this piece at `now`.
     fn next(&self, now: Instant) -> Next<'_> {
         if self.deadline.is_some_and(|deadline| deadline < now) {
             let mut frame = self.frame[..self.head].to_vec();
@@ -87,27 +88,28 @@ impl Pipe {
         self.pieces.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Unsent bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether a source that may wait has to.
+    /// Whether a source of a channel that blocks has to wait.
     pub fn is_full(&self) -> bool {
         self.bytes >= Limits::WAITING_BLOCKS
     }
 
-    /// Whether a source that waits may go on: not before half of the room is free, or it would wait again at once.
+    /// Whether a waiting source may go on: half of the room has to be free, otherwise the source would wait again at
+    /// once.
     pub fn is_drained(&self) -> bool {
         self.bytes <= Limits::WAITING_BLOCKS / 2
     }
 
-    /// Whether so many bytes more find room.
+    /// Whether the pipe has room for this number of bytes more.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.bytes + bytes <= Limits::WAITING
     }
 
-    /// Whether something of that source waits.
+    /// Whether a frame of this source waits.
     pub fn has(&self, source: u32) -> bool {
         self.pieces.iter().any(|piece| piece.source == source)
     }
@@ -117,7 +119,7 @@ impl Pipe {
         self.pieces.push_back(piece);
     }
 
-    /// What is to be sent next, if there is room for so many bytes.
+    /// The next frame to send, if `has_room` accepts its size.
     pub fn next(&self, now: Instant, has_room: impl FnOnce(usize) -> bool) -> Option<Next<'_>> {
         let next = self.pieces.front()?.next(now);
         let bytes = match &next {
@@ -128,7 +130,7 @@ impl Pipe {
         has_room(bytes).then_some(next)
     }
 
-    /// What [`Pipe::next`] gave was sent. Gives the source of a piece of which nothing is left.
+    /// The frame of [`Pipe::next`] was sent. Returns the source of a piece that is now complete.
     pub fn sent(&mut self, now: Instant) -> Option<u32> {
         let piece = self.pieces.front_mut()?;
         let part = match piece.next(now) {
@@ -144,7 +146,7 @@ impl Pipe {
         })
     }
 
-    /// The host is gone: the sources of what was for it.
+    /// The host is gone: discards all pieces and returns their sources.
     pub fn clear(&mut self) -> impl Iterator<Item = u32> {
         self.bytes = 0;
         std::mem::take(&mut self.pieces).into_iter().map(|piece| piece.source)
@@ -160,7 +162,7 @@ mod tests {
         Piece { number: 9, head: PREFIX + 4, ..Piece::new(3, Arc::new(frame)) }
     }
 
-    /// All that goes out, as long as there is room for `room` bytes of each.
+    /// Sends all frames for which `room` has space.
     fn run(pipe: &mut Pipe, now: Instant) -> (Vec<usize>, Vec<u32>) {
         let (mut lengths, mut done) = (Vec::new(), Vec::new());
         while let Some(next) = pipe.next(now, |_| true) {
@@ -189,7 +191,7 @@ mod tests {
     fn a_piece_whose_time_passes_is_withdrawn_in_the_middle() {
         let (mut pipe, late) = (Pipe::default(), Instant::new(5));
         pipe.push(Piece { deadline: Some(late), ..piece(2 * Limits::FRAGMENT) });
-        let Some(Next::Part(first)) = pipe.next(late, |_| true) else { panic!("its time has not passed") };
+        let Some(Next::Part(first)) = pipe.next(late, |_| true) else { panic!("its deadline has not passed") };
         assert_eq!((first.at, first.number, first.total as usize), (0, 9, 2 * Limits::FRAGMENT));
         assert_eq!(pipe.sent(late), None);
         let (lengths, done) = run(&mut pipe, Instant::new(6));

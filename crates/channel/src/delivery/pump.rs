@@ -1,4 +1,4 @@
-//! What waits for other hosts goes on as what was sent before has arrived.
+//! Sends waiting frames when earlier frames have arrived.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::output::To;
 use crate::wire::Kind;
 
 impl Delivery {
-    /// Sends what waits, to all hosts that there is room to.
+    /// Sends waiting frames to all hosts that have room.
     pub(super) fn pump_all(&mut self, now: Instant, exit: &mut Exit) {
         let mut out = Vec::new();
         for link in self.links.values_mut() {
@@ -25,7 +25,7 @@ impl Delivery {
         self.gone_out(out);
     }
 
-    /// A host has answered: some of what was sent has arrived. Where sources waited for that, they go on.
+    /// A host has answered a ping. Sends waiting frames, and lets sources go on that waited for room.
     pub(super) fn pump(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(host) else { return };
         let (mut is_drained, mut out) = (false, Vec::new());
@@ -46,7 +46,7 @@ impl Delivery {
         }
     }
 
-    /// What waits goes on by itself where answers were lost, or a time has passed.
+    /// Sends waiting frames after a time limit, in case answers were lost or an event's deadline has passed.
     pub(super) fn pump_due(&mut self, now: Instant, exit: &mut Exit) {
         let waiting = self.links.values().filter(|link| link.waits());
         for host in waiting.map(|link| link.name.clone()).collect::<Vec<_>>() {
@@ -57,12 +57,12 @@ impl Delivery {
         }
     }
 
-    /// When that is to be looked at again.
+    /// The time of the next such call.
     pub(super) fn pump_at(&self, now: Instant) -> Option<Instant> {
         self.links.values().any(Link::waits).then(|| now + AGAIN)
     }
 
-    /// Pieces of these sources do not wait any more.
+    /// The pieces of these sources no longer wait.
     pub(super) fn gone_out(&mut self, sources: Vec<u32>) {
         for number in sources {
             let Some(place) = self.channels.of_source(number) else { continue };
@@ -71,7 +71,7 @@ impl Delivery {
         }
     }
 
-    /// Lets a waiting source go on where all sinks have room, or have been waited for long enough.
+    /// Lets a waiting source go on if all sinks have room or the patience has passed.
     pub(super) fn unblock(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Pressure::Block { patience } = channel.spec.pressure else { return };
@@ -100,7 +100,7 @@ impl Link {
 }
 
 impl Way {
-    /// Sends what waits, as far as there is room; sources of the pieces that are out.
+    /// Sends waiting frames while there is room; collects the sources of completed pieces in `out`.
     fn pump(&mut self, host: &Arc<Name>, now: Instant, exit: &mut Exit, out: &mut Vec<u32>) {
         self.flow.lapse(now);
         while let Some(next) = self.pipe.next(now, |bytes| self.flow.has_room(bytes)) {
@@ -129,7 +129,7 @@ impl Way {
         }
     }
 
-    /// Whether so many bytes that must not be lost can go at once.
+    /// Whether this number of bytes that must not be lost can be sent at once.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.pipe.is_empty() && self.flow.has_room(bytes)
     }
@@ -140,7 +140,7 @@ impl Way {
         }
     }
 
-    /// Asks, behind all that went there, when that has arrived.
+    /// Sends a ping behind all frames to the host; its answer says when they had arrived.
     pub fn ping(&self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
         let at = self.stamp(now).get();
         exit.say(To::Host(host.clone()), self.lane, Kind::Ping, |writer| writer.u64(at));

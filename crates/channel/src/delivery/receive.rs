@@ -1,4 +1,4 @@
-//! From the network, or a source of this host, to the sinks here.
+//! Gives an event, from the network or a source of this host, to the sinks of this host.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::output::Outputs;
 use crate::wire::EventFrame;
 use crate::{Event, EventType, Order, Pressure, SinkId, SourceId};
 
-/// Where it is booked what became of an event.
+/// The place in which an event's outcome is recorded.
 pub(crate) enum Books<'a> {
-    /// It is of a source of this host, which has these tallies of this host's seats.
+    /// The tallies of a source of this host, for this host's seats.
     Own(&'a mut [Tally]),
-    /// Its source is told.
+    /// The entries of another host's source, which are reported to it.
     Of(&'a mut Inbound),
 }
 
@@ -35,7 +35,7 @@ impl Books<'_> {
 }
 
 impl Delivery {
-    /// An event of another host.
+    /// An event of another host has arrived.
     pub fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
         if link.clock.heard(now) {
@@ -44,7 +44,7 @@ impl Delivery {
         let header = &frame.header;
         let Some(inbound) = link.inbound.get_mut(&header.source) else { return exit.counts.unwelcome += 1 };
         let Some(channel) = self.channels.at_mut(inbound.slot) else { return };
-        // Copies for single sinks have the number of the event that they are copies of.
+        // Copies for single sinks have the number of the original event.
         let again = header.number == inbound.last;
         if header.number < inbound.last || header.number <= inbound.marked {
             return exit.counts.out_of_order += 1;
@@ -85,7 +85,7 @@ impl Delivery {
         self.after();
     }
 
-    /// What follows from events that were given to sinks.
+    /// Applies the effects of events on parameters, and on the accounts of evicted events.
     pub(super) fn after(&mut self) {
         while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
             let fates = if *host == *self.host {
@@ -101,8 +101,8 @@ impl Delivery {
         }
     }
 
-    /// An event has come to a bound sink. A filter that is gone by now has no parameters, and another text may not have
-    /// this one.
+    /// Sets the parameter of a bound sink. The filter may have been removed, and a new text may lack the parameter;
+    /// then the value is ignored.
     fn turn(&mut self, bound: &Bound, value: i64) {
         let Some(channel) = self.channels.find_mut(&bound.filter.channel) else { return };
         let text = channel.filters.text(&bound.filter);
@@ -112,7 +112,8 @@ impl Delivery {
     }
 }
 
-/// Books the arrival for the sinks that it is for and that did not have it before, and sets them. Gives how many.
+/// Counts the arrival for the sinks that the event is for and that have not received it before, and sets these sinks in
+/// `chosen`. Returns their number.
 fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, chosen: &mut Vec<bool>) -> usize {
     chosen.clear();
     let (mut count, event) = (0, frame.header.number);
@@ -130,7 +131,7 @@ fn arrived(channel: &Channel, inbound: &mut Inbound, frame: &EventFrame<'_>, cho
     count
 }
 
-/// What giving an event to this host's sinks needs.
+/// The inputs for giving an event to this host's sinks.
 pub(crate) struct Dispatch<'a> {
     pub channel: &'a mut Channel,
     pub changed: &'a mut Changed,
@@ -138,7 +139,7 @@ pub(crate) struct Dispatch<'a> {
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,
     pub now: Instant,
-    /// Its source says that its time has passed, whatever the clocks say.
+    /// The source has withdrawn the event: it is late, whatever the clocks say.
     pub is_withdrawn: bool,
     pub out: &'a mut Outputs,
 }
@@ -180,7 +181,7 @@ impl Dispatch<'_> {
     }
 }
 
-/// What decides on an event's place in a queue, beside the event.
+/// The inputs for an event's place in a queue, besides the event.
 struct Place<'a> {
     host: &'a Arc<Name>,
     time: u64,
@@ -188,7 +189,7 @@ struct Place<'a> {
 }
 
 impl Sink {
-    /// What became of it; none: it waits in the sink's queue.
+    /// Returns the outcome; `None`: the event waits in the sink's queue.
     fn accept(
         &mut self,
         number: u32,
@@ -218,7 +219,7 @@ impl Sink {
         None
     }
 
-    /// Events that wait.
+    /// Number of events in the queue.
     pub fn queued(&self) -> u64 {
         match &self.mode {
             Mode::Queue(queue) => queue.len() as u64,
@@ -226,7 +227,7 @@ impl Sink {
         }
     }
 
-    /// Whether one more event would not fit.
+    /// Whether the queue has no room for another event.
     pub fn is_full(&self) -> bool {
         matches!(&self.mode, Mode::Queue(queue) if queue.is_full_for(0))
     }

@@ -1,4 +1,5 @@
-//! Who sits where: the rosters follow each change, since making them anew for each of N hosts' changes on N hosts is N³.
+//! Updates the rosters step by step with each change. Rebuilding them for the changes of each of N hosts on N hosts
+//! would cost N³.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::exit::Exit;
 use crate::member::Seat;
 use crate::{Directory, MemberId, SinkInfo};
 
-/// What a change of a host's record does to the roster.
+/// The effect of a record's change on the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,
@@ -19,12 +20,12 @@ pub(crate) enum Step {
     SinkGone(u32),
     Source,
     SourceGone,
-    /// It is made anew.
+    /// The roster is rebuilt.
     All,
 }
 
 impl Step {
-    /// Before the change is carried out.
+    /// Call this before the change is applied.
     pub fn of(directory: &Directory, host: &Name, is_own: bool, change: &Change) -> Step {
         let held = |channel| directory.host(host).and_then(|record| record.channels.get(channel));
         match change {
@@ -50,7 +51,8 @@ impl Step {
 }
 
 impl Delivery {
-    /// Sources of a host go by a change of its record: what was booked of them is kept with the sinks.
+    /// Removes sources of a host because of a change of its record; their accounts are added to the totals of the
+    /// sinks.
     pub fn forget_sources(&mut self, host: &Name, change: &Change) {
         if !matches!(change, Change::SourceGone(..) | Change::Release(_)) {
             return;
@@ -68,7 +70,7 @@ impl Delivery {
         self.fold(gone);
     }
 
-    /// After the change was carried out.
+    /// Call this after the change was applied.
     pub fn reseat(&mut self, directory: &Directory, host: &Name, id: &ChannelId, step: Step) {
         if step == Step::Nothing || self.stale.contains(id) {
             return;
@@ -100,12 +102,12 @@ impl Delivery {
         }
     }
 
-    /// Whether there are rosters that [`Delivery::settle`] makes anew.
+    /// Whether [`Delivery::settle`] has rosters to rebuild.
     pub fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
-    /// After all changes: makes rosters anew, and welcomes those who are new.
+    /// Call this after all changes: rebuilds rosters and welcomes new sinks.
     pub fn settle(&mut self, directory: &Directory, exit: &mut Exit) {
         while let Some(channel) = self.stale.pop_first() {
             self.refresh(&channel, directory, exit);
@@ -129,7 +131,7 @@ impl Delivery {
         self.welcome(place, &fresh, exit);
     }
 
-    /// Whether rosters are what they would be if they were made anew; for tests.
+    /// Checks that the rosters equal rebuilt ones; for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn assert_sound(&self, directory: &Directory) {
         for channel in self.channels.iter() {
@@ -147,7 +149,7 @@ impl Delivery {
 }
 
 impl Channel {
-    /// A sink, or what is new of it; true where it was not there.
+    /// Adds a sink or updates it; returns whether the sink is new.
     fn seat(&mut self, member: MemberId, info: SinkInfo, incarnation: u64, local: bool) -> bool {
         let roster = &mut self.roster;
         roster.generation += 1;
@@ -190,7 +192,7 @@ impl Channel {
 }
 
 impl Roster {
-    /// The spans as they are when a seat of that host will have come in there.
+    /// Adjusts the spans for a new seat of this host at `at`.
     fn make_room(&mut self, at: usize, host: &Name, incarnation: u64, local: bool) {
         let own = match self.spans.binary_search_by(|span| (*span.host).cmp(host)) {
             Ok(own) => own,

@@ -1,4 +1,4 @@
-//! From a source to other hosts: at once where the network takes it, else behind what waits.
+//! Sends an event from a source to other hosts: at once if the network has room, otherwise behind the waiting frames.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::{Lane, Limits, Submission};
 const ALL: Option<(u64, std::slice::Iter<'_, u32>)> = None;
 
 impl Step<'_> {
-    /// Passes over the sinks of hosts for which so much waits that a large event, or one behind such, finds no room; how many.
-    /// Where the channel blocks, its source waits before that.
+    /// Passes over the sinks of hosts whose pipe has no room for a large event, or for an event behind one. Returns how
+    /// many. On a channel that blocks the source has waited before.
     pub fn leave_out_crowded(&mut self, number: u32, bytes: usize) -> u32 {
         let waits = self.channel.sources.get(&number).is_some_and(|source| source.waiting > 0);
         if self.channel.blocks() || !waits && bytes <= Limits::WHOLE {
@@ -35,7 +35,7 @@ impl Step<'_> {
         dropped
     }
 
-    /// Passes over the sinks of hosts where the event would come too late; how many.
+    /// Passes over the sinks of hosts that the event would reach too late. Returns how many.
     pub fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
         let Some(deadline) = event.deadline.filter(|_| self.channel.lane() != Lane::Control) else { return 0 };
         let (left, mut late) = (deadline.since(self.now), 0);
@@ -54,8 +54,9 @@ impl Step<'_> {
         late
     }
 
-    /// One frame for all where all hosts get it whole, else one for each host, and one for each sink whose own filters
-    /// changed the event. All have the event's number. Gives how many sinks it is for.
+    /// Sends one frame for all hosts if every host gets the unchanged event for all its sinks. Otherwise sends one
+    /// frame to each host, and one for each sink whose own filters changed the event. All frames have the event's
+    /// number. Returns the number of sinks on other hosts.
     pub fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
         let (remote, whole) = survey(&self.channel.roster, submission.event_type, &self.scratch.chosen);
         if remote == 0 {
@@ -79,8 +80,8 @@ impl Step<'_> {
         remote
     }
 
-    /// Whether it goes through the pipes of its hosts: it is large, something of its source waits there, or must not be lost
-    /// and finds no room.
+    /// Whether the event goes through the hosts' pipes: it is large, earlier frames of its source wait there, or it
+    /// must not be lost and the network has no room.
     fn has_to_wait(&self, number: u32, payload: &[u8]) -> bool {
         if self.channel.lane() == Lane::Control {
             return false;
@@ -118,7 +119,7 @@ impl Step<'_> {
         }
     }
 
-    /// So many bytes have gone to the hosts of the chosen sinks: pings go behind them, where they are due.
+    /// Counts bytes that were sent to the hosts of the chosen sinks, and sends pings behind them if they are due.
     fn follow(&mut self, bytes: usize, has_deadline: bool) {
         let must_arrive = self.channel.blocks();
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
@@ -134,7 +135,7 @@ impl Step<'_> {
         }
     }
 
-    /// Puts it into the pipe of each host; hosts that get all of it share its bytes.
+    /// Puts the event into the pipe of each host; hosts that get the whole event share its bytes.
     fn queue(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
         let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
         let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
@@ -165,7 +166,8 @@ impl Step<'_> {
     }
 }
 
-/// Calls `give` for each frame that goes to some hosts' sinks only: copies for single sinks, then the common event.
+/// Calls `give` for each frame that goes to some of a host's sinks: first the copies for single sinks, then the common
+/// event.
 fn each(
     roster: &Roster,
     chosen: &[bool],
@@ -189,7 +191,7 @@ fn each(
     }
 }
 
-/// How many sinks elsewhere are chosen, and whether these are all on all hosts that want the type.
+/// How many sinks of other hosts are chosen, and whether all sinks of all hosts that receive the type are chosen.
 fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
     let (mut remote, mut whole) = (0, true);
     let wanted = 1_u64 << event_type;
@@ -200,7 +202,7 @@ fn survey(roster: &Roster, event_type: u16, chosen: &[bool]) -> (u32, bool) {
             whole &= *chosen || types & wanted == 0;
         }
         remote += here;
-        // A host that wants nothing of it need not get it.
+        // A host without a sink for the type need not get the event.
         whole &= here > 0;
     }
     (remote, whole)

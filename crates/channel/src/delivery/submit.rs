@@ -1,4 +1,4 @@
-//! From a source to the network.
+//! Submits an event: checks, filters, back-pressure, and delivery to this host's sinks and other hosts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::filter::{self, Choice, Draft};
 use crate::wire::write_attributes;
 use crate::{AttributesRef, Event, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
-/// What the steps of one submission share.
+/// The state that the steps of one submission share.
 pub(super) struct Step<'a> {
     pub channel: &'a mut Channel,
     pub scratch: &'a mut Scratch,
@@ -27,7 +27,6 @@ pub(super) struct Step<'a> {
 }
 
 impl Delivery {
-    /// See [`crate::Node::submit`].
     pub fn submit(
         &mut self,
         source: SourceId,
@@ -64,7 +63,7 @@ impl Delivery {
     }
 }
 
-/// What can be said before anybody is asked.
+/// The checks that need no sink and no filter.
 fn check(channel: &mut Channel, source: u32, event: &Submission<'_>, now: Instant) -> Result<(), SubmitError> {
     let have = channel.spec.types.len();
     let known = channel.spec.types.get(usize::from(event.event_type));
@@ -115,7 +114,7 @@ impl Step<'_> {
         Ok(sent)
     }
 
-    /// Lets the OUT-filters choose. Gives how many are left.
+    /// Runs the OUT-filters. Returns how many sinks are left.
     fn filter(&mut self, number: u32, submission: &Submission<'_>, wanted: usize) -> usize {
         self.scratch.changed.clear();
         self.scratch.copies_out.clear();
@@ -133,7 +132,8 @@ impl Step<'_> {
         filter::choose(&mut filters.out, &mut draft, choice, &mut self.exit.out)
     }
 
-    /// Where the channel blocks: refuses while a sink is slow, and passes it over when it was waited for long enough.
+    /// On a channel that blocks: refuses while a sink is slow, and passes the sink over after the patience. Returns how
+    /// many sinks are passed over.
     fn hold_back(&mut self, number: u32, bytes: usize) -> Result<u32, SubmitError> {
         let Pressure::Block { patience } = self.channel.spec.pressure else { return Ok(0) };
         if let Some(source) = self.channel.sources.get_mut(&number) {
@@ -168,7 +168,8 @@ impl Step<'_> {
         Err(SubmitError::WouldBlock { until })
     }
 
-    /// To the chosen sinks of this host, by the IN-filters: copies for single sinks, then the common event.
+    /// Gives the event to the chosen sinks of this host through the IN-filters: first the copies for single sinks, then
+    /// the common event.
     fn give(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
         let local = self.channel.roster.local();
         let Scratch { chosen, alone, attributes, changed, copies_out, copies_in: copies, meant, outcome, .. } =
@@ -180,7 +181,7 @@ impl Step<'_> {
         }
         for (seat, chosen) in self.channel.roster.seats[local.clone()].iter().zip(&*chosen) {
             if let Some(sink) = self.channel.sinks.get_mut(&seat.member.number) {
-                // Another host's source may have said that it sent as many as can be counted.
+                // Saturating, because a mark of another host may have set the largest number.
                 sink.totals.sent = sink.totals.sent.saturating_add(u64::from(*chosen));
             }
         }
@@ -210,7 +211,8 @@ impl Step<'_> {
     }
 }
 
-/// Sets who is to get it before filters choose: those who want the type, and are meant. Gives how many.
+/// Sets the sinks that may receive the event before filters choose: those of the target that receive the type. Returns
+/// how many.
 fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize {
     chosen.clear();
     let wanted = 1_u64 << event.event_type;

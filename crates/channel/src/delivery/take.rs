@@ -1,4 +1,4 @@
-//! From a queue to the application.
+//! Takes events from a sink's queue.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
@@ -11,7 +11,6 @@ use crate::queue::Waiting;
 use crate::{Error, Pressure, SinkId, SourceId, Taken};
 
 impl Delivery {
-    /// See [`crate::Node::take`].
     pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant, exit: &mut Exit) -> Result<bool, Error> {
         let place = self.channels.of_sink(sink.0).ok_or(Error::no_sink(sink))?;
         loop {
@@ -25,7 +24,6 @@ impl Delivery {
         }
     }
 
-    /// See [`crate::Node::came_late`].
     pub fn came_late(
         &mut self,
         sink: SinkId,
@@ -67,7 +65,7 @@ impl Delivery {
         }
     }
 
-    /// Books it, tells the source where it is waiting for that, and lets sources of this host go on.
+    /// Records the outcome, reports to the source if it waits for room, and lets waiting sources of this host go on.
     fn consumed(&mut self, place: u32, number: u32, waiting: &Waiting, is_late: bool, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(sink) = channel.sinks.get_mut(&number) else { return };

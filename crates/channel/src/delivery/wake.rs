@@ -1,4 +1,4 @@
-//! What is due of events: pings for clocks, marks, and word to sources that wait.
+//! Timed work for events: pings for clocks, marks, and notice to sources that wait.
 
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
@@ -23,7 +23,7 @@ impl Delivery {
         self.due(now).into_iter().for_each(|due| exit.wake_by(due));
     }
 
-    /// A source whose mark is due, or that waits.
+    /// Handles a source that waits or whose mark is due.
     fn attend(&mut self, place: u32, number: u32, now: Instant, exit: &mut Exit) {
         let channel = self.channels.at_mut(place);
         let Some(source) = channel.and_then(|channel| channel.sources.get_mut(&number)) else { return };
@@ -40,7 +40,7 @@ impl Delivery {
         }
     }
 
-    /// The earliest of all that is due at some time.
+    /// The earliest due time.
     fn due(&self, now: Instant) -> Option<Instant> {
         let pings = self.links.values().map(|link| link.clock.due);
         let sources = self.channels.iter().flat_map(|channel| channel.sources.values());
@@ -53,7 +53,7 @@ impl Delivery {
         pings.chain(sources).chain(incomplete).chain([self.pump_at(now)]).flatten().min()
     }
 
-    /// A host asks what its clock differs by, or whether what it sent has arrived.
+    /// A host asks for the difference of the clocks, or whether its frames have arrived.
     pub fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get(from) else { return };
         exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
@@ -64,7 +64,7 @@ impl Delivery {
 
     pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
-        // A ping that went behind events waited with them: it says nothing of clocks.
+        // A ping that went behind events has waited with them, so it says nothing about clocks.
         let (at, (_, ways)) = (Instant::new(pong.t0), link.ways_mut());
         match ways.iter_mut().any(|way| way.flow.answered(at, now)) {
             true => self.pump(from, now, exit),

@@ -31,7 +31,8 @@ impl Filters {
         if asked <= Limits::FILTERS || self.get(spot).is_some() {
             return Ok(());
         }
-        let (what, limit, remedy) = ("filters of one channel", Limits::FILTERS, "remove a filter, or combine two texts");
+        let (what, limit, remedy) =
+            ("filters of one channel", Limits::FILTERS, "remove a filter, or combine two texts");
         Err(Error::TooMany { what, asked, limit, remedy })
     }
 

@@ -1,4 +1,4 @@
-//! A made-up network: delays, losses and disorder from one seed, and a clock that jumps.
+//! A simulated network: delays, losses and reordering from one seed, and a clock that jumps.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -11,12 +11,12 @@ use rand_chacha::ChaCha8Rng;
 use super::world::{Delivered, World};
 use crate::{Config, Destination, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId, To};
 
-/// What the network does to frames.
+/// The behaviour of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The same seed, the same run.
+    /// The same seed gives the same run.
     pub seed: u64,
-    /// Hosts.
+    /// The number of hosts.
     pub hosts: usize,
     /// Shortest and longest delay.
     pub delay: (Nanos, Nanos),
@@ -24,16 +24,16 @@ pub struct Settings {
     pub data_loss: u32,
     /// Lost frames of the control lane, in thousandths.
     pub control_loss: u32,
-    /// Frames of one lane between two hosts may overtake each other, and come twice.
+    /// Frames of one lane between two hosts may overtake each other, and arrive twice.
     pub disorder: bool,
-    /// Clocks are apart by up to so much.
+    /// The largest difference between two clocks.
     pub skew: Nanos,
-    /// A host that is silent is said to be gone after so long.
+    /// The time after which a silent host is reported as gone.
     pub lease: Nanos,
 }
 
 impl Default for Settings {
-    /// Five hosts; 0.1 to 1 ms; nothing is lost.
+    /// Five hosts; delays of 0.1 to 1 ms; no losses.
     fn default() -> Settings {
         Settings {
             seed: 0,
@@ -48,7 +48,7 @@ impl Default for Settings {
     }
 }
 
-/// Nodes over a made-up network.
+/// Nodes over a simulated network.
 #[derive(Debug)]
 pub struct Memory {
     settings: Settings,
@@ -58,9 +58,9 @@ pub struct Memory {
     cuts: BTreeSet<(Name, Name)>,
     flying: BinaryHeap<Reverse<Flight>>,
     flights: u64,
-    /// When the last frame of a lane between two hosts arrives: the next comes behind it.
+    /// The arrival time of the last frame of a lane between two hosts; the next frame arrives after it.
     tails: BTreeMap<(Name, Name, Lane), Instant>,
-    /// How a node is configured.
+    /// Changes the default configuration of a node.
     configure: fn(Config) -> Config,
 }
 
@@ -93,7 +93,7 @@ struct Flight {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cargo {
-    /// Of which start of the sender, and to which of the receiver.
+    /// With the number of the sender's start, and of the receiver's.
     Frame {
         from: Name,
         starts: (u64, u64),
@@ -105,7 +105,7 @@ enum Cargo {
 }
 
 impl Wires {
-    /// Does what the node wants done.
+    /// Carries out the node's outputs.
     fn carry_out(&mut self, node: &mut Node, now: Instant) {
         while let Some(output) = node.poll() {
             match output {
@@ -124,12 +124,12 @@ impl Wires {
 }
 
 impl Memory {
-    /// Hosts `h0`, `h1`, … that have just seen each other.
+    /// Hosts `h0`, `h1`, … that have just appeared to each other.
     pub fn new(settings: Settings) -> Memory {
         Memory::configured(settings, |config| config)
     }
 
-    /// The same, with other configurations.
+    /// As [`Memory::new`], with other configurations.
     pub fn configured(settings: Settings, configure: fn(Config) -> Config) -> Memory {
         let mut world = Memory {
             rng: ChaCha8Rng::seed_from_u64(settings.seed),
@@ -154,18 +154,17 @@ impl Memory {
         world
     }
 
-    /// Sinks that became ready, and sources that may go on, since the last look.
+    /// Sinks that became ready, and sources that may go on, since the last call.
     pub fn signals(&mut self, host: &Name) -> (Vec<SinkId>, Vec<SourceId>) {
         let wires = &mut self.place(host).wires;
         (std::mem::take(&mut wires.ready), std::mem::take(&mut wires.writable))
     }
 
-    /// Whether a node runs there.
     pub fn is_up(&self, host: &Name) -> bool {
         self.places[host].node.is_some()
     }
 
-    /// A host's node, to be looked at.
+    /// A host's node, for reading.
     pub fn node(&self, host: &Name) -> &Node {
         self.places[host].node.as_ref().expect("the host is up")
     }
@@ -228,7 +227,7 @@ impl Memory {
         let to = flight.to;
         match flight.what {
             Cargo::Frame { from, starts, lane, bytes } => {
-                // A connection does not outlive its ends.
+                // A connection ends when one of its hosts ends.
                 let same = (self.places[&from].start, self.places[&to].start) == starts;
                 if same && !self.is_cut(&from, &to) {
                     self.call(&to, |node, now| node.arrive(&from, lane, &bytes, now));
@@ -248,7 +247,7 @@ impl Memory {
         self.cuts.contains(&pair(one, other))
     }
 
-    /// Both hear of each other; first of the other's end, where it was a short one.
+    /// Each host appears to the other. A host that was away only briefly is first reported as gone.
     fn introduce(&mut self, one: &Name, other: &Name) {
         let at = self.now + self.settings.delay.1;
         self.send_off(at, one, Cargo::Appeared(other.clone()));

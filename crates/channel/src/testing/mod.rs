@@ -1,4 +1,4 @@
-//! What every network under the nodes is tested with, and a made-up one.
+//! A test suite for every network under the nodes, and a simulated network.
 
 pub mod conformance;
 mod memory;

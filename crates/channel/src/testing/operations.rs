@@ -1,6 +1,6 @@
-//! Sequences of operations on several hosts over a network that loses, delays and disorders, and what holds after each of
-//! them: afterwards all know the same, no event was delivered twice or out of order, and everything that was sent is
-//! accounted for. Drawn at random in `tests/random.rs`; chosen by the fuzzer in `tests/hostile`.
+//! Sequences of operations on several hosts over a network that loses, delays and reorders frames, and checks after
+//! each of them. At the end all hosts have the same directory, no event was delivered twice or out of order, and every
+//! sent event has an outcome. `tests/random.rs` draws sequences at random; the fuzz target `hostile` chooses them.
 
 use std::collections::BTreeMap;
 
@@ -14,49 +14,48 @@ use crate::{
     Submission, SubmitError, Taken,
 };
 
-/// Hosts of a run.
+/// Number of hosts of a run.
 pub const HOSTS: usize = 4;
-/// Its channels.
+/// Number of channels of a run.
 pub const CHANNELS: usize = 2;
 
-/// One operation. Hosts are below [`HOSTS`], channels below [`CHANNELS`]; members are counted around.
+/// One operation. Hosts are below [`HOSTS`], channels below [`CHANNELS`]; numbers of members are taken modulo the
+/// number of members.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// A host opens a channel, or creates it.
     Open(usize, usize),
-    /// A host closes a channel.
     Close(usize, usize),
-    /// A host gets a source on a channel.
+    /// A host adds a source to a channel.
     Source(usize, usize),
-    /// A host gets a sink on a channel, with so much room; 0: it is called.
+    /// A host adds a sink to a channel, with this capacity; 0: a sink that takes each event at once.
     Sink(usize, usize, u32),
-    /// A source leaves.
     LeaveSource(usize),
-    /// A sink leaves.
     LeaveSink(usize),
     /// A sink's attribute changes.
     Attribute(usize, i64),
-    /// A host's filter on a channel becomes the one of that number, or goes: in, out.
+    /// A host installs the filter of this number on a channel, or removes its filter; the flag chooses the direction.
     Filter(usize, usize, bool, usize),
-    /// A source submits an event of that priority, of use for so many milliseconds; 0: always.
+    /// A source submits an event of this priority that is of use for this number of milliseconds; 0: without a
+    /// deadline.
     Submit(usize, u8, u64),
-    /// A source submits an event of so many KiB.
+    /// A source submits an event of this size in KiB.
     Large(usize, usize),
     /// An event is taken from a sink's queue.
     Take(usize),
-    /// So many milliseconds pass.
+    /// This number of milliseconds passes.
     Run(u64),
-    /// Two hosts do not hear of each other any more.
+    /// The network between two hosts fails.
     Cut(usize, usize),
-    /// They do again.
+    /// The network between two hosts works again.
     Heal(usize, usize),
-    /// A host ends without a word.
+    /// A host ends without a message to the others.
     Kill(usize),
-    /// It starts again.
+    /// The host starts again.
     Start(usize),
 }
 
-/// What [`Op::Filter`] installs.
+/// The filters that [`Op::Filter`] installs.
 const FILTERS: [&str; 4] = [
     "return 1;",
     "static int n; n++; return n % 3;",
@@ -67,27 +66,26 @@ const FILTERS: [&str; 4] = [
      return 1;",
 ];
 
-/// A sink with its host, and a source with its.
+/// A sink with its host, and a source with its host.
 type Way = (Name, SinkId, Name, SourceId);
 
-/// Hosts under way.
+/// A run of operations.
 #[derive(Debug)]
 pub struct Run {
-    /// The network they are on.
+    /// The simulated network.
     pub world: Memory,
-    /// Its hosts.
     pub hosts: Vec<Name>,
     pressure: Pressure,
-    /// Those that have not left.
+    /// The sources that have not left.
     pub sources: Vec<(Name, SourceId)>,
     sinks: Vec<(Name, SinkId)>,
     got: BTreeMap<Way, Vec<(u64, u8)>>,
-    /// Sinks that events were sent to, one for each event.
+    /// Number of sinks that events were sent to, summed over all events.
     pub sent: u64,
 }
 
 impl Run {
-    /// Nothing is open yet.
+    /// No channel is open.
     pub fn new(settings: Settings, pressure: Pressure) -> Run {
         let world = Memory::new(settings);
         let hosts = world.hosts();
@@ -101,7 +99,7 @@ impl Run {
         Spec { types, pressure: self.pressure, ..Spec::default() }
     }
 
-    /// Does one operation.
+    /// Executes one operation.
     pub fn act(&mut self, op: &Op) {
         match op {
             Op::Open(host, channel) => self.open(*host, *channel),
@@ -160,7 +158,7 @@ impl Run {
         self.sinks.extend(made.and_then(Result::ok).map(|id| (self.hosts[host].clone(), id)));
     }
 
-    /// A number beyond those there are removes it.
+    /// A number beyond the last filter removes the filter.
     fn filter(&mut self, host: usize, number: usize, out: bool, which: usize) {
         let direction = if out { Direction::Out } else { Direction::In };
         let spot = Spot { channel: channel(number), direction, name: "f".parse().expect("a name") };
@@ -201,7 +199,7 @@ impl Run {
         }
     }
 
-    /// What was delivered by calls. In it priorities play no part.
+    /// Checks the events that sinks took at once; their order does not depend on priorities.
     fn look(&mut self) {
         for host in self.hosts.clone() {
             for Delivered { sink, host: from, source, number, .. } in self.world.delivered(&host) {
@@ -210,7 +208,7 @@ impl Run {
         }
     }
 
-    /// What came before a crash is another start's: numbers begin anew.
+    /// Events before a crash belong to another incarnation, whose numbers are independent.
     fn kill(&mut self, host: usize) {
         self.look();
         let name = self.hosts[host].clone();
@@ -235,13 +233,13 @@ impl Run {
         self.world.is_up(host).then(|| self.world.with(host, act))
     }
 
-    /// What holds after each operation.
+    /// Checks the conditions that hold after each operation.
     pub fn assert_sound(&self) {
         let up = self.hosts.iter().filter(|host| self.world.is_up(host));
         up.for_each(|host| self.world.node(host).assert_sound());
     }
 
-    /// Everything heals, everybody is there, and much time passes: what holds then.
+    /// Repairs the network, starts all hosts, lets much time pass, and checks the final conditions.
     pub fn end(&mut self) {
         for one in 0..HOSTS {
             for other in 0..one {
@@ -266,13 +264,13 @@ impl Run {
         }
     }
 
-    /// Events that wait in queues.
+    /// Number of events that wait in queues.
     pub fn queued(&self) -> u64 {
         let counts = self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok());
         counts.map(|counts| counts.queued).sum()
     }
 
-    /// Gives what the sinks say was sent to them.
+    /// Checks the accounts; returns the number of events that were sent according to the sinks.
     pub fn books_balance(&self) -> u64 {
         let mut sent = 0;
         for (host, sink) in &self.sinks {
@@ -298,7 +296,7 @@ fn pick<T>(from: &mut Vec<T>, which: usize) -> Option<T> {
     Some(from.remove(at))
 }
 
-/// Within one priority numbers rise: none twice, none after a later one.
+/// Within one priority the numbers increase: no event comes twice or after a later one.
 fn assert_in_order(events: &[(u64, u8)]) {
     for priority in 0..8 {
         let numbers: Vec<u64> = events.iter().filter(|event| event.1 == priority).map(|event| event.0).collect();

@@ -1,36 +1,27 @@
-//! Hosts and the network between them, as a test sees them.
+//! The interface between tests and a set of hosts with a network.
 
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
 use crate::{Event, Limits, Node, Notice, SinkId, SourceId, Taken};
 
-/// Sinks with a queue of this size take each event as it comes; the others wait until they are told to.
+/// The test takes events at once for sinks with this capacity; other sinks wait until the test takes their events.
 pub const EAGER: u32 = Limits::QUEUE as u32;
 
-/// An event that was taken from the queue of a sink with room for [`EAGER`].
+/// An event that was taken from the queue of a sink with the capacity [`EAGER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// The sink.
     pub sink: SinkId,
-    /// The source's host.
     pub host: Name,
-    /// The source.
     pub source: SourceId,
-    /// The event's number.
     pub number: u64,
-    /// Its type.
     pub event_type: u16,
-    /// Its priority.
     pub priority: u8,
-    /// Its attributes.
     pub attributes: Vec<(String, i64)>,
-    /// Its bytes.
     pub payload: Vec<u8>,
 }
 
 impl Delivered {
-    /// A copy of an event for a sink.
     pub fn new(sink: SinkId, event: &Event<'_>) -> Delivered {
         Delivered {
             sink,
@@ -44,7 +35,7 @@ impl Delivered {
         }
     }
 
-    /// A sink has become ready: what it takes, if it is one with room for [`EAGER`].
+    /// Takes all events of a ready sink if its capacity is [`EAGER`].
     pub fn take_all(node: &mut Node, sink: SinkId, now: Instant) -> Vec<Delivered> {
         let own = node.directory().host(node.host()).into_iter().flat_map(|record| record.channels.values());
         let eager = own.filter_map(|held| held.sinks.get(&sink)).any(|info| info.capacity == EAGER);
@@ -56,16 +47,16 @@ impl Delivered {
     }
 }
 
-/// Hosts with a node each, and the network between them: made up, or real.
+/// Hosts with a node each, and the network between them, simulated or real.
 pub trait World {
-    /// All hosts, those that were killed too. At least four.
+    /// All hosts, killed ones included. At least four.
     fn hosts(&self) -> Vec<Name>;
 
-    /// Does something with a host's node.
+    /// Calls `act` with a host's node and the time.
     fn with<R>(&mut self, host: &Name, act: impl FnOnce(&mut Node, Instant) -> R) -> R;
 
-    /// Does something with the nodes of two hosts, told which it is (0, 1), and neither hears of the other in between. A
-    /// network whose delays run by the clock of the machine has to see to that.
+    /// Calls `act` with the nodes of two hosts and their index (0, 1), such that neither node receives frames of the
+    /// other between the calls. A network whose delays follow the machine's clock has to ensure this.
     fn at_once(&mut self, hosts: [&Name; 2], mut act: impl FnMut(usize, &mut Node, Instant) + Send) {
         for (number, host) in hosts.into_iter().enumerate() {
             self.with(host, |node, now| act(number, node, now));
@@ -75,35 +66,35 @@ pub trait World {
     /// Lets time pass; frames travel, nodes wake.
     fn run_for(&mut self, time: Nanos);
 
-    /// From now on nothing goes between these hosts; they find out by themselves.
+    /// Stops all traffic between these hosts; they have to detect this themselves.
     fn cut(&mut self, one: &Name, other: &Name);
 
-    /// It goes again.
+    /// Lets traffic pass between these hosts again.
     fn heal(&mut self, one: &Name, other: &Name);
 
-    /// The host's process ends without a word.
+    /// The host's process ends without a message to the others.
     fn kill(&mut self, host: &Name);
 
-    /// A new one starts on the host.
+    /// The host starts again, with a new incarnation.
     fn start(&mut self, host: &Name);
 
-    /// What a host's sinks with room for [`EAGER`] have taken since the last look.
+    /// The events that a host's sinks with the capacity [`EAGER`] have taken since the last call.
     fn delivered(&mut self, host: &Name) -> Vec<Delivered>;
 
-    /// What a host was told since the last look.
+    /// A host's notices since the last call.
     fn notices(&mut self, host: &Name) -> Vec<Notice>;
 
-    /// Until what was said is known to all.
+    /// Waits until changes have reached all hosts.
     fn settle(&mut self) {
         self.run_for(Nanos::from_millis(700));
     }
 
-    /// Until a silent host is known to be one.
+    /// Waits until a silent host is reported as gone.
     fn detect(&mut self) {
         self.run_for(Nanos::from_millis(2_000));
     }
 
-    /// Until the books are closed: everything sent is delivered, or known to be lost.
+    /// Waits until the accounts are complete: every sent event is delivered or known to be lost.
     fn quiet(&mut self) {
         self.run_for(Nanos::from_millis(15_000));
     }

@@ -1,8 +1,8 @@
-//! What a host tells all others of itself.
+//! Frames with a host's record: changes of it, or all of it.
 //!
 //! ```text
 //! Changes:  before u64 | n u16 | n × change            a host's changes number before+1 … before+n
-//! Full:     version u64 | part u16 | last u8 | n u16 | n × change   what makes the record of an empty one, in parts
+//! Full:     version u64 | part u16 | last u8 | n u16 | n × change   the changes from an empty record, in parts
 //! ```
 
 use qfabric_types::channel::ChannelId;
@@ -14,7 +14,7 @@ use crate::{Origin, Proof, Registration, RegistrationId, SinkId, SinkInfo, Sourc
 
 #[derive(Debug)]
 pub(crate) struct Changes {
-    /// The record's version before them.
+    /// The record's version before the changes.
     pub before: u64,
     pub changes: Vec<Change>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Full {
     pub changes: Vec<Change>,
 }
 
-/// As many as a frame can have.
+/// The largest number that a frame can state.
 const MOST: usize = u16::MAX as usize;
 
 impl Changes {
@@ -43,7 +43,7 @@ impl Full {
     }
 }
 
-/// Puts a change behind others.
+/// Appends an encoded change.
 pub(crate) fn encode_change(change: &Change, into: &mut Vec<u8>) {
     change.write(&mut Writer(into));
 }

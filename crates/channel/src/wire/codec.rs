@@ -1,16 +1,16 @@
-//! Numbers and texts as bytes.
+//! Encoding and decoding of numbers and texts.
 
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
 use crate::{Attributes, Key, MemberId};
 
-/// It ends early, or says what cannot be.
+/// The frame ends early, or has an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
 type Read<T> = Result<T, Malformed>;
 
-/// Takes a frame apart.
+/// Decodes a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
@@ -55,13 +55,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text of at most 64 KiB, its length before it.
+    /// A text of at most 64 KiB, with its length before it.
     pub fn text(&mut self) -> Read<&'a str> {
         let length = self.u16()?;
         std::str::from_utf8(self.bytes(usize::from(length))?).map_err(|_| Malformed)
     }
 
-    /// At most 64 KiB, their number before them.
+    /// At most 64 KiB, with their number before them.
     pub fn blob(&mut self) -> Read<&'a [u8]> {
         let length = self.u16()?;
         self.bytes(usize::from(length))
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(MemberId { host: self.name()?, number: self.u32()? })
     }
 
-    /// So many of them; each takes at least one byte, so that a lie about the number takes no memory.
+    /// Reads at most `most` items. Each item takes at least one byte, so a false number of items allocates no memory.
     pub fn list<T>(&mut self, most: usize, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = usize::from(self.u16()?);
         if count > most || count > self.0.len() {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts a frame together.
+/// Encodes a frame.
 #[derive(Debug)]
 pub(crate) struct Writer<'a>(pub &'a mut Vec<u8>);
 
@@ -144,7 +144,7 @@ impl Writer<'_> {
         self.u8(u8::from(value));
     }
 
-    /// Cut where it is too long.
+    /// Cuts a text that is longer than 64 KiB.
     pub fn text(&mut self, text: &str) {
         let text = cut(text, usize::from(u16::MAX));
         self.u16(text.len() as u16);
@@ -199,7 +199,7 @@ impl Writer<'_> {
     }
 }
 
-/// The text's beginning, of at most so many bytes.
+/// The beginning of the text, of at most `most` bytes.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]

@@ -1,13 +1,13 @@
-//! Frames between two hosts that keep their books: what was sent, what became of it, and how their clocks differ.
+//! Frames for the accounts between two hosts: numbers of events sent, their outcomes, and the difference of the clocks.
 //!
 //! ```text
-//! Digest:  version u64                                                    this is how much I have told
+//! Digest:  version u64                                                    the version of the sender's record
 //! Mark:    to u64 | source u32 | last u64 | channel | n × (sink u32, from u64, sent u64)
 //! Report:  to u64 | source u32 | last u64 | n × (sink u32, from u64, 5 × u64)
 //!          the five: delivered, filtered, dropped, late, lost
-//! Ping:    t0 u64            Pong:  t0 u64 | t1 u64                        nanoseconds of each one's own clock
+//! Ping:    t0 u64            Pong:  t0 u64 | t1 u64                        nanoseconds of each host's own clock
 //! ```
-//! `to` is the incarnation that is meant: numbers of sources and sinks are those of one start of a host.
+//! `to` is the receiver's incarnation: numbers of sources and sinks are valid within one incarnation of a host.
 
 use qfabric_types::channel::ChannelId;
 
@@ -20,12 +20,12 @@ pub(crate) struct Digest {
     pub version: u64,
 }
 
-/// How many events a source has sent to each sink of the receiving host; also its welcome to new sinks.
+/// The number of events that a source has sent to each sink of the receiving host; also its welcome to new sinks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub to: u64,
     pub source: u32,
-    /// The source's last event.
+    /// The number of the source's last event.
     pub last: u64,
     pub channel: ChannelId,
     pub sinks: Vec<Marked>,
@@ -34,17 +34,17 @@ pub(crate) struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marked {
     pub sink: u32,
-    /// The source's last event before it began to count.
+    /// The source's last event before the account began.
     pub from: u64,
     pub sent: u64,
 }
 
-/// What became of a source's events at the sinks of a host.
+/// The outcomes of a source's events at the sinks of a host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub to: u64,
     pub source: u32,
-    /// The last event of the mark that was seen last.
+    /// The last event of the latest mark.
     pub last: u64,
     pub sinks: Vec<Reported>,
 }

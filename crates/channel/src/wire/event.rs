@@ -1,13 +1,13 @@
-//! Events on their way.
+//! Frames with events.
 //!
 //! ```text
 //! flags u8 (1 deadline, 2 list of sinks, 4 attributes, 8 withdrawn) | priority u8 | type u16 | source u32 | number u64 | sent u64
 //! | left u64, where there is a deadline | to u64, n u16, n × sink u32, where there is a list
 //! | n u8, n × (length u8, name, value i64), where there are attributes | payload
 //! ```
-//! Without a list it is for all sinks of the receiving host that want the type. `sent` is the source's clock, `left`
-//! what was left to the deadline then, both in nanoseconds. A *withdrawn* event has neither attributes nor payload: its
-//! time passed while it waited at its source, so that it is late at all its sinks.
+//! Without a list the event is for all sinks of the receiving host that receive the type. `sent` is the time of the source's
+//! clock, `left` the time from then to the deadline, both in nanoseconds. A *withdrawn* event has neither attributes nor
+//! payload: its deadline passed while it waited at its source, so it is late at all its sinks.
 
 use super::{Kind, Malformed, PREFIX, Reader, Writer, begin};
 use crate::attributes::{Attributes, AttributesRef, Key};
@@ -20,7 +20,7 @@ const WITHDRAWN: u8 = 8;
 /// Bytes of the longest header, with its list and its attributes.
 const MOST_HEADER: usize = 64 + 4 * Limits::MEMBERS + Attributes::MAX_ON_EVENT * (9 + Key::MAX);
 
-/// What comes before attributes and payload, but for the list.
+/// The fields before attributes and payload, except the list of sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub source: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Header {
     pub left_ns: Option<u64>,
 }
 
-/// An event's frame, read without taking memory.
+/// An event's frame, read without allocating memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventFrame<'a> {
     pub header: Header,
@@ -41,12 +41,13 @@ pub(crate) struct EventFrame<'a> {
     pub list: Option<(u64, &'a [u8])>,
     pub attributes: AttributesRef<'a>,
     pub payload: &'a [u8],
-    /// Its time has passed at its source.
+    /// The event's deadline passed while it waited at its source.
     pub is_withdrawn: bool,
 }
 
 impl Header {
-    /// Writes everything; gives how many bytes [`withdraw`] leaves. `attributes` are as [`write_attributes`] makes them.
+    /// Writes the whole frame; returns the number of bytes that [`withdraw`] keeps. `attributes` are in the encoding of
+    /// [`write_attributes`].
     pub fn write<'s>(
         &self,
         frame: &mut Vec<u8>,
@@ -81,7 +82,7 @@ impl Header {
     }
 }
 
-/// Makes of an event's frame, or of its first `head` bytes, that of an event that is withdrawn.
+/// Turns an event's frame, or its first `head` bytes, into the frame of a withdrawn event.
 pub(crate) fn withdraw(frame: &mut Vec<u8>, head: usize) {
     frame.truncate(head);
     if let Some(flags) = frame.get_mut(PREFIX) {
@@ -90,15 +91,15 @@ pub(crate) fn withdraw(frame: &mut Vec<u8>, head: usize) {
 }
 
 impl<'a> EventFrame<'a> {
-    /// Bytes of the longest event behind a frame's beginning.
+    /// The longest event, without a frame's prefix, in bytes.
     pub const MOST: usize = MOST_HEADER + Limits::EVENT;
 
-    /// One that came in one frame.
+    /// Reads an event that came in one frame.
     pub fn read(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
         EventFrame::read_up_to(Limits::FRAGMENT, reader)
     }
 
-    /// One that came in fragments.
+    /// Reads an event that came in fragments.
     pub fn read_large(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
         EventFrame::read_up_to(Limits::EVENT, reader)
     }
@@ -123,7 +124,7 @@ impl<'a> EventFrame<'a> {
         Ok(EventFrame { header, list, attributes, payload, is_withdrawn })
     }
 
-    /// Whether the event is for that sink of this host.
+    /// Whether the event is for this sink of this host.
     pub fn is_for(&self, sink: u32) -> bool {
         match self.list {
             None => true,
@@ -141,7 +142,7 @@ fn read_list<'a>(reader: &mut Reader<'a>) -> Result<(u64, &'a [u8]), Malformed> 
     Ok((to, reader.bytes(4 * count)?))
 }
 
-/// Checks them all, so that they can be read without failing.
+/// Checks all attributes, so that reading them later cannot fail.
 fn read_attributes<'a>(reader: &mut Reader<'a>) -> Result<AttributesRef<'a>, Malformed> {
     let count = usize::from(reader.u8()?);
     if count == 0 || count > Attributes::MAX_ON_EVENT {
@@ -159,7 +160,7 @@ fn read_attributes<'a>(reader: &mut Reader<'a>) -> Result<AttributesRef<'a>, Mal
     Ok(AttributesRef::checked(&whole[..whole.len() - reader.0.len()]))
 }
 
-/// An event's attributes as bytes, without their number.
+/// Encodes an event's attributes, without their number.
 pub(crate) fn write_attributes(attributes: &[(&str, i64)], into: &mut Vec<u8>) -> Result<(), SubmitError> {
     into.clear();
     if attributes.len() > Attributes::MAX_ON_EVENT {

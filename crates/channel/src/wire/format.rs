@@ -1,4 +1,4 @@
-//! Formats and specifications.
+//! Encoding and decoding of formats and specifications.
 
 use qfabric_types::Nanos;
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -49,7 +49,8 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
-    /// Valid: as many types as there may be, each of another name, each a format that can be.
+    /// The specification is valid: the number of types is within the limit, their names differ, and their formats are
+    /// valid.
     pub fn spec(&mut self) -> Result<Spec, Malformed> {
         let order = match self.u8()? {
             0 => Order::Time,

@@ -1,10 +1,10 @@
-//! A part of an event that is longer than a frame.
+//! Fragments: parts of an event that is longer than a frame.
 //!
 //! ```text
 //! source u32 | number u64 | total u32 | at u32 | bytes
 //! ```
-//! `total` bytes make an event as it would be in a frame of its own, without that frame's beginning; these are those from `at`
-//! on. A host's fragments come in order, all of one event before the next event's.
+//! An event has `total` bytes: its frame without the frame's prefix. The fragment has the bytes from `at` on. A host
+//! sends the fragments in order, and all fragments of one event before those of the next event.
 
 use super::{EventFrame, Malformed, Reader, Writer};
 use crate::Limits;
@@ -27,7 +27,7 @@ impl<'a> Fragment<'a> {
         writer.bytes(self.bytes);
     }
 
-    /// One that can be part of an event: not empty, and within its total.
+    /// Refuses an empty fragment, and one that does not lie within the total.
     pub fn read(reader: &mut Reader<'a>) -> Result<Fragment<'a>, Malformed> {
         let (source, number, total, at) = (reader.u32()?, reader.u64()?, reader.u32()?, reader.u32()?);
         let fragment = Fragment { source, number, total, at, bytes: reader.0 };

@@ -1,10 +1,10 @@
-//! Frames: what nodes tell each other. Little endian; whatever comes from elsewhere is checked before it is used, and
-//! nothing in it decides how much memory is taken.
+//! Frames: the messages between nodes. Numbers are little-endian. Everything that arrives is checked before it is used,
+//! and no value in a frame decides how much memory is allocated.
 //!
 //! ```text
 //! every frame:  version u8 | kind u8 | the sender's incarnation u64 | …
 //! ```
-//! The sender is not in the frame: the network says who it is, and has authenticated it.
+//! A frame does not name its sender: the network states the sender and has authenticated it.
 
 mod announce;
 mod codec;
@@ -23,12 +23,11 @@ pub(crate) use event::{EventFrame, Header, withdraw, write_attributes};
 pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
 
-/// Version of the protocol: the other's has to be the same.
+/// Version of the protocol; hosts with different versions cannot talk to each other.
 pub const VERSION: u8 = 3;
 /// Bytes before a frame's body.
 pub(crate) const PREFIX: usize = 10;
 
-/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -61,7 +60,7 @@ const KINDS: [Kind; 12] = [
     Kind::Fragment,
 ];
 
-/// A frame's beginning.
+/// The fields at the beginning of every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub kind: Kind,
@@ -81,7 +80,7 @@ impl From<Malformed> for Unreadable {
     }
 }
 
-/// Takes the beginning of a frame, and leaves the reader behind it.
+/// Reads the beginning of a frame; the reader continues at the body.
 pub(crate) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, Unreadable> {
     let version = reader.u8()?;
     if version != VERSION {
@@ -92,7 +91,7 @@ pub(crate) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, Unreadable>
     Ok(Prefix { kind, incarnation: reader.u64()? })
 }
 
-/// Begins a frame.
+/// Writes the beginning of a frame.
 pub(crate) fn begin(frame: &mut Vec<u8>, kind: Kind, incarnation: u64) -> Writer<'_> {
     frame.clear();
     let mut writer = Writer(frame);
@@ -102,7 +101,7 @@ pub(crate) fn begin(frame: &mut Vec<u8>, kind: Kind, incarnation: u64) -> Writer
     writer
 }
 
-/// Reads whatever this is, for tests and fuzzing: true where it is a whole frame.
+/// Reads any frame, for tests and fuzzing; returns whether it is valid and complete.
 #[cfg(any(test, feature = "testing"))]
 pub fn readable(frame: &[u8]) -> bool {
     let mut reader = Reader(frame);

@@ -1,4 +1,4 @@
-//! What other hosts are asked to do with their filters, and what they answer.
+//! Frames with commands about filters, and their answers.
 
 use super::codec::cut;
 use super::{Malformed, Reader, Writer};
@@ -7,7 +7,7 @@ use crate::{Limits, RequestId};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shipped {
-    /// The incarnation that is meant.
+    /// The receiver's incarnation.
     pub to: u64,
     pub request: RequestId,
     pub order: FilterCommand,
@@ -20,9 +20,9 @@ pub(crate) struct Answer {
     pub result: Result<(), String>,
 }
 
-/// Longest reason that is told.
+/// The longest reason in an answer, in bytes; a longer one is cut.
 const MOST_REASON: usize = 4096;
-/// Parameters that an order can set at first.
+/// Most parameters that a command can set initially.
 const MOST_PARAMETERS: usize = 256;
 
 impl Shipped {

@@ -1,4 +1,4 @@
-//! Frames come back as they went, and nothing that arrives can do harm.
+//! Frames survive encoding and decoding, and invalid frames are rejected.
 
 use proptest::prelude::*;
 use qfabric_ecode::parse_formats;
@@ -137,7 +137,7 @@ fn frames_come_back_as_they_went() {
 
 #[test]
 fn a_frame_that_ends_early_is_no_frame() {
-    // An event's payload may end anywhere, and an `Ask` has nothing behind its beginning.
+    // An event's payload may end anywhere, and the body of an `Ask` is empty.
     for frame in frames().iter().filter(|frame| frame[1] != Kind::Event as u8) {
         for end in 0..frame.len() {
             assert!(!readable(&frame[..end]), "kind {} of {end} bytes", frame[1]);

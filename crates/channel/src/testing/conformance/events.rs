@@ -5,7 +5,7 @@ use qfabric_types::Nanos;
 use super::*;
 use crate::{Limits, Order, Target};
 
-/// Events reach all sinks of all hosts, this one's too, in the order of their numbers.
+/// Events reach all sinks of all hosts, the source's host included, in the order of their numbers.
 pub fn events_reach_all_sinks_of_all_hosts_in_order<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -44,7 +44,7 @@ pub fn sinks_get_the_types_they_want<W: World>(world: &mut W) {
     assert_eq!((of(frames), of(both)), (vec![1], vec![1, 2]));
 }
 
-/// An event can be for one host, or for one sink, with attributes.
+/// An event with attributes can be for one host, or for one sink.
 pub fn an_event_can_be_for_one_host_or_one_sink<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -65,7 +65,7 @@ pub fn an_event_can_be_for_one_host_or_one_sink<W: World>(world: &mut W) {
     assert_eq!(numbers(world, &hosts[2], other), [0; 0]);
 }
 
-/// Unknown types, wrong sizes and the like are refused.
+/// Unknown types, wrong sizes and similar errors are refused.
 pub fn what_cannot_be_an_event_is_refused<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -75,9 +75,13 @@ pub fn what_cannot_be_an_event_is_refused<W: World>(world: &mut W) {
     let good = Submission { payload: &[0; 8], ..Submission::default() };
     let mut refused = |event: Submission<'_>| submit(world, &hosts[0], from, &event).expect_err("refused").to_string();
     assert!(
-        refused(Submission { event_type: 2, ..good }).contains("2 types of events, numbered from 0; there is no type 2")
+        refused(Submission { event_type: 2, ..good })
+            .contains("2 types of events, numbered from 0; there is no type 2")
     );
-    assert!(refused(Submission { payload: &[0; 7], ..good }).contains("7 bytes does not fit: its format has 8 bytes, the limit is 1048576"));
+    assert!(
+        refused(Submission { payload: &[0; 7], ..good })
+            .contains("7 bytes does not fit: its format has 8 bytes, the limit is 1048576")
+    );
     assert!(refused(Submission { priority: 8, ..good }).contains("priority 8"));
     assert!(refused(Submission { attributes: &many, ..good }).contains("17 attributes on an event, the limit is 16"));
     assert!(refused(Submission { attributes: &[("a b", 1)], ..good }).contains("\"a b\" is not an attribute"));
@@ -115,7 +119,7 @@ pub fn late_events_are_dropped_and_counted<W: World>(world: &mut W) {
     assert_eq!((counts.expired, counts.sent, counts.delivered, counts.late), (1, 2, 1, 1));
 }
 
-/// Events that were taken in time and read too late count as late, at the sink and at its source, of this host or another.
+/// Events that were taken in time but read too late count as late, at the sink and at its source, on one host or two.
 pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -141,7 +145,7 @@ pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut
     assert_eq!((counts.sent, counts.delivered, counts.late), (8, 0, 8));
 }
 
-/// Among queued events the higher priority is first, and within one the earlier deadline.
+/// Among queued events the highest priority is first, and within one priority the earliest deadline.
 pub fn priorities_come_first_and_deadlines_in_order<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &Spec { order: Order::Deadline, ..spec() });
@@ -163,7 +167,7 @@ pub fn priorities_come_first_and_deadlines_in_order<W: World>(world: &mut W) {
     assert_eq!(kinds, [4, 2, 5, 1, 3]);
 }
 
-/// Whoever never reads loses events, and nobody else does.
+/// A sink that never reads loses its own events; other sinks lose none.
 pub fn a_sink_that_never_reads_holds_up_nobody<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -181,7 +185,7 @@ pub fn a_sink_that_never_reads_holds_up_nobody<W: World>(world: &mut W) {
     assert_eq!((counts.sent, counts.delivered, counts.dropped), (200, 100, 96), "the source learns it");
 }
 
-/// Drop oldest keeps the newest, drop newest the oldest; a higher priority does not make room for a lower one.
+/// `DropOldest` keeps the newest events, `DropNewest` the oldest; a low priority never displaces a higher one.
 pub fn a_full_queue_keeps_what_its_policy_says<W: World>(world: &mut W) {
     for (name, pressure, kept) in [("old", Pressure::DropOldest, [9, 4, 5]), ("new", Pressure::DropNewest, [9, 1, 2])] {
         let channel = data(name);
@@ -200,7 +204,7 @@ pub fn a_full_queue_keeps_what_its_policy_says<W: World>(world: &mut W) {
     }
 }
 
-/// Where the channel blocks, a source waits until the sink has read; nothing is dropped.
+/// On a channel that blocks, a source waits until the sink has read; no event is dropped.
 pub fn a_blocked_source_goes_on_when_the_sink_has_read<W: World>(world: &mut W) {
     let video = data("video");
     let patience = Nanos::from_millis(10_000);
@@ -229,8 +233,8 @@ pub fn a_blocked_source_goes_on_when_the_sink_has_read<W: World>(world: &mut W) 
     assert_eq!(balanced(world, &hosts[1], to).dropped, 0);
 }
 
-/// What a blocking channel lets a source send is taken by the network, too: a queue of events that has room for more bytes
-/// than that loses nothing.
+/// The network carries every event that a blocking channel accepts: a sink's queue with room for more bytes than the
+/// network may hold loses no event.
 pub fn a_blocking_channel_loses_nothing_of_large_events<W: World>(world: &mut W) {
     let video = data("video");
     let patience = Nanos::from_millis(10_000);
@@ -258,7 +262,7 @@ pub fn a_blocking_channel_loses_nothing_of_large_events<W: World>(world: &mut W)
     assert_eq!(balanced(world, &hosts[1], to).lost, 0);
 }
 
-/// A sink that does not read holds others up for as long as the channel's patience, once.
+/// A sink that does not read holds up the source once, for the channel's patience.
 pub fn a_blocked_source_waits_no_longer_than_its_patience<W: World>(world: &mut W) {
     let video = data("video");
     let patience = Nanos::from_millis(300);
@@ -286,7 +290,7 @@ pub fn a_blocked_source_waits_no_longer_than_its_patience<W: World>(world: &mut 
     assert_eq!(submit(world, &hosts[0], from, &event).expect("it has read").remote, 2);
 }
 
-/// What is sent and does not arrive is known to sink and source.
+/// Events that are sent but do not arrive are counted as lost by sink and source.
 pub fn what_is_lost_is_counted<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -308,7 +312,7 @@ fn counts_of<W: World>(world: &mut W, host: &Name, source: SourceId) -> crate::S
     world.with(host, |node, _| node.source_counts(source)).expect("the source is there")
 }
 
-/// A queue of the source's own host is in its books like all others.
+/// Queued events on the source's own host are counted like those on other hosts.
 pub fn what_waits_in_a_queue_of_the_sources_host_is_dropped_when_its_sink_leaves<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -326,7 +330,7 @@ pub fn what_waits_in_a_queue_of_the_sources_host_is_dropped_when_its_sink_leaves
     assert_eq!((counts.sent, counts.delivered, counts.dropped, counts.lost), (6, 1, 5, 0));
 }
 
-/// Its host reports before it tells that the sink is gone.
+/// The sink's host sends its report before the change that removes the sink.
 pub fn a_sink_that_leaves_says_what_became_of_its_events<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -344,7 +348,7 @@ pub fn a_sink_that_leaves_says_what_became_of_its_events<W: World>(world: &mut W
     assert_eq!((counts.sent, counts.delivered, counts.dropped, counts.lost), (6, 1, 5, 0));
 }
 
-/// Nobody will ever say what became of them.
+/// No report will come for these events.
 pub fn what_was_under_way_to_a_host_that_is_gone_is_lost<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -361,6 +365,6 @@ pub fn what_was_under_way_to_a_host_that_is_gone_is_lost<W: World>(world: &mut W
     world.quiet();
     assert_eq!(numbers(world, &hosts[2], stays), (1..=6).collect::<Vec<_>>());
     let counts = counts_of(world, &hosts[0], from);
-    // Some networks know at once that the host is gone; then nothing more is sent there.
+    // Some networks report the lost host at once; then no more events are sent there.
     assert_eq!((counts.delivered, counts.lost), (7, counts.sent - 7), "{counts:?}");
 }

@@ -1,11 +1,11 @@
-//! Crashes, partitions, and two of one name.
+//! Crashes, partitions, and name conflicts.
 
 use qfabric_types::Nanos;
 
 use super::*;
 use crate::Notice;
 
-/// A crashed host is known to be gone, its members with it; its channel lives on with those who hold it.
+/// A crashed host is reported as gone, with its members; its channel stays open on the other hosts.
 pub fn a_crashed_host_is_gone_and_its_channel_stays<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -28,7 +28,7 @@ pub fn a_crashed_host_is_gone_and_its_channel_stays<W: World>(world: &mut W) {
     assert_eq!((view.origin.creator, view.hosts), (hosts[0].clone(), hosts.len() - 1));
 }
 
-/// A restarted host comes with nothing, and can open what it had.
+/// A restarted host has no members, and can open its former channels.
 pub fn a_restarted_host_is_another_member<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -48,7 +48,7 @@ pub fn a_restarted_host_is_another_member<W: World>(world: &mut W) {
     assert_eq!(numbers(world, &hosts[0], to), [2]);
 }
 
-/// A partition of some seconds, during which both sides change: afterwards all know all.
+/// After a partition of some seconds in which both sides change, all hosts have the same directory.
 pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -78,7 +78,8 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
     balanced(world, &hosts[1], to);
 }
 
-/// Two hosts create one name at once, in the same way: it is one channel, the earlier one's.
+/// Two hosts create one name at once with equal specifications: the result is one channel, and the earlier creation
+/// wins.
 pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
@@ -97,7 +98,7 @@ pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {
     assert_eq!(numbers(world, &hosts[1], to), [1]);
 }
 
-/// Two hosts create one name at once, in different ways: the later one's members are told.
+/// Two hosts create one name at once with different specifications: the host of the later creation gets a notice.
 pub fn of_two_creations_that_differ_the_later_ends<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = world.hosts();
@@ -118,7 +119,7 @@ pub fn of_two_creations_that_differ_the_later_ends<W: World>(world: &mut W) {
     world.with(ended, |node, now| node.open(&video, now)).expect("it can be opened");
 }
 
-/// A hundred joins and leaves: directories agree, and hold no more than before.
+/// After a hundred joins and leaves, directories agree and are no larger than before.
 pub fn joins_and_leaves_without_end_leave_nothing_behind<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());

@@ -27,7 +27,7 @@ const LEAST_LOADED: &str = "
     output.chosen[best] = 1;
     return 1;";
 
-/// An OUT-filter sees the attributes of all sinks, and decides which of them receive.
+/// An OUT-filter reads the attributes of all sinks, and decides which of them receive.
 pub fn an_out_filter_chooses_by_what_sinks_say_of_themselves<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -50,7 +50,7 @@ pub fn an_out_filter_chooses_by_what_sinks_say_of_themselves<W: World>(world: &m
     assert_eq!(numbers(world, &hosts[0], here), [2]);
 }
 
-/// An IN-filter decides which sinks of its host get what has arrived; one can be for a single sink.
+/// An IN-filter decides which sinks of its host get an arriving event; it can be for a single sink.
 pub fn an_in_filter_chooses_among_the_sinks_of_its_host<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -77,7 +77,7 @@ pub fn an_in_filter_chooses_among_the_sinks_of_its_host<W: World>(world: &mut W)
     assert_eq!((balanced(world, &hosts[1], high).filtered, balanced(world, &hosts[1], low).filtered), (1, 1));
 }
 
-/// Verdict 0: nobody gets it, and nothing is sent. Closures can do the same.
+/// With verdict 0 no sink gets the event, and no frame is sent. Closures can do the same.
 pub fn a_filter_that_blocks_sends_nothing<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -100,7 +100,7 @@ pub fn a_filter_that_blocks_sends_nothing<W: World>(world: &mut W) {
     assert_eq!(again, Err(FilterError::Unknown(out)));
 }
 
-/// A filter is replaced while events flow: none is lost, each is seen by one filter, parameters stay.
+/// A filter is replaced while events flow: no event is lost, each passes exactly one filter, parameters stay.
 pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -132,7 +132,7 @@ pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
     assert_eq!(sizes, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
 }
 
-/// A Q-filter: what arrives on one channel is a parameter of a filter of another.
+/// A Q-filter: events of one channel set a parameter of a filter of another.
 pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
     let (video, control) = (data("video"), data("control"));
     let hosts = everywhere(world, &video, &spec());
@@ -166,7 +166,8 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
     assert!(refused.to_string().starts_with("events of type `frame` have no number `colour`;"), "{refused}");
 }
 
-/// Filters travel as text. Here: every host lets only itself install, and says so; its own order is carried out.
+/// Filters are shipped as text. Here every host lets only itself install and refuses other hosts' commands; commands to
+/// itself are carried out.
 pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -191,7 +192,7 @@ pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     assert_eq!(world.with(&hosts[0], |node, _| node.filters(&video).len()), 1);
 }
 
-/// A filter that divides by zero lets nothing pass, and is named once.
+/// A filter that divides by zero blocks its events and is reported once.
 pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -210,7 +211,7 @@ pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut 
     assert_eq!((counts.calls, counts.faults, counts.blocked), (3, 2, 2));
 }
 
-/// Sets the size, and lets pass what is not of kind 7.
+/// Sets the size, and blocks events of kind 7.
 fn resize(size: i32) -> String {
     format!(
         "struct input {{ int kind; int size; }}; struct output {{ int size; }};
@@ -218,14 +219,14 @@ fn resize(size: i32) -> String {
     )
 }
 
-/// The kinds and sizes of the frames that a sink was called with.
+/// The kinds and sizes of the frames that a sink received.
 fn frames(delivered: &[super::super::Delivered], sink: crate::SinkId) -> Vec<(u64, i32)> {
     let size = |payload: &[u8]| i32::from_le_bytes(payload[4..8].try_into().expect("four bytes"));
     let own = delivered.iter().filter(|event| event.sink == sink);
     own.map(|event| (event.number, size(&event.payload))).collect()
 }
 
-/// What an IN-filter for one sink writes or blocks, it does to that sink's copy: the others get the event as it came.
+/// An IN-filter for one sink changes or blocks that sink's copy only; other sinks get the event unchanged.
 pub fn a_filter_for_one_sink_changes_the_event_for_that_sink_alone<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -235,7 +236,7 @@ pub fn a_filter_for_one_sink_changes_the_event_for_that_sink_alone<W: World>(wor
         let only = Some(MemberId { host: hosts[1].clone(), number: sink.0 });
         FilterSpec { sink: only, ..text(spot(&video, Direction::In, name), &resize(size)) }
     };
-    // The names of the sinks' own filters come before the one for all, which is called first all the same.
+    // The names of the single sinks' filters sort before the filter for all, which is nevertheless called first.
     install(world, &hosts[1], &for_sink(sinks[0], "a", 1));
     install(world, &hosts[1], &for_sink(sinks[1], "b", 2));
     let add = "struct input { int kind; int size; }; struct output { int size; };
@@ -252,8 +253,8 @@ pub fn a_filter_for_one_sink_changes_the_event_for_that_sink_alone<W: World>(wor
     assert_eq!(filtered, [1, 1, 0]);
 }
 
-/// The same at the source: a sink of another host and one of this host get copies of their own, with the event's number,
-/// and each is counted once.
+/// The same at the source: a sink of another host and one of this host get copies of their own with the event's number,
+/// and each copy is counted once.
 pub fn an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -280,14 +281,14 @@ pub fn an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone<W: World>
     }
 }
 
-/// Leaves so many bytes behind a frame as its `kind` says.
+/// Keeps as many bytes behind a frame as its `kind` says.
 const CROP: &str = "
     struct input { int kind; };
     struct output { int tail_size; };
     output.tail_size = input.kind;
     return 1;";
 
-/// Leaves every other byte of the first 16.
+/// Keeps every other byte of the first 16.
 const THIN: &str = "
     struct input { int tail_size; unsigned char tail[16]; };
     struct output { int tail_size; unsigned char tail[8]; };
@@ -298,7 +299,7 @@ const THIN: &str = "
     }
     return 1;";
 
-/// Puts a mark behind what there is.
+/// Appends a mark.
 const MARK: &str = "
     struct input { int tail_size; unsigned char tail[64]; };
     struct output { int tail_size; unsigned char tail[65]; };
@@ -308,7 +309,7 @@ const MARK: &str = "
     output.tail_size = i + 1;
     return 1;";
 
-/// Filters crop, thin and lengthen what lies behind an event's structure; what is impossible is a fault.
+/// Filters crop, thin and lengthen the tail of an event; an impossible length is a fault.
 pub fn a_filter_changes_how_long_an_event_is<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -350,7 +351,7 @@ pub fn a_filter_changes_how_long_an_event_is<W: World>(world: &mut W) {
     assert_eq!(faults.collect::<Vec<_>>(), ["`output.tail_size` is 7, and may be 0 to 6 here"]);
 }
 
-/// Two users of a host feed one channel; the filter of one of them stops none of the other's events.
+/// Two users of a host submit to one channel; the filter of one user does not stop the other user's events.
 pub fn a_users_filter_acts_on_the_events_of_own_sources_alone<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());

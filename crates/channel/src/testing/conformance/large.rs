@@ -5,7 +5,7 @@ use qfabric_types::Nanos;
 use super::*;
 use crate::{Direction, FilterSpec, Limits, Spot};
 
-/// A `frame` of so many bytes in all.
+/// A `frame` of this number of bytes in total.
 fn large(number: i32, bytes: usize) -> Vec<u8> {
     let mut payload = frame(number, bytes as i32).to_vec();
     payload.extend((payload.len()..bytes).map(|at| (at / 7 + number as usize) as u8));
@@ -17,7 +17,7 @@ fn submit_large<W: World>(world: &mut W, host: &Name, from: SourceId, number: i3
     submit(world, host, from, &Submission { payload: &payload, ..Submission::default() }).expect("submitted")
 }
 
-/// Until a host has had so many events more, or much time has passed.
+/// Waits until a host has received `events` more events, or much time has passed.
 fn wait_for<W: World>(world: &mut W, host: &Name, events: usize) -> Vec<crate::testing::Delivered> {
     let mut all = Vec::new();
     for _ in 0..600 {
@@ -30,7 +30,7 @@ fn wait_for<W: World>(world: &mut W, host: &Name, events: usize) -> Vec<crate::t
     all
 }
 
-/// Up to 1 MiB; small ones of the same source come behind them, and nothing of them is lost.
+/// Events up to 1 MiB arrive; small events of the same source arrive after them, and none is lost.
 pub fn large_events_arrive_whole_and_in_order<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -59,7 +59,7 @@ pub fn large_events_arrive_whole_and_in_order<W: World>(world: &mut W) {
     assert_eq!((counts.sent, counts.delivered, counts.lost), (all, all, 0));
 }
 
-/// The refusal names both numbers. The quality plane takes no large events.
+/// The refusal names both numbers. The quality plane accepts no large events.
 pub fn an_event_above_the_limit_is_refused_with_both_numbers<W: World>(world: &mut W) {
     let hosts = everywhere(world, &data("video"), &spec());
     let from = source(world, &hosts[0], &data("video"));
@@ -69,7 +69,7 @@ pub fn an_event_above_the_limit_is_refused_with_both_numbers<W: World>(world: &m
     assert!(said.contains("1048577 bytes") && said.contains("the limit is 1048576 bytes"), "{said}");
 }
 
-/// The source waits; whatever it was let submit arrives.
+/// The source waits; every accepted event arrives.
 pub fn a_blocking_channel_loses_nothing_of_events_of_1_mib<W: World>(world: &mut W) {
     const EVENTS: i32 = 20;
     let video = data("video");
@@ -100,7 +100,8 @@ pub fn a_blocking_channel_loses_nothing_of_events_of_1_mib<W: World>(world: &mut
     assert_eq!((counts.delivered, counts.lost, counts.dropped), (EVENTS as u64, 0, 0));
 }
 
-/// Its source withdraws an event whose time passes while it waits: late there, and at the sink; none is lost.
+/// The source withdraws an event whose deadline passes while it waits: it is late at the source and at the sink, and no
+/// event is lost.
 pub fn a_large_event_whose_time_passes_while_it_waits_is_late<W: World>(world: &mut W) {
     const EVENTS: i32 = 3;
     let video = data("video");
@@ -128,7 +129,7 @@ pub fn a_large_event_whose_time_passes_while_it_waits_is_late<W: World>(world: &
     assert_eq!(source.delivered + source.late, source.sent);
 }
 
-/// OUT-filters see it before it is split, IN-filters when it is whole.
+/// OUT-filters see the event before it is split, IN-filters after it is assembled.
 pub fn filters_see_the_whole_of_a_large_event<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -157,7 +158,7 @@ pub fn filters_see_the_whole_of_a_large_event<W: World>(world: &mut W) {
     assert_eq!((counts.sent, counts.delivered, counts.filtered), (2, 1, 1), "the first was not sent");
 }
 
-/// A new sink's welcome does not overtake what its source has on its way to the others of its host.
+/// A new sink's welcome does not overtake events that its source has under way to other sinks of the host.
 pub fn a_sink_that_joins_while_a_large_event_is_under_way_costs_nobody_an_event<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());

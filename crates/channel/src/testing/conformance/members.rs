@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Attributes, Error, Key, Notice, Registration};
 
-/// What one host creates all know, and can open.
+/// A channel that one host creates is in every directory, and every host can open it.
 pub fn what_one_host_creates_all_know_and_can_open<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -12,7 +12,7 @@ pub fn what_one_host_creates_all_know_and_can_open<W: World>(world: &mut W) {
     assert_eq!((view.origin.creator, view.hosts, &*view.spec), (hosts[0].clone(), hosts.len(), &spec()));
 }
 
-/// A refusal names what is wrong, and nothing has changed.
+/// A refusal names the error and changes nothing.
 pub fn refusals_change_nothing<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -42,7 +42,7 @@ pub fn refusals_change_nothing<W: World>(world: &mut W) {
     agree(world, &hosts);
 }
 
-/// Creating and opening a data channel does the same with its Q-channel; leaving likewise.
+/// Creating, opening and closing a data channel does the same with its Q-channel.
 pub fn a_data_channel_brings_its_q_channel_and_takes_it_along<W: World>(world: &mut W) {
     let (video, hidden) = (data("video"), quality("video"));
     let hosts = everywhere(world, &video, &spec());
@@ -64,7 +64,7 @@ pub fn a_data_channel_brings_its_q_channel_and_takes_it_along<W: World>(world: &
     agree(world, &hosts);
 }
 
-/// Applications register in groups, whose Q-channels their hosts hold.
+/// Applications register in groups; their hosts open the groups' Q-channels.
 pub fn groups_are_known_to_all<W: World>(world: &mut W) {
     let hosts = world.hosts();
     let group: Name = "lecture".parse().expect("a name");
@@ -96,7 +96,7 @@ pub fn groups_are_known_to_all<W: World>(world: &mut W) {
     agree(world, &hosts);
 }
 
-/// Attributes of members change, and all know.
+/// Changed attributes of members reach all directories.
 pub fn attributes_are_known_to_all<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
@@ -111,7 +111,6 @@ pub fn attributes_are_known_to_all<W: World>(world: &mut W) {
     agree(world, &hosts);
 }
 
-/// A member that leaves takes nothing with it.
 pub fn members_leave_and_the_others_go_on<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());

@@ -1,5 +1,5 @@
-//! What must hold over every network: `qfabric_channel::conformance_suite!(make)` makes tests of it, `make` being an
-//! expression that makes a [`World`].
+//! The tests that every network has to pass. `qfabric_channel::conformance_suite!(make)` generates them; `make` is an
+//! expression that returns a [`World`].
 
 mod events;
 mod faults;
@@ -19,7 +19,7 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use super::{EAGER, World};
 use crate::{EventType, Pressure, Sent, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, SubmitError};
 
-/// Calls a macro with what is given and the names of all parts of the suite: `macro! { given; name, name, … }`.
+/// Calls a macro with its arguments and the names of all parts of the suite: `macro! { given; name, name, … }`.
 #[macro_export]
 macro_rules! conformance_parts {
     ($($callback:ident)::+ ! $($given:tt)*) => {
@@ -140,7 +140,7 @@ pub(crate) fn sink<W: World>(world: &mut W, host: &Name, channel: &ChannelId, si
     id
 }
 
-/// A sink that takes each event as it comes.
+/// A sink whose events the test takes at once.
 pub(crate) fn called() -> SinkSpec {
     SinkSpec { capacity: EAGER, ..SinkSpec::default() }
 }
@@ -169,7 +169,7 @@ pub(crate) fn submit_frame<W: World>(world: &mut W, host: &Name, source: SourceI
     submit(world, host, source, &Submission { payload: &payload, ..Submission::default() }).expect("submitted")
 }
 
-/// Takes all that is in a queue: the payloads.
+/// Takes all events of a queue; returns the payloads.
 pub(crate) fn take_all<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Vec<Vec<u8>> {
     let (mut taken, mut all) = (crate::Taken::default(), Vec::new());
     while world.with(host, |node, now| node.take(sink, &mut taken, now)).expect("the sink is there") {
@@ -178,13 +178,13 @@ pub(crate) fn take_all<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Ve
     all
 }
 
-/// The numbers of events that a sink of a host was called with.
+/// The numbers of the events that a sink of a host received.
 pub(crate) fn numbers<W: World>(world: &mut W, host: &Name, sink: SinkId) -> Vec<u64> {
     let delivered = world.delivered(host).into_iter();
     delivered.filter(|event| event.sink == sink).map(|event| event.number).collect()
 }
 
-/// Whether the directories of the hosts say the same.
+/// Checks that the directories of the hosts are equal.
 pub(crate) fn agree<W: World>(world: &mut W, hosts: &[Name]) {
     let records = |node: &crate::Node| {
         let hosts = node.directory().hosts();
@@ -197,7 +197,7 @@ pub(crate) fn agree<W: World>(world: &mut W, hosts: &[Name]) {
     }
 }
 
-/// The books of a sink are closed: everything sent is accounted for.
+/// Checks that the accounts of a sink are complete: every sent event has an outcome.
 pub(crate) fn balanced<W: World>(world: &mut W, host: &Name, sink: SinkId) -> crate::SinkCounts {
     let counts = world.with(host, |node, _| node.sink_counts(sink)).expect("the sink is there");
     let crate::SinkCounts { sent, delivered, filtered, dropped, late, lost, queued } = counts;
