@@ -1,4 +1,4 @@
-//! How a host takes part: its name, where it listens, whom it calls, whom it trusts.
+//! The network configuration of a host: its name, addresses, peers, and security.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Where a host is reached.
+/// The address of a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
-    /// By TCP. Zenoh takes two ports: this one for control, the next one for data.
+    /// TCP. Zenoh uses two ports: this one for control, the next one for data.
     Tcp {
         /// An IP address or a host's name.
         host: String,
-        /// The port; with zenoh below 65,535.
+        /// With zenoh at most 65534, because zenoh also uses the next port.
         port: u16,
     },
-    /// By a Unix socket at that path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Whether nothing beyond this machine is reached by it.
+    /// Whether the address can only be reached from this machine.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Unix(_) => true,
@@ -82,92 +82,90 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which network engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
     /// Between machines.
     #[default]
     Zenoh,
-    /// Sockets and nothing else, within one machine.
+    /// Sockets without encryption, within one machine.
     Plain,
 }
 
-/// A host's place in the network. The plain engine knows peers only.
+/// A host's role in the network. The plain engine has peers only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Talks to all hosts of its site directly.
+    /// Connects directly to all hosts of its site.
     #[default]
     Peer,
-    /// Also relays between the hosts that are connected to it: one per site, for more than one site.
+    /// Also relays between the hosts that are connected to it: one router per site, if there are several sites.
     Router,
 }
 
-/// How hosts find each other beyond the configured peers.
+/// How a host finds other hosts besides the configured peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scouting {
-    /// Not at all.
+    /// No search.
     #[default]
     Configured,
-    /// Peers tell each other of those they know: one address in common is enough. Two hosts that are told of each other
-    /// in the same moment may both call, and Zenoh 1.10 may then lose what one of them has declared: the two do not see
-    /// each other until one of them starts again. Not for hosts that are configured as each other's peers.
+    /// Peers exchange the addresses of the hosts they are connected to, so one common address is enough. Two hosts that
+    /// receive each other's address at the same moment may both connect. Zenoh 1.10 may then lose declarations of one
+    /// of them, and the two hosts do not see each other until one restarts. Do not use this for hosts that are
+    /// configured as each other's peers.
     Gossip,
-    /// Also by multicast on the local network; the same goes for it.
+    /// Like `Gossip`, and also by multicast on the local network.
     Multicast,
 }
 
-/// Who this host is to others and whom it believes. Files in PEM.
+/// This host's certificate, the authority, and the access list. Files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// The certificate of the authority that all hosts share.
     pub ca: PathBuf,
-    /// This host's certificate; its name is the host's.
+    /// This host's certificate; it has the host's name.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of this host's certificate.
     pub key: PathBuf,
-    /// What is in these three files, in short: others are other certificates.
+    /// A hash of the contents of these three files, by which a change of certificates is detected.
     pub print: u64,
-    /// Who may do what; default-deny.
+    /// The rights of each host; a right that is not listed is denied.
     pub access: crate::security::Access,
 }
 
-/// Whether others have to prove who they are.
+/// Whether hosts have to authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Security {
-    /// Nobody proves anything: loopback and Unix sockets only.
+    /// No authentication: loopback and Unix sockets only.
     #[default]
     Insecure,
-    /// Both sides show a certificate, and the access list says what it is good for.
+    /// Mutual TLS; the access list decides the rights of each certificate.
     Tls(Box<Tls>),
 }
 
-/// All of it.
+/// The network configuration of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// This host.
+    /// This host's name.
     pub host: Name,
-    /// Hosts of another realm are not seen, though they may share the network.
+    /// The realm. Hosts of other realms are not seen, even on the same network.
     pub realm: Name,
-    /// The engine.
     pub engine: EngineKind,
-    /// Peer or router.
     pub role: Role,
-    /// Where others reach this host.
+    /// The addresses on which this host accepts connections.
     pub listen: Vec<Address>,
-    /// Whom it calls, again and again until they are there. With its own address among them, the list is taken to be
-    /// that of all hosts: of each two, the one of the smaller address calls, so that no two call each other.
+    /// The addresses to which this host connects; it tries until it succeeds. A list that contains an address of this
+    /// host is taken as the list of all hosts: then of each two hosts the one with the smaller address connects, so
+    /// that they do not both connect.
     pub peers: Vec<Address>,
-    /// Whom it finds by itself. The plain engine finds nobody.
+    /// The search for other hosts. The plain engine does not search.
     pub scouting: Scouting,
-    /// Whom it believes.
     pub security: Security,
 }
 
 impl Config {
-    /// A host of the realm `default` that neither listens nor calls.
+    /// A host of the realm `default` that neither listens nor connects.
     pub fn new(host: Name) -> Config {
         Config {
             host,
@@ -181,8 +179,9 @@ impl Config {
         }
     }
 
-    /// Whether a network that was opened by one is as if it had been opened by the other: of access lists, some rights are
-    /// held by this host alone ([`crate::security::Right`]), others by the engine, too, from its opening on.
+    /// Whether a network that was opened with one configuration is the same as if it had been opened with the other.
+    /// Some rights of an access list are checked by this host alone ([`crate::security::Right`]); others are also
+    /// checked by the engine, which reads them when it opens.
     pub fn opens_like(&self, other: &Config) -> bool {
         let print = |config: &Config| match &config.security {
             Security::Insecure => None,

@@ -1,4 +1,4 @@
-//! What a network engine does for a host.
+//! The interface of a network engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,56 +7,53 @@ use std::time::Duration;
 use qfabric_channel::{Destination, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
 
-/// Most bytes of a frame: the largest text that `channel` ships (64 KiB) and an announcement of a full host fit in.
+/// Most bytes of a frame. The largest text that `channel` ships (64 KiB) and an announcement of a full host fit.
 pub const MAX_FRAME: usize = 256 << 10;
 
-/// Most other hosts an engine talks to.
+/// Most other hosts that an engine connects to.
 pub const MAX_HOSTS: usize = 1024;
 
-/// A host that is not heard for so long is gone. With the time to notice it stays below 2 s.
+/// A host that has been silent for this time counts as gone. Including the detection the time stays below 2 s.
 pub const LEASE: Duration = Duration::from_millis(1500);
 
-/// Signs of life within a lease, where nothing else is sent: one that is 0.75 s late ends a connection. With a
-/// hundred hosts these are 400 frames a second; three within 1 s were 900, a quarter of the CPU time of a host that hears
-/// ten reports a second from each.
+/// Signs of life in each lease, if nothing else is sent. A sign that is 0.75 s late ends a connection. With a hundred
+/// hosts two signs are 400 frames a second. Three signs within 1 s were 900 frames a second, a quarter of the CPU time
+/// of a host that receives ten reports a second from each host.
 pub(crate) const SIGNS: u32 = 2;
 
-/// What happened on the network.
+/// An event that an engine reports to its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineEvent<'a> {
-    /// A frame came.
     Arrived {
-        /// Who sent it. Under mutual TLS with an access list this is who the certificate says.
+        /// The sender. Under mutual TLS with an access list the certificate proves the sender.
         from: &'a Name,
-        /// By which way.
         lane: Lane,
-        /// What was given to [`Engine::send`] there.
+        /// The bytes that the sender gave to [`Engine::send`].
         frame: &'a [u8],
     },
-    /// A host is there: from now on it gets what is sent to it.
+    /// A host is present: from now on frames can be sent to it.
     Appeared {
-        /// Which.
         host: &'a Name,
-        /// Of which of its lives; a host that crashed and came back has another.
+        /// A host that crashed and came back has another incarnation.
         incarnation: Incarnation,
     },
-    /// A host has left, crashed, fallen silent or been cut off.
+    /// A host has left, crashed, fallen silent or been disconnected.
     Vanished {
-        /// Which.
         host: &'a Name,
-        /// Of which of its lives.
+        /// The incarnation that ended.
         incarnation: Incarnation,
     },
 }
 
-/// Who is told. Called by the engine's receive thread, one event after the other; must not block.
+/// Receives the engine's events. The engine's receive thread calls it with one event after the other; it must not
+/// block.
 pub trait Handler: Send + Sync + 'static {
-    /// Something happened. `engine` is the one that says so: answers may be sent at once.
+    /// `engine` is the engine that reports the event, so the handler can answer at once.
     fn handle(&self, engine: &dyn Engine, event: EngineEvent<'_>);
 
-    /// A thread of the engine failed, by a mistake of this program.
+    /// A thread of the engine panicked because of a defect in this program.
     fn failed(&self, thread: &'static str, message: String) {
-        tracing::error!(thread, message, "a thread of the network failed");
+        tracing::error!(thread, message, "a network thread failed");
     }
 }
 
@@ -66,45 +63,45 @@ impl<F: Fn(&dyn Engine, EngineEvent<'_>) + Send + Sync + 'static> Handler for F 
     }
 }
 
-/// Brings frames from host to host. Calls return at once: what a peer does not take in time is dropped (data) or, after
-/// a bounded backlog, ends the connection to it (control).
+/// Carries frames between hosts. Calls return at once. If a peer does not take its frames in time, data frames are
+/// dropped; control frames wait in a bounded backlog, and when it is full the connection ends.
 pub trait Engine: Send + Sync {
     /// Sends a frame of at most [`MAX_FRAME`] bytes; longer ones are dropped and counted.
     fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]);
 
-    /// From now on frames for the channel are wanted here.
+    /// Requests frames for the channel.
     fn listen(&self, channel: &ChannelId);
 
-    /// Frames for the channel are no longer wanted here.
+    /// Ends [`Engine::listen`] for the channel.
     fn ignore(&self, channel: &ChannelId);
 
-    /// What has been counted.
     fn counters(&self) -> &Counters;
 
-    /// Ids (Linux) of the threads between an event and the network, for a policy of their own.
+    /// Ids (Linux) of the threads between an event and the network, so that they can get a scheduling policy.
     fn threads(&self) -> Vec<i32>;
 
-    /// Says goodbye: other hosts learn of it at once. Everything afterwards does nothing.
+    /// Leaves the network; other hosts see it at once. Later calls have no effect.
     fn close(&self);
 }
 
-/// What an engine counts, from its start.
+/// Counters of an engine since its start.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames given to the engine, by [`Lane`]; one for many hosts counts once.
+    /// Frames given to the engine, by [`Lane`]; a frame for many hosts counts once.
     pub sent: [AtomicU64; 3],
     /// Frames given to the handler, by lane.
     pub received: [AtomicU64; 3],
-    /// Frames that were not sent: too long, or no room in the connection. Zenoh does not report the latter.
+    /// Frames that were not sent because they are too long or the connection has no room. Zenoh does not report the
+    /// latter.
     pub dropped: AtomicU64,
-    /// Frames and connections that were refused: malformed, another realm or version, another's name.
+    /// Frames and connections that were refused: malformed, of another realm or version, or with another host's name.
     pub refused: AtomicU64,
-    /// Connections ended because a peer did not take control frames, or was silent.
+    /// Connections that ended because a peer did not take control frames or was silent.
     pub ended: AtomicU64,
 }
 
 impl Counters {
-    /// Counts what another one has counted, too.
+    /// Adds the counts of another engine.
     pub(crate) fn add(&self, other: &Counters) {
         let Counters { sent, received, dropped, refused, ended } = self;
         let own = sent.iter().chain(received).chain([dropped, refused, ended]);
@@ -136,11 +133,11 @@ impl Counters {
     }
 }
 
-/// Opens the engine that the configuration names. `enter` runs first in the thread whose scheduling policy the engine's
+/// Opens the engine that the configuration names. `enter` runs first, in the thread whose scheduling policy the engine's
 /// threads inherit.
 ///
 /// # Errors
-/// What is wrong with the configuration, an address that cannot be listened on, a certificate that cannot be used.
+/// The configuration is invalid, an address cannot be listened on, or a certificate cannot be used.
 pub fn open(
     config: &crate::Config,
     incarnation: Incarnation,

@@ -1,68 +1,57 @@
-//! What can be wrong with a host's connection to others.
+//! Errors of a host's connection to the network.
 
 use std::path::PathBuf;
 
 use crate::Address;
 
-/// Why there is no connection, and what to do.
+/// Why the network cannot be used, with the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not an address.
-    #[error("{0:?} is no address: write HOST:PORT (like 192.0.2.7:7700 or [fd00::7]:7700) or unix:/PATH")]
+    /// A text that is not an address.
+    #[error("{0:?} is not an address: write HOST:PORT (like 192.0.2.7:7700 or [fd00::7]:7700) or unix:/PATH")]
     Address(String),
-    /// Without authentication only this machine may be reached.
+    /// Without authentication only addresses of this machine are allowed.
     #[error(
         "{0} is not on this machine's loopback, and without certificates nothing else is used: \
          make some with `qfabric channel init-ca` and `qfabric channel issue`"
     )]
     Insecure(Address),
-    /// The engine has no encryption.
-    #[error("the plain engine knows no certificates: use the engine zenoh, or none of them and loopback only")]
+    /// The plain engine has no encryption.
+    #[error(
+        "the plain engine does not support certificates: use the engine zenoh, or remove the certificates and use loopback only"
+    )]
     PlainTls,
-    /// The engine does not reach that.
-    #[error("zenoh does not use Unix sockets here: {0} needs the engine plain")]
+    /// Zenoh is not used with Unix sockets.
+    #[error("the engine zenoh does not support Unix sockets: {0} needs the engine plain")]
     UnixZenoh(Address),
-    /// Zenoh takes two ports.
-    #[error("{0}: zenoh takes this port and the next one, so it has to be 1 to 65534")]
+    /// Zenoh uses two ports.
+    #[error("{0}: zenoh uses this port and the next one, so the port must be 1 to 65534")]
     Ports(Address),
-    /// Cannot be listened on.
+    /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: Address,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The operating system refused something.
+    Listen { address: Address, source: std::io::Error },
+    /// The operating system refused an operation.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: &'static str,
-        /// Why it failed.
         source: std::io::Error,
     },
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A certificate or key that is not what it should be.
+    File { path: PathBuf, source: std::io::Error },
+    /// A certificate or key that cannot be used.
     #[error("{}: {reason}", path.display())]
     Certificate {
-        /// Of which file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The defect and the next step.
         reason: String,
     },
     /// An access list that cannot be used.
     #[error("access list {}: {reason}", path.display())]
     Access {
-        /// Of which file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The defect and the next step.
         reason: String,
     },
     /// The program was built without the feature `zenoh`.
@@ -71,7 +60,7 @@ pub enum Error {
          or write `engine = \"tcp\"` under [channels], which connects hosts of one machine only"
     )]
     WithoutZenoh,
-    /// Zenoh said no.
+    /// An error of Zenoh.
     #[error("zenoh: {0}")]
     Zenoh(String),
 }

@@ -1,10 +1,10 @@
-//! Q-channels between hosts: the only room that knows the network engine.
+//! The network of Q-channels: the only room that uses a network engine.
 //!
-//! An [`Engine`] brings frames from host to host and says which hosts are there. There are two, and one suite holds
-//! both to the same promises: Zenoh (between machines, mutually authenticated), and plain sockets (within one machine;
-//! the floor of every measurement). [`Link`] puts a [`qfabric_channel::Node`] on top of one.
+//! An [`Engine`] carries frames between hosts and reports which hosts are present. There are two, and one test suite checks
+//! both: Zenoh (between machines, mutually authenticated), and plain sockets (within one machine; the fastest possible
+//! transport, with which others are compared). [`Link`] runs a [`qfabric_channel::Node`] on an engine.
 #![forbid(unsafe_code)]
-// Some of what both engines may use, only Zenoh does.
+// Some shared code is used by the engine Zenoh only.
 #![cfg_attr(not(feature = "zenoh"), allow(dead_code, unused_imports))]
 
 mod config;

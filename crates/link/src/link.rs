@@ -1,10 +1,10 @@
-//! A node on an engine: one lock, run to completion.
+//! Runs a node on an engine: one lock, run to completion.
 //!
-//! Whoever has work (the engine's receive thread, the timer's, an application's) takes the lock and calls the node, then
-//! asks it for what it wants done, and does that before giving the lock back. No queue lies between an event's arrival
-//! and its handler, and none between a submission and the socket. The lock is fair: a source that floods takes its turn
-//! after whoever waits ([`crate::turn`]), and rests now and then ([`crate::pace`]). It is not one of priority inheritance:
-//! threads that submit should have the policy of [`Link::threads`].
+//! A thread with work (the engine's receive thread, the timer thread, an application's) takes the lock, calls the node, and
+//! carries out the node's outputs before it releases the lock. There is no queue between an event's arrival and its handler,
+//! and none between a submission and the socket. The lock is fair: a source that floods waits behind the threads that are
+//! waiting already ([`crate::turn`]), and rests from time to time ([`crate::pace`]). The lock has no priority inheritance:
+//! threads that submit should have the scheduling policy of [`Link::threads`].
 
 mod way;
 
@@ -23,32 +23,31 @@ use crate::turn::{Taken, Turn};
 use crate::{Config, Counters, Error, threads};
 use way::Way;
 
-/// Who hears what a node wants told in this process.
+/// Receives a node's outputs that are meant for this process.
 pub trait Listener: Send + Sync + 'static {
-    /// A sink is ready, a source may go on, something happened. Called under the node's lock: copy and wake, never block,
-    /// never call the link. `is_arrival`: a frame's arrival brought it, and [`Listener::arrived`] follows in the same
-    /// thread.
+    /// A sink is ready, a source may go on, or there is a notice. Called under the node's lock: copy the output and
+    /// wake a thread; never block and never call the link. `is_arrival`: a frame's arrival caused the output, and
+    /// [`Listener::arrived`] follows in the same thread.
     fn hear(&self, output: Output, is_arrival: bool);
-    /// Called after each frame's arrival, with no lock held: by the receive thread, which must not be kept waiting.
+    /// Called after each frame's arrival without a lock, in the receive thread; return quickly.
     fn arrived(&self) {}
-    /// A thread of the network failed, by a mistake of this program: the network works no longer, or in part. May be called
-    /// from any thread, with no lock.
+    /// A network thread panicked because of a defect in this program: the network no longer works, or works in part.
+    /// Called from any thread, without a lock.
     fn failed(&self, thread: &'static str, message: String) {
-        tracing::error!(thread, message, "a thread of the network failed; restart this program");
+        tracing::error!(thread, message, "a network thread failed; restart this program");
     }
 }
 
-/// What stands behind the lock: a node, or something that holds one and looks at what it wants done.
+/// The value behind the lock: a node, or a value that has a node and also reads its outputs.
 pub trait Inside: Send + 'static {
-    /// Calls the node.
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R;
-    /// As [`Node::poll`]; asked after every call, until there is nothing more.
+    /// Like [`Node::poll`]; called after every call until it returns `None`.
     fn poll(&mut self, now: Instant) -> Option<Output>;
-    /// As [`Node::frame`].
+    /// Like [`Node::frame`].
     fn frame(&self, frame: Frame) -> &[u8];
-    /// When [`Inside::wake`] is wanted.
+    /// The time at which [`Inside::wake`] has to be called.
     fn next_wakeup(&self) -> Option<Instant>;
-    /// Does what is due.
+    /// Does all work that is due.
     fn wake(&mut self, now: Instant);
 }
 
@@ -74,7 +73,7 @@ impl Inside for Node {
     }
 }
 
-/// This host's part in all channels.
+/// A node with its engine and its threads.
 pub struct Link<N: Inside = Node> {
     shared: Arc<Shared<N>>,
     host: Name,
@@ -93,7 +92,7 @@ struct Shared<N> {
 struct State<N> {
     inside: N,
     way: Way,
-    /// When the timer thread will wake by itself; none: when it is told.
+    /// The time at which the timer thread wakes by itself; `None`: it waits for a signal.
     planned: Option<Instant>,
     pace: Pace,
     closing: bool,
@@ -106,8 +105,7 @@ fn now() -> Instant {
 }
 
 impl<N: Inside> Link<N> {
-    /// Opens the engine under a node. `enter` runs first in the thread whose scheduling policy the engine's threads
-    /// inherit.
+    /// Opens the engine under a node. `enter` runs first, in the thread whose scheduling policy the engine's threads inherit.
     ///
     /// # Errors
     /// See [`crate::open`].
@@ -132,8 +130,8 @@ impl<N: Inside> Link<N> {
         Ok(link)
     }
 
-    /// Calls what is behind the lock, by the clock's time. Who comes again and again without a pause sleeps for a moment in
-    /// the end, without the lock.
+    /// Calls `act` under the lock with the current time. A thread that calls again and again without a pause then
+    /// sleeps for a moment without the lock.
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let mut state = self.shared.state.lock();
         let begin = now();
@@ -148,23 +146,22 @@ impl<N: Inside> Link<N> {
         result
     }
 
-    /// This host.
     pub fn host(&self) -> &Name {
         &self.host
     }
 
-    /// Something that engines count, from this link's opening.
+    /// The sum of a counter over all engines since this link was opened.
     pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
         self.shared.state.lock().way.count(of)
     }
 
-    /// Ids (Linux) of the threads between an event and the network, the engine's and the timer's.
+    /// Ids (Linux) of the threads between an event and the network: the engine's and the timer's.
     pub fn threads(&self) -> Vec<i32> {
         let engine = self.shared.state.lock().way.threads();
         engine.into_iter().chain(self.shared.timer_thread.get().copied()).collect()
     }
 
-    /// Leaves the network: others learn of it at once. Also done when dropped; again, it does nothing.
+    /// Leaves the network; other hosts see it at once. Dropping does the same; a second call has no effect.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closing = true;
@@ -200,7 +197,7 @@ impl<N: Inside> std::fmt::Debug for Link<N> {
 }
 
 impl<N: Inside> Shared<N> {
-    /// Wakes the timer thread if the node wants to be called earlier than that thread knows.
+    /// Wakes the timer thread if the node's next wakeup is earlier than the planned one.
     fn replan(&self, state: Taken<'_, State<N>>) {
         let wanted = state.inside.next_wakeup();
         let earlier = wanted.is_some_and(|wanted| state.planned.is_none_or(|planned| wanted < planned));

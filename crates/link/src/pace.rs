@@ -1,23 +1,23 @@
-//! Who submits without end, rests now and then.
+//! Makes a thread that submits without a pause rest from time to time.
 //!
-//! A thread that submits again at once is always ready to run. Where there are fewer processors than threads that want
-//! one, it keeps a processor for milliseconds, and those that share it wait: the network's thread, and whoever has a
-//! control event and wakes the flooding thread by giving the lock back to it. One that sleeps shortly gives the processor
-//! up by itself before; then *more* of its events arrive, as fewer of them find no room. Not `yield`: a thread under
-//! SCHED_DEADLINE would end its period by that.
+//! Such a thread is always ready to run. If there are fewer processors than ready threads, it keeps a processor for
+//! milliseconds. Threads that share the processor wait: the network's thread, and a thread that has a control event and
+//! wakes the flooding thread by releasing the lock to it. A thread that sleeps briefly gives the processor up earlier. Then
+//! *more* of its events arrive, because fewer of them find no room. `yield` is not used, because it ends the period of a
+//! thread under SCHED_DEADLINE.
 
 use std::time::Duration;
 
 use qfabric_types::{Instant, Nanos};
 
-/// As long as somebody may go on, without rest. What comes in a shorter burst is never held up.
+/// The longest time without a rest; a shorter burst is never delayed.
 const BUSY: Nanos = Nanos::from_micros(100);
-/// Whoever is away for so long has rested.
+/// An idle gap of this length counts as a rest.
 const PAUSE: Nanos = Nanos::from_micros(20);
-/// What is asked of the kernel; it gives about 60 µs, to a thread with a real-time policy what was asked for.
+/// The requested sleep. The kernel sleeps about 60 µs, for a thread with a real-time policy as requested.
 pub(crate) const REST: Duration = Duration::from_micros(10);
 
-/// Since when there was no pause.
+/// The start of the time without a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Instant,
@@ -29,7 +29,7 @@ impl Pace {
         Pace { since: now, last: now }
     }
 
-    /// Somebody had the lock from `begin` to `end`. True: that is enough for a while.
+    /// A thread had the lock from `begin` to `end`. Returns whether it has to rest now.
     pub fn is_enough(&mut self, begin: Instant, end: Instant) -> bool {
         if begin.since(self.last) >= PAUSE {
             self.since = begin;
@@ -43,7 +43,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Calls that take 5 µs, with so long between them; those after which a rest is due.
+    /// Calls that take 5 µs with this pause between them; returns the calls after which a rest is due.
     fn rests(between_us: u64) -> Vec<usize> {
         let (mut pace, mut now) = (Pace::new(Instant::ZERO), Instant::ZERO);
         let due = (0..60).filter(|_| {

@@ -1,4 +1,4 @@
-//! Which hosts are there, in which of their lives.
+//! The hosts that are present, with their incarnations.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,27 @@ use qfabric_types::channel::Name;
 
 use crate::MAX_HOSTS;
 
-/// What a report about a host changes. At most two: an old life ends, a new one begins.
+/// The effect of a report: an old incarnation may end, and a new one begin.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub vanished: Option<Incarnation>,
     pub appeared: Option<Incarnation>,
 }
 
-/// The hosts that are there. Reports may be repeated and come in any order; what is told of them alternates.
+/// The hosts that are present. Reports may be repeated and come in any order; for each host the changes alternate
+/// between appearing and vanishing.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     present: HashMap<Name, Incarnation>,
 }
 
 impl Presence {
-    /// How many are there.
+    /// Number of hosts.
     pub fn count(&self) -> usize {
         self.present.len()
     }
 
-    /// A life of a host is reported to have begun.
+    /// An incarnation of a host is reported to have begun.
     pub fn begins(&mut self, host: &Name, incarnation: Incarnation) -> Change {
         let full = self.present.len() >= MAX_HOSTS;
         match self.present.get_mut(host) {
@@ -40,7 +41,7 @@ impl Presence {
         }
     }
 
-    /// A life of a host is reported to have ended.
+    /// An incarnation of a host is reported to have ended.
     pub fn ends(&mut self, host: &Name, incarnation: Incarnation) -> Change {
         if self.present.get(host) != Some(&incarnation) {
             return Change::default();

@@ -1,4 +1,4 @@
-//! What stands between this host and an address: a connection is made and thrown away, for the sake of its error.
+//! Finds out why an address cannot be reached: makes a connection only to see its error.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -18,17 +18,17 @@ use rustls::{
 
 use crate::{Address, Tls};
 
-/// For a connection, and for an answer.
+/// For connecting, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects, shows the certificate, and waits a moment for a refusal.
 ///
 /// # Errors
-/// What is in the way and what to do, for people.
+/// The obstacle and the next step, for users.
 pub(crate) fn probe(address: &Address, tls: Option<&Tls>) -> Result<(), String> {
     let Address::Tcp { host, port } = address else { return Ok(()) };
     let found = (host.as_str(), *port).to_socket_addrs().ok().and_then(|mut all| all.next());
-    let found = found.ok_or_else(|| format!("nobody knows the address of {host}: check its spelling"))?;
+    let found = found.ok_or_else(|| format!("the name {host} has no address: check its spelling"))?;
     let socket = TcpStream::connect_timeout(&found, PATIENCE).map_err(|error| {
         format!(
             "{error}: is the daemon there running with this address in `listen`, and nothing between the two hosts?"
@@ -44,14 +44,14 @@ fn shake_hands(socket: TcpStream, tls: &Tls) -> Result<(), Obstacle> {
     let local = |error: String| Obstacle::Local(error);
     socket.set_read_timeout(Some(PATIENCE)).map_err(|error| local(error.to_string()))?;
     let config = config(tls).map_err(local)?;
-    // Names of addresses prove nothing here: any will do.
+    // The server's name is not checked here, so any name will do.
     let name = ServerName::try_from("host").expect("is a name");
     let connection = ClientConnection::new(Arc::new(config), name).map_err(|error| local(error.to_string()))?;
     match StreamOwned::new(connection, socket).read(&mut [0]) {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(()),
         Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(refusal) => Err(Obstacle::Tls(refusal.clone())),
-            // It hung up without a word: as Zenoh does with connections on which nothing is said.
+            // The other side closed the connection without an alert, as Zenoh does with a silent connection.
             None => Ok(()),
         },
         Ok(_) => Ok(()),
@@ -101,7 +101,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
     builder.with_client_auth_cert(own, key).map_err(|error| error.to_string())
 }
 
-/// Believes the authority, whatever name the certificate has: the access list goes by that.
+/// Accepts any name in a certificate of the authority: the access list checks names.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 

@@ -1,14 +1,14 @@
-//! What is read of other hosts, for tests with hostile input.
+//! Parsers of other hosts' input, for tests with hostile input.
 
 use crate::MAX_FRAME;
 use crate::plain::wire::{HEADER, Hello, Kind, Reader, channel_of};
 use crate::zenoh::keys;
 
-/// Reads a stream of a plain engine in pieces of so many bytes, as its receive thread does. How many frames were whole, and
-/// whether the connection would have been ended.
+/// Reads a stream of a plain engine in pieces of `step` bytes, as the receive thread does. Returns the number of complete
+/// frames, and whether the connection would have been ended.
 ///
 /// # Panics
-/// Where the reader takes more memory than a frame and a read need.
+/// The reader takes more memory than a frame and a read need.
 pub fn stream(bytes: &[u8], step: usize) -> (usize, bool) {
     let (mut reader, mut frames) = (Reader::default(), 0);
     for piece in bytes.chunks(step.min(Reader::CHUNK)) {
@@ -25,7 +25,7 @@ pub fn stream(bytes: &[u8], step: usize) -> (usize, bool) {
     (frames, false)
 }
 
-/// What is understood is written the same way again.
+/// Encoding a parsed value gives the same bytes again.
 fn is_understood(kind: Kind, body: &[u8]) -> bool {
     match kind {
         Kind::Hello => Hello::decode(body).is_some_and(|hello| hello.encode() == body),
@@ -34,7 +34,7 @@ fn is_understood(kind: Kind, body: &[u8]) -> bool {
     }
 }
 
-/// Reads an address of Zenoh's. Whether it names somebody, or somebody's life.
+/// Reads a key of Zenoh. Returns whether it names a host or an incarnation.
 pub fn key(key: &str) -> bool {
     keys::sender(key).is_some() | keys::life(key).is_some()
 }

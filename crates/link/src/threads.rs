@@ -5,13 +5,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread::{Builder, JoinHandle};
 
-/// Zenoh reads how many threads it may have from the environment, once.
+/// Zenoh reads its number of threads from this environment variable, once.
 const VARIABLE: &str = "ZENOH_RUNTIME";
 const ONE: &str = "(app:(handover:rx),acc:(handover:rx),tx:(handover:rx),net:(handover:rx),rx:(worker_threads:1))";
 
-/// Makes Zenoh do everything in one thread: half the round trip of its own choice, which is several, and one thread is
-/// what a reservation can be given to. To be called first in `main`: where it is not so yet, the process executes
-/// itself again, with the same arguments and process id. Where that fails, Zenoh has its several threads.
+/// Makes Zenoh do everything in one thread. The round trip is half of that with Zenoh's default of several threads, and
+/// one thread can be given a reservation. Call this first in `main`: if the variable is not set yet, the process
+/// executes itself again with the same arguments and process id. If that fails, Zenoh has several threads.
 pub fn one_receive_thread() {
     if std::env::var_os(VARIABLE).is_none() {
         let mut arguments = std::env::args_os();
@@ -20,7 +20,7 @@ pub fn one_receive_thread() {
             again.arg0(name);
         }
         let error = again.args(arguments).env(VARIABLE, ONE).exec();
-        tracing::warn!("cannot execute myself again for a single network thread: {error}");
+        tracing::warn!("cannot restart for a single network thread, so zenoh uses several: {error}");
     }
 }
 
@@ -29,7 +29,8 @@ pub fn single_receive_thread() -> bool {
     std::env::var(VARIABLE).is_ok_and(|value| value == ONE)
 }
 
-/// Starts a thread that others count on. Where it panics, `failed` is told its name and what the panic said.
+/// Starts a thread that the rest of the program depends on. If it panics, `failed` gets its name and the panic's
+/// message.
 pub(crate) fn spawn(
     name: &'static str,
     failed: impl FnOnce(&'static str, String) + Send + 'static,
@@ -38,7 +39,7 @@ pub(crate) fn spawn(
     Builder::new().name(name.to_owned()).spawn(move || contain(name, failed, body))
 }
 
-/// Runs `body` in the calling thread; where it panics, `failed` is told.
+/// Runs `body` in the calling thread; if it panics, `failed` gets the panic's message.
 pub(crate) fn contain(name: &'static str, failed: impl FnOnce(&'static str, String), body: impl FnOnce()) {
     if let Err(message) = qfabric_sync::contain(body) {
         failed(name, message);

@@ -1,23 +1,23 @@
-//! A value that threads have in turn, and a way to wait with it.
+//! A fair lock around a value, with a way to wait.
 //!
-//! The standard library's mutex goes to whoever asks at the right moment, and that is the thread that has just given it
-//! back and comes again: a source that floods kept a control event of the same host waiting for half a second, and the
-//! receive thread with it. A [`Lock`] is handed over to a thread that waits: a thread that comes again is behind it. Among
-//! threads of one priority nobody waits for more turns than there are threads.
+//! The standard library's mutex goes to the thread that asks at the right moment, which is usually the thread that has just
+//! released it. With that mutex a source that floods kept a control event of the same host, and the receive thread, waiting
+//! for half a second. A [`Lock`] is handed to a waiting thread, so a thread that asks again comes behind it. Among threads of
+//! one priority no thread waits for more turns than there are threads.
 
 use std::time::Duration;
 
 use qfabric_sync::{Condvar, Guard, Lock, rank};
 
-/// A value that threads have in turn.
+/// A value that threads use in turn.
 #[derive(Debug)]
 pub(crate) struct Turn<T> {
     value: Lock<T, { rank::NODE }>,
-    /// Wakes the one thread that waits with the value's guard.
+    /// Wakes the thread that waits with the guard.
     wakes: Condvar,
 }
 
-/// The value, until this is dropped.
+/// Access to the value until this guard is dropped.
 pub(crate) type Taken<'a, T> = Guard<'a, T, { rank::NODE }>;
 
 impl<T> Turn<T> {
@@ -25,12 +25,12 @@ impl<T> Turn<T> {
         Turn { value: Lock::new(value), wakes: Condvar::new() }
     }
 
-    /// A panic of the one before is its own: the others go on with what it left.
+    /// A panic of an earlier holder is ignored: other threads go on with the value as it is.
     pub fn lock(&self) -> Taken<'_, T> {
         self.value.lock()
     }
 
-    /// Gives the value back until [`Turn::wake`], or for so long.
+    /// Releases the value until [`Turn::wake`], or for at most `longest`.
     pub fn wait<'a>(&self, taken: Taken<'a, T>, longest: Option<Duration>) -> Taken<'a, T> {
         match longest {
             Some(longest) => taken.wait_timeout(&self.wakes, longest).0,
@@ -52,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// A millisecond at a time, without a pause. The middle one counts: between two of its own this thread may itself be
-    /// kept from the processor.
+    /// Holds of one millisecond without a pause. The median counts, because this thread itself may lose the processor
+    /// between two holds.
     #[test]
     fn a_thread_that_comes_again_and_again_lets_others_have_their_turn() {
         let turn = Arc::new(Turn::new(0_u32));

@@ -1,4 +1,4 @@
-//! Stands in for the engine Zenoh in a build without the feature `zenoh`: Zenoh and its dependencies are half of the build,
+//! Replaces the engine Zenoh in a build without the feature `zenoh`: Zenoh and its dependencies are half of the build,
 //! and the demo needs no network.
 
 use std::io;
@@ -10,7 +10,7 @@ use qfabric_channel::Incarnation;
 use crate::engine::{Engine, Handler};
 use crate::{Config, Error};
 
-/// Refuses.
+/// Always refuses.
 pub(crate) fn open(
     _: &Config,
     _: Incarnation,
@@ -20,11 +20,11 @@ pub(crate) fn open(
     Err(Error::WithoutZenoh)
 }
 
-/// There is none.
+/// Never exists in this build.
 #[derive(Debug)]
 pub enum Attending {}
 
-/// There is no thread of a network.
+/// Always returns `None`, because there is no network thread.
 pub fn attend(
     _: OwnedFd,
     _: impl FnMut() -> bool + Send + 'static,
@@ -33,7 +33,7 @@ pub fn attend(
     Ok(None)
 }
 
-/// Whether two configurations open the same network; the engine plain has no settings of its own.
+/// Whether two configurations open the same network; the plain engine has no further settings.
 pub(crate) fn is_same(one: &Config, other: &Config) -> bool {
     one == other
 }

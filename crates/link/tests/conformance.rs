@@ -1,5 +1,5 @@
-//! The suite that every network under the nodes has to pass, over real engines: four hosts on loopback addresses. The
-//! one part that cuts cables is in tests/host, where there are some.
+//! The conformance suite over real engines: four hosts on loopback addresses. The part that cuts cables is in
+//! tests/host, which has cables.
 
 mod common;
 
@@ -34,7 +34,7 @@ impl Listener for Recorder {
     }
 }
 
-/// A node whose eager sinks are taken from at once.
+/// A node with sinks whose events are taken at once.
 struct Eager {
     node: Node,
     recorder: Arc<Recorder>,
@@ -75,7 +75,7 @@ struct Real {
 }
 
 impl Real {
-    /// One after the other: that is when there is most to do.
+    /// Opens the hosts one after the other, because this order causes the most work.
     fn new(kind: EngineKind) -> Real {
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock();
@@ -123,7 +123,7 @@ impl World for Real {
         self.links[host].as_ref().expect("the host is up").with(|eager, now| act(&mut eager.node, now))
     }
 
-    /// With both locks held, each by a thread of its own, nothing arrives at either.
+    /// With both locks held, each by a thread of its own, no frame arrives at either node.
     fn at_once(&mut self, hosts: [&Name; 2], act: impl FnMut(usize, &mut Node, Instant) + Send) {
         let links = hosts.map(|host| self.links[host].as_ref().expect("the host is up"));
         let (act, both) = (&Mutex::new(act), &Barrier::new(2));
@@ -171,12 +171,12 @@ impl World for Real {
         std::mem::take(&mut *self.recorders[host].notices.lock().unwrap())
     }
 
-    /// More than the made-up network takes: this one shares its processors with other tests.
+    /// More than for the simulated network, because these hosts share their processors with other tests.
     fn settle(&mut self) {
         self.run_for(Nanos::from_millis(1_000));
     }
 
-    /// Books are closed 2 s after the last event.
+    /// The accounts are complete 2 s after the last event.
     fn quiet(&mut self) {
         self.run_for(Nanos::from_millis(4_000));
     }
@@ -189,10 +189,10 @@ macro_rules! parts {
 }
 
 const PARTS: &[Part] = qfabric_channel::conformance_parts! { parts! Real };
-/// There are no cables within a host: tests/host has some.
+/// There are no cables within a host; tests/host runs this part.
 const ELSEWHERE: &str = "what_was_changed_during_a_partition_is_known_after_it";
 
-/// They mostly wait: several at once.
+/// The parts mostly wait, so several run at once.
 fn conform(kind: EngineKind) {
     let here: Vec<Part> = PARTS.iter().filter(|part| part.0 != ELSEWHERE).copied().collect();
     assert_eq!(here.len(), PARTS.len() - 1, "{ELSEWHERE} has another name");
@@ -200,7 +200,7 @@ fn conform(kind: EngineKind) {
     assert!(failed.is_empty(), "{kind:?}: {failed:?}");
 }
 
-/// The names of those that failed.
+/// Returns the names of the parts that failed.
 fn at_once(kind: EngineKind, parts: &[Part]) -> Vec<&'static str> {
     let run = move |part: &Part| catch_unwind(AssertUnwindSafe(|| (part.1)(&mut Real::new(kind)))).is_ok();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One suite, every engine: what `channel` may rely on.
+//! One suite for every engine: the properties that `channel` relies on.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn channel(text: &str) -> ChannelId {
     ChannelId { plane: Plane::Data, name: text.parse().unwrap() }
 }
 
-/// Hosts 1 to 3, each with both others as configured peers, all in sight of each other.
+/// Hosts 1 to 3, each with both others as configured peers, after all have appeared to each other.
 fn three(kind: EngineKind) -> [Host; 3] {
     let site = Site::new(kind);
     let hosts = [1, 2, 3].map(|host| site.host(host, &[1, 2, 3]));
@@ -32,7 +32,7 @@ fn three(kind: EngineKind) -> [Host; 3] {
     hosts
 }
 
-/// Sends until it arrives: who listens is told to others with some delay.
+/// Sends until the frame arrives, because subscriptions reach other hosts with a delay.
 fn send_until(from: &Host, to: Destination<'_>, lane: Lane, frame: &[u8], at: &Log, wanted: &Seen) {
     for _ in 0..200 {
         from.engine.send(to, lane, frame);
@@ -73,7 +73,7 @@ fn channels_reach_those_who_listen(kind: EngineKind) {
     assert_eq!(two.log.frames(), before + 1);
 }
 
-/// A disturbed machine may hold up one goodbye, even several; without goodbyes, each of these would take a lease.
+/// A busy machine may delay one goodbye, or several; without goodbyes, each departure would take a whole lease.
 fn a_goodbye_is_known_before_silence_would_be_and_a_return_is_another_life(kind: EngineKind) {
     const LIVES: std::ops::Range<u64> = 7..12;
     let site = Site::new(kind);
@@ -103,9 +103,9 @@ fn the_longest_frame_arrives_and_a_longer_one_is_counted(kind: EngineKind) {
     assert_eq!(two.engine.counters().received[Lane::Control as usize].load(Ordering::Relaxed), 1);
 }
 
-/// A node answers another with all that it knows, out of the receive thread: five bursts one after the other. Before these
-/// a frame may be lost: where Zenoh's connection for control is made after the one for data, it drops what is still under way
-/// on the other (docs/design/0017-link.md), and the node's digests repair that.
+/// A node answers another host with its whole record, from the receive thread. Five bursts in a row have to arrive.
+/// Earlier frames may be lost: if Zenoh's connection for control is made after the one for data, Zenoh drops the frames
+/// under way on the other (docs/design/0017-link.md), and the node's digests repair the loss.
 fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: EngineKind) {
     const BURST: u32 = 500;
     let site = Site::new(kind);
@@ -152,7 +152,7 @@ fn hosts_of_another_realm_are_not_seen(kind: EngineKind) {
     assert_eq!(two.log.all(), []);
 }
 
-/// Whoever holds an engine last may be a task of a server.
+/// The last holder of an engine may be a task of a server.
 fn it_may_end_in_an_asynchronous_runtime_of_one_thread(kind: EngineKind) {
     let [one, two, _three] = three(kind);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! A link that leaves the network and joins it again: as if a cable had been cut and joined.
+//! A link that leaves the network and joins it again, like a cable that is cut and repaired.
 
 mod common;
 
@@ -18,11 +18,11 @@ use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
 
 #[derive(Default)]
-struct Ear {
+struct Recorder {
     notices: Mutex<Vec<Notice>>,
 }
 
-impl Listener for Ear {
+impl Listener for Recorder {
     fn hear(&self, output: Output, _is_arrival: bool) {
         if let Output::Notice(notice) = output {
             self.notices.lock().unwrap().push(notice);
@@ -32,7 +32,7 @@ impl Listener for Ear {
 
 struct Host {
     link: Link,
-    ear: Arc<Ear>,
+    recorder: Arc<Recorder>,
     members: Option<(SourceId, SinkId)>,
 }
 
@@ -50,9 +50,10 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 impl Host {
     fn new(config: &Config) -> Host {
-        let (ear, node) = (Arc::<Ear>::default(), NodeConfig::new(config.host.clone(), Incarnation::new(1, 1)));
-        let link = Link::open(config, Node::new(node, Instant::ZERO), ear.clone(), || {}).unwrap();
-        Host { link, ear, members: None }
+        let (recorder, node) =
+            (Arc::<Recorder>::default(), NodeConfig::new(config.host.clone(), Incarnation::new(1, 1)));
+        let link = Link::open(config, Node::new(node, Instant::ZERO), recorder.clone(), || {}).unwrap();
+        Host { link, recorder, members: None }
     }
 
     fn create(&self) {
@@ -61,7 +62,7 @@ impl Host {
         self.link.with(|node, now| node.create(&video(), spec, now)).unwrap();
     }
 
-    /// Has a source and a sink on the channel from now on.
+    /// Adds a source and a sink on the channel.
     fn join(&mut self) {
         eventually("the channel is known", || self.link.with(|node, now| node.open(&video(), now).is_ok()));
         let members = self.link.with(|node, now| {
@@ -71,14 +72,14 @@ impl Host {
         self.members = Some(members);
     }
 
-    /// How many sinks of other hosts got an event.
+    /// Returns the number of remote sinks that the event was sent to.
     fn submit(&self) -> u32 {
         let submission = Submission { payload: &[7; 4], ..Submission::default() };
         let (source, _) = self.members.unwrap();
         self.link.with(|node, now| node.submit(source, &submission, now)).unwrap().remote
     }
 
-    /// Takes an event, if there is one.
+    /// Takes an event if there is one.
     fn takes(&self) -> bool {
         let (_, sink) = self.members.unwrap();
         self.link.with(|node, now| node.take(sink, &mut Taken::default(), now)).unwrap()
@@ -89,11 +90,11 @@ impl Host {
     }
 
     fn is_told(&self, of: &Notice) -> usize {
-        self.ear.notices.lock().unwrap().iter().filter(|notice| *notice == of).count()
+        self.recorder.notices.lock().unwrap().iter().filter(|notice| *notice == of).count()
     }
 }
 
-/// Until an event of each arrives at the other.
+/// Waits until an event of each host arrives at the other.
 fn flows(hosts: &[Host; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         while hosts[to].takes() {}

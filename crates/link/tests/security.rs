@@ -1,4 +1,4 @@
-//! What certificates and the access list keep out.
+//! Connections and frames that certificates and the access list refuse.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn who_may_send_is_heard_by_who_may_join_and_nobody_else() {
     two.engine.send(Destination::Channel(&video), Lane::Data, b"may not send");
     one.engine.send(Destination::Everyone, Lane::Data, b"to all");
     for (host, count) in [(&two, 2), (&three, 1)] {
-        host.log.until("what was sent to all", |seen| {
+        host.log.until("the arrival of the frame sent to all", |seen| {
             seen.contains(&Seen::Arrived { from: name(1), lane: Lane::Data, frame: b"to all".to_vec() })
         });
         assert_eq!(host.log.frames(), count, "{}: {:?}", host.name, host.log.all());
@@ -96,7 +96,7 @@ fn without_a_certificate_there_is_no_connection() {
     assert_eq!((one.log.all().len(), plain.log.all().len()), (1, 0));
 }
 
-/// Each failed handshake used to keep everybody out for 100 ms: 2000 of them outlast this test's patience.
+/// Each failed handshake used to block all connections for 100 ms; 2000 of them would exceed this test's time limit.
 #[test]
 fn a_flood_of_connections_that_say_nothing_keeps_no_host_out() {
     let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2]));

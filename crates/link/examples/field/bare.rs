@@ -1,4 +1,5 @@
-//! Zenoh without us, between peers: express, with the priorities it has; in as many threads as the environment says.
+//! Zenoh without Q-Fabric, between peers: express, with Zenoh's priorities, and with the number of threads that the
+//! environment sets.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use super::{Each, Peer, Publish, until};
 
 pub struct Bare {
     pub session: Session,
-    /// Sinks that said they are there.
+    /// Number of sinks that have announced themselves.
     there: Arc<AtomicUsize>,
     kept: Mutex<Vec<zenoh::pubsub::Subscriber<()>>>,
 }
@@ -21,7 +22,7 @@ impl Bare {
         Bare::open_with(&format!("tcp/{net}.1:7700"), host, &[])
     }
 
-    /// At another endpoint, and with more settings.
+    /// At another endpoint, with additional settings.
     pub fn open_with(endpoint: &str, host: usize, more: &[(&str, String)]) -> Bare {
         let mut config = zenoh::Config::default();
         let address = format!("[\"{endpoint}\"]");
@@ -61,7 +62,7 @@ impl Peer for Bare {
         let each = Mutex::new(each);
         let call = move |sample: Sample| each.lock().expect("no panic")(&sample.payload().to_bytes());
         let subscriber = self.session.declare_subscriber(topic).callback(call).wait().expect("a subscriber");
-        // What was subscribed stays so as long as the session is open.
+        // A subscription lasts as long as the session.
         self.kept.lock().expect("no panic").push(subscriber);
     }
 

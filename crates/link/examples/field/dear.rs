@@ -1,4 +1,4 @@
-//! What single operations cost: Table 2 and Figures 29, 30 and 33 of the thesis.
+//! The cost of single operations: Table 2 and Figures 29, 30 and 33 of the thesis.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use super::ours::{Ours, channel, create, join, source};
 use super::play::{cost_of, forever, say};
 use super::{Peer, bare, cpu_us, now_ns, ours};
 
-/// Chooses the first so many sinks.
+/// Chooses the first `most` sinks.
 const FIRST: &str = "struct input { int sinks; struct { long place; } sink[100]; };
 struct output { unsigned char chosen[100]; };
 for (int i = 0; i < input.sinks; i++) output.chosen[i] = i < get_attribute(most);
@@ -30,7 +30,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Events of 100 B and of 2 KiB, at none to ten a second: percent of a processor, for as many sinks as there are.
+/// Events of 100 B and of 2 KiB, at zero to ten a second: the share of a processor in percent, for `sinks` sinks.
 pub fn rates(peer: &dyn Peer, sinks: usize, seconds: usize) {
     let mut publish = peer.publish("events");
     say("ready");
@@ -59,7 +59,7 @@ fn share_of(time: Duration, rate: u32, mut each: impl FnMut()) -> f64 {
     (cpu_us() - before) / begin.elapsed().as_secs_f64() / 1e4
 }
 
-/// Submits to eight sinks elsewhere, of which an OUT-filter lets through `most`; none of it: without a filter.
+/// Submits to eight remote sinks; an OUT-filter lets events through to `most` of them; above 8 there is no filter.
 pub fn chosen(peer: &Ours, most: usize) {
     let mut publish = peer.publish("events");
     say("ready");
@@ -72,7 +72,8 @@ pub fn chosen(peer: &Ours, most: usize) {
     forever()
 }
 
-/// Eight sinks here copy an event and write the time into a file, as in the thesis; an IN-filter lets `most` have it.
+/// Eight local sinks copy an event and write the time into a file, as in the thesis; an IN-filter chooses `most` of
+/// them.
 pub fn handled(peer: &Ours, most: usize) {
     for _ in 0..8 {
         let (mut copy, mut file) = (Vec::new(), File::create("/dev/null").expect("a file"));
@@ -94,7 +95,7 @@ pub fn handled(peer: &Ours, most: usize) {
     forever()
 }
 
-/// Takes everything, sends nothing.
+/// Takes all events and discards all frames.
 fn drain(node: &mut Node, taken: &mut Taken, now: qfabric_types::Instant) {
     while let Some(output) = node.poll() {
         if let Output::Ready(sink) = output {
@@ -105,7 +106,7 @@ fn drain(node: &mut Node, taken: &mut Taken, now: qfabric_types::Instant) {
     }
 }
 
-/// What a filter itself takes where it decides on eight sinks, nanoseconds: an OUT-filter, an IN-filter.
+/// The time of a filter that decides about eight sinks, in nanoseconds: an OUT-filter, an IN-filter.
 pub fn filter_ns() -> [f64; 2] {
     [Direction::Out, Direction::In].map(|direction| {
         let mut node = ours::node(&ours::config("plain", "127.0.0", 0), 0);
@@ -134,10 +135,10 @@ fn submit_ns(node: &mut Node, from: SourceId) -> f64 {
     median((0..51).map(round).collect())
 }
 
-/// How often each operation of Table 2 is done.
+/// Repetitions of each operation of Table 2.
 const TIMES: usize = 200;
 
-/// The other side of `table`: somebody who listens, and has channels that can be opened.
+/// The other side of `table`: it listens, and has channels that can be opened.
 pub fn maker(peer: &dyn Peer) {
     peer.subscribe("events", Box::new(|_| {}));
     for topic in topics('m') {
@@ -157,7 +158,7 @@ fn timed<R>(act: impl FnOnce() -> R) -> f64 {
     begin.elapsed().as_secs_f64() * 1e6
 }
 
-/// Creating a channel, opening one that another host has created, submitting to a sink there, polling for an event.
+/// Creating a channel, opening a channel of another host, submitting to a sink there, polling for an event.
 pub fn table(peer: &Ours) {
     peer.ready();
     thread::sleep(Duration::from_millis(500));
@@ -175,7 +176,7 @@ pub fn table(peer: &Ours) {
     forever()
 }
 
-/// Taking an event that is there.
+/// Taking an event that is in the queue.
 fn polling(peer: &Ours) -> f64 {
     let (sink, from) = peer.with(|node, now| {
         create(node, "own", now);
@@ -192,7 +193,7 @@ fn polling(peer: &Ours) -> f64 {
     median((0..5 * TIMES).map(&mut poll).collect())
 }
 
-/// The same of bare Zenoh: a publisher, a subscriber, a publication, a look into a subscriber's channel.
+/// The same operations with bare Zenoh: a publisher, a subscriber, a publication, a read of a subscriber's channel.
 pub fn table_of_zenoh(net: &str) {
     let session = bare::Bare::open(net, 1).session;
     thread::sleep(Duration::from_millis(500));

@@ -1,5 +1,5 @@
-//! Rivals that speak C: compiled when they are first wanted, if the machine has what they need (Debian: `libzmq3-dev`;
-//! `cyclonedds-dev`, `cyclonedds-tools`).
+//! Rivals in C: compiled at their first use, if the machine has the libraries (Debian: `libzmq3-dev`; `cyclonedds-dev`,
+//! `cyclonedds-tools`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ const ZMQ: &str = include_str!("foreign/zmq.c");
 const DDS: &str = include_str!("foreign/dds.c");
 const IDL: &str = include_str!("foreign/event.idl");
 
-/// Cyclone on one interface, by unicast, as many participants as there are sinks.
+/// Cyclone on one interface, by unicast, with as many participants as there are sinks.
 pub fn dds_settings(interface: &str, peers: &[&str]) -> String {
     let peers: String = peers.iter().map(|peer| format!("<Peer address=\"{peer}\"/>")).collect();
     format!(
@@ -21,7 +21,7 @@ pub fn dds_settings(interface: &str, peers: &[&str]) -> String {
     )
 }
 
-/// The rival's program; none: it is no foreign one. The error says what is missing.
+/// The rival's program; `None`: the rival is not in C. The error names the missing part.
 pub fn program(rival: &str) -> Option<Result<PathBuf, String>> {
     static ZMQ_PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static DDS_PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -39,7 +39,7 @@ fn folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Leaves nothing behind.
+/// Removes the compiled programs and their files.
 pub fn clean() {
     let _ = fs::remove_dir_all(env::temp_dir().join(format!("qfabric-rivals-{}", std::process::id())));
 }

@@ -1,7 +1,7 @@
-//! What `rivals` and `figures` share: the parts that processes play, for Q-channels and for their rivals alike.
+//! Shared by `rivals` and `figures`: the parts that processes play, for Q-channels and for their rivals alike.
 //!
-//! A conductor ([`stage`]) starts this program again and again, with a part to play ([`play`]); a [`Peer`] is what each
-//! rival needs to play it.
+//! A conductor ([`stage`]) starts this program several times, each with a part to play ([`play`]). A [`Peer`] is the interface
+//! that each rival implements for the parts.
 #![allow(dead_code, reason = "each example uses some of it")]
 
 pub mod bare;
@@ -17,13 +17,13 @@ pub mod valve;
 
 pub use peer::{Each, Peer, Publish, cpu_us, now_ns, until};
 
-/// A peer. Number 0 is where the others call.
+/// Opens a peer. The other peers connect to number 0.
 pub fn open(rival: &str, net: &str, number: usize) -> Box<dyn Peer> {
     match rival {
         "tcp" => Box::new(tcp::Tcp::open(net, number)),
         "zenoh" | "zenoh-1" => Box::new(bare::Bare::open(net, number)),
         "nats" => Box::new(nats::Nats::open(net)),
         "plain" | "link" => Box::new(ours::Ours::open(rival, net, number)),
-        _ => panic!("nobody is called {rival}"),
+        _ => panic!("there is no rival {rival}"),
     }
 }

@@ -1,4 +1,4 @@
-//! NATS by its own protocol, a line and the bytes: less than any client library does.
+//! NATS by its own protocol (a line and the bytes), with less work than any client library does.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

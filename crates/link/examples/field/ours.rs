@@ -20,27 +20,26 @@ use super::{Each, Peer, Publish, now_ns, until};
 pub struct Ours {
     link: Arc<Link<Echo>>,
     called: Called,
-    /// Whether there is somebody to be known before channels are opened.
+    /// Whether this host connects to another one, which has to appear before channels are opened.
     calls: bool,
 }
 
-/// Who is called with the events of a sink.
+/// The callbacks for the events of each sink.
 type Called = Arc<Mutex<HashMap<SinkId, Each>>>;
 
-/// Is told nothing.
+/// Ignores all outputs.
 pub struct Quiet;
 
 impl Listener for Quiet {
     fn hear(&self, _output: Output, _is_arrival: bool) {}
 }
 
-/// The channel of a topic.
 pub fn channel(topic: &str) -> ChannelId {
     let (plane, name) = if topic == "control" { (Plane::Quality, "bulk") } else { (Plane::Data, topic) };
     ChannelId { plane, name: name.parse().expect("a name") }
 }
 
-/// How a host takes part.
+/// The network configuration of a host.
 pub fn config(rival: &str, net: &str, host: usize) -> Config {
     let mut config = Config::new(format!("host-{host}").parse().expect("a name"));
     config.engine = if rival == "plain" { EngineKind::Plain } else { EngineKind::Zenoh };
@@ -53,7 +52,7 @@ pub fn config(rival: &str, net: &str, host: usize) -> Config {
     config
 }
 
-/// A node whose Q-channels carry readings, and whose filters are machine code, as the daemon's.
+/// A node as in the daemon: its Q-channels carry readings, and its filters are machine code.
 pub fn node(config: &Config, host: usize) -> Node {
     let mut node = NodeConfig::new(config.host.clone(), Incarnation::new(1, host as u32 + std::process::id()));
     node.engines = Box::new(|program, limits| {
@@ -64,7 +63,7 @@ pub fn node(config: &Config, host: usize) -> Node {
     Node::new(node, Instant::new(now_ns()))
 }
 
-/// Opens the channel of a topic, or creates it; a Q-channel comes with its data channel.
+/// Opens the channel of a topic, or creates it; a Q-channel is opened with its data channel.
 pub fn create(node: &mut Node, topic: &str, now: Instant) {
     let format = Format { name: "bytes".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
@@ -74,7 +73,6 @@ pub fn create(node: &mut Node, topic: &str, now: Instant) {
     }
 }
 
-/// A sink.
 pub fn join(node: &mut Node, topic: &str, now: Instant) -> SinkId {
     create(node, topic, now);
     node.sink_subscribe(&channel(topic), SinkSpec::default(), now).expect("a sink")
@@ -94,12 +92,11 @@ impl Ours {
         Ours { link: Arc::new(link), called, calls: host > 0 }
     }
 
-    /// Calls the node.
     pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.link.with(|echo, now| act(&mut echo.node, now))
     }
 
-    /// Knows what there is on the other side.
+    /// Waits until the other side has appeared.
     pub fn ready(&self) {
         until(|| !self.calls || self.link.with(|echo, _| echo.node.directory().hosts().count()) > 1);
     }
@@ -142,11 +139,11 @@ impl Peer for Ours {
     }
 }
 
-/// Answers where a resource manager does: behind the lock, before the next frame is looked at.
+/// Answers in the place in which a resource manager answers: behind the lock, before the next frame is handled.
 pub struct Echo {
     node: Node,
     called: Called,
-    /// Where each event goes back; none: who subscribed is called.
+    /// The source for the answers; `None`: events go to the callbacks.
     back: Option<SourceId>,
     taken: Taken,
 }

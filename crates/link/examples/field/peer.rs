@@ -1,26 +1,25 @@
-//! What each rival needs to play its part, and what its parts measure with.
+//! The interface that each rival implements, and the clocks of the measurements.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What is called with an event that came.
+/// The callback for an event that arrived.
 pub type Each = Box<dyn FnMut(&[u8]) + Send>;
-/// Publishes an event.
 pub type Publish = Box<dyn FnMut(&[u8]) + Send>;
 
-/// One end of a network. Topics: `ping` and `pong`, `events`, `bulk`, `stream`, none of which is dropped, and `control`,
-/// which has what priority there is.
+/// One end of a network. Topics: `ping` and `pong`, `events`, `bulk`, `stream`, whose events are never dropped, and
+/// `control`, which has the highest priority that the rival offers.
 pub trait Peer: Send + Sync {
-    /// From now on `each` is called with what others publish.
+    /// Calls `each` with every event that others publish.
     fn subscribe(&self, topic: &'static str, each: Each);
-    /// A way to publish.
+    /// Returns a function that publishes an event.
     fn publish(&self, topic: &'static str) -> Publish;
-    /// Answers each `ping` with as many bytes of `pong`, as directly as it can be done.
+    /// Answers each `ping` with a `pong` of the same size, with as few steps as the rival allows.
     fn echo(&self);
-    /// Waits until so many others have subscribed to the topic.
+    /// Waits until `sinks` other peers have subscribed to the topic.
     fn wait_for(&self, topic: &'static str, sinks: usize);
-    /// Tells the other side that this one has subscribed, where it does not see that by itself.
+    /// Announces a subscription to the other side, if the rival does not do this by itself.
     fn here(&self, _topic: &'static str) {}
 }
 
@@ -30,13 +29,13 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPU time of this process, microseconds.
+/// CPU time of this process in microseconds.
 pub fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Waits until something is so; after a minute it is not going to be.
+/// Waits until `so` is true; panics after a minute.
 pub fn until(mut so: impl FnMut() -> bool) {
     for _ in 0..1200 {
         if so() {
@@ -44,5 +43,5 @@ pub fn until(mut so: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("waited for a minute in vain");
+    panic!("the condition did not become true within a minute");
 }

@@ -1,4 +1,4 @@
-//! The players' side: one part, whoever the rival is.
+//! The players' side: the parts, the same for every rival.
 
 use std::io::{BufRead, Write};
 use std::sync::Mutex;
@@ -11,12 +11,12 @@ use qfabric_link::one_receive_thread;
 use super::ours::Ours;
 use super::{Peer, cpu_us, dear, now_ns, open, until, valve};
 
-/// What came, microseconds: asked for by `tell`.
+/// Measured values in microseconds, which `tell` requests.
 static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
-/// A part of it, or what came beside it.
+/// A second series of values: a part of the first, or measured beside it.
 static INSIDE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
 
-/// Bytes of an event of the flood.
+/// Size of an event of the flood in bytes.
 pub const BULK: usize = 16 << 10;
 
 /// Plays the part that this process was started for.
@@ -35,7 +35,7 @@ pub fn play(role: &str) {
     }
     thread::spawn(obey);
     thread::spawn(|| {
-        thread::sleep(Duration::from_secs(150)); // whatever happens
+        thread::sleep(Duration::from_secs(150)); // end in any case
         std::process::exit(1);
     });
     let number = |at: usize| words[at].parse::<usize>().expect("a number");
@@ -72,8 +72,8 @@ fn obey() {
     std::process::exit(0);
 }
 
-/// How many came since the last time, and how late: half, 99 % and all within so many microseconds. Then the same of
-/// what was noted inside.
+/// Prints the number of values since the last call, and their median, 99th percentile and maximum in microseconds; then
+/// the same for the second series.
 fn tell() {
     let [seen, inside] = [&SEEN, &INSIDE].map(|noted| summary(std::mem::take(&mut *noted.lock().expect("no panic"))));
     say(&format!("result {seen} {inside}"));
@@ -112,7 +112,7 @@ fn echo(peer: &dyn Peer) {
     forever()
 }
 
-/// Goes there and back `trips` times, with pauses, and says how long it took.
+/// Makes `trips` round trips with pauses, and prints their times.
 fn ping(peer: &dyn Peer, size: usize, trips: usize) {
     let (came, comes) = sync_channel(1);
     peer.subscribe("pong", Box::new(move |_| _ = came.try_send(())));
@@ -125,7 +125,7 @@ fn ping(peer: &dyn Peer, size: usize, trips: usize) {
         comes.recv_timeout(Duration::from_secs(5)).expect("back");
         begin.elapsed().as_secs_f64() * 1e6
     };
-    // The first few may be lost while subscriptions become known; the next ones warm up.
+    // The first few may be lost while subscriptions spread; the next ones warm up.
     thread::sleep(Duration::from_millis(700));
     (0..200).for_each(|_| _ = trip());
     let mut times: Vec<f64> = Vec::with_capacity(trips);
@@ -137,8 +137,8 @@ fn ping(peer: &dyn Peer, size: usize, trips: usize) {
     say(&format!("result {:.1} {:.1}", times[trips / 2], times[trips * 99 / 100]));
 }
 
-/// Submits events with pauses; says what CPU time one took beyond the same pauses without it, how long the call, and
-/// what the process takes anyhow, percent of a processor.
+/// Submits events with pauses. Prints the CPU time of an event beyond the same pauses without it, the duration of the
+/// call, and the process's CPU use without events in percent of a processor.
 fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: usize) {
     let mut publish = peer.publish("events");
     say("ready");
@@ -159,7 +159,7 @@ fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: u
     say(&format!("result {cost:.2} {:.2} {rest:.3}", calls[calls.len() / 2]));
 }
 
-/// CPU time of this process for one event, beyond what as many pauses take without it.
+/// CPU time of this process for one event, beyond the CPU time of as many pauses without events.
 pub fn cost_of(events: usize, pause: Duration, mut each: impl FnMut()) -> f64 {
     let run = |events: usize, each: &mut dyn FnMut()| {
         let before = cpu_us();
@@ -182,7 +182,7 @@ fn sinks(rival: &str, net: &str, sinks: usize) {
     forever()
 }
 
-/// Stamped events without end. What is told is how long the calls took.
+/// Submits stamped events until the process ends. The reported values are the durations of the calls.
 fn feed(peer: &dyn Peer, size: usize, pause_us: usize, readers: usize) {
     let mut publish = peer.publish("events");
     say("ready");
@@ -203,7 +203,7 @@ fn age_us(bytes: &[u8]) -> Option<f64> {
     Some(now_ns().saturating_sub(stamp) as f64 / 1e3)
 }
 
-/// What is told is how old events were; takes `pause_ms` for each of them.
+/// Takes `pause_ms` for each event. The reported values are the ages of the events.
 fn reader(peer: &dyn Peer, pause_ms: usize) {
     peer.subscribe(
         "events",
@@ -219,7 +219,8 @@ fn reader(peer: &dyn Peer, pause_ms: usize) {
     forever()
 }
 
-/// Bulk with pauses, or as fast as it is taken, and `count` control events beside it, a hundred a second.
+/// Submits bulk events with pauses, or as fast as they are accepted, and `count` control events beside them, a hundred
+/// a second.
 fn flood(peer: &dyn Peer, count: usize, pause_us: usize) {
     let (mut bulk, mut control) = (peer.publish("bulk"), peer.publish("control"));
     say("ready");
@@ -248,7 +249,7 @@ fn flood(peer: &dyn Peer, count: usize, pause_us: usize) {
     forever()
 }
 
-/// What is told is how old control events were.
+/// The reported values are the ages of control events.
 fn flooded(peer: &dyn Peer) {
     peer.subscribe("bulk", Box::new(|_| note_inside(0.0)));
     peer.subscribe("control", Box::new(|bytes| age_us(bytes).into_iter().for_each(note)));
@@ -258,7 +259,7 @@ fn flooded(peer: &dyn Peer) {
     forever()
 }
 
-/// Gets reports for five seconds; says how many came in a second, and at what percentage of one processor.
+/// Receives reports for five seconds; prints their number per second, and the CPU use in percent of a processor.
 fn collector(peer: &dyn Peer, reporters: usize) {
     static CAME: Mutex<u64> = Mutex::new(0);
     let came = || *CAME.lock().expect("no panic");
@@ -273,7 +274,7 @@ fn collector(peer: &dyn Peer, reporters: usize) {
     forever()
 }
 
-/// As many hosts, each of which reports `rate` times a second; evenly spread, so that each report comes alone.
+/// Hosts that each report `rate` times a second; evenly spread, so that each report arrives alone.
 fn reporters(rival: &str, net: &str, reporters: usize, rate: usize) {
     let peers: Vec<Box<dyn Peer>> = (1..=reporters).map(|number| open(rival, net, number)).collect();
     let mut publish: Vec<_> = peers.iter().map(|peer| peer.publish("control")).collect();

@@ -11,26 +11,26 @@ use super::foreign;
 /// The environment variable with which this program is started again.
 pub const ROLE: &str = "QFABRIC_RIVALS_ROLE";
 
-/// The rivals that take part, by commas; none: all.
+/// The rivals that take part, separated by commas; unset: all.
 pub static TAKE_PART: OnceLock<String> = OnceLock::new();
 
 fn takes_part(rival: &str) -> bool {
     rival == "hog" || TAKE_PART.get().is_none_or(|some| some.split(',').any(|one| one == rival))
 }
 
-/// Under which policy a process runs.
+/// The scheduling policy of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     #[default]
     Normal,
     /// All threads at SCHED_FIFO 50 (`chrt`, needs root).
     Fifo,
-    /// The same, all on one processor.
+    /// Like `Fifo`, with all threads on one processor.
     Pinned,
 }
 
 impl Policy {
-    /// What goes before the program.
+    /// The command in front of the program.
     fn prefix(self) -> &'static [&'static str] {
         match self {
             Policy::Normal => &[],
@@ -40,7 +40,7 @@ impl Policy {
     }
 }
 
-/// A process that is ended with its handle.
+/// A process that is ended when its handle is dropped.
 pub struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -56,7 +56,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Starts a part: its name, the rival, what the part needs. None: that rival is not there.
+    /// Starts a part: its name, the rival, and the part's arguments. `None`: the rival is not installed.
     pub fn start(policy: Policy, part: &[&str]) -> Option<Process> {
         if !takes_part(part[1]) {
             return None;
@@ -89,7 +89,7 @@ impl Process {
         Some(Process { child, input, output })
     }
 
-    /// The rest of the next line that begins so; none: it ended.
+    /// The rest of the next line with this beginning; `None`: the process ended.
     pub fn line(&mut self, beginning: &str) -> Option<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line).ok()? > 0 {
@@ -101,13 +101,13 @@ impl Process {
         None
     }
 
-    /// Asks for what it has seen since the last time.
+    /// Requests the values since the last call.
     pub fn tell(&mut self) -> Option<Vec<f64>> {
         writeln!(self.input.as_mut()?, "tell").ok()?;
         self.numbers()
     }
 
-    /// The numbers of its next result.
+    /// The numbers of the next result.
     pub fn numbers(&mut self) -> Option<Vec<f64>> {
         self.line("result")?.split_whitespace().map(|word| word.parse().ok()).collect()
     }
@@ -116,19 +116,18 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         let _ = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
     }
 }
 
-/// Part of a loopback address that no other run has.
+/// Part of a loopback address that no other run uses.
 pub fn fresh_net() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     format!("127.{}.{}", 100 + std::process::id() % 150, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Keeps every processor busy, percent; nothing at 0. `stress-ng` where it is installed.
+/// Keeps every processor busy for this percentage of the time; 0 starts nothing. Uses `stress-ng` if it is installed.
 pub fn disturb(percent: u32) -> Vec<Process> {
     if percent == 0 {
         return Vec::new();
@@ -157,7 +156,7 @@ pub fn broker(rival: &str, net: &str, policy: Policy) -> Option<Process> {
     broker
 }
 
-/// The middle one; none where there is none.
+/// `None` if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -175,14 +174,14 @@ pub fn round_trip(rival: &str, size: usize, trips: usize, policy: Policy) -> Opt
     Some((*numbers.first()?, *numbers.get(1)?))
 }
 
-/// What submitting costs. Microseconds.
+/// The cost of submitting, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// CPU time of the submitting process for one event.
     pub cpu: f64,
-    /// How long the call takes.
+    /// Duration of the call.
     pub call: f64,
-    /// What the process takes without any event, percent of a processor.
+    /// CPU use of the process without any event, in percent of a processor.
     pub rest: f64,
 }
 

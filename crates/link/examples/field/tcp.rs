@@ -1,4 +1,4 @@
-//! The floor: one connection to each sink, a length before each event, nobody in between.
+//! The lower bound: one connection to each sink, a length before each event, no broker.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use super::{Each, Peer, Publish, until};
 
-/// What each topic is on the wire.
+/// The numbers of topics on the wire.
 const TOPICS: [&str; 5] = ["ping", "pong", "events", "bulk", "control"];
 type Wants = Mutex<Vec<(u8, Each)>>;
 

@@ -1,5 +1,5 @@
-//! A Q-filter that events of the Q-channel turn: how long from a reading's submission at another host, and from its
-//! frame in the receive thread, until the parameter has changed.
+//! A Q-filter whose parameter is set by events of the Q-channel: measures the time from a reading's submission on
+//! another host, and from its frame in the receive thread, until the parameter has changed.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,10 +14,10 @@ use super::ours::{Quiet, channel, config, create, node, source};
 use super::play::{forever, note, note_inside, say};
 use super::{now_ns, until};
 
-/// What its parameter is used for is of no matter here.
+/// The text does nothing with its parameter, because only the change is measured.
 const TEXT: &str = "return get_attribute(least) >= 0;";
 
-/// Looks at the parameter after every call.
+/// Reads the parameter after every call.
 struct Valve {
     node: Node,
     spot: Option<Spot>,
@@ -29,7 +29,7 @@ impl Inside for Valve {
         let result = act(&mut self.node);
         let least = self.spot.as_ref().and_then(|spot| self.node.parameter(spot, "least").ok());
         if let Some(least) = least.filter(|least| *least != self.least) {
-            // The value is the time at which it was submitted.
+            // The value is the time at which the reading was submitted.
             let changed = now_ns();
             self.least = least;
             note(changed.saturating_sub(least as u64) as f64 / 1e3);
@@ -55,7 +55,7 @@ impl Inside for Valve {
     }
 }
 
-/// The host whose filter is turned.
+/// The host with the filter.
 pub fn valve(rival: &str, net: &str) {
     let config = config(rival, net, 0);
     let inside = Valve { node: node(&config, 0), spot: None, least: 0 };
@@ -76,7 +76,7 @@ pub fn valve(rival: &str, net: &str) {
     forever()
 }
 
-/// The host whose monitor speaks, five hundred times a second; then says that it is done.
+/// The host whose monitor submits readings, five hundred a second; it prints when it has finished.
 pub fn turner(rival: &str, net: &str, readings: usize) {
     let config = config(rival, net, 1);
     let link = Link::open(&config, node(&config, 1), Arc::new(Quiet), || {}).expect("a link");

@@ -1,10 +1,9 @@
-//! The thesis' figures of what Q-channels cost (000 §4.4, §5.1.2), measured here and drawn:
+//! The thesis' figures of the cost of Q-channels (000 §4.4, §5.1.2), measured and drawn:
 //! `cargo run --release -p qfabric-link --example figures [-- --short] [-- --out FOLDER]`
 //!
-//! Writes to `out/figures/`: Figure 29 (submission by the number of sinks), Table 2 (creation, opening, submission,
-//! polling), Figure 30 (what filters save, and what they take), Figure 33 (submission to a hundred sinks at 2 to 10 Hz;
-//! round trips beside a disturber), each as SVG and as CSV. Takes about five minutes; the disturber is `stress-ng`,
-//! SCHED_FIFO wants root.
+//! Writes to `out/figures/`: Figure 29 (submission by the number of sinks), Table 2 (creation, opening, submission, polling),
+//! Figure 30 (savings and cost of filters), Figure 33 (submission to a hundred sinks at 2 to 10 Hz; round trips beside a
+//! disturber), each as SVG and as CSV. Takes about five minutes; the disturber is `stress-ng`, SCHED_FIFO needs root.
 
 #[path = "../field/mod.rs"]
 mod field;
@@ -17,7 +16,7 @@ use field::stage::{Policy, Process, disturb, fresh_net, round_trip, submission};
 use field::{dear, foreign, play, stage};
 use plot::{Curve, Panel};
 
-/// A name, and what measures it.
+/// A figure's name, and the function that measures it.
 type Figure = (&'static str, fn(bool) -> Vec<Panel>);
 
 fn main() {
@@ -47,7 +46,7 @@ fn write(folder: &Path, name: &str, panels: &[Panel]) {
     print!("{}", plot::csv(panels));
 }
 
-/// Ours as they are called in pictures, and the rivals.
+/// The names in pictures.
 fn label(rival: &str) -> &'static str {
     match rival {
         "link" => "Q-channel over Zenoh",
@@ -152,7 +151,7 @@ fn figure_33(short: bool) -> Vec<Panel> {
     ]
 }
 
-/// With so many sinks, for so many seconds at each rate.
+/// With `sinks` sinks, for `seconds` seconds at each rate.
 fn rates(rival: &str, (sinks, seconds): (&str, &str)) -> Option<Vec<Curve>> {
     let net = fresh_net();
     let mut source = Process::start(Policy::Normal, &["rates", rival, &net, sinks, seconds])?;

@@ -1,4 +1,4 @@
-//! Panels side by side, as SVG; their numbers as CSV.
+//! Panels side by side as SVG, and their numbers as CSV.
 
 use std::fmt::Write;
 use std::sync::Once;
@@ -7,7 +7,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
-/// The demo's letters: a machine without fonts draws the same picture.
+/// The demo's font: a machine without fonts draws the same picture.
 const FONT: &[u8] = include_bytes!("../../../demo/assets/plots.ttf");
 const PANEL: (u32, u32) = (560, 360);
 const INK: RGBColor = RGBColor(51, 65, 85);
@@ -27,12 +27,11 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A picture with axes.
 pub struct Panel {
     title: String,
     across: String,
     up: String,
-    /// Names of groups of bars; none: lines.
+    /// Names of groups of bars; empty: lines.
     groups: Vec<String>,
     curves: Vec<Curve>,
 }

@@ -1,4 +1,4 @@
-//! What Q-channels cost beside their rivals, measured in one run:
+//! The cost of Q-channels and of their rivals, measured in one run:
 //! `cargo run --release -p qfabric-link --example rivals -- [--short] [--only PARTS] [--rounds N] [--rivals NAMES]`
 //!
 //! Parts: `submission` (CPU time of the submitting process), `trips` (round trips, idle and with every processor busy),
@@ -15,17 +15,17 @@ use std::env;
 
 use field::{foreign, play, stage};
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     rounds: usize,
     trips: usize,
     events: usize,
-    /// Seconds of what goes on for some time.
+    /// Duration of continuous measurements in seconds.
     seconds: u64,
 }
 
-/// A name, and what measures and prints it.
+/// A part's name, and the function that measures and prints it.
 type Part = (&'static str, fn(Effort));
 
 fn main() {

@@ -1,5 +1,4 @@
-//! The tables that are printed. Microseconds where nothing else is said; `–` where a rival is not installed or did not
-//! get through.
+//! The printed tables, in microseconds if no other unit is stated; `–` if a rival is not installed or did not finish.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ fn ratio(one: Option<f64>, other: Option<f64>) -> String {
     }
 }
 
-/// Between events so long that the sinks, which share the machine, keep up.
+/// Pause between events such that the sinks, which share the machine, keep up.
 fn pause_us(sinks: usize) -> usize {
     1000.max(100 * sinks)
 }
@@ -89,7 +88,7 @@ pub fn trips(effort: Effort) {
     println!();
 }
 
-/// Events of 16 KiB at 500 Hz to two healthy sinks and one that is not; all within so long at a healthy one.
+/// Events of 16 KiB at 500 Hz to two healthy sinks and a stopped or slow one; the values are of a healthy sink.
 pub fn sinks(effort: Effort) {
     println!("a healthy sink beside another: events that came in a second, p99, latest; longest submission");
     for rival in ["tcp", "zenoh-1", "plain", "link"] {
@@ -129,7 +128,7 @@ pub fn flood(effort: Effort) {
     println!("control events beside a bulk flood to the same host: delivered, p50 / p99 / latest; longest submission;");
     println!("what of the flood came, megabytes a second");
     let count = effort.seconds as usize * 100;
-    // A thread at SCHED_FIFO that never pauses is stopped by the kernel for 50 ms in each second.
+    // The kernel stops a thread at SCHED_FIFO that never pauses for 50 ms in each second.
     let floods =
         [("unpaced", 0, Policy::Normal), ("~150 MB/s", 50, Policy::Normal), ("~150 MB/s, FIFO", 50, Policy::Fifo)];
     for (what, pause_us, policy) in floods {

@@ -1,10 +1,10 @@
-//! A link's engine, which may be another one tomorrow: another access list, other certificates.
+//! A link's engine, which is replaced when the access list or the certificates change.
 //!
 //! ```text
-//! attached ── reopen ──> without: all hosts are gone, what is sent is lost ── opened ──> attached
+//! attached ── reopen ──> without: all hosts are gone, frames are lost ── opened ──> attached
 //!                            └── refused: stays without, until the next reopen
 //! ```
-//! Members stay through all of it. For the others it is a host that left and is back.
+//! Members stay throughout. The other hosts see a host that left and came back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use qfabric_types::channel::ChannelId;
 use super::{Inside, Link, Listener, Shared, State, now};
 use crate::{Config, Counters, Engine, EngineEvent, Error, Handler};
 
-/// What carries frames, and what it has to be told when it is another one.
+/// The present engine, and the state that a new engine needs.
 #[derive(Default)]
 pub(super) struct Way {
     engine: Option<Arc<dyn Engine>>,
-    /// Which one it is; what an earlier one still says is not heard.
+    /// The number of the engine; reports of earlier engines are ignored.
     opening: u64,
-    /// Channels whose frames are wanted here.
+    /// Channels whose frames are wanted on this host.
     wanted: BTreeSet<ChannelId>,
-    /// What earlier ones have counted.
+    /// The counts of earlier engines.
     former: Counters,
 }
 
 impl Way {
-    /// Does what the node wants done.
+    /// Carries out the node's outputs.
     pub fn carry_out(&mut self, inside: &mut impl Inside, now: Instant, listener: &dyn Listener) {
         let (engine, wanted) = (self.engine.as_deref(), &mut self.wanted);
         Doing { engine, wanted, listener, is_arrival: false }.run(inside, now);
@@ -43,7 +43,7 @@ impl Way {
         self.engine.as_ref().map_or_else(Vec::new, |engine| engine.threads())
     }
 
-    /// The engine, which is to be closed by who has left the lock.
+    /// Takes the engine out; the caller closes it after it has released the lock.
     pub fn leave(&mut self) -> Option<Arc<dyn Engine>> {
         let engine = self.engine.take()?;
         self.former.add(engine.counters());
@@ -52,12 +52,12 @@ impl Way {
 }
 
 impl<N: Inside> Link<N> {
-    /// Leaves the network, and joins it again by another configuration of the same host. For the others, and for the node,
-    /// it is as if the cable had been cut and joined: members stay, what is sent meanwhile is lost. `enter` runs first in
+    /// Leaves the network, and joins it again with another configuration of the same host. For the node and for other hosts
+    /// it is like a cable that was cut and repaired: members stay, frames sent in the meantime are lost. `enter` runs first, in
     /// the thread whose scheduling policy the engine's threads inherit.
     ///
     /// # Errors
-    /// See [`crate::open`]. There is no network then, until it is opened again.
+    /// See [`crate::open`]. After an error there is no network until the next successful call.
     pub fn reopen(&self, config: &Config, enter: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let _one = self.reopening.lock();
         let (opening, engine) = self.detach();
@@ -67,7 +67,7 @@ impl<N: Inside> Link<N> {
         self.attach(opening, config, enter)
     }
 
-    /// Whether there is a network.
+    /// Whether there is an engine.
     pub fn is_open(&self) -> bool {
         self.shared.state.lock().way.engine.is_some()
     }
@@ -84,7 +84,7 @@ impl<N: Inside> Link<N> {
         (opening, engine)
     }
 
-    /// Hosts may appear before it returns: they are answered by the engine that says so.
+    /// Hosts may appear before this returns; the answers to them go to the engine that reported them.
     pub(super) fn attach(
         &self,
         opening: u64,
@@ -105,12 +105,12 @@ impl<N: Inside> Link<N> {
     }
 }
 
-/// Does what a node wants done. Without an engine what is sent is lost, as if the cable were cut.
+/// Carries out a node's outputs. Without an engine frames are lost, as if the cable were cut.
 struct Doing<'a> {
     engine: Option<&'a dyn Engine>,
     wanted: &'a mut BTreeSet<ChannelId>,
     listener: &'a dyn Listener,
-    /// Whether a frame's arrival is handled.
+    /// The output is the result of a frame's arrival.
     is_arrival: bool,
 }
 
@@ -135,7 +135,7 @@ impl Doing<'_> {
     }
 }
 
-/// Hears one engine.
+/// The handler of one engine.
 struct Hearing<N> {
     shared: Arc<Shared<N>>,
     opening: u64,

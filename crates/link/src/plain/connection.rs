@@ -1,4 +1,4 @@
-//! The sending half of a connection: written at once where there is room, else kept in a bounded backlog.
+//! The sending half of a connection: writes at once if the socket has room, otherwise keeps bytes in a bounded backlog.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,18 +11,18 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
 use super::wire::{HEADER, Kind, header};
 
-/// Bytes that wait for a peer before data frames are dropped, and before a connection for control frames is ended.
-/// They wait behind what the kernel's socket buffers hold.
+/// Bytes that may wait for a peer: above the first number control frames end the connection, above the second data
+/// frames are dropped. They wait behind the bytes in the kernel's socket buffers.
 const BACKLOG: [usize; 2] = [1 << 20, 512 << 10];
 
-/// What became of a frame.
+/// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// Written, or in the backlog.
     Yes,
     /// Dropped; the connection goes on.
     Dropped,
-    /// The connection is over.
+    /// The connection has ended.
     Ended,
 }
 
@@ -43,7 +43,8 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// What is written makes room, once it is the larger part: each byte is moved once at most.
+    /// Removes written bytes from the backlog when they are more than half of it, so that each byte is moved at most
+    /// once.
     fn forget_written(&mut self) {
         if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
@@ -57,7 +58,7 @@ impl Connection {
         Connection { token, lane, socket, backlog: Lock::default() }
     }
 
-    /// Sends a frame. `epoll` is told if the rest has to wait for room.
+    /// Sends a frame. If bytes remain, registers the connection with `epoll` for write readiness.
     pub fn send(&self, epoll: impl AsFd, kind: Kind, body: &[u8]) -> Sent {
         let mut backlog = self.backlog.lock();
         let head = header(kind, body.len());
@@ -98,7 +99,7 @@ impl Connection {
         epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(self.token), flags)
     }
 
-    /// There is room again: writes what waits.
+    /// The socket has room again: writes the waiting bytes.
     pub fn flush(&self, epoll: impl AsFd) -> Sent {
         let mut backlog = self.backlog.lock();
         while backlog.written < backlog.bytes.len() {
@@ -118,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// The event thread sees the end of the stream and takes the connection away.
+    /// Shuts the stream down; the event thread sees its end and removes the connection.
     pub fn end(&self) -> Sent {
         let _ = shutdown(&self.socket, Shutdown::Both);
         Sent::Ended

@@ -1,4 +1,4 @@
-//! Calls the configured hosts until they are there.
+//! Connects to the configured hosts until it succeeds.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +13,17 @@ use crate::Address;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An address to be called, and by which lanes it is connected.
+/// An address to connect to, and the lanes on which it is connected.
 pub struct Wanted {
     address: Address,
     connected: [AtomicBool; 2],
 }
 
-/// A connection that the event thread takes over.
+/// A new connection for the event thread.
 pub struct Dialed {
     pub socket: OwnedFd,
     pub lane: Lane,
-    /// Which of the wanted.
+    /// Index in the list of wanted addresses.
     pub wanted: usize,
 }
 
@@ -32,7 +32,7 @@ impl Wanted {
         Wanted { address: address.clone(), connected: Default::default() }
     }
 
-    /// The connection is over: to be called again.
+    /// The connection has ended: connect again.
     pub fn lost(&self, lane: Lane) {
         self.connected[lane as usize].store(false, Ordering::Release);
     }
@@ -42,7 +42,7 @@ impl Wanted {
     }
 }
 
-/// The calling thread.
+/// The thread that connects.
 pub fn run(plain: &Plain) {
     while !plain.is_closing() {
         for wanted in 0..plain.wanted.len() {

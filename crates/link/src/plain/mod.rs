@@ -1,9 +1,9 @@
-//! The plain engine: sockets, one thread that reads them all, senders that write at once.
+//! The plain engine: sockets, one thread that reads all of them, and senders that write at once.
 //!
-//! Two connections for each host, one for control and one for data, so that bulk never delays control. Who calls says
-//! both with the same greeting; where two hosts call each other, both pairs stay and the first of them is written to.
-//! Every control connection carries a sign of life twice within [`LEASE`](crate::LEASE). There is no encryption:
-//! the configuration lets it reach loopback and Unix sockets only.
+//! Each pair of hosts has two connections, one for control and one for data, so that bulk data never delays control. The
+//! greeting of the connecting side names both the host and the lane. If two hosts connect to each other at once, both pairs
+//! stay, and frames are written to the first. Every control connection carries a sign of life twice within
+//! [`LEASE`](crate::LEASE). There is no encryption: the configuration allows loopback and Unix sockets only.
 
 mod connection;
 mod dial;
@@ -111,7 +111,7 @@ impl Plain {
         Hello { lane, incarnation: self.incarnation, realm, host }.encode()
     }
 
-    /// Tells all hosts, or a new one, which channels are wanted here.
+    /// Sends the channels that this host listens to, to all hosts or to a new one.
     fn tell_wants(&self, connection: &connection::Connection) {
         let listening = self.listening.lock();
         for channel in listening.iter() {
@@ -168,7 +168,7 @@ impl Engine for Plain {
         self.wake();
         let receiving = self.receiving.lock().take();
         if let Some(receiving) = receiving.filter(|receiving| receiving.thread().id() != thread::current().id()) {
-            let _ = receiving.join(); // its addresses are free afterwards
+            let _ = receiving.join(); // after this the addresses are free
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The hosts this one is connected to.
+//! The connected hosts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use super::connection::Connection;
 use crate::MAX_HOSTS;
 
-/// A host. Where both sides called each other there are two connections for a lane; the first carries what is sent.
+/// If both sides connected to each other there are two connections for a lane; frames are sent on the first.
 #[derive(Debug, Default)]
 pub struct Peer {
     pub incarnation: Incarnation,
@@ -17,17 +17,17 @@ pub struct Peer {
     listens: HashSet<ChannelId>,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Peers {
     hosts: HashMap<Name, Peer>,
 }
 
 impl Peers {
-    /// Most channels that a peer may say it listens to, of both planes.
+    /// Most channels that a peer may listen to, of both planes.
     const MAX_LISTENS: usize = 2048;
 
-    /// A connection that is greeted. False: it is refused, for there are too many hosts, or it is of an older life.
+    /// Adds a connection that has greeted. Returns false if it is refused, because there are too many hosts or its
+    /// incarnation is an older one.
     pub fn add(&mut self, host: &Name, incarnation: Incarnation, connection: Arc<Connection>) -> bool {
         if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(host) {
             return false;
@@ -41,12 +41,13 @@ impl Peers {
         true
     }
 
-    /// Whether a host is connected by both lanes.
+    /// Whether a host is connected on both lanes.
     pub fn is_complete(&self, host: &Name) -> bool {
         self.hosts.get(host).is_some_and(|peer| peer.connections.iter().all(|lane| !lane.is_empty()))
     }
 
-    /// A connection is over. True: it was the last for control, so the host of that life is gone.
+    /// Removes a connection. Returns whether it was the last one for control, so that this incarnation of the host is
+    /// gone.
     pub fn remove(&mut self, host: &Name, incarnation: Incarnation, connection: &Connection) -> bool {
         let Some(peer) = self.hosts.get_mut(host).filter(|peer| peer.incarnation == incarnation) else { return false };
         peer.connections.iter_mut().for_each(|some| some.retain(|other| other.token != connection.token));
@@ -58,7 +59,7 @@ impl Peers {
         gone
     }
 
-    /// A peer wants frames of a channel, or no longer.
+    /// A peer starts or ends listening to a channel.
     pub fn listens(&mut self, host: &Name, channel: ChannelId, wants: bool) {
         let Some(peer) = self.hosts.get_mut(host) else { return };
         if !wants {
@@ -68,7 +69,7 @@ impl Peers {
         }
     }
 
-    /// Calls `each` with the connection by which a frame goes to each host that gets it.
+    /// Calls `each` with one connection to each host that receives the frame.
     pub fn of(&self, to: Destination<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
         let connection = if lane == Lane::Control { Lane::Control } else { Lane::Data };
         let mut one = |peer: &Peer| peer.connections[connection as usize].first().map(&mut each).unwrap_or_default();

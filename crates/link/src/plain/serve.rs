@@ -1,4 +1,4 @@
-//! The receive thread: accepts, greets, reads, tells the handler, watches for silence.
+//! The receive thread: accepts connections, checks greetings, reads frames, calls the handler, detects silent peers.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -19,21 +19,21 @@ use crate::engine::{EngineEvent, SIGNS};
 use crate::presence::{Change, Presence};
 use crate::{LEASE, MAX_HOSTS};
 
-/// Connections that have not greeted yet; more are closed at once.
+/// Connections that have not greeted yet; further ones are closed at once.
 const MAX_STRANGERS: usize = 64;
 const WAKE: u64 = 0;
 
-/// The event thread's side of a connection.
+/// The event thread's state for a connection.
 struct Half {
     connection: Arc<Connection>,
     reader: Reader,
     greeted: Option<(Name, Incarnation)>,
     heard: Instant,
-    /// Which address was called; none where the other side called.
+    /// The index of the address this host connected to; `None` if the other side connected.
     wanted: Option<usize>,
 }
 
-/// What the receive thread alone knows.
+/// The state of the receive thread.
 pub struct Serve {
     plain: Arc<Plain>,
     listeners: Vec<Listener>,
@@ -106,7 +106,7 @@ impl Serve {
         }
     }
 
-    /// A connection that was accepted or called. The lane of an accepted one is known when it greets.
+    /// Adds a connection that was accepted or made. The greeting of an accepted one tells its lane.
     fn add(&mut self, socket: OwnedFd, lane: Lane, wanted: Option<usize>) -> Option<u64> {
         let strangers = self.halves.values().filter(|half| half.greeted.is_none()).count();
         if strangers >= MAX_STRANGERS || self.halves.len() >= 4 * MAX_HOSTS {
@@ -127,7 +127,7 @@ impl Serve {
         half.connection.send(&self.plain.epoll, Kind::Hello, &self.plain.hello(lane));
     }
 
-    /// Reads what is there, once: no connection keeps others waiting. False: the connection is over.
+    /// Reads once, so that no connection keeps others waiting. Returns false if the connection has ended.
     fn read(&mut self, token: u64) -> bool {
         let Some(mut half) = self.halves.remove(&token) else { return true };
         let going = match rustix::io::read(&half.connection.socket, half.reader.space()) {
@@ -151,7 +151,7 @@ impl Serve {
         outcome.is_ok()
     }
 
-    /// False: the other side does not keep to the protocol.
+    /// Returns false if the other side violates the protocol.
     fn frame(&mut self, half: &mut Half, kind: Kind, body: &[u8]) -> bool {
         match (kind, &half.greeted) {
             (Kind::Hello, None) => Hello::decode(body).is_some_and(|hello| self.greeted(half, hello)),
@@ -176,7 +176,7 @@ impl Serve {
             return false;
         }
         if hello.host == self.plain.host {
-            half.wanted = None; // its own address, or another's who took its name: not called again
+            half.wanted = None; // this host's own address, or a host that uses this host's name: do not connect again
             return false;
         }
         if half.wanted.is_none() {
@@ -187,7 +187,7 @@ impl Serve {
         self.join(half, &hello)
     }
 
-    /// A host is there when both lanes are.
+    /// A host is present when both lanes are connected.
     fn join(&mut self, half: &Half, hello: &Hello) -> bool {
         let connection = Arc::clone(&half.connection);
         let mut peers = self.plain.peers.lock();
@@ -231,7 +231,7 @@ impl Serve {
         }
     }
 
-    /// Shows that this host lives, and takes away who does not, or has not said who it is.
+    /// Sends signs of life, and ends connections of peers that are silent or have not greeted in time.
     fn signs_of_life(&mut self) {
         self.plain.transmit(Destination::Everyone, Lane::Control, Kind::Alive, &[]);
         let now = Instant::now();

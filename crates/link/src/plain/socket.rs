@@ -1,4 +1,4 @@
-//! Sockets of either family, as descriptors.
+//! TCP and Unix sockets as descriptors.
 
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -8,10 +8,10 @@ use std::{fs, io};
 
 use crate::{Address, Error};
 
-/// Longest time that a call may take: a stopped process answers none once its queue is full.
+/// Longest time for connecting: a stopped process does not accept once its queue is full.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where calls come in.
+/// A socket that accepts connections.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
@@ -54,7 +54,7 @@ fn bind(address: &Address) -> io::Result<Listener> {
     }
 }
 
-/// What a dead process left in the way is removed; what a living one listens on is not.
+/// Removes a socket file that a dead process left behind, but not one on which a process listens.
 fn bind_unix(path: &std::path::Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
@@ -65,7 +65,7 @@ fn bind_unix(path: &std::path::Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Calls. Blocks for at most half a second for each address that a name has.
+/// Connects. Blocks for at most half a second for each address of the name.
 pub fn call(address: &Address) -> io::Result<OwnedFd> {
     match address {
         Address::Unix(path) => ready_unix(UnixStream::connect(path)?),
@@ -88,7 +88,7 @@ fn ready_tcp(stream: TcpStream) -> io::Result<OwnedFd> {
     Ok(stream.into())
 }
 
-/// Only the same user and root may speak to this host.
+/// Only the same user and root may connect to this host.
 fn ready_unix(stream: UnixStream) -> io::Result<OwnedFd> {
     stream.set_nonblocking(true)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;

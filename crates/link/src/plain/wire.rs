@@ -1,4 +1,4 @@
-//! Bytes between two plain engines: frames of a length (4 bytes, little endian, of what follows), a kind and a body.
+//! The protocol of the plain engine: frames of a length (4 bytes, little-endian, of the rest), a kind and a body.
 
 use qfabric_channel::{Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -7,11 +7,10 @@ use crate::MAX_FRAME;
 
 /// Bytes before the body.
 pub const HEADER: usize = 5;
-/// Other versions are refused.
+/// A peer with another version is refused.
 const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"QFL\n";
 
-/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -83,28 +82,28 @@ pub fn channel_of(body: &[u8]) -> Option<ChannelId> {
     Some(ChannelId { plane, name: std::str::from_utf8(name).ok()?.parse().ok()? })
 }
 
-/// Cuts a stream into frames. Holds at most one frame and what one read brings.
+/// Cuts a stream into frames. Holds at most one frame and the bytes of one read.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: Vec<u8>,
     filled: usize,
 }
 
-/// What cannot be the stream of a plain engine.
+/// The stream is not of a plain engine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Reader {
-    /// Most bytes taken by one read.
+    /// Most bytes of one read.
     pub const CHUNK: usize = 64 << 10;
 
-    /// Bytes of memory that it takes.
+    /// The memory in use, in bytes.
     #[cfg(feature = "testing")]
     pub fn held(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Where the next bytes go; [`Reader::read`] says how many came.
+    /// The place for the next bytes; pass their number to [`Reader::read`].
     pub fn space(&mut self) -> &mut [u8] {
         if self.buffer.len() < self.filled + Self::CHUNK {
             self.buffer.resize(self.filled + Self::CHUNK, 0);
@@ -112,7 +111,7 @@ impl Reader {
         &mut self.buffer[self.filled..]
     }
 
-    /// So many bytes came: calls `each` with every frame that is complete.
+    /// `count` bytes have been written to the space: calls `each` with every complete frame.
     pub fn read(&mut self, count: usize, mut each: impl FnMut(Kind, &[u8]) -> bool) -> Result<(), Malformed> {
         self.filled += count;
         let mut at = 0;

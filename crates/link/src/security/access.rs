@@ -1,4 +1,4 @@
-//! The access list: per channel and host, who may do what. What it does not allow is denied.
+//! The access list: the rights of each host on each channel. A right that is not listed is denied.
 //!
 //! ```toml
 //! hosts = ["cam-1", "cam-2", "wall"]   # all that take part; certificates of others are good for nothing
@@ -9,7 +9,8 @@
 //! hosts = ["cam-1"]                    # or ["*"]: all of the above
 //! rights = ["create", "send"]          # create, join, send, install
 //! ```
-//! Who has any right to a channel takes part in its Q-channel: resource managers of its members act as one.
+//! A host with any right on a channel takes part in its Q-channel, because the resource managers of its members act
+//! together.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,76 +23,75 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, MAX_HOSTS};
 
-/// Rules that a refusal names.
+/// Most rules that a refusal names.
 const SHOWN_RULES: usize = 4;
 
-/// What a host may do on a channel.
+/// A right of a host on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// Create it.
+    /// Create the channel.
     Create,
-    /// Have sinks on it.
+    /// Have sinks on the channel.
     Join,
-    /// Have sources on it.
+    /// Have sources on the channel.
     Send,
-    /// Ship filters for it to this host.
+    /// Install filters for the channel on this host.
     Install,
 }
 
-/// One line of an access list.
+/// A rule of an access list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Names of channels; one that ends in `*` stands for all that begin so.
+    /// Names of channels; a name that ends in `*` stands for all names that begin so.
     pub channels: Vec<String>,
-    /// Names of hosts, or `*` for all that take part.
+    /// Names of hosts; `*` stands for all hosts of the list.
     pub hosts: Vec<String>,
-    /// What they may do there.
+    /// The rights that these hosts have on these channels.
     pub rights: BTreeSet<Right>,
 }
 
-/// Who may do what.
+/// An access list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
     /// All hosts that take part, at most [`MAX_HOSTS`].
     pub hosts: BTreeSet<Name>,
-    /// Those that relay between sites.
+    /// The hosts that relay between sites.
     #[serde(default)]
     pub routers: BTreeSet<Name>,
-    /// What they may do, at most [`Access::MAX_RULES`].
+    /// At most [`Access::MAX_RULES`].
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
-    /// The file that it was read from, for refusals.
+    /// The file of the list, for refusals.
     #[serde(skip)]
     pub path: PathBuf,
 }
 
 impl Access {
-    /// Most rules of a list.
     pub const MAX_RULES: usize = 1024;
-    /// Most bytes of its text.
+    /// Most bytes of the file.
     const MAX_TEXT: u64 = 1 << 20;
 
     /// Reads a list.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The defect and its place.
     pub fn read(path: &Path) -> Result<Access, Error> {
         let io = |source| Error::File { path: path.to_owned(), source };
         let length = fs::metadata(path).map_err(io)?.len();
         if length > Self::MAX_TEXT {
-            let reason = format!("it has {length} bytes, {} are the most", Self::MAX_TEXT);
+            let reason = format!("it has {length} bytes, the limit is {}", Self::MAX_TEXT);
             return Err(Error::Access { path: path.to_owned(), reason });
         }
         Access::parse(&fs::read_to_string(path).map_err(io)?, path)
     }
 
-    /// Reads `text`, which came from `path`, and checks it.
+    /// Parses `text`, which was read from `path`, and checks it.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The defect and its place.
     pub fn parse(text: &str, path: &Path) -> Result<Access, Error> {
         let bad = |reason: String| Error::Access { path: path.to_owned(), reason };
         let access: Access = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
@@ -102,7 +102,10 @@ impl Access {
     fn check(&self) -> Result<(), String> {
         if self.hosts.len() > MAX_HOSTS || self.rules.len() > Self::MAX_RULES {
             let (hosts, rules) = (self.hosts.len(), self.rules.len());
-            return Err(format!("{hosts} hosts and {rules} rules: {MAX_HOSTS} and {} are the most", Self::MAX_RULES));
+            return Err(format!(
+                "it has {hosts} hosts and {rules} rules, the limits are {MAX_HOSTS} and {}",
+                Self::MAX_RULES
+            ));
         }
         let stranger = |host: &&String| *host != "*" && !self.hosts.iter().any(|known| known.as_str() == host.as_str());
         if let Some(host) = self.rules.iter().flat_map(|rule| &rule.hosts).find(stranger) {
@@ -111,13 +114,13 @@ impl Access {
         let bad = |name: &&String| !pattern::is_of_names(name);
         match self.rules.iter().flat_map(|rule| &rule.channels).find(bad) {
             Some(name) => {
-                Err(format!("{name:?} names no channel: write a name, the beginning of names and `*`, or `*`"))
+                Err(format!("{name:?} is not a channel: write a name, the beginning of names and `*`, or `*`"))
             }
             None => Ok(()),
         }
     }
 
-    /// The channels (names or beginnings with `*`) on which a host has a right that `wanted` takes.
+    /// The channels (names or beginnings with `*`) on which a host has a right that `wanted` accepts.
     pub(crate) fn channels<'a>(
         &'a self,
         host: &'a Name,
@@ -143,7 +146,7 @@ impl Policy for Access {
         self.channels(host, wanted).any(|name| pattern::matches(name, channel.name.as_str()))
     }
 
-    /// Which rules speak of the host and the channel, and what they give.
+    /// The rules that match the host and the channel, and the rights that they give.
     fn why_not(&self, host: &Name, action: Action, channel: &ChannelId) -> String {
         let path = self.path.display();
         if !self.hosts.contains(host) {

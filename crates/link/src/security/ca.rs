@@ -1,4 +1,4 @@
-//! A working set-up in two commands: an authority, and a certificate for each host.
+//! Makes an authority, and a certificate for each host.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,27 +13,27 @@ use time::{Duration, OffsetDateTime};
 
 use crate::Error;
 
-/// Longest validity of a host's certificate, in days; the authority's is this too.
+/// Longest validity of a host's certificate in days; also the validity of the authority's.
 pub const MAX_DAYS: u32 = 3650;
 
-/// Clocks of hosts may be this much behind the authority's.
+/// Certificates are valid from this long ago, because other hosts' clocks may be behind the authority's.
 const SLACK: Duration = Duration::hours(1);
 
-/// What was made.
+/// The files of a new certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
-    /// The certificate; anybody may read it.
+    /// The certificate; it may be public.
     pub certificate: PathBuf,
-    /// Its key, of which no copy should be left behind: mode 0600.
+    /// The key, mode 0600. Keep no copy on other machines.
     pub key: PathBuf,
-    /// The last second of its validity, since 1970.
+    /// The last second of validity, in seconds since 1970.
     pub until: i64,
 }
 
 /// Makes an authority in a folder: `ca.pem`, which every host needs, and `ca.key`, which only [`issue`] needs.
 ///
 /// # Errors
-/// There is one already; or the files cannot be written.
+/// The folder has an authority already, or the files cannot be written.
 pub fn init_ca(folder: &Path, realm: &Name) -> Result<Issued, Error> {
     fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), source })?;
     let mut parameters = parameters(&format!("Q-Fabric realm {realm}"), MAX_DAYS);
@@ -45,11 +45,11 @@ pub fn init_ca(folder: &Path, realm: &Name) -> Result<Issued, Error> {
     write_both(files, &certificate.pem(), &key)
 }
 
-/// Makes `HOST.pem` and `HOST.key` in `out`, and puts `ca.pem` beside them. `addresses` (names or IP addresses) are
-/// written into the certificate for other programs; Q-Fabric goes by the host's name.
+/// Makes `HOST.pem` and `HOST.key` in `out`, and puts `ca.pem` beside them. `addresses` (names or IP addresses) are written
+/// into the certificate for other programs; Q-Fabric uses the host's name.
 ///
 /// # Errors
-/// No authority in `folder`; the host has a key there already; more than [`MAX_DAYS`]; the files cannot be written.
+/// `folder` has no authority, the host has a key there already, more than [`MAX_DAYS`], or the files cannot be written.
 pub fn issue(folder: &Path, host: &Name, addresses: &[String], out: &Path, days: u32) -> Result<Issued, Error> {
     let (authority, key_path) = (folder.join("ca.pem"), folder.join("ca.key"));
     let mut parameters = parameters(host.as_str(), days.clamp(1, MAX_DAYS));
@@ -83,7 +83,7 @@ fn files(folder: &Path, name: &str, parameters: &CertificateParams) -> Issued {
     Issued { certificate: file("pem"), key: file("key"), until: parameters.not_after.unix_timestamp() }
 }
 
-/// The key first and only if it is new: what has been handed out is never overwritten.
+/// Writes the key first and only to a new file, so that an issued certificate is never overwritten.
 fn write_both(files: Issued, certificate: &str, key: &KeyPair) -> Result<Issued, Error> {
     write(&files.key, &key.serialize_pem(), 0o600)?;
     write(&files.certificate, certificate, 0o644)?;

@@ -1,5 +1,5 @@
-//! A certificate is looked at before it is used: what the handshake would only answer with a closed connection is
-//! said here, with the file and what to do.
+//! Checks a certificate before it is used. The handshake would only close the connection; this check reports the file
+//! and the next step.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,13 +12,13 @@ use x509_parser::pem::{Pem, parse_x509_pem};
 
 use crate::{Error, Tls};
 
-/// Whether the files can be used by this host now.
+/// Whether this host can use the files now.
 pub(crate) fn check_certificate(tls: &Tls, host: &Name) -> Result<(), Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     at(tls, host, now)
 }
 
-/// The same at another time, in seconds since 1970.
+/// Like [`check_certificate`], at the time `now` in seconds since 1970.
 pub(super) fn at(tls: &Tls, host: &Name, now: i64) -> Result<(), Error> {
     check_key(&tls.key)?;
     let (own, authority) = (read(&tls.certificate)?, read(&tls.ca)?);
@@ -42,7 +42,7 @@ pub(super) fn at(tls: &Tls, host: &Name, now: i64) -> Result<(), Error> {
 fn check_key(path: &Path) -> Result<(), Error> {
     let mode = fs::metadata(path).map_err(|source| Error::File { path: path.to_owned(), source })?.permissions().mode();
     if mode & 0o077 != 0 {
-        let reason = format!("others may read this key (mode {:o}): chmod 600 it", mode & 0o777);
+        let reason = format!("other users may read this key (mode {:o}): run chmod 600 on it", mode & 0o777);
         return Err(Error::Certificate { path: path.to_owned(), reason });
     }
     Ok(())
@@ -50,12 +50,14 @@ fn check_key(path: &Path) -> Result<(), Error> {
 
 fn read(path: &Path) -> Result<Pem, Error> {
     let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
-    let bad = |error| Error::Certificate { path: path.to_owned(), reason: format!("no certificate: {error}") };
+    let bad =
+        |error| Error::Certificate { path: path.to_owned(), reason: format!("cannot use this certificate: {error}") };
     Ok(parse_x509_pem(&bytes).map_err(bad)?.1)
 }
 
 fn parse<'a>(pem: &'a Pem, path: &Path) -> Result<X509Certificate<'a>, Error> {
-    let bad = |error| Error::Certificate { path: path.to_owned(), reason: format!("no certificate: {error}") };
+    let bad =
+        |error| Error::Certificate { path: path.to_owned(), reason: format!("cannot use this certificate: {error}") };
     pem.parse_x509().map_err(bad)
 }
 
@@ -67,7 +69,7 @@ fn check_times(certificate: &X509Certificate<'_>, path: &Path, host: &Name, now:
         return bad(format!("it expired on {until}: make a new one with `qfabric channel issue {host}`"));
     }
     if now < validity.not_before.timestamp() {
-        return bad(format!("it is valid from {} only: is this host's clock right?", validity.not_before));
+        return bad(format!("it is valid from {} on: check this host's clock", validity.not_before));
     }
     Ok(())
 }

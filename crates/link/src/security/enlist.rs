@@ -1,4 +1,4 @@
-//! The access list that an authority keeps beside its key: who was given a certificate takes part.
+//! Maintains the access list beside an authority's key: each host that gets a certificate is added.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use qfabric_types::channel::Name;
 use super::access::{Access, Right, Rule};
 use crate::Error;
 
-/// What the list begins with: it says what may be changed.
+/// The comment at the top of a new list; it explains what may be changed.
 const HEAD: &str = "# Who takes part, and what each may do: create, join, send, install (filters on other hosts).\n\
                     # `qfabric channel issue` adds hosts here; rules are yours. Every host has a copy beside its certificate.\n\n";
 
-/// Adds hosts to the list `access.toml` in an authority's folder. Where there is none yet, all hosts may create all
-/// channels, join them and send on them; what the list says otherwise stays.
+/// Adds hosts to the list `access.toml` in an authority's folder. In a new list all hosts may create, join and send on all
+/// channels; an existing list keeps its rules.
 ///
 /// # Errors
-/// A list that cannot be read or written.
+/// The list cannot be read or written.
 pub fn enlist(folder: &Path, hosts: &[Name]) -> Result<PathBuf, Error> {
     let path = folder.join("access.toml");
     let mut access = if path.exists() { Access::read(&path)? } else { open() };
@@ -35,10 +35,10 @@ fn open() -> Access {
     Access { rules: vec![rule], ..Access::default() }
 }
 
-/// Gives a host a copy of its authority's list, where it has none.
+/// Gives a host a copy of its authority's list if the host has no list.
 ///
 /// # Errors
-/// A list that cannot be read or written.
+/// The list cannot be read or written.
 pub fn hand_out(list: &Path, folder: &Path) -> Result<bool, Error> {
     let copy = folder.join("access.toml");
     let fresh = !copy.exists();

@@ -1,4 +1,4 @@
-//! Who a host is to others (certificates) and what it may do (the access list).
+//! Authentication of hosts (certificates) and their rights (the access list).
 
 mod access;
 #[cfg(feature = "zenoh")]
@@ -34,11 +34,10 @@ use qfabric_types::channel::Name;
 use crate::{Error, Tls};
 
 impl Tls {
-    /// The files that [`init_ca`] and [`issue`] made: `ca.pem`, `HOST.pem` and `HOST.key` of a folder; and an access
-    /// list.
+    /// The files of [`init_ca`] and [`issue`] in a folder (`ca.pem`, `HOST.pem` and `HOST.key`), and an access list.
     ///
     /// # Errors
-    /// An access list that cannot be read, a certificate that is missing, expired or another host's.
+    /// The access list cannot be read, or a certificate is missing, has expired, or belongs to another host.
     pub fn from_folder(folder: &Path, host: &Name, access: &Path) -> Result<Tls, Error> {
         let file = |end: &str| folder.join(format!("{host}.{end}"));
         let access = Access::read(access)?;
@@ -49,10 +48,10 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Signs creations by this host's key, and believes those that were signed by keys of the same authority's certificates.
+    /// Signs creations with this host's key, and accepts those that were signed with keys of the same authority's certificates.
     ///
     /// # Errors
-    /// A file that cannot be read, or is not what it should be.
+    /// A file cannot be read or used.
     pub fn notary(&self) -> Result<Box<dyn Notary>, Error> {
         certified(self)
     }

@@ -1,11 +1,11 @@
-//! Signed creations by the certificates that hosts have anyway (see [`qfabric_channel::Notary`]).
+//! Signs creations with the certificates that hosts have for TLS (see [`qfabric_channel::Notary`]).
 //!
 //! ```text
 //! proof:  n u8 | n × (length u16 | certificate, DER) | scheme u16 | signature      little endian; the host's certificate first
 //! ```
-//! A proof is good where the certificate leads to this host's authority and was valid when the channel was created, where its
-//! name is the creator's, and where its key has signed the statement. It stays good when the certificate has expired: whose
-//! creations count today the access list says.
+//! A proof is valid if its certificate leads to this host's authority and was valid when the channel was created, if the
+//! certificate's name is the creator's, and if its key has signed the statement. A proof stays valid after the certificate
+//! has expired: the access list decides which hosts' creations count today.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,11 +26,12 @@ use x509_parser::parse_x509_certificate;
 
 use crate::{Error, Tls};
 
-/// Certificates of a proof.
+/// Most certificates of a proof.
 const MOST_CERTIFICATES: usize = 4;
-/// Bytes of proofs that are known to be good, with what they prove. When there are more, all are forgotten and verified again.
+/// Bytes of proofs that have been verified, with their statements. Above this limit all are discarded and verified
+/// again.
 const REMEMBERED: usize = 2 << 20;
-/// What keys of certificates may sign with.
+/// The signature schemes of the certificates' keys.
 const SCHEMES: [SignatureScheme; 6] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -40,12 +41,12 @@ const SCHEMES: [SignatureScheme; 6] = [
     SignatureScheme::RSA_PSS_SHA512,
 ];
 
-/// By the files of a host.
+/// A notary with the files of a host.
 pub(crate) fn certified(tls: &Tls) -> Result<Box<dyn Notary>, Error> {
     Ok(Box::new(Certified::new(tls)?))
 }
 
-/// Signs by this host's key, and verifies by its authority's certificate.
+/// Signs with this host's key, and verifies with its authority's certificate.
 struct Certified {
     chain: Vec<CertificateDer<'static>>,
     key: Arc<dyn SigningKey>,
@@ -54,7 +55,7 @@ struct Certified {
     good: RefCell<Good>,
 }
 
-/// Proofs that are known to be good.
+/// Proofs that have been verified.
 #[derive(Default)]
 struct Good {
     known: BTreeSet<(Name, Vec<u8>, Vec<u8>)>,
@@ -76,13 +77,17 @@ impl Certified {
     fn new(tls: &Tls) -> Result<Certified, Error> {
         let provider = default_provider();
         let bad = |reason: String| Error::Certificate { path: tls.key.clone(), reason };
-        let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| bad(format!("no key: {error}")))?;
-        let key = provider.key_provider.load_private_key(key).map_err(|error| bad(format!("no key: {error}")))?;
+        let key =
+            PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| bad(format!("cannot use this key: {error}")))?;
+        let key = provider
+            .key_provider
+            .load_private_key(key)
+            .map_err(|error| bad(format!("cannot use this key: {error}")))?;
         let authorities = certificates(&tls.ca)?;
         let anchor = |der| anchor_from_trusted_cert(der).map(|anchor| anchor.to_owned());
         let anchors = authorities.iter().map(anchor).collect::<Result<_, _>>();
         let no_authority =
-            |error| Error::Certificate { path: tls.ca.clone(), reason: format!("no authority: {error}") };
+            |error| Error::Certificate { path: tls.ca.clone(), reason: format!("cannot use this authority: {error}") };
         let anchors = anchors.map_err(no_authority)?;
         Ok(Certified { chain: certificates(&tls.certificate)?, key, anchors, provider, good: RefCell::default() })
     }
@@ -123,8 +128,10 @@ impl Notary for Certified {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bad =
-        |reason: String| Error::Certificate { path: path.to_owned(), reason: format!("no certificate: {reason}") };
+    let bad = |reason: String| Error::Certificate {
+        path: path.to_owned(),
+        reason: format!("cannot use this certificate: {reason}"),
+    };
     let all = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
     all.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))
 }
@@ -183,7 +190,7 @@ mod tests {
     use super::*;
     use crate::security::{Access, init_ca, issue};
 
-    /// An authority, and hosts `cam` and `wall` with certificates of it.
+    /// An authority, and the hosts `cam` and `wall` with certificates of it.
     fn realm() -> (TempDir, Certified, Certified) {
         let folder = tempfile::tempdir().unwrap();
         init_ca(folder.path(), &"home".parse().unwrap()).unwrap();
@@ -221,7 +228,7 @@ mod tests {
         let proof = cam.sign(b"video").unwrap();
         assert!(!wall.verifies(&"wall".parse().unwrap(), now(), b"video", &proof));
         assert!(!wall.verifies(&"cam".parse().unwrap(), now(), b"video", &wall.sign(b"video").unwrap()));
-        // The certificate of one host, and what another one has signed.
+        // The certificate of one host with the signature of another.
         let [of_cam, of_wall] = [&cam, &wall].map(|notary| notary.sign(b"video").unwrap());
         let (cam_proof, wall_proof) = (Proof::read(&of_cam).unwrap(), Proof::read(&of_wall).unwrap());
         let mixed = Proof { chain: cam_proof.chain, ..wall_proof }.write();
@@ -237,7 +244,7 @@ mod tests {
         for time in [0, now() - DAY, now() + 3 * DAY, u64::MAX] {
             assert!(!wall.verifies(&host, time, b"video", &proof), "{time}");
         }
-        // By the time of the creation, not by today's.
+        // The validity at the time of the creation counts, not today's.
         assert!(wall.verifies(&host, now() + DAY, b"video", &proof));
     }
 

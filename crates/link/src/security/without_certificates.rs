@@ -1,5 +1,5 @@
-//! Stands in for certificates in a build without the feature `zenoh`: making and reading them takes a quarter of the crates that
-//! are left, and only Zenoh shows them to anybody.
+//! Replaces certificates in a build without the feature `zenoh`: making and reading certificates needs a quarter of the
+//! remaining crates, and only Zenoh uses certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -8,36 +8,34 @@ use qfabric_types::channel::Name;
 
 use crate::{Error, Tls};
 
-/// As where certificates can be made.
+/// The same as in a build with certificates.
 pub const MAX_DAYS: u32 = 3650;
 
-/// Never made.
+/// Never made in this build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// Seconds of Unix time.
+    /// Seconds since 1970.
     pub until: i64,
 }
 
-/// Refuses.
+/// Always refuses.
 pub fn init_ca(_: &Path, _: &Name) -> Result<Issued, Error> {
     Err(Error::WithoutZenoh)
 }
 
-/// Refuses.
+/// Always refuses.
 pub fn issue(_: &Path, _: &Name, _: &[String], _: &Path, _: u32) -> Result<Issued, Error> {
     Err(Error::WithoutZenoh)
 }
 
-/// Refuses.
+/// Always refuses.
 pub(crate) fn check_certificate(_: &Tls, _: &Name) -> Result<(), Error> {
     Err(Error::WithoutZenoh)
 }
 
-/// Refuses.
+/// Always refuses.
 pub(crate) fn certified(_: &Tls) -> Result<Box<dyn Notary>, Error> {
     Err(Error::WithoutZenoh)
 }

@@ -1,5 +1,4 @@
-//! Work that is done in the network's own thread: whoever has something to send there needs no other thread to be woken
-//! for it.
+//! Runs work in the network's own thread, so that sending from there needs no other thread to be woken.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,7 +10,7 @@ use zenoh_runtime::ZRuntime;
 
 use crate::threads;
 
-/// Work in the network's thread, until it is dropped. A turn under way is not waited for.
+/// Ends the work when dropped; does not wait for a turn that is running.
 #[derive(Debug)]
 pub struct Attending(JoinHandle<()>);
 
@@ -22,10 +21,10 @@ impl Drop for Attending {
 }
 
 /// Calls `turn` in the single thread of Zenoh (see [`crate::one_receive_thread`]) whenever `fd` becomes readable, and again
-/// as long as it says that there is more; between two turns what was sent goes out, and what has come is taken. A turn is short
-/// and does not block. None: Zenoh has several threads.
+/// while `turn` returns that there is more. Between two turns the thread sends waiting frames and receives others. A turn has
+/// to be short and must not block. `None`: Zenoh has several threads.
 ///
-/// `failed` is told where it panics; it is not called again then.
+/// `failed` is called if a turn panics; after that `turn` is not called again.
 pub fn attend(
     fd: OwnedFd,
     mut turn: impl FnMut() -> bool + Send + 'static,
@@ -42,7 +41,7 @@ pub fn attend(
     let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
     let work = async move {
         while let Ok(mut ready) = fd.readable().await {
-            // Before the turn: what becomes readable in it makes it readable again.
+            // Clear readiness before the turn, so that data which arrives during the turn makes `fd` readable again.
             ready.clear_ready();
             let mut more = true;
             while std::mem::take(&mut more) {

@@ -1,4 +1,5 @@
-//! Zenoh's addresses. Each ends in the sender's name (a life's in its number): that is what access control binds.
+//! Zenoh's keys. Each ends in the sender's name (a token in the number of the incarnation): access control checks this
+//! part.
 //!
 //! ```text
 //! qf/REALM/a/SENDER              to everyone          qf/REALM/d/CHANNEL/SENDER   a data channel
@@ -9,14 +10,14 @@
 use qfabric_channel::{Destination, Incarnation};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
-/// A realm's keys.
+/// The keys of a realm.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     pub realm: Name,
 }
 
 impl Keys {
-    /// What a host publishes to.
+    /// The key to which a host publishes.
     pub fn to(&self, to: Destination<'_>, sender: &str) -> String {
         match to {
             Destination::Everyone => self.everyone(sender),
@@ -47,12 +48,12 @@ impl Keys {
     }
 }
 
-/// The sender of a key that a frame came by.
+/// The sender in a frame's key.
 pub(crate) fn sender(key: &str) -> Option<Name> {
     key.rsplit('/').next()?.parse().ok()
 }
 
-/// Whose life a token is.
+/// The host and incarnation in a token's key.
 pub(crate) fn life(key: &str) -> Option<(Name, Incarnation)> {
     let mut parts = key.rsplit('/');
     let incarnation = u64::from_str_radix(parts.next()?, 16).ok()?;

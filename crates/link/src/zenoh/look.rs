@@ -1,6 +1,7 @@
-//! Why a host is not there. Zenoh calls again and again and says nothing, and what the access list denies is dropped
-//! in silence: somebody who sets hosts up sees an empty list. So this host looks after a while: whom it calls and does
-//! not reach, and who is connected but does not show itself. Each is said once, with what to do, until it changes.
+//! Logs why a host is missing. Zenoh retries its connections without a message, and drops frames that the access list
+//! denies without a message, so an administrator would see only an empty list. Therefore this host checks periodically
+//! which configured addresses are not connected, and how many connected hosts do not appear. Each problem is logged
+//! once, with the next step, until it changes.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -13,12 +14,12 @@ use super::Zenoh;
 use crate::config::{Address, Config, Security};
 use crate::{Error, probe};
 
-/// Between two looks; twice that is what a host may take to show itself.
+/// The interval of checks; a host may take twice this time to appear.
 const LOOK: Duration = Duration::from_secs(2);
-/// Looks between two attempts to find out why an address is not reached, each of them a connection.
+/// Checks between two attempts to find out why an address is not reached; each attempt is a connection.
 const RARELY: u32 = 5;
 
-/// Looks, in a thread of its own, as long as there is an engine.
+/// Starts the thread that checks as long as the engine exists.
 pub(super) fn start(config: &Config, engine: Weak<Zenoh>) -> Result<(), Error> {
     let look = Look { config: config.clone(), engine, said: BTreeMap::new(), hidden: (0, 0), turn: 0 };
     let thread = thread::Builder::new().name("qf-look".into()).spawn(move || look.run());
@@ -28,9 +29,9 @@ pub(super) fn start(config: &Config, engine: Weak<Zenoh>) -> Result<(), Error> {
 struct Look {
     config: Config,
     engine: Weak<Zenoh>,
-    /// What was said of an address.
+    /// The last message for each address.
     said: BTreeMap<Address, String>,
-    /// Hosts that did not show themselves, at the last look and when it was last said.
+    /// Number of connected hosts that had not appeared: at the last check, and in the last message.
     hidden: (usize, usize),
     turn: u32,
 }
@@ -49,7 +50,7 @@ impl Look {
         }
     }
 
-    /// Both at this look and the one before: it had time to show itself.
+    /// Counts a host only if it was missing at two checks in a row, so that it had time to appear.
     fn look_for_hidden(&mut self, engine: &Zenoh, now: usize) {
         let before = std::mem::replace(&mut self.hidden.0, now);
         let said = self.hidden.1;

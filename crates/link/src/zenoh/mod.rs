@@ -1,10 +1,10 @@
-//! The engine between machines: Zenoh, kept to what `channel` needs of it.
+//! The engine between machines: the part of Zenoh that `channel` needs.
 //!
-//! Frames are publications to the keys of [`keys`]; presence is its liveliness tokens. What Zenoh does by itself and
-//! this room has to know: a callback runs in the receive thread, which with a single thread ([`crate::one_receive_thread`])
-//! is also the one that writes. Therefore nothing is `express`: such a publication takes a whole batch of the sixteen
-//! that a peer has, and a burst from a callback, with nobody left to write, would close the connection. Batches that
-//! fill up hold 1 MiB, and an idle one leaves as quickly.
+//! Frames are publications to the keys of [`keys`]; presence uses liveliness tokens. A callback of Zenoh runs in the receive
+//! thread, which with a single thread ([`crate::one_receive_thread`]) is also the thread that writes. Therefore no
+//! publication is `express`: an express publication takes a whole batch of the sixteen that a peer has. A burst of them from
+//! a callback, with no other thread to write, would close the connection. Batches that fill up hold 1 MiB, and a batch on an
+//! idle connection is sent as quickly.
 
 mod attend;
 pub(crate) mod keys;
@@ -38,12 +38,11 @@ use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
 pub(crate) use settings::is_same;
 
-/// Keys by which frames come that are kept in mind.
+/// Most received keys that are declared.
 const MAX_WAYS: usize = 4096;
 
-/// The engine.
 pub(crate) struct Zenoh {
-    /// Callbacks hold no more: an engine that nobody else holds is dropped.
+    /// Callbacks hold only this weak reference, so that the engine is dropped with its last user.
     me: Weak<Zenoh>,
     keys: Keys,
     host: Name,
@@ -52,14 +51,14 @@ pub(crate) struct Zenoh {
     publishers: Publishers,
     presence: Lock<Presence, { rank::PEERS }>,
     wanted: Lock<HashMap<ChannelId, Subscriber<()>>, { rank::WANTED }>,
-    /// Keys by which frames came, declared here, so that Zenoh keeps the way to the subscriber that wants them instead
-    /// of looking for it each time: subscriptions end in `*`.
+    /// Keys of received frames, declared here so that Zenoh keeps the route to the subscriber instead of searching for
+    /// it each time: subscriptions end in `*`.
     ways: Lock<HashMap<String, KeyExpr<'static>>, { rank::DECLARED }>,
     standing: OnceLock<Standing>,
     counters: Counters,
 }
 
-/// What is declared as long as the engine is open.
+/// The declarations that last as long as the engine is open.
 struct Standing {
     _subscribers: Vec<Subscriber<()>>,
     token: Lock<Option<LivelinessToken>, { rank::DECLARED }>,
@@ -116,7 +115,7 @@ impl Zenoh {
         }
     }
 
-    /// First what is wanted here, then the token: who sees it can send at once.
+    /// Declare the subscriptions first, then the token: a host that sees the token can send at once.
     fn stand(&self, incarnation: Incarnation) -> zenoh::Result<()> {
         let frames = [self.keys.everyone("*"), self.keys.host(self.host.as_str(), "*")];
         let mut subscribers = Vec::new();
@@ -173,7 +172,7 @@ impl Zenoh {
         }
     }
 
-    /// Of a host that is gone.
+    /// Discards the declared keys of a host that is gone.
     fn forget_ways(&self, host: &Name) {
         let of_host = |key: &str| key.rsplit('/').next() == Some(host.as_str());
         self.ways.lock().retain(|key, _| !of_host(key));

@@ -1,4 +1,4 @@
-//! One publisher for each destination and lane, made when first used.
+//! One publisher for each destination and lane, made at first use.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::Locality;
 use zenoh::{Session, Wait};
 
-/// Channels with publishers, of both planes; beyond it all are made anew as they are used, so that channels which
-/// come and go leave nothing behind.
+/// Most channels with publishers, of both planes. Above it all publishers are discarded and made again at their next
+/// use, so that channels that come and go do not accumulate.
 const MAX_CHANNELS: usize = 2048;
 
 /// By lane.
 type Each = [Option<Publisher<'static>>; 3];
 
-/// What has been published to. A host's publishers go with it, a channel's when it is left.
+/// The publishers in use. A host's publishers are dropped when the host is gone, a channel's when the channel is left.
 #[derive(Default)]
 pub(crate) struct Publishers {
     everyone: Lock<Each, { rank::SENDING }>,
@@ -26,7 +26,7 @@ pub(crate) struct Publishers {
 }
 
 impl Publishers {
-    /// Publishes. False: Zenoh did not take it.
+    /// Publishes; returns false if Zenoh refused.
     pub fn put(
         &self,
         session: &Session,

@@ -1,5 +1,6 @@
-//! Zenoh's access control, made from the access list: what is not listed is denied, and a host says only what ends in
-//! its own name. Seen from this host: what others may say to it (ingress) and get from it (egress).
+//! Zenoh's access control, made from the access list. Messages that are not listed are denied, and a host may publish
+//! only to keys that end in its own name. As seen by this host: what others may send to it (ingress) and receive from
+//! it (egress).
 
 use qfabric_types::channel::{Name, Plane};
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::keys::Keys;
 use crate::security::{Access, Right};
 
-/// What a host asks for, besides frames.
+/// The messages of a host besides frames.
 const ASKING: [&str; 3] = ["declare_subscriber", "declare_liveliness_subscriber", "liveliness_query"];
 
 /// The setting `access_control` of the host `me`.
@@ -55,13 +56,13 @@ fn with(mut keys: Vec<String>, one: String) -> Vec<String> {
     keys
 }
 
-/// What passes a router: anybody's frames.
+/// The keys that pass through a router: frames of any host.
 fn relayed(keys: &Keys) -> Vec<String> {
     let channels = [Plane::Data, Plane::Quality].map(|plane| keys.channel(plane, "*", "*"));
     [keys.everyone("*"), keys.host("*", "*")].into_iter().chain(channels).collect()
 }
 
-/// What a host says, and what it gets.
+/// The keys to which a host may publish, and those that it may receive.
 fn of_host(keys: &Keys, host: &Name, access: &Access) -> (Vec<String>, Vec<String>) {
     let host = host.clone();
     let mut says = vec![keys.everyone(host.as_str()), keys.host("*", host.as_str())];
@@ -79,7 +80,7 @@ fn of_host(keys: &Keys, host: &Name, access: &Access) -> (Vec<String>, Vec<Strin
     (says, gets)
 }
 
-/// As Zenoh writes the beginning of a name.
+/// A name, or the beginning of names, as a key expression of Zenoh.
 fn expression(pattern: &str) -> String {
     match pattern.strip_suffix('*') {
         Some("") | None => pattern.to_owned(),

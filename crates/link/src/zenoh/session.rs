@@ -1,12 +1,13 @@
-//! A session that may end anywhere.
+//! A session of Zenoh that may be dropped in any thread.
 
 use std::ops::Deref;
 use std::thread::{self, Builder};
 
 use zenoh::Session;
 
-/// Zenoh's session ends by blocking, and panics where that may not be: in a Tokio runtime of one thread, where whoever
-/// holds the engine last may well be (a server's connection that ends with the server). So it ends in a plain thread.
+/// Closing a session of Zenoh blocks, and panics in a Tokio runtime of one thread. The last holder of the engine may be
+/// in such a runtime, for example a server's connection that ends with the server. Therefore a plain thread closes the
+/// session.
 pub(super) struct OwnSession(Option<Session>);
 
 impl OwnSession {
@@ -24,16 +25,16 @@ impl Deref for OwnSession {
 }
 
 impl Drop for OwnSession {
-    /// Not waited for: the last holder may be a callback, in a thread that the session's end waits for.
+    /// Do not wait for the thread: the last holder may be a callback, in a thread that closing the session waits for.
     fn drop(&mut self) {
         let session = self.0.take();
-        // Where no thread can be had, the session is dropped here after all.
+        // If no thread can be started, the session is dropped in this thread.
         let _ = Builder::new().name("qf-end".into()).spawn(move || drop(session));
     }
 }
 
-/// Does something that blocks as Zenoh does, and waits for it. Where no thread can be had, nothing is said to the others:
-/// they learn of it when the lease ends.
+/// Runs work that blocks as Zenoh does in a plain thread, and waits for it. If no thread can be started, the work is
+/// not done; other hosts see the end of this host when the lease expires.
 pub(super) fn in_a_plain_thread(work: impl FnOnce() + Send) {
     thread::scope(|scope| {
         if let Ok(thread) = Builder::new().name("qf-end".into()).spawn_scoped(scope, work) {

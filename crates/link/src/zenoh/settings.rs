@@ -1,4 +1,4 @@
-//! Zenoh's settings: not its defaults, and why.
+//! Zenoh's settings that differ from its defaults, with reasons.
 
 use serde_json::{Value, json};
 use zenoh::config::Config as ZenohConfig;
@@ -8,29 +8,31 @@ use crate::config::{Address, Config, Role, Scouting, Security, Tls};
 use crate::engine::SIGNS;
 use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS};
 
-/// Microseconds after which a peer that takes no control frames loses its connection. They are waited where the frame
-/// is sent, so that this is also the longest that a stopped peer holds up this host, once.
+/// Microseconds after which a peer that takes no control frames loses its connection. The sending thread waits for this
+/// time, so it is also the longest time for which a stopped peer holds up this host, once.
 const WAIT_BEFORE_CLOSE: u32 = 20_000;
 
-/// Batches of 64 KiB that may wait for a peer. Control: 1 MiB, what many announcements take. Data: what is behind this
-/// is late anyway.
+/// Batches of 64 KiB that may wait for a peer. Control: 1 MiB, enough for many announcements. Data: frames behind its
+/// queue would be late anyway.
 const CONTROL_QUEUE: u32 = 16;
 const DATA_QUEUE: u32 = 4;
-/// Bulk, which waits at its source: what a node has under way (`Limits::BULK_UNDER_WAY`) has to find room.
+/// Bulk data waits at its source; the bytes that a node has under way (`Limits::BULK_UNDER_WAY`) have to fit in the
+/// queue.
 const BULK_QUEUE: u32 = 16;
 
-/// Bytes of a data connection that the kernel keeps where they are sent: what a slow link delays before the rest is
-/// dropped and counted (behind 400 kbit/s: 3 s at most; by its own choice 16 s and growing). At 20 ms away 50 Mbit/s pass.
+/// The kernel's send buffer of a data connection in bytes: the data that a slow link delays before further frames are
+/// dropped and counted (behind 400 kbit/s at most 3 s; with the kernel's own choice 16 s and growing). With a delay of
+/// 20 ms the link carries 50 Mbit/s.
 const DATA_SENT: u32 = 64 << 10;
-/// And where they are received: one thread reads all connections, each until nothing is left, and this is what a control
-/// frame may have to wait for while a peer floods: about 0.2 ms.
+/// The kernel's receive buffer of a data connection in bytes. One thread reads all connections, each until it is empty,
+/// so a control frame may wait for this amount while a peer floods: about 0.2 ms.
 const DATA_RECEIVED: u32 = 256 << 10;
 
-/// Type of service of control frames, for switches and access points that look at it: CS5, signalling (RFC 4594).
+/// Type of service of control frames, for switches and access points that use it: CS5, signalling (RFC 4594).
 const CONTROL_SERVICE: u8 = 0xa0;
 
-/// Milliseconds for a call to be made and answered, certificates checked and all. Who is called gives up well before
-/// who calls: a call that only one side takes for good is a link on which declarations are lost.
+/// Milliseconds for opening a connection, including the check of certificates. The accepting side has to give up well
+/// before the connecting side: a connection that only one side considers open loses declarations.
 const OPEN_TIMEOUT: u32 = 5_000;
 const ACCEPT_TIMEOUT: u32 = 2_000;
 
@@ -43,7 +45,7 @@ pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     Ok(settings)
 }
 
-/// Whether two configurations come to the same; those that cannot be used do not.
+/// Whether two configurations give the same settings; invalid configurations are never the same.
 pub(crate) fn is_same(one: &Config, other: &Config) -> bool {
     pairs(one).is_ok_and(|one| pairs(other).is_ok_and(|other| one == other))
 }
@@ -54,7 +56,7 @@ fn pairs(config: &Config) -> Result<Vec<(&'static str, Value)>, Error> {
         ("listen/endpoints", json!(endpoints(config, &config.listen)?)),
         ("connect/endpoints", json!(endpoints(config, &config.calls())?)),
         ("connect/retry", json!({"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2})),
-        ("scouting/delay", json!(0)), // opening waits for nobody: who is there is told as it appears
+        ("scouting/delay", json!(0)), // opening does not wait: hosts are reported as they appear
         ("open/return_conditions/connect_scouted", json!(false)),
         ("open/return_conditions/declares", json!(false)),
         ("scouting/multicast/enabled", json!(config.scouting == Scouting::Multicast)),
@@ -69,7 +71,7 @@ fn pairs(config: &Config) -> Result<Vec<(&'static str, Value)>, Error> {
     Ok(pairs)
 }
 
-/// Two links to each peer, so that bulk never delays control; a silent peer is seen within the lease.
+/// Two connections to each peer, so that bulk data never delays control; a silent peer is detected within the lease.
 fn transport() -> Vec<(&'static str, Value)> {
     vec![
         ("transport/unicast/max_sessions", json!(MAX_HOSTS)),
@@ -89,8 +91,8 @@ fn transport() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The name that counts is the host's, which the access list binds to what is said; an address proves nothing more, and
-/// changes.
+/// Host names in certificates are not checked against addresses: the access list binds a host's name to the keys that
+/// it uses, and addresses change.
 fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
     vec![
         ("transport/link/protocols", json!(["tls"])),
@@ -105,10 +107,10 @@ fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Each address is two: priorities of control at its port, those of data at the next one.
+/// Each address becomes two: control priorities use its port, data priorities the next one.
 fn endpoints(config: &Config, addresses: &[Address]) -> Result<Vec<String>, Error> {
     let protocol = if config.security == Security::Insecure { "tcp" } else { "tls" };
-    // A connection that says nothing is closed as soon as one whose call is not answered.
+    // A silent connection is closed as soon as one whose opening is not answered.
     let handshake =
         if protocol == "tls" { format!(";tls_handshake_timeout_ms={ACCEPT_TIMEOUT}") } else { String::new() };
     let mut endpoints = Vec::new();

@@ -1,4 +1,4 @@
-//! Hosts on loopback addresses, and what their engines tell them.
+//! Hosts on loopback addresses, and a log of their engines' events.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::process;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use qfabric_channel::{Incarnation, Lane};
 use qfabric_link::{Address, Config, Engine, EngineEvent, EngineKind};
 
-/// Nothing on loopback takes longer.
+/// The longest time that anything on loopback takes.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Seen {
     Vanished(String, u64),
 }
 
-/// What a host was told, in order.
+/// The events that a host's engine reported, in order.
 #[derive(Default)]
 pub struct Log {
     seen: Mutex<Vec<Seen>>,
@@ -39,7 +39,7 @@ impl Log {
         self.more.notify_all();
     }
 
-    /// Waits until what was seen is enough; how long it took.
+    /// Waits until `enough` accepts the events; returns the time it took.
     pub fn until(&self, what: &str, enough: impl Fn(&[Seen]) -> bool) -> Duration {
         let begin = Instant::now();
         let mut seen = self.seen.lock().unwrap();
@@ -47,7 +47,7 @@ impl Log {
             let left = PATIENCE.checked_sub(begin.elapsed());
             let left = left.unwrap_or_else(|| {
                 let (all, last) = (seen.len(), &seen[seen.len().saturating_sub(3)..]);
-                panic!("not {what} after {PATIENCE:?}: {all} seen, {:.400} … {last:?}", format!("{seen:?}"))
+                panic!("{what} did not happen within {PATIENCE:?}: {all} seen, {:.400} … {last:?}", format!("{seen:?}"))
             });
             seen = self.more.wait_timeout(seen, left).unwrap().0;
         }
@@ -80,7 +80,7 @@ impl Drop for Host {
     }
 }
 
-/// Addresses of one test: 127.x.y.z, so that no two tests meet.
+/// Addresses of one test: 127.x.y.z, different for each test.
 pub struct Site {
     pub kind: EngineKind,
     net: (u8, u8),
