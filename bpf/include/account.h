@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Part of machine.h: periods that end, because they were served or because they were not. */
+/* Part of machine.h: the end of a period, served or missed. */
 #ifndef QF_ACCOUNT_H
 #define QF_ACCOUNT_H
 
-/* What a server has to pay back of time taken beyond C, before it gets more: at most all but one unit of C. */
+/* Refills the budget. Time used beyond C (debt) is paid back first, but at least one unit of budget remains. */
 QF_INLINE void qf_refill(struct qf_server *s)
 {
 	__u64 left = s->config.service_ns, debt = s->debt_ns;
@@ -20,7 +20,7 @@ QF_INLINE void qf_next_period(struct qf_server *s)
 	qf_refill(s);
 }
 
-/* Rule 5: the task server's next period is for the first event that waits. */
+/* Rule 5: sets C and T of the task server's next period for the first waiting event. */
 QF_INLINE void qf_retune(struct qf_machine *m, __u32 slot)
 {
 	struct qf_config *config = &qf_server(slot)->config;
@@ -36,7 +36,7 @@ QF_INLINE void qf_retune(struct qf_machine *m, __u32 slot)
 	qf_book(m, qf_server(slot), true);
 }
 
-/* Rule a, once for each period. */
+/* Applies rule a, once per period. */
 QF_INLINE void qf_count_served(struct qf_server *s)
 {
 	if (!qf_is(s, QF_IS_COUNTED)) {
@@ -46,7 +46,7 @@ QF_INLINE void qf_count_served(struct qf_server *s)
 	s->state &= ~QF_IS_COUNTED;
 }
 
-/* The period was served. */
+/* Ends a period that was served. */
 QF_SUBPROGRAM int qf_served(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -58,7 +58,7 @@ QF_SUBPROGRAM int qf_served(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
-/* All periods that ended by now without their service. One that was opened again had been served. */
+/* Ends all periods that are over and were not served. A period that was opened again had been served before. */
 QF_INLINE void qf_lost(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -76,8 +76,8 @@ QF_INLINE void qf_lost(struct qf_machine *m, __u32 slot)
 	qf_refill(s);
 }
 
-/* Who is to be placed anew at `now`: the first to be released, else (after all of these) one whose deadline has come
- * unserved. */
+/* The slot to place again at `now`: the first server due for release, else (after all releases) one whose deadline has
+ * passed without its service. 0: none. */
 QF_INLINE __u32 qf_due(struct qf_machine *m)
 {
 	__u32 slot = qf_tree_first(&m->waiting, m->height);
@@ -93,8 +93,8 @@ QF_INLINE __u32 qf_due(struct qf_machine *m)
 	return slot;
 }
 
-/* All who wait for idle time are brought forward by what the first of them has to wait. O(n), and only where such
- * servers are. */
+/* Brings all servers that wait for idle time forward by the time the first of them has to wait. O(n), and only on CPUs
+ * with such servers. */
 QF_SUBPROGRAM int qf_use_idle_time(struct qf_machine *m)
 {
 	__u64 first = qf_first_wanting(m), time = first > m->now_ns ? first - m->now_ns : 0;
@@ -111,8 +111,8 @@ QF_SUBPROGRAM int qf_use_idle_time(struct qf_machine *m)
 	return 0;
 }
 
-/* Releases, then turnovers, up to `now`; where nobody is released then, the CPU would idle. Time never runs backwards:
- * CPUs' clocks may differ by a little. */
+/* Performs releases, then turnovers, up to `now`. If no server is released then, the CPU would be idle, and waiting
+ * servers are brought forward. Time never runs backwards: clocks of CPUs may differ slightly. */
 QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
 {
 	__u32 slot;
@@ -128,7 +128,7 @@ QF_SUBPROGRAM int qf_bring_to(struct qf_machine *m, __u64 now)
 	return 0;
 }
 
-/* The budget of a soft server is used: it has another one, and its deadline is later. */
+/* A soft server has used its budget: it gets another one and a later deadline. */
 QF_INLINE void qf_postpone(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -139,14 +139,14 @@ QF_INLINE void qf_postpone(struct qf_machine *m, __u32 slot)
 	qf_place(m, slot);
 }
 
-/* A soft server that waits does so until its deadline is near enough; what follows adds T. */
+/* Makes a soft server wait until its deadline is near enough. The caller then adds T. */
 QF_INLINE void qf_far_ahead(const struct qf_machine *m, struct qf_server *s)
 {
 	if (s->config.mode == QF_MODE_SOFT)
 		s->release_ns = s->deadline_ns - s->config.period_ns - (qf_reclaims(m, s, QF_MODE_SOFT) ? QF_AHEAD_MAX : 0);
 }
 
-/* Charges regular service. What was taken beyond the budget is owed, up to C. */
+/* Charges regular service. Time beyond the budget becomes debt, at most C. */
 QF_SUBPROGRAM int qf_serve(struct qf_machine *m, __u32 slot, __u64 used)
 {
 	struct qf_server *s = qf_server(slot);
@@ -169,7 +169,7 @@ QF_SUBPROGRAM int qf_serve(struct qf_machine *m, __u32 slot, __u64 used)
 	return qf_served(m, slot);
 }
 
-/* Takes account of `used` time given as `d` said, up to `now`. */
+/* Charges `used` time, which was given by decision `d`, and advances the machine to `now`. */
 QF_SUBPROGRAM int qf_account(struct qf_machine *m, const struct qf_decision *d, __u64 used, __u64 now)
 {
 	if (now > m->now_ns)

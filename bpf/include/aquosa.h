@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * AQuoSA's controller at a job's end, in whole nanoseconds: predict the next cost, take a budget of Theorem 2's family
+ * AQuoSA's controller at the end of a job, in whole nanoseconds: predict the next cost and choose a budget from Theorem
+ * 2's family
  *
  *   Q in [ H/(L + E' - s), min{ h/(L - 1 - e' - s), Qmax } [        s = S(eps)/P, all lengths in server periods  (7)
  *
  * The error is a multiple of P and the target interval lies on the same lattice, so every denominator is a whole
- * number and divisions are the only rounding: up for what a job needs, below the open right end.
+ * number. Divisions are the only rounding: up for what a job needs, down below the open right end.
  *
- * Source: AQuoSA 2009, §4.3.1, §4.3.2. The twin crates/control/src/fixed.rs gives the same numbers bit for bit; how far
- * both are from the real-valued law: docs/design/0012. Bounds: costs above 2^32 - 1 ns count as that; loops run over
- * at most QF_CONTROL_SAMPLES samples and 32 bits.
+ * Source: AQuoSA 2009, §4.3.1, §4.3.2. The twin crates/control/src/fixed.rs computes the same numbers bit for bit; the
+ * difference of both from the real-valued law is in docs/design/0012. Bounds: costs above 2^32 - 1 ns count as that
+ * value; loops run over at most QF_CONTROL_SAMPLES samples and 32 bits.
  */
 #ifndef QF_AQUOSA_H
 #define QF_AQUOSA_H
@@ -17,7 +18,7 @@
 #include "qf_abi.h"
 
 #define QF_COST_MAX 0xffffffffULL
-/* Deviations from here on are squared with 3 bits less, so that 64 squares fit into 64 bits. */
+/* Deviations of 2^QF_FINE_BITS or more lose 3 bits before they are squared, so that 64 squares fit into 64 bits. */
 #define QF_FINE_BITS 29
 #define QF_COARSE_SHIFT 3
 
@@ -26,14 +27,14 @@ QF_INLINE __u64 qf_ceil_div(__u64 value, __u64 by)
 	return by ? value / by + (value % by != 0) : 0;
 }
 
-/* 1 where a < b. Without a branch. */
+/* 1 if a < b, else 0. Has no branch. */
 QF_INLINE __u64 qf_is_less(__u64 a, __u64 b)
 {
 	return ((~a & b) | ((~a | b) & (a - b))) >> 63;
 }
 
-/* The least number whose square is not below `value`. Without branches, and `zero` is 0 but the verifier must not know:
- * it would follow every root there is. */
+/* The smallest number whose square is not less than `value`. Has no branches, and `zero` is 0 but the verifier must not
+ * know: otherwise it would follow every possible root. */
 QF_INLINE __u64 qf_sqrt_up(__u64 value, __u64 zero)
 {
 	__u64 root = zero;
@@ -47,7 +48,7 @@ QF_INLINE __u64 qf_sqrt_up(__u64 value, __u64 zero)
 	return root + qf_is_less(root * root, value);
 }
 
-/* Whether that can be asked for. */
+/* Checks a requested configuration. */
 QF_INLINE int qf_control_check(const struct qf_control_config *c)
 {
 	if (c->on > 1 || c->choice > QF_CHOICE_COST || c->rho_milli > 10000)
@@ -61,7 +62,7 @@ QF_INLINE int qf_control_check(const struct qf_control_config *c)
 	return c->min_budget_ns && c->min_budget_ns <= c->max_budget_ns && c->max_budget_ns <= QF_PERIOD_MAX ? 0 : -ERANGE;
 }
 
-/* The sample number `index` of the lane of the next job. */
+/* Sample number `index` of the next job's lane. */
 QF_INLINE __u64 qf_sample(const struct qf_control *c, __u32 index)
 {
 	__u32 at = c->jobs % (c->config.lanes ?: 1) + index * c->config.lanes;
@@ -70,7 +71,7 @@ QF_INLINE __u64 qf_sample(const struct qf_control *c, __u32 index)
 	return c->cost[at & (QF_CONTROL_SAMPLES - 1)];
 }
 
-/* Sum of the lane's samples; and sum of the squares of their distances from `mean`, shifted to the right. */
+/* The sum of the lane's samples, and the sum of the squared distances from `mean` after a shift to the right. */
 QF_INLINE __u64 qf_sum(const struct qf_control *c)
 {
 	__u64 sum = 0;
@@ -103,7 +104,7 @@ QF_SUBPROGRAM __u64 qf_squares(const struct qf_control *c, __u64 mean, __u32 shi
 	return sum;
 }
 
-/* The farthest sample's distance from `mean`. */
+/* The largest distance of a sample from `mean`. */
 QF_SUBPROGRAM __u64 qf_farthest(const struct qf_control *c, __u64 mean)
 {
 	__u64 farthest = 0;
@@ -120,7 +121,8 @@ QF_SUBPROGRAM __u64 qf_farthest(const struct qf_control *c, __u64 mean)
 	return farthest;
 }
 
-/* mu - rho sigma and mu + rho sigma of the next job's lane, away from mu; nothing before it is full. */
+/* Predicts mu - rho sigma and mu + rho sigma for the next job's lane, rounded away from mu. Both stay 0 until the lane
+ * is full. */
 QF_SUBPROGRAM int qf_predict(struct qf_control *c)
 {
 	__u64 samples = c->config.samples ?: 1, sum, mean, half;
@@ -139,7 +141,8 @@ QF_SUBPROGRAM int qf_predict(struct qf_control *c)
 	return 0;
 }
 
-/* A job's cost becomes a sample, and moves the shortest one of late: forgotten by half in 35 jobs. */
+/* Records a job's cost as a sample, and updates the shortest recent cost, which doubles in 35 jobs without a shorter
+ * one. */
 QF_INLINE void qf_observe(struct qf_control *c, __u64 cost)
 {
 	__u32 ring = c->config.samples * c->config.lanes ?: 1, at = c->jobs % ring;
@@ -151,7 +154,7 @@ QF_INLINE void qf_observe(struct qf_control *c, __u64 cost)
 	c->jobs++;
 }
 
-/* Least (H - h)/(Q L) + Q/P in (7): one period of uncertainty weighs as much as one CPU. */
+/* The budget with the least (H - h)/(Q L) + Q/P in (7): one period of uncertainty weighs as much as one CPU. */
 QF_INLINE __u64 qf_cheapest(const struct qf_control *c, __u64 period)
 {
 	__u64 width = c->high_ns - c->low_ns;
@@ -161,7 +164,7 @@ QF_INLINE __u64 qf_cheapest(const struct qf_control *c, __u64 period)
 	return qf_sqrt_up(qf_ceil_div(width * period, c->config.periods_per_job), c->zero);
 }
 
-/* Fact 1: the least budget with which the centre of the prediction ends with error zero; 0: none. */
+/* Fact 1: the least budget with which the centre of the prediction ends with error zero. 0: none exists. */
 QF_INLINE __u64 qf_zero_error(const struct qf_control *c, __u64 late)
 {
 	if (c->config.periods_per_job <= late)
@@ -169,7 +172,7 @@ QF_INLINE __u64 qf_zero_error(const struct qf_control *c, __u64 late)
 	return (c->low_ns + c->high_ns) / 2 / (c->config.periods_per_job - late) + 1;
 }
 
-/* A point between both ends, left < right. */
+/* The chosen point between both ends. Requires left < right. */
 QF_INLINE __u64 qf_point(const struct qf_control *c, __u64 left, __u64 right, __u64 late, __u64 period)
 {
 	__u64 point = left;
@@ -187,7 +190,8 @@ QF_INLINE __u64 qf_point(const struct qf_control *c, __u64 left, __u64 right, __
 	return point < right ? point : right;
 }
 
-/* (7) for what was predicted; outside the family the left end, or all of Qmax where not even that exists. */
+/* The budget by (7) for the prediction. Outside the family it is the left end, or all of Qmax if that does not exist
+ * either. */
 QF_SUBPROGRAM __u64 qf_law(const struct qf_control *c, __u64 late, __u64 period)
 {
 	const struct qf_control_config *config = &c->config;
@@ -201,7 +205,7 @@ QF_SUBPROGRAM __u64 qf_law(const struct qf_control *c, __u64 late, __u64 period)
 		left = most;
 	if (config->periods_per_job <= early)
 		return left;
-	/* The end is open: the largest whole budget below it. */
+	/* The right end is open: take the largest whole budget below it. */
 	right = (c->low_ns - (c->low_ns != 0)) / (config->periods_per_job - early);
 	if (right > most - 1)
 		right = most - 1;
@@ -209,8 +213,8 @@ QF_SUBPROGRAM __u64 qf_law(const struct qf_control *c, __u64 late, __u64 period)
 }
 
 /*
- * A job of `cost` ended, `late` server periods of length `period` after its deadline (0: in time): the budget of the
- * next one. A prediction gone astray is not followed below half of the shortest cost of late.
+ * The budget for the next job, after a job of `cost` ended `late` server periods of length `period` after its deadline
+ * (0: in time). The budget never falls below half of the shortest recent cost, in case a prediction is far off.
  */
 QF_SUBPROGRAM __u64 qf_control_job(struct qf_control *c, __u64 cost, __u64 late, __u64 period)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Part of machine.h: jobs, and the controller that a server may have (aquosa.h). A job begins when its server wakes;
- * after sched_yield at the next period; behind a job that was late, at that one's deadline. Its deadline is L P later.
+ * after sched_yield it begins with the next period, and after a late job at that job's deadline. Its deadline is L P
+ * later.
  */
 #ifndef QF_CONTROL_H
 #define QF_CONTROL_H
 
 #include "aquosa.h"
 
-/* Beside the servers, by slot: what most servers do not have should not lie between what all decisions touch. */
+/* Stored by slot, apart from the servers: most servers have no controller, and every decision reads the servers. */
 struct qf_control qf_controls[QF_SLOTS] SEC(".bss.controls");
 
 QF_INLINE struct qf_control *qf_control(__u32 slot)
@@ -16,7 +17,8 @@ QF_INLINE struct qf_control *qf_control(__u32 slot)
 	return &qf_controls[QF_SLOT(slot)];
 }
 
-/* Gives a server a controller, or takes it (`on` = 0). Errors as qf_control_check(); its C stays until a job ends. */
+/* Gives a server a controller, or removes it (`on` = 0). Errors as qf_control_check(). The server's C stays until a job
+ * ends. */
 QF_SUBPROGRAM int qf_control_set(__u32 slot, const struct qf_control_config *config)
 {
 	struct qf_control *c = qf_control(slot);
@@ -33,7 +35,7 @@ QF_SUBPROGRAM int qf_control_set(__u32 slot, const struct qf_control_config *con
 	return 0;
 }
 
-/* The server's job begins, unless one is running. */
+/* Begins a job of the server, unless one is running. */
 QF_INLINE void qf_job_begins(__u32 slot, __u64 at)
 {
 	const struct qf_server *s = qf_server(slot);
@@ -46,7 +48,8 @@ QF_INLINE void qf_job_begins(__u32 slot, __u64 at)
 	c->deadline_ns = from + c->config.periods_per_job * s->config.period_ns;
 }
 
-/* How many server periods after its deadline the job ends; the next one has begun there if this one was late. */
+/* The number of server periods by which the job ends after its deadline. If it is late, the next job begins at that
+ * deadline. */
 QF_INLINE __u64 qf_job_late(struct qf_control *c, __u64 period, __u64 now)
 {
 	__u64 late = c->begun && now > c->deadline_ns ? now - c->deadline_ns : 0;
@@ -59,7 +62,7 @@ QF_INLINE __u64 qf_job_late(struct qf_control *c, __u64 period, __u64 now)
 	return c->late_periods;
 }
 
-/* The job is over. Returns the budget of the next one, 0 where the server has no controller. */
+/* Ends the job. Returns the budget of the next one, or 0 if the server has no controller. */
 QF_SUBPROGRAM __u64 qf_job_over(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Part of machine.h: events and rules 1 to 5 (000 §3.3.1). With i chosen by DWCS and j the sink of the first event
- * (earliest deadline, then first come; sinks that are blocked or have not arrived are passed over), j runs instead of i
+ * Part of machine.h: events and rules 1 to 5 (000 §3.3.1). Let i be the server that DWCS chose and j the sink of the
+ * first event (earliest deadline, then first raised; sinks that are blocked or have not arrived are passed over). j
+ * runs instead of i
  *
- *   1 where i = j;
- *   2 where i is best effort beside its reservation, or nobody;
- *   3 where i is beside its periods;
- *   4 where both are released with the same deadline, and all that precedes j up to it fits before it together with j
+ *   1 if i = j;
+ *   2 if i is best effort outside its reservation, or no server;
+ *   3 if i runs outside its periods;
+ *   4 if both are released with the same deadline, and all that precedes j before that deadline fits together with j
  *     (stricter than printed: 0010);
- *   5 where i is the task server.
+ *   5 if i is the task server.
  *
- * Time that 2, 3 and 5 give is extra service: what DWCS does later is what it does without events (0010).
- * The event has then been delivered and leaves the queue. Each sink has its events in a list, in their order; a tree
- * holds the sinks by their first.
+ * Time given by 2, 3 and 5 is extra service: later decisions of DWCS are the same as without events (0010). The event
+ * has then been delivered and leaves the queue. Each sink keeps its events in a list, in their order; a tree holds the
+ * sinks by their first event.
  */
 #ifndef QF_EVENT_H
 #define QF_EVENT_H
 
 #define QF_EVENT(m, index) (&(m)->pool[(index) & (QF_EVENTS - 1)])
 
-/* The server knows its first event's key, for the tree. */
+/* Copies the key of the first event to the server, for the tree. */
 QF_INLINE void qf_head_changed(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -30,7 +31,7 @@ QF_INLINE void qf_head_changed(struct qf_machine *m, __u32 slot)
 	qf_place_event(m, slot);
 }
 
-/* An entry of the pool; 0 where none is left. */
+/* A free entry of the pool. 0: none. */
 QF_INLINE __u16 qf_event_new(struct qf_machine *m)
 {
 	__u16 index = m->pool_free;
@@ -42,7 +43,7 @@ QF_INLINE __u16 qf_event_new(struct qf_machine *m)
 	return index;
 }
 
-/* Where to put an event of that deadline: the last one that is not later; 0: at the head. */
+/* The entry after which an event of that deadline is inserted: the last one that is not later. 0: at the head. */
 QF_INLINE __u16 qf_event_before(struct qf_machine *m, const struct qf_server *s, __u64 deadline)
 {
 	__u16 last = 0, at = s->event_head;
@@ -70,7 +71,7 @@ QF_INLINE void qf_event_link(struct qf_machine *m, struct qf_server *s, __u16 in
 		s->event_tail = index;
 }
 
-/* Takes the first event of a sink away. */
+/* Removes the first event of a sink. */
 QF_SUBPROGRAM int qf_event_pop(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -88,7 +89,7 @@ QF_SUBPROGRAM int qf_event_pop(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
-/* Raises an event for a server, of use until `deadline`. -ENOSPC where QF_EVENTS - 1 wait on this CPU. */
+/* Raises an event for a server, to be delivered before `deadline`. -ENOSPC if QF_EVENTS - 1 events wait on this CPU. */
 QF_SUBPROGRAM int qf_raise(struct qf_machine *m, __u32 slot, __u64 deadline)
 {
 	struct qf_server *s = qf_server(slot);
@@ -110,7 +111,7 @@ QF_SUBPROGRAM int qf_raise(struct qf_machine *m, __u32 slot, __u64 deadline)
 	return 0;
 }
 
-/* Drops what is of no use any more, of sinks that could run. */
+/* Drops events whose deadline has passed, of sinks that could run. */
 QF_INLINE void qf_drop_late(struct qf_machine *m)
 {
 	__u32 slot;
@@ -125,7 +126,7 @@ QF_INLINE void qf_drop_late(struct qf_machine *m)
 	}
 }
 
-/* Service that a server may want in `time` (any part of C where it begins a period when it wakes). */
+/* The service that a server may demand in `time`. If it begins a period when it wakes, that may be any part of C. */
 QF_INLINE __u64 qf_demand_in(const struct qf_server *s, __u64 time)
 {
 	__u64 period = s->config.period_ns ?: 1, service = s->config.service_ns;
@@ -135,7 +136,7 @@ QF_INLINE __u64 qf_demand_in(const struct qf_server *s, __u64 time)
 	return whole * service + part;
 }
 
-/* What it may want before `until`, also if it wakes or begins new periods on the way. */
+/* The service that a server may demand before `until`, even if it wakes or begins new periods in between. */
 QF_INLINE __u64 qf_demand(const struct qf_server *s, __u64 now, __u64 until)
 {
 	if (s->deadline_ns <= now)
@@ -154,8 +155,8 @@ QF_INLINE bool qf_precedes(const struct qf_machine *m, __u32 k, __u32 j)
 	return k < j ? qf_before(s, qf_server(j)) : !qf_before(qf_server(j), s);
 }
 
-/* Rule 4: whether serving j now leaves all that precede it their time before the common deadline. O(n), and only
- * where an event waits for a released server whose deadline is the chosen one's. */
+/* Rule 4: whether serving j now leaves enough time before the common deadline to all that precede j. O(n), and only if
+ * an event waits for a released server with the same deadline as the chosen one. */
 QF_SUBPROGRAM int qf_may_go_first(struct qf_machine *m, __u32 j, __u32 chosen)
 {
 	const struct qf_server *s = qf_server(j);
@@ -177,7 +178,7 @@ refused:
 	return 0;
 }
 
-/* The rule by which the sink j runs instead of what was chosen; 0: none. */
+/* The rule by which sink j runs instead of the choice. 0: none. */
 QF_INLINE __u32 qf_rule(struct qf_machine *m, const struct qf_decision *d, __u32 j)
 {
 	if (d->task_server)
@@ -191,7 +192,7 @@ QF_INLINE __u32 qf_rule(struct qf_machine *m, const struct qf_decision *d, __u32
 	return qf_may_go_first(m, j, d->slot) ? 4 : 0;
 }
 
-/* What runs instead of what DWCS chose. `deliver`: the event is taken from the queue and counted. */
+/* Replaces the choice of DWCS if an event requires it. `deliver`: the event is removed from the queue and counted. */
 QF_SUBPROGRAM int qf_revise(struct qf_machine *m, struct qf_decision *d, __u32 deliver)
 {
 	struct qf_server *s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * One CPU under DWCS: a decision at a moment, then an account of the time that was given.
+ * One CPU under DWCS: a decision at a point in time, then an account of the time that was given.
  *
  *              release                        served: rule a, d += T
  *   waiting ────────────────▶ released ─────────────────────────────▶ waiting
@@ -8,15 +8,16 @@
  *      └─ extra service, where ┘    └────┘                               │ block
  *         work-conserving                           blocked ◀────────────┘ wake: qf_wake()
  *
- * Time comes in as a parameter and is what the caller says it is; no helper, no kfunc and no map look-up is in here,
- * so that all of it runs under the caller's bpf_spin_lock (one for each CPU). What ran is accounted for first, before
- * any other call at the same moment.
+ * Time is a parameter; the machine trusts the caller's value. It uses no helper, no kfunc and no map look-up, so that
+ * all of it can run under the caller's bpf_spin_lock (one per CPU). Time that ran is charged first, before any other
+ * call at the same point in time.
  *
- * What a server does at the end of its budget is in reclaim.h.
+ * reclaim.h defines what a server does at the end of its budget.
  *
  * Bounds. Each loop ends by its own progress: a turnover or release moves its server beyond `now` (at most 1,023 of
- * each), a list has at most QF_EVENTS events, rule 4 looks at each server once, idle time at each twice. may_goto only spares the verifier from
- * counting; should it fire, what is left is done at the next decision, and rule 4 refuses the boost.
+ * each), a list has at most QF_EVENTS events, rule 4 visits each server once, idle time each server twice. may_goto
+ * only saves the verifier from counting. If it fires, the rest is done at the next decision, and rule 4 refuses the
+ * boost.
  *
  * Source: 000 §2.4.1, §3.3.1; twin: crates/sched/src/dwcs/machine.rs (0010); this file: docs/design/0012.
  */
@@ -26,7 +27,7 @@
 #include "reclaim.h"
 #include "slots.h"
 
-/* Puts a server where it belongs now. Everything that changes one ends here. */
+/* Updates a server's position in all trees. Every function that changes a server ends with this call. */
 QF_SUBPROGRAM int qf_place(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Part of machine.h: who runs, and until when that holds. */
+/* Part of machine.h: the choice of what runs, and until when the choice holds. */
 #ifndef QF_PICK_H
 #define QF_PICK_H
 
-/* Everybody without a server is a server's thread for the time reserved for them: its demand is whether any waits. */
+/* All threads without a server together are the thread of one server for the time reserved for them: it is ready while
+ * any of them waits. */
 QF_INLINE void qf_best_effort_waits(struct qf_machine *m, __u32 waits)
 {
 	struct qf_server *s = qf_server(m->best_effort);
@@ -17,15 +18,15 @@ QF_INLINE void qf_best_effort_waits(struct qf_machine *m, __u32 waits)
 	qf_place(m, m->best_effort);
 }
 
-/* Nobody with a deadline. */
+/* The choice when no server with a deadline is to run. */
 QF_INLINE void qf_leave_over(struct qf_decision *d, __u32 best_effort_waits)
 {
 	d->slot = 0;
 	d->kind = best_effort_waits ? QF_KIND_BEST_EFFORT : QF_KIND_IDLE;
 }
 
-/* What DWCS chooses: the first of the released; else the first of the served that are work-conserving; else best
- * effort. The task server never runs itself. */
+/* The choice of DWCS: the first released server; else the first served server that is work-conserving; else best
+ * effort. The task server itself never runs. */
 QF_INLINE void qf_choose(struct qf_machine *m, __u32 best_effort_waits, struct qf_decision *d)
 {
 	d->slot = qf_tree_first(&m->released, m->height);
@@ -42,7 +43,7 @@ QF_INLINE void qf_choose(struct qf_machine *m, __u32 best_effort_waits, struct q
 	}
 }
 
-/* Until a regular service's budget or period ends. */
+/* The end of a regular service: the end of its budget or of its period, whichever comes first. */
 QF_INLINE __u64 qf_service_ends(const struct qf_machine *m, __u32 slot)
 {
 	const struct qf_server *s = qf_server(slot);
@@ -51,8 +52,9 @@ QF_INLINE __u64 qf_service_ends(const struct qf_machine *m, __u32 slot)
 	return end < s->deadline_ns ? end : s->deadline_ns;
 }
 
-/* How long the decision holds when nothing happens from outside. An event buys one service time of its sink. Where best
- * effort has just stopped waiting and left nobody released, who waits for idle time is brought forward next. */
+/* How long the decision holds if nothing happens from outside. An event buys one service time of its sink. If best
+ * effort has just stopped waiting and left no server released, servers that wait for idle time are brought forward
+ * next. */
 QF_INLINE __u64 qf_until(struct qf_machine *m, const struct qf_decision *d)
 {
 	__u32 next = qf_tree_first(&m->waiting, m->height);
@@ -84,7 +86,7 @@ QF_INLINE void qf_decide(struct qf_machine *m, __u64 now, __u32 best_effort_wait
 		d->kind = QF_KIND_BEST_EFFORT;
 }
 
-/* The decision at `now`. `best_effort_waits`: somebody without a server wants to run. */
+/* Decides at `now`. `best_effort_waits`: a thread without a server wants to run. */
 QF_SUBPROGRAM int qf_pick(struct qf_machine *m, __u64 now, __u32 best_effort_waits, struct qf_decision *d)
 {
 	m->counts.decisions++;
@@ -92,7 +94,7 @@ QF_SUBPROGRAM int qf_pick(struct qf_machine *m, __u64 now, __u32 best_effort_wai
 	return 0;
 }
 
-/* What qf_pick() would decide; only time passes. */
+/* Returns what qf_pick() would decide. Nothing changes except the time. */
 QF_SUBPROGRAM int qf_peek(struct qf_machine *m, __u64 now, __u32 best_effort_waits, struct qf_decision *d)
 {
 	qf_decide(m, now, best_effort_waits, d, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What every BPF program of Q-Fabric begins with: the kernel's basic types, libbpf's helpers, and names for what
- * our programs do often. Neither vmlinux.h nor the system's headers: what a program uses of the kernel's structures
- * it declares itself, under preserve_access_index, and libbpf finds the members in the running kernel.
+ * The beginning of every BPF program of Q-Fabric: the kernel's basic types, libbpf's helpers, and names for common
+ * operations. It uses neither vmlinux.h nor the system headers: a program declares the kernel structures that it uses
+ * itself, under preserve_access_index, and libbpf finds the members in the running kernel.
  */
 #ifndef QF_BPF_H
 #define QF_BPF_H
@@ -33,7 +33,7 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 #define NULL ((void *)0)
-/* Answers, as the kernel numbers them. */
+/* Error numbers of the kernel. */
 #define EPERM 1
 #define ENOENT 2
 #define ESRCH 3
@@ -48,7 +48,7 @@ typedef _Bool bool;
 
 #define U64_MAX 0xffffffffffffffffULL
 
-/* The kinds of maps in use, as the kernel numbers them (include/uapi/linux/bpf.h). */
+/* The map types in use, with the kernel's numbers (include/uapi/linux/bpf.h). */
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
@@ -61,7 +61,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
-/* Their flags. */
+/* Flags of maps and map operations. */
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
@@ -73,7 +73,7 @@ enum {
 	BPF_RB_NO_WAKEUP = 1U << 0,
 };
 
-/* What the kernel finds inside of map values by these names. */
+/* Types that the kernel recognises by name inside map values. */
 struct bpf_spin_lock {
 	__u32 val;
 };
@@ -105,28 +105,28 @@ struct bpf_iter_num {
 
 #include <bpf/bpf_helpers.h>
 
-/* For structures of the kernel's that are declared in part. */
+/* For kernel structures that are declared in part. */
 #define QF_KERNEL __attribute__((preserve_access_index))
 
-/* A structure's member of the running kernel exists. */
+/* Whether the running kernel has the member of a structure. */
 #define qf_member_exists(member) __builtin_preserve_field_info(member, 2)
 
-/* Small steps that must not become calls. */
+/* Small functions that must not become calls. */
 #define QF_INLINE static __always_inline __attribute__((unused))
-/* Larger ones that are verified for each caller but stand in the program once. */
+/* Larger functions that are in the program once and are verified for each caller. */
 #define QF_SUBPROGRAM static __attribute__((noinline, unused))
 
-/* A value the compiler must not reason about: it would otherwise move the check that the verifier wants to see. */
+/* Hides a value from the compiler, which would otherwise move the check that the verifier needs to see. */
 #define qf_opaque(value) asm volatile("" : "+r"(value))
 
-
-/* Goes to a label when the kernel says that the program has run long enough (millions of rounds): lets the verifier
- * accept loops whose bound it need not follow. In bytes, because clang knows its name from 18 on. Linux 6.9. */
+/* Jumps to a label when the kernel says that the program has run long enough (millions of rounds). The verifier then
+ * accepts loops whose bound it cannot follow. Written in bytes, because clang knows the name only from version 18.
+ * Linux 6.9. */
 #define qf_may_goto(label)                                                                                             \
 	asm volatile goto("1:.byte 0xe5; .byte 0; .long ((%l[" #label "] - 1b - 8) / 8) & 0xffff; .short 0" ::        \
 				  : : label)
 
-/* The same, leaving the loop it stands in. */
+/* The same, but leaves the enclosing loop. */
 #define qf_may_goto_break                                                                                              \
 	({                                                                                                             \
 		__label__ l_break, l_continue;                                                                         \
@@ -137,7 +137,7 @@ struct bpf_iter_num {
 	l_continue:;                                                                                                   \
 	})
 
-/* As libbpf's own: the licence that lets programs call what the kernel reserves to compatible ones. */
+/* The licence of libbpf, which lets programs call functions that the kernel reserves to compatible licences. */
 #define QF_LICENSE char _license[] SEC("license") = "Dual BSD/GPL"
 
 #endif

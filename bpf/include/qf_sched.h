@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Records of the CPU scheduler's commands and statistics, shared by BPF and user space. Times in nanoseconds of
- * CLOCK_MONOTONIC. Commands are hostile until checked: each is read once and refused with an error number.
+ * Records of the CPU scheduler's commands and statistics, shared by BPF and user space. Times are nanoseconds of
+ * CLOCK_MONOTONIC. Commands are untrusted: each is read once, checked, and refused with an error number.
  */
 #ifndef QF_SCHED_H
 #define QF_SCHED_H
@@ -12,29 +12,29 @@
 #include <linux/types.h>
 #endif
 
-/* CPUs that the scheduler knows; those beyond are left to best effort. */
+/* CPUs that the scheduler manages. CPUs beyond this number run only best effort. */
 #define QF_CPUS 256
 
-/* How the scheduler is loaded. */
+/* Options with which the scheduler is loaded. */
 struct qf_sched_options {
-	/* A best-effort thread's turn. */
+	/* Time slice of a best-effort thread. */
 	__u64 slice_ns;
-	/* Best effort's own reservation on each CPU: C, T, x/y. */
+	/* The reservation of best effort on each CPU: C, T, x/y. */
 	__u64 service_ns;
 	__u64 period_ns;
 	__u8 x;
 	__u8 y;
-	/* Rounds of waiting between a verdict and the insertion that it orders: for tests, else 0. */
+	/* For tests: rounds of delay between a verdict and the insertion that it orders. Else 0. */
 	__u16 linger;
-	/* CPUs that may ever be there. */
+	/* CPUs that may ever exist. */
 	__u32 cpus;
 };
 QF_ASSERT_SIZE(qf_sched_options, 32);
 
 /*
- * Events for servers, raised by whoever may write this memory (E-code handlers). Protocol, in this order: write the
- * deadline (0: none); set the slot's bit by an atomic or; set the CPU's dirty word. The server's CPU takes all of it
- * at its next decision; several events for a server before that are one.
+ * Events for servers, raised by any writer of this memory (E-code handlers). Protocol, in this order: write the
+ * deadline (0: none); set the slot's bit by an atomic or; set the CPU's dirty word. The server's CPU processes all of
+ * them at its next decision; several events for a server before that count as one.
  */
 struct qf_raised {
 	__u64 dirty[QF_CPUS];
@@ -43,7 +43,7 @@ struct qf_raised {
 };
 QF_ASSERT_SIZE(qf_raised, 43008);
 
-/* A new server; the caller chooses a free slot. What becomes of an old one: config alone. */
+/* Creates a server in a free slot that the caller chooses. To change an existing server, only `config` is used. */
 struct qf_create {
 	__u32 slot;
 	__u32 cpu;
@@ -54,7 +54,7 @@ struct qf_create {
 };
 QF_ASSERT_SIZE(qf_create, 64);
 
-/* A server's controller, or none. */
+/* Gives a server a controller, or removes it. */
 struct qf_steer {
 	__u32 slot;
 	__u32 zero;
@@ -62,67 +62,67 @@ struct qf_steer {
 };
 QF_ASSERT_SIZE(qf_steer, 56);
 
-/* A thread is put into a server, or out of the one it is in (slot 0). */
+/* Puts a thread into a server, or removes it from its server (slot 0). */
 struct qf_join {
 	__s32 tid;
 	__u32 slot;
-	/* What the thread starts from now on joins as well. */
+	/* Whether children that the thread starts from now on join as well. */
 	__u32 children;
 	__u32 zero;
 };
 QF_ASSERT_SIZE(qf_join, 16);
 
-/* About one server. */
+/* A command for one server. */
 struct qf_command {
 	__u32 slot;
 	__u32 cpu;
-	/* An event's deadline, or QF_NEVER. */
+	/* Deadline of an event, or QF_NEVER. */
 	__u64 deadline_ns;
 };
 QF_ASSERT_SIZE(qf_command, 16);
 
-/* What the scheduler knows of a server beside the machine's own record. */
+/* State of a server that the scheduler keeps in addition to the machine's record. */
 struct qf_slot {
-	/* Even: the slot is free. Grows with every use of it, so that old members are recognised. */
+	/* Even: the slot is free. Increases with every use, so that former members are recognised. */
 	__u32 generation;
 	__u32 cpu;
 	/* enum qf_mode */
 	__u32 mode;
 	/* QF_SLOT_... */
 	__u32 flags;
-	/* Members that are runnable now; members. */
+	/* Members that are runnable now; all members. */
 	__s32 runnable;
 	__s32 threads;
-	/* From wake-up to running: last, longest, all, how many. */
+	/* Delay from wake-up to running: the last one, the longest, their sum; number of wake-ups. */
 	__u64 delay_ns;
 	__u64 delay_max_ns;
 	__u64 delay_sum_ns;
 	__u64 wakeups;
-	/* The budget ran out while a thread wanted more. */
+	/* How often the budget ran out while a thread wanted more. */
 	__u64 throttles;
-	/* Picked without a thread that could run here. */
+	/* How often it was chosen without a thread that could run on the CPU. */
 	__u64 lost;
 };
 QF_ASSERT_SIZE(qf_slot, 72);
 
 enum {
-	/* A wake-up raises an event. */
+	/* A wake-up raises an event for the server. */
 	QF_SLOT_WAKE_EVENTS = 1,
 };
 
-/* What a CPU did. */
+/* Counters of a CPU. */
 struct qf_sched_cpu {
 	__u64 decisions;
 	__u64 best_effort_ns;
 	__u64 kicks;
 	__u64 timers;
 	__u32 online;
-	/* Timers that the kernel did not start, or that came so late that the tick helped. */
+	/* Timers that the kernel did not start, or that fired so late that the tick was earlier. */
 	__u32 late;
 };
 QF_ASSERT_SIZE(qf_sched_cpu, 40);
 
-/* Why the scheduler is not in charge any more. */
+/* Why the scheduler ended. */
 struct qf_exit {
 	__s64 code;
 	__s32 kind;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Part of machine.h: what wanting service, and wanting none, does to a period. */
+/* Part of machine.h: the effect of readiness and unreadiness on a period. */
 #ifndef QF_READY_H
 #define QF_READY_H
 
-/* The CBS test: what is left may be had until d without taking more than C/T of the time. */
+/* The CBS test: whether the rest of the budget can be used before d without exceeding the bandwidth C/T. */
 QF_INLINE bool qf_keeps_its_period(const struct qf_server *s, __u64 now)
 {
 	__u64 time = s->deadline_ns - now;
@@ -13,7 +13,8 @@ QF_INLINE bool qf_keeps_its_period(const struct qf_server *s, __u64 now)
 	return time >= s->config.period_ns || s->left_ns * s->config.period_ns <= time * s->config.service_ns;
 }
 
-/* A period that ended blocked, or is given up, counts as served: it asked for no more. */
+/* Closes a period that ended while its server was blocked, or that is given up. It counts as served: no more was
+ * demanded. */
 QF_INLINE void qf_close(struct qf_server *s)
 {
 	if (qf_is(s, QF_IS_OWED))
@@ -21,7 +22,7 @@ QF_INLINE void qf_close(struct qf_server *s)
 	s->state &= ~(QF_IS_OWED | QF_IS_COUNTED);
 }
 
-/* On the grid of its periods, with the part of C that the rest of the period pays for. */
+/* Wakes on the grid of the periods, with the part of C that the rest of the period covers. */
 QF_INLINE void qf_wake_aligned(struct qf_server *s, __u64 now)
 {
 	__u64 period = s->config.period_ns ?: 1, pays;
@@ -42,8 +43,8 @@ QF_INLINE void qf_wake_aligned(struct qf_server *s, __u64 now)
 	}
 }
 
-/* It wants service again. It keeps its period where the rest of it pays for what is left of C; else a new one begins,
- * now or on its grid, and the old one counts as served. */
+/* The server wants service again. It keeps its period if the rest of that period covers what is left of C. Otherwise a
+ * new period begins, now or on the grid, and the old one counts as served. */
 QF_INLINE void qf_get_ready(struct qf_machine *m, struct qf_server *s)
 {
 	__u64 now = m->now_ns;
@@ -61,7 +62,7 @@ QF_INLINE void qf_get_ready(struct qf_machine *m, struct qf_server *s)
 	s->state = (s->state & ~(QF_IS_OWED | QF_IS_EXHAUSTED | QF_IS_DONE)) | QF_IS_READY;
 }
 
-/* It wants nothing from now on. */
+/* The server wants no service from now on. */
 QF_INLINE void qf_get_unready(struct qf_machine *m, struct qf_server *s)
 {
 	if (s->release_ns <= m->now_ns)

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a server does at the end of its budget, and who gets the time that reservations leave over.
+ * What a server does at the end of its budget, and which servers get the time that reservations leave unused.
  *
  *   hard   waits for d, then has C again
- *   soft   d += T and C again, at once; far ahead of its deadline (QF_AHEAD_MAX) it waits for idle time
- *   GRUB   as hard; while it runs its budget drains at the bandwidth of the active servers (at least its own)
- *   IRIS   as hard; when nobody is released, all who wait are brought forward by what the first of them has to wait
+ *   soft   d += T and C again, at once; if its deadline is too far ahead (QF_AHEAD_MAX) it waits for idle time
+ *   GRUB   like hard; while it runs its budget drains at the bandwidth of the active servers (at least its own)
+ *   IRIS   like hard; if no server is released, all that wait are brought forward by the time the first has to wait
  *
- * A server is active while it is ready, and from when it blocks until its 0-lag time d - left T/C. Nothing is reclaimed
- * on a CPU whose bandwidths add up to more than 1 (windows make room for that): all servers are hard there.
+ * A server is active while it is ready, and from when it blocks until its 0-lag time d - left T/C. On a CPU whose
+ * bandwidths add up to more than 1 (which windows permit) nothing is reclaimed: all servers are hard there.
  *
- * Source: 002 §2.2; Abeni & Buttazzo 1998 (soft), Lipari & Baruah 2000 (GRUB), Marzario et al. 2004 (IRIS).
- * Twin: crates/sched/src/{server,machine}.rs; docs/design/0023.
+ * Source: 002 §2.2; Abeni & Buttazzo 1998 (soft), Lipari & Baruah 2000 (GRUB), Marzario et al. 2004 (IRIS). Twin:
+ * crates/sched/src/{server,machine}.rs; docs/design/0023.
  */
 #ifndef QF_RECLAIM_H
 #define QF_RECLAIM_H
 
 #include "slots.h"
 
-/* Whether a server of this kind is one now. Each bandwidth is rounded up by less than 2^-24. */
+/* Whether the server currently reclaims in this mode. Each bandwidth is rounded up by less than 2^-24. */
 QF_INLINE bool qf_reclaims(const struct qf_machine *m, const struct qf_server *s, __u32 mode)
 {
 	return s->config.mode == mode && m->booked <= QF_WHOLE_CPU + QF_SLOTS;
 }
 
-/* Whether it waits for idle time at the end of its budget. */
+/* Whether the server waits for idle time at the end of its budget. */
 QF_INLINE bool qf_takes_idle_time(const struct qf_machine *m, const struct qf_server *s)
 {
 	return qf_reclaims(m, s, QF_MODE_IRIS) || qf_reclaims(m, s, QF_MODE_SOFT);
 }
 
-/* C or T has changed, or the server comes or goes (`there`). */
+/* Updates the booked bandwidth after C or T changed, or after the server was added or removed (`there`). */
 QF_INLINE void qf_book(struct qf_machine *m, struct qf_server *s, bool there)
 {
 	__u64 period = s->config.period_ns ?: 1;
@@ -41,7 +41,7 @@ QF_INLINE void qf_book(struct qf_machine *m, struct qf_server *s, bool there)
 	s->bandwidth = bandwidth;
 }
 
-/* Blocked, and before its 0-lag time: only GRUB servers want to know. */
+/* Whether the server is blocked before its 0-lag time. Only matters if the CPU has GRUB servers. */
 QF_INLINE bool qf_lags(const struct qf_machine *m, const struct qf_server *s)
 {
 	return m->grub && !(s->state & QF_IS_READY) && s->lag_ns > m->now_ns;
@@ -55,7 +55,7 @@ QF_INLINE void qf_count_active(struct qf_machine *m, struct qf_server *s, bool a
 	s->active = counts;
 }
 
-/* `waits`: it is ready and its release is still to come. */
+/* `waits`: the server is ready and its release is still to come. */
 QF_INLINE void qf_count_wanting(struct qf_machine *m, struct qf_server *s, bool waits)
 {
 	bool was = s->state & QF_IS_WANTING;
@@ -66,7 +66,7 @@ QF_INLINE void qf_count_wanting(struct qf_machine *m, struct qf_server *s, bool 
 	s->state = is ? s->state | QF_IS_WANTING : s->state & ~QF_IS_WANTING;
 }
 
-/* It blocks: its bandwidth counts as used until left T/C before d. */
+/* The server blocks: its bandwidth counts as used until left T/C before d. */
 QF_INLINE void qf_begin_lag(struct qf_server *s)
 {
 	__u64 back = s->left_ns * s->config.period_ns / (s->config.service_ns ?: 1);
@@ -74,7 +74,7 @@ QF_INLINE void qf_begin_lag(struct qf_server *s)
 	s->lag_ns = back < s->deadline_ns ? s->deadline_ns - back : 0;
 }
 
-/* Budget per time that a server runs, in 2^-24. */
+/* Budget spent per unit of time that a server runs, in 2^-24. */
 QF_INLINE __u64 qf_rate(const struct qf_machine *m, const struct qf_server *s)
 {
 	__u64 rate = m->active > s->bandwidth ? m->active : s->bandwidth;
@@ -82,7 +82,7 @@ QF_INLINE __u64 qf_rate(const struct qf_machine *m, const struct qf_server *s)
 	return qf_reclaims(m, s, QF_MODE_GRUB) && rate && rate < QF_WHOLE_CPU ? rate : QF_WHOLE_CPU;
 }
 
-/* What `used` time costs of the budget, rounded up. More than any budget counts as QF_PERIOD_MAX. */
+/* The budget that `used` time costs, rounded up. Times above QF_PERIOD_MAX count as that. */
 QF_INLINE __u64 qf_spent(const struct qf_machine *m, const struct qf_server *s, __u64 used)
 {
 	__u64 time = used < QF_PERIOD_MAX ? used : QF_PERIOD_MAX;
@@ -90,7 +90,7 @@ QF_INLINE __u64 qf_spent(const struct qf_machine *m, const struct qf_server *s, 
 	return (time * qf_rate(m, s) + QF_WHOLE_CPU - 1) >> 24;
 }
 
-/* How long the budget lasts, rounded up. */
+/* The time that the budget lasts, rounded up. */
 QF_INLINE __u64 qf_lasts(const struct qf_machine *m, const struct qf_server *s)
 {
 	__u64 rate = qf_rate(m, s) ?: 1;
@@ -98,13 +98,13 @@ QF_INLINE __u64 qf_lasts(const struct qf_machine *m, const struct qf_server *s)
 	return ((s->left_ns << 24) + rate - 1) / rate;
 }
 
-/* A soft server goes on at once, unless its deadline is too far ahead. */
+/* Whether a soft server continues at once. It does unless its deadline is too far ahead. */
 QF_INLINE bool qf_postpones(const struct qf_machine *m, const struct qf_server *s)
 {
 	return qf_reclaims(m, s, QF_MODE_SOFT) && s->deadline_ns <= m->now_ns + QF_AHEAD_MAX;
 }
 
-/* Until when the first of those that want idle time would have to wait. */
+/* The time until which the first server that waits for idle time would have to wait. */
 QF_INLINE __u64 qf_first_wanting(struct qf_machine *m)
 {
 	__u32 slot = qf_first_slot(m);
@@ -121,7 +121,7 @@ QF_INLINE __u64 qf_first_wanting(struct qf_machine *m)
 	return first;
 }
 
-/* As if that time had passed for its period. */
+/* Changes the server's times as if `time` had already passed for its period. */
 QF_INLINE void qf_bring_forward(const struct qf_machine *m, struct qf_server *s, __u64 time)
 {
 	s->state &= ~QF_IS_EXHAUSTED;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Part of machine.h: servers come, wake, block, end jobs, change and go. */
+/* Part of machine.h: creation, wake-up, blocking, end of jobs, change and removal of servers. */
 #ifndef QF_SERVER_H
 #define QF_SERVER_H
 
-/* Whether that can be asked for. What comes from outside is checked here, whoever has checked it before. */
+/* Checks a requested configuration. Every input from outside is checked here, even if a caller has checked it
+ * before. */
 QF_INLINE int qf_config_check(const struct qf_config *c)
 {
 	if (c->ask & ~QF_ASK_ALL || c->mode > QF_MODE_IRIS || c->reserved || c->reserved2)
@@ -20,14 +21,14 @@ QF_INLINE int qf_config_check(const struct qf_config *c)
 	return c->x < c->y && c->y <= QF_WINDOW_MAX ? 0 : -EDOM;
 }
 
-/* The task server comes last among equals. */
+/* Stores a configuration. The task server is last among equals. */
 QF_INLINE void qf_config_take(struct qf_server *s, const struct qf_config *c)
 {
 	s->config = *c;
 	s->came_ns = c->ask & QF_ASK_TASK_SERVER ? QF_NEVER : c->arrival_ns;
 }
 
-/* Makes a server that no CPU has yet. */
+/* Initialises a server that belongs to no CPU yet. */
 QF_INLINE void qf_server_init(struct qf_server *s, const struct qf_config *c)
 {
 	__builtin_memset(s, 0, sizeof(*s));
@@ -39,7 +40,7 @@ QF_INLINE void qf_server_init(struct qf_server *s, const struct qf_config *c)
 	s->state = QF_IS_ACTIVE | (c->ask & QF_ASK_READY ? QF_IS_READY : 0);
 }
 
-/* Places all servers of this CPU anew: what they are compared by has changed. O(n). */
+/* Places all servers of this CPU again after their key has changed. O(n). */
 QF_SUBPROGRAM int qf_place_all(struct qf_machine *m)
 {
 	__u32 slot = qf_first_slot(m);
@@ -53,7 +54,8 @@ QF_SUBPROGRAM int qf_place_all(struct qf_machine *m)
 	return 0;
 }
 
-/* A GRUB server more (or less) on this CPU. With the first one it matters which of the blocked servers are active. */
+/* Counts GRUB servers of this CPU. With the first one, blocked servers must be placed: it matters now which are
+ * active. */
 QF_INLINE void qf_count_grub(struct qf_machine *m, bool is, bool was)
 {
 	m->grub += is - was;
@@ -61,7 +63,7 @@ QF_INLINE void qf_count_grub(struct qf_machine *m, bool is, bool was)
 		qf_place_all(m);
 }
 
-/* Gives a server to this CPU. */
+/* Adds a server to this CPU. */
 QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -90,15 +92,15 @@ QF_SUBPROGRAM int qf_enter(struct qf_machine *m, __u32 slot)
 	return qf_place(m, slot);
 }
 
-/* Whether there is such a slot. On a copy: a compiler that knows the slot to be in range drops the mask by which the
- * verifier of Linux 6.19 sees it. */
+/* Whether the slot exists. Works on a copy: a compiler that knows that the slot is in range drops the mask that the
+ * verifier of Linux 6.19 needs. */
 QF_INLINE bool qf_is_slot(__u32 slot)
 {
 	qf_opaque(slot);
 	return slot && slot < QF_SLOTS;
 }
 
-/* Takes a server from this CPU, without its events; qf_enter() gives it to another one. */
+/* Removes a server from this CPU, without its events. qf_enter() adds it to another CPU. */
 QF_SUBPROGRAM int qf_leave(struct qf_machine *m, __u32 slot)
 {
 	struct qf_server *s = qf_server(slot);
@@ -121,8 +123,8 @@ QF_SUBPROGRAM int qf_leave(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
-/* A new server on this CPU. -EBUSY: the slot is in use, or the CPU has such a server; -ENOENT: no such slot; else as
- * qf_config_check(). */
+/* Creates a server on this CPU. -EBUSY: the slot is in use, or the CPU already has a server of this special kind;
+ * -ENOENT: no such slot; otherwise as qf_config_check(). */
 QF_SUBPROGRAM int qf_add(struct qf_machine *m, __u32 slot, const struct qf_config *c)
 {
 	int error = qf_config_check(c);
@@ -139,7 +141,7 @@ QF_SUBPROGRAM int qf_add(struct qf_machine *m, __u32 slot, const struct qf_confi
 	return qf_enter(m, slot);
 }
 
-/* Whether this CPU has that server. */
+/* Whether the server belongs to this CPU. */
 QF_INLINE bool qf_has(const struct qf_machine *m, __u32 slot)
 {
 	return qf_is_slot(slot) && qf_is(qf_server(slot), QF_IS_ACTIVE) && qf_server(slot)->cpu == m->cpu;
@@ -155,8 +157,7 @@ QF_SUBPROGRAM int qf_remove(struct qf_machine *m, __u32 slot)
 	return 0;
 }
 
-/* The server wants service again. It keeps its period where the rest of it pays for what is left of C; else a new one
- * begins, now or on its grid, and the old one counts as served. */
+/* The server wants service again (see qf_get_ready()). */
 QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now)
 {
 	struct qf_server *s = qf_server(slot);
@@ -169,14 +170,14 @@ QF_SUBPROGRAM int qf_wake(struct qf_machine *m, __u32 slot, __u64 now)
 	return qf_place(m, slot);
 }
 
-/* Whether its budget ran out in the period that has not ended yet. */
+/* Whether the budget ran out in a period that has not ended yet. */
 QF_INLINE bool qf_throttled(const struct qf_machine *m, const struct qf_server *s)
 {
 	return qf_is(s, QF_IS_EXHAUSTED) && s->release_ns > m->now_ns;
 }
 
-/* The budget of the running period moves with C, at once: a throttled server runs on, with a period that is counted
- * already; one that has had more than its new budget is served. */
+/* Adjusts the budget of the running period to a new C at once. A throttled server continues, in a period that already
+ * counts as served; a server that used more than its new budget is served. */
 QF_INLINE void qf_budget(struct qf_machine *m, __u32 slot, __u64 service)
 {
 	struct qf_server *s = qf_server(slot);
@@ -198,7 +199,8 @@ QF_INLINE void qf_budget(struct qf_machine *m, __u32 slot, __u64 service)
 	}
 }
 
-/* A job is over, and C what its controller says. A server that waits keeps something to wake up for. */
+/* A job has ended: C becomes what the controller says. A waiting server keeps at least one unit of budget, so that it
+ * can wake up. */
 QF_INLINE void qf_next_job(struct qf_machine *m, __u32 slot)
 {
 	__u64 service = qf_job_over(m, slot);
@@ -208,7 +210,7 @@ QF_INLINE void qf_next_job(struct qf_machine *m, __u32 slot)
 	qf_server(slot)->left_ns = qf_server(slot)->left_ns ?: 1;
 }
 
-/* The server wants nothing from now on. `job_ends`: a job is over with that. */
+/* The server wants no service from now on. `job_ends`: this also ends a job. */
 QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 job_ends)
 {
 	struct qf_server *s = qf_server(slot);
@@ -222,8 +224,8 @@ QF_SUBPROGRAM int qf_block(struct qf_machine *m, __u32 slot, __u64 now, __u32 jo
 	return qf_place(m, slot);
 }
 
-/* The job is over and its thread waits for the next period (sched_yield): the rest of the budget lapses. Beside its
- * periods that is its end, no more. */
+/* The job has ended and its thread waits for the next period (sched_yield): the rest of the budget lapses. Outside its
+ * periods only the job ends. */
 QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
 {
 	struct qf_server *s = qf_server(slot);
@@ -242,8 +244,8 @@ QF_SUBPROGRAM int qf_job_end(struct qf_machine *m, __u32 slot, __u64 now)
 	return 0;
 }
 
-/* Changes what a server was promised: C at once, T from the current deadline on, the window from its beginning. Its
- * arrival, and whether it is one of the special ones, stay. */
+/* Changes a server's parameters: C at once, T from the current deadline on, the window from its beginning. The arrival
+ * and the special kind cannot change. */
 QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_config *c, __u64 now)
 {
 	const __u32 kept = QF_ASK_READY | QF_ASK_BEST_EFFORT | QF_ASK_TASK_SERVER;
@@ -277,7 +279,7 @@ QF_SUBPROGRAM int qf_change(struct qf_machine *m, __u32 slot, const struct qf_co
 	return qf_place(m, slot);
 }
 
-/* What Table 5 is to know of the network device. O(n), where it changed. */
+/* Sets what Table 5 knows about the network device. O(n) if it changed. */
 QF_SUBPROGRAM int qf_set_network(struct qf_machine *m, __u32 network)
 {
 	if (network > QF_NETWORK_BUSY)

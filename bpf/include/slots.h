@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the machine of one CPU holds, the servers of all CPUs, and the orders in which they stand. machine.h says what
- * happens to them.
+ * The data of one CPU's machine, the servers of all CPUs, and the orders in which they are kept. machine.h describes
+ * the operations on them.
  */
 #ifndef QF_SLOTS_H
 #define QF_SLOTS_H
@@ -9,7 +9,7 @@
 #include "dwcs.h"
 #include "tree.h"
 
-/* One event that waits. */
+/* A waiting event. */
 struct qf_event {
 	__u64 deadline_ns;
 	__u64 number;
@@ -17,34 +17,35 @@ struct qf_event {
 	__u16 padding[3];
 };
 
-/* All zeros is a machine without servers. */
+/* All zeros: a machine without servers. */
 struct qf_machine {
-	/* The latest moment it was told. */
+	/* The latest time that was passed in. */
 	__u64 now_ns;
-	/* Slots are below 1 << height. */
+	/* All slots are below 1 << height. */
 	__u32 height;
 	__u32 cpu;
 	/* Special slots, or 0; enum qf_network. */
 	__u32 task_server;
 	__u32 best_effort;
 	__u32 network;
-	/* Events that wait; used entries of the pool; its free list. */
+	/* Waiting events; used entries of the pool; free list of the pool. */
 	__u32 pending;
 	__u16 pool_used;
 	__u16 pool_free;
 	/* GRUB servers; servers that wait for idle time. */
 	__u32 grub;
 	__u32 wanting;
-	/* Sum of all servers' bandwidths; of the active ones. */
+	/* Sum of the bandwidths of all servers; of the active servers. */
 	__u64 booked;
 	__u64 active;
-	/* Always 0, which the verifier does not know: a loop that counts from a number it knows is followed round by
-	 * round, one that counts from here is not. */
+	/* Always 0, but the verifier does not know it: it follows a loop that starts at a known number round by round,
+	 * but not a loop that starts at this field. */
 	__u32 zero;
 	__u32 padding;
 	__u64 raised;
 	struct qf_cpu_counts counts;
-	/* Released, by Table 1; waiting, or blocked and still active, by due_ns; waiting and work-conserving, by Table 1; sinks, by event. */
+	/* Released servers, by Table 1; servers that wait or are blocked and still active, by due_ns; waiting
+	 * work-conserving servers, by Table 1; sinks, by event. */
 	struct qf_tree released;
 	struct qf_tree waiting;
 	struct qf_tree surplus;
@@ -52,7 +53,7 @@ struct qf_machine {
 	struct qf_event pool[QF_EVENTS];
 };
 
-/* All servers of all CPUs; number 0 is nobody. In a section of its own, to be mapped and read from outside. */
+/* The servers of all CPUs. Number 0 is no server. In its own section, so that user space can map and read it. */
 struct qf_server qf_servers[QF_SLOTS] SEC(".bss.servers");
 
 QF_INLINE struct qf_server *qf_server(__u32 slot)
@@ -60,7 +61,7 @@ QF_INLINE struct qf_server *qf_server(__u32 slot)
 	return &qf_servers[QF_SLOT(slot)];
 }
 
-/* The slot to begin with, and the next one. */
+/* The first slot of a loop over all slots, and the slot after another one. */
 QF_INLINE __u32 qf_first_slot(const struct qf_machine *m)
 {
 	return m->zero + 1;
@@ -83,7 +84,7 @@ QF_INLINE bool qf_first_by_due(__u32 a, __u32 b)
 	return qf_server(a)->due_ns <= qf_server(b)->due_ns;
 }
 
-/* Earliest deadline, then first come. */
+/* Earliest deadline, then first raised. */
 QF_INLINE bool qf_first_by_event(__u32 a, __u32 b)
 {
 	const struct qf_server *first = qf_server(a), *second = qf_server(b);
@@ -97,7 +98,7 @@ QF_TREE_SET(qf_set_by_table, qf_first_by_table)
 QF_TREE_SET(qf_set_by_due, qf_first_by_due)
 QF_TREE_SET(qf_set_by_event, qf_first_by_event)
 
-/* Nobody comes after everybody, in each of the orders. */
+/* Gives slot 0 (no server) the largest key in each order, so that it comes last. */
 QF_INLINE void qf_nobody(void)
 {
 	struct qf_server *s = &qf_servers[0];
@@ -117,7 +118,7 @@ QF_INLINE bool qf_asks(const struct qf_server *s, __u32 ask)
 	return s->config.ask & ask;
 }
 
-/* Puts the first event of a sink that could run among those of others. */
+/* Places a sink that could run by its first event. */
 QF_INLINE void qf_place_event(struct qf_machine *m, __u32 slot)
 {
 	const struct qf_server *s = qf_server(slot);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The first of up to 1,023 servers, of which one changes at a time: a tree of winners.
+ * Finds the first of up to 1,023 servers, of which one changes at a time: a winner tree.
  *
- *   node[1024 + slot]   the slot itself where it takes part, else 0 (nobody)
+ *   node[1024 + slot]   the slot itself if it takes part, else 0 (no server)
  *   node[i]             the winner of node[2i] and node[2i + 1]
  *
- * Slots are given from 1 on, so the first 2^height leaves hold all: their root is node[1024 >> height], and a change
- * costs at most `height` comparisons, one where it moves no winner. A rbtree of the kernel's would need an allocation
- * and a helper for each change; a heap cannot change in its middle without knowing where its elements are.
+ * Slots are assigned from 1 on, so the first 2^height leaves hold all of them: their root is node[1024 >> height]. A
+ * change costs at most `height` comparisons, and one if it changes no winner. An rbtree of the kernel would need an
+ * allocation and a helper call per change; a heap cannot change an inner element without knowing its position.
  *
- * Bounds: QF_LEVELS steps, whatever is in the nodes: each halves `at`. All zeros is an empty tree.
+ * Bounds: QF_LEVELS steps for any node contents, because each halves `at`. All zeros: an empty tree.
  */
 #ifndef QF_TREE_H
 #define QF_TREE_H
@@ -26,8 +26,8 @@ struct qf_tree {
 #define QF_NODE(index) ((index) & (2 * QF_SLOTS - 1))
 #define QF_SLOT(index) ((index) & (QF_SLOTS - 1))
 
-/* The root of a tree. The compiler knows that a shifted 1,024 is in range and would drop the mask that shows it to the
- * verifier. */
+/* The root of a tree. The compiler knows that a shifted 1,024 is in range and would drop the mask that the verifier
+ * needs to see. */
 QF_INLINE __u32 qf_tree_root(__u32 height)
 {
 	__u32 root = QF_SLOTS >> (height & 15);
@@ -36,21 +36,22 @@ QF_INLINE __u32 qf_tree_root(__u32 height)
 	return QF_NODE(root);
 }
 
-/* The first of all; 0 where there is none. */
+/* The first slot in the order. 0: the tree is empty. */
 QF_INLINE __u32 qf_tree_first(const struct qf_tree *tree, __u32 height)
 {
 	return tree->node[qf_tree_root(height)];
 }
 
-/* The leaf of a slot. node[0] is nobody's and stays 0, which the verifier does not know: a climb that begins at a number
- * known to be in [1024, 2047] goes on in [512, 1023] and so on, ten rounds to be verified one by one; one that may begin
- * anywhere looks the same after a round as before. It makes verification five times shorter. */
+/* The leaf of a slot. node[0] stays 0, but the verifier does not know it: from a start known to be in [1024, 2047] it
+ * would follow the climb through [512, 1023] and so on, ten rounds one by one; from an unknown start each round looks
+ * the same as the one before. This makes verification five times shorter. */
 QF_INLINE __u32 qf_tree_leaf(const struct qf_tree *tree, __u32 slot)
 {
 	return QF_NODE(QF_SLOTS + QF_SLOT(slot) + tree->node[0]);
 }
 
-/* The trees of a machine grow together: what was the root is the left child of the new one, whose right is empty. */
+/* Doubles a tree (all trees of a machine grow together): the old root becomes the left child of the new one, the right
+ * child is empty. */
 QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 {
 	__u32 root = qf_tree_root(height);
@@ -59,9 +60,9 @@ QF_INLINE void qf_tree_grow(struct qf_tree *tree, __u32 height)
 }
 
 /*
- * Defines `name(tree, height, slot, takes_part)`: sets the leaf and climbs. `first(a, b)` says whether slot a, the lower
- * one, comes before b or with it; nobody, slot 0, must come after everybody, and the order be constant apart from the
- * slot that is set. A climb ends where a winner stays the same and is not the changed slot: above nothing changes.
+ * Defines `name(tree, height, slot, takes_part)`: sets the leaf and climbs. `first(a, b)`: whether slot a comes before
+ * b or is equal to it, for a < b. Slot 0 must come last, and the order of all slots other than the one that is set must
+ * not change. A climb ends where the winner stays the same and is not the changed slot: nothing above changes.
  */
 #define QF_TREE_SET(name, first)                                                                                       \
 	QF_SUBPROGRAM int name(struct qf_tree *tree, __u32 height, __u32 slot, __u32 takes_part)                       \

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Changes of streams reach the queue here: user space writes the words of a stream between two increments of its
- * `change` and then increments `changes`; the queue compares that at each packet and takes what is complete. What is
- * being written just then is taken at the next packet.
+ * Applies changes of streams to the queue. User space writes the words of a stream between two increments of its
+ * `change` and then increments `changes`. The queue compares `changes` at each packet and adopts what is complete;
+ * words that are just being written are adopted at the next packet.
  *
- * The reads are in this order, on processors that reorder reads (aarch64), too: `changes`, then `change`, then the words,
- * then `change` again. tests/models has the two sides as a model.
+ * The reads are in this order, also on processors that reorder reads (aarch64): `changes`, then `change`, then the
+ * words, then `change` again. tests/models has a model of both sides.
  */
 #ifndef QF_PACKET_ADOPT_H
 #define QF_PACKET_ADOPT_H
 
 #include "period.h"
 
-/* What fence() exchanges; of no meaning. */
+/* Target of the exchange in fence(). Its value has no meaning. */
 u64 fenced;
 
 /*
- * Reads behind it see no less than reads before it. BPF has no instruction for that alone, but the kernel makes an
- * exchange that answers a full barrier (Documentation/atomic_t.txt, bpf/standardization/instruction-set.rst).
+ * Read barrier: reads after it are not older than reads before it. BPF has no instruction for that alone, but the
+ * kernel makes an exchange that returns a value a full barrier (Documentation/atomic_t.txt,
+ * bpf/standardization/instruction-set.rst).
  */
 QF_INLINE void fence(void)
 {
@@ -27,13 +28,13 @@ QF_INLINE void fence(void)
 	barrier();
 }
 
-/* A word that user space writes: read here, once. */
+/* Reads a word that user space writes, exactly once. */
 #define READ(word) (*(volatile u64 *)&(word))
 
-/* The part of the flags that says which stream of many the slot has seen. */
+/* The part of the flags that numbers the streams which have used the slot. */
 #define INCARNATION(flags) ((flags) >> 32)
 
-/* A slot begins anew: nothing of the stream that had it before remains, but for packets that still wait. */
+/* Resets a slot for a new stream. Nothing of the former stream remains, except packets that still wait. */
 QF_INLINE void forget(u32 i)
 {
 	struct stream *s = stream_at(i);
@@ -45,7 +46,7 @@ QF_INLINE void forget(u32 i)
 	__builtin_memset(counters(i), 0, sizeof(struct qf_net_counters));
 }
 
-/* Periods go on from the one that is current, which ends no later than a new one would. */
+/* Changes the periods. The current period continues, but ends no later than a new one would. */
 QF_INLINE void set_periods(struct stream *s, const struct qf_net_stream_config *c, u64 now)
 {
 	u64 latest = now + c->phase + c->period;
@@ -60,7 +61,7 @@ QF_INLINE void set_periods(struct stream *s, const struct qf_net_stream_config *
 		s->deadline = latest;
 }
 
-/* What is left of the current period grows or shrinks by the difference. */
+/* Changes C. What is left of the current period changes by the difference. */
 QF_INLINE void set_size(struct stream *s, u32 size)
 {
 	u32 used = s->size - s->left;
@@ -102,7 +103,7 @@ QF_INLINE void adopt_stream(u32 i, u64 now)
 	new_head(i, now);
 }
 
-/* The tournaments become as large as the streams in use need. Only an empty or a growing one changes. */
+/* Enlarges the tournaments to what the streams in use need. Tournaments never shrink. */
 QF_INLINE void grow(u64 now)
 {
 	u32 wanted = config.leaves & (2 * QF_NET_STREAMS - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose packet it is: its five-tuple says so first, then its mark, then its socket's cgroup. Whoever includes this
- * defines before how bytes of a packet are read, counted from its IP header:
+ * Finds the stream of a packet: by its five-tuple first, then its mark, then the cgroup of its socket. A file that
+ * includes this one first defines how bytes of a packet are read, with offsets from its IP header:
  *
  *	struct reader; bool read_bytes(void *to, u32 bytes, struct reader *from, u32 offset)
  */
@@ -21,8 +21,8 @@ struct {
 } flows SEC(".maps");
 
 /*
- * Marks are what most packets are told apart by: an open table in place of a hash map saves half of what an enqueue
- * costs. User space writes the table that is not in use, then switches; at most a quarter is full.
+ * Most packets are classified by marks: an open-addressing table instead of a hash map halves the cost of an enqueue.
+ * User space writes the half that is not in use, then switches. At most a quarter of the table is full.
  */
 struct qf_net_marks selector_marks SEC(".data.marks");
 
@@ -36,7 +36,7 @@ struct {
 #define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
 
-/* The first bytes of a packet's IP header, as far as flows are told apart by them. */
+/* The fields of IP headers that classify flows. */
 struct header4 {
 	u8 version_length;
 	u8 unused[5];
@@ -57,7 +57,7 @@ struct header6 {
 	u32 destination[4];
 };
 
-/* Ports, of protocols that have them; a fragment has none. */
+/* Reads the ports of protocols that have them. A fragment has no ports. */
 QF_INLINE bool read_ports(struct qf_net_flow *flow, struct reader *from, u32 offset)
 {
 	u16 ports[2];
@@ -97,7 +97,7 @@ QF_INLINE bool read_flow6(struct qf_net_flow *flow, struct reader *from)
 	return read_ports(flow, from, sizeof(header));
 }
 
-/* The stream of a packet's flow; NULL where it has none. */
+/* The stream of a packet's flow, or NULL. */
 QF_SUBPROGRAM u32 *stream_of_flow(struct reader *from)
 {
 	struct qf_net_flow flow = {};
@@ -110,7 +110,7 @@ QF_SUBPROGRAM u32 *stream_of_flow(struct reader *from)
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-/* The first place where a mark may be. */
+/* The first place at which a mark may be. */
 QF_INLINE struct qf_net_mark *place_of_mark(u32 mark)
 {
 	u32 first = (selector_marks.active & 1) * QF_NET_MARKS;
@@ -118,7 +118,7 @@ QF_INLINE struct qf_net_mark *place_of_mark(u32 mark)
 	return &selector_marks.table[first | mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT];
 }
 
-/* The stream of a mark, or QF_NET_STREAMS, which is what empty places say, and so that of no mark. */
+/* The stream of a mark, or QF_NET_STREAMS. Empty places contain QF_NET_STREAMS, so it is also the result for mark 0. */
 QF_INLINE u32 stream_of_mark(u32 mark)
 {
 	u32 first = (selector_marks.active & 1) * QF_NET_MARKS, at = mark * QF_NET_MARK_FACTOR >> QF_NET_MARK_SHIFT;
@@ -134,13 +134,13 @@ QF_INLINE u32 stream_of_mark(u32 mark)
 	return QF_NET_STREAMS;
 }
 
-/* What a map knows of a stream. */
+/* Converts the result of a map look-up to a stream number. */
 QF_INLINE u32 known(const u32 *stream)
 {
 	return stream ? *stream : QF_NET_STREAMS;
 }
 
-/* The number of the packet's stream, or QF_NET_STREAMS. `in_use`: the kinds of selectors. */
+/* The number of the packet's stream, or QF_NET_STREAMS. `in_use`: the kinds of selectors in use. */
 QF_INLINE u32 stream_of(u64 in_use, u32 mark, u64 cgroup, struct reader *from)
 {
 	u32 stream = QF_NET_STREAMS;

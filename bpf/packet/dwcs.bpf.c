@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A queueing discipline that sends packets by Dynamic Window-Constrained Scheduling. One object is loaded for each
- * interface, so that what is here in one piece belongs to one queue, whose lock the kernel holds around every call.
+ * A queueing discipline that sends packets by Dynamic Window-Constrained Scheduling. One object is loaded per
+ * interface, so that its global state belongs to one queue. The kernel holds the lock of that queue around every call.
  *
  * Source: the thesis, §2.4; decisions in docs/design/0014-packets.md.
  */
 #include "kernel.h"
 #include "machine.h"
 
-/* Where a packet's IP header lies in memory. */
+/* The position of a packet's IP header in memory. */
 struct reader {
 	const unsigned char *ip;
 };
@@ -20,15 +20,15 @@ QF_INLINE bool read_bytes(void *to, u32 bytes, struct reader *from, u32 offset)
 
 #include "classify.h"
 
-/* Steps without a packet to send, after which the kernel is asked to come back at once: bounds a call's time. */
+/* Steps without a packet to send, after which the kernel is asked to call again at once: bounds the time of a call. */
 #define STEPS_MAX 512
-/* A watchdog may come so much later if that saves a wake-up, ns. */
+/* A watchdog may fire this much later if that saves a wake-up, ns. */
 #define WATCHDOG_SLACK 1000
 
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
 
-/* Real packets, in the places that the machine names. */
+/* Real packets, at the places that the machine assigns. */
 struct cell {
 	struct sk_buff __kptr *skb;
 };
@@ -40,7 +40,7 @@ struct {
 	__uint(max_entries, PLACES);
 } cells SEC(".maps");
 
-/* The cgroup of the socket that sent it; 0 where there is none (forwarded, or a handshake's answer). */
+/* The cgroup of the socket that sent the packet. 0 if there is none (forwarded packets, answers in a handshake). */
 QF_INLINE u64 cgroup_of(struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
@@ -58,10 +58,11 @@ QF_INLINE u32 classify(struct sk_buff *skb)
 	return in_use ? stream_of(in_use, skb->mark, in_use & QF_NET_CGROUP ? cgroup_of(skb) : 0, &reader) : NONE;
 }
 
-/* The only packet of the queue, which has no place. */
+/* The only packet of the queue. It has no place. */
 struct sk_buff __kptr *lone_skb SEC(".bss.lone") __hidden __attribute__((aligned(8)));
 
-/* Puts a packet into its place. Answers what must go: the packet where there is no such place, and who was there. */
+/* Puts a packet into its place. Returns a packet to be freed, if any: the same one if the place does not exist, or the
+ * place's former packet. */
 QF_INLINE struct sk_buff *put_into(int place, struct sk_buff *skb)
 {
 	struct cell *cell = bpf_map_lookup_elem(&cells, &place);
@@ -69,7 +70,7 @@ QF_INLINE struct sk_buff *put_into(int place, struct sk_buff *skb)
 	return cell ? bpf_kptr_xchg(&cell->skb, skb) : skb;
 }
 
-/* The only packet gets a place: a second one has come. */
+/* Gives the only packet a place, because a second one has arrived. */
 QF_SUBPROGRAM void make_room(u64 now)
 {
 	struct sk_buff *skb = bpf_kptr_xchg(&lone_skb, NULL);
@@ -77,16 +78,16 @@ QF_SUBPROGRAM void make_room(u64 now)
 	if (skb)
 		skb = put_into(seat_lone(packet_len(skb), now, bpf_jiffies64()), skb);
 	if (skb)
-		bpf_kfree_skb(skb); /* cannot be: places are below PLACES, and this one was free */
+		bpf_kfree_skb(skb); /* cannot happen: places are below PLACES, and this one was free */
 }
 
-/* What the kernel hands over to enqueue. */
+/* Indices of the arguments that the kernel passes to enqueue. */
 enum enqueue_argument { SKB, SCH, TO_FREE };
 
 #define SKB_OF(arguments) ((struct sk_buff *)(arguments)[SKB])
 #define SCH_OF(arguments) ((struct Qdisc *)(arguments)[SCH])
 #define TO_FREE_OF(arguments) ((struct bpf_sk_buff_ptr *)(arguments)[TO_FREE])
-/* Whose a packet is, is to be found out. */
+/* The packet has not been classified yet. */
 #define UNKNOWN 0xffffffffu
 
 QF_INLINE int take_lone(unsigned long long *arguments, u32 len)
@@ -98,7 +99,7 @@ QF_INLINE int take_lone(unsigned long long *arguments, u32 len)
 	sch->qstats.backlog = len;
 	skb = bpf_kptr_xchg(&lone_skb, SKB_OF(arguments));
 	if (skb)
-		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot be: the queue was empty */
+		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot happen: the queue was empty */
 	return NET_XMIT_SUCCESS;
 }
 
@@ -124,15 +125,15 @@ QF_SUBPROGRAM int enqueue_any(unsigned long long *arguments, u32 stream)
 	}
 	skb = put_into(place, skb);
 	if (skb)
-		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot be, as in make_room() */
+		bpf_qdisc_skb_drop(skb, TO_FREE_OF(arguments)); /* cannot happen, as in make_room() */
 	sch->q.qlen++;
 	sch->qstats.backlog += len;
 	return NET_XMIT_SUCCESS;
 }
 
 /*
- * What most packets of a link that keeps up need stands here, and everything else apart: so the compiler saves next to
- * no registers for it.
+ * Contains only what most packets need while the link keeps up. Everything else is in other functions, so that the
+ * compiler saves hardly any registers here.
  */
 SEC("struct_ops/qf_enqueue")
 int qf_enqueue(unsigned long long *arguments)
@@ -169,7 +170,7 @@ QF_INLINE struct sk_buff *dequeue_lone(struct Qdisc *sch)
 	return skb;
 }
 
-/* Takes the packet out of a place. */
+/* Takes a packet out of its place. */
 QF_INLINE struct sk_buff *taken_from(struct Qdisc *sch, const struct next *next)
 {
 	struct cell *cell = bpf_map_lookup_elem(&cells, &next->place);
@@ -189,7 +190,7 @@ QF_INLINE void come_back(struct Qdisc *sch, u64 at)
 	bpf_qdisc_watchdog_schedule(sch, at, WATCHDOG_SLACK);
 }
 
-/* Steps on after the first, which changed something or dropped a packet. */
+/* Performs the steps after the first one, which changed something or dropped a packet. */
 QF_INLINE u32 step_on(struct Qdisc *sch, struct next *next, u32 verdict, u64 now)
 {
 	struct sk_buff *skb;
@@ -210,7 +211,7 @@ QF_INLINE u32 step_on(struct Qdisc *sch, struct next *next, u32 verdict, u64 now
 	return verdict;
 }
 
-/* Apart from the rest, so that an empty queue and an only packet save no registers for it. */
+/* A function of its own, so that the cases of an empty queue and of an only packet save no registers. */
 QF_SUBPROGRAM struct sk_buff *dequeue_one(struct Qdisc *sch)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -239,7 +240,7 @@ struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
 	return lone.who ? dequeue_lone(sch) : dequeue_one(sch);
 }
 
-/* One interface for each object: its state is in one piece. */
+/* Refuses a second interface: an object has the state of one queue. */
 SEC("struct_ops/qf_init")
 int BPF_PROG(qf_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
 {

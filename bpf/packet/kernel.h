@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The kernel's own structures: the members used here alone, found by name in the running kernel. */
+/* Kernel structures with only the members that are used here. libbpf finds them by name in the running kernel. */
 #ifndef QF_PACKET_KERNEL_H
 #define QF_PACKET_KERNEL_H
 
@@ -49,7 +49,7 @@ struct bpf_sk_buff_ptr {
 	struct sk_buff *skb;
 };
 
-/* At the beginning of sk_buff.cb while a packet is in a qdisc. */
+/* At the start of sk_buff.cb while a packet is in a qdisc. */
 struct qdisc_skb_cb {
 	unsigned int pkt_len;
 };

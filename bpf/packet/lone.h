@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The only packet of a queue. The kernel asks for it at once, which is what most packets of a link that keeps up meet:
- * so it takes no part in the tournaments and has no place among others. Its period is decided when it comes, and not
- * again if the device takes it later; when a second packet comes before that, it takes its place after all.
+ * The only packet of a queue. The kernel dequeues it at once, which is the usual case while a link keeps up. Therefore
+ * it takes no part in the tournaments and has no place among others. Its period is decided when it arrives, and not
+ * again if the device takes it later. If a second packet arrives before that, the first one gets a place after all.
  */
 #ifndef QF_PACKET_LONE_H
 #define QF_PACKET_LONE_H
 
 /*
- * Whether a packet that comes to a stream without others may go at once; decides its period. What follows from the
- * stream alone holds as long as its arrival period lasts: the next packet need but fit. That is counted in ticks, so
- * that it needs no look at the clock: a tick is over k times when more than k - 1 of them have passed.
+ * Decides the period of a packet that arrives at a stream without others. Returns whether it may be sent at once. What
+ * depends on the stream alone holds until its arrival period ends: until then the next packet only has to fit. That
+ * time is counted in ticks, which need no read of the clock: k ticks are surely over when more than k - 1 of them have
+ * passed.
  */
 __attribute__((noinline)) int settle(u32 i, u32 len, u64 now, u64 tick)
 {
@@ -25,7 +26,7 @@ __attribute__((noinline)) int settle(u32 i, u32 len, u64 now, u64 tick)
 	return true;
 }
 
-/* Takes the first packet of an empty queue, if what is known of its stream lets it go at once. */
+/* Accepts the first packet of an empty queue if the known state of its stream lets it be sent at once. */
 QF_INLINE bool put_lone(u32 i, u32 len, u64 tick)
 {
 	struct stream *s = stream_at(i);
@@ -39,7 +40,7 @@ QF_INLINE bool put_lone(u32 i, u32 len, u64 tick)
 	return true;
 }
 
-/* The same, finding out. Where the packet is not to go at once, nothing but its period is decided. */
+/* The same, but computes the state. If the packet may not be sent at once, only its period is decided. */
 QF_INLINE bool settle_lone(u32 i, u32 len, u64 now, u64 tick)
 {
 	if (config.changes != changes_seen || link.hold || now < link_free)
@@ -52,7 +53,7 @@ QF_INLINE bool settle_lone(u32 i, u32 len, u64 now, u64 tick)
 	return true;
 }
 
-/* It is the only one no longer. Answers its place among the others. */
+/* Gives the packet a place, because it is no longer the only one. Returns the place. */
 __attribute__((noinline)) int seat_lone(u32 len, u64 now, u64 tick)
 {
 	u32 i = lone.who - 1;
@@ -63,7 +64,7 @@ __attribute__((noinline)) int seat_lone(u32 len, u64 now, u64 tick)
 	return i == NONE ? append_best(len) : append(i, len, s->arrival_end + s->phase, arrived, now);
 }
 
-/* It has gone. */
+/* Accounts for the only packet after it was sent. */
 QF_INLINE void send_lone(u32 len)
 {
 	u32 i = lone.who - 1;
@@ -77,7 +78,7 @@ QF_INLINE void send_lone(u32 len)
 	}
 	counters(i)->sent++;
 	counters(i)->sent_bytes += len;
-	s->left -= len; /* it fits: its period was made for it */
+	s->left -= len; /* it fits: settle() chose its period for it */
 	if (!s->left)
 		serve(i, s->deadline + s->period);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * DWCS for packets, without packets: which of those that wait goes next, which are late, until when there is nothing
- * to do. The queueing discipline (dwcs.bpf.c) puts real packets into the places named here; the trial entries
- * (trial.bpf.c) drive the same code with made-up ones, which is how it is held against the theory.
+ * DWCS for packets, without the packets: which waiting packet is next, which are late, and until when there is nothing
+ * to do. The queueing discipline (dwcs.bpf.c) stores real packets at the places assigned here. The trial entries
+ * (trial.bpf.c) drive the same code with simulated packets, to compare it with the theory.
  *
- * A stream promises C bytes in every period T. What arrives in an arrival period [a + jT, a + (j+1)T) is *tagged*
- * with the end of its packet period, a + Θ + (j+1)T. A stream stands in one period at a time: d is its end, `left`
+ * A stream promises C bytes in every period T. A packet that arrives in an arrival period [a + jT, a + (j+1)T) is
+ * *tagged* with the end of its packet period, a + Θ + (j+1)T. A stream is in one period at a time: d is its end, `left`
  * the bytes of it not yet sent.
  *
  *              new head, tag > d: (served if begun) d = tag
@@ -16,7 +16,7 @@
  *                  left = 0: served, rule a, d += T                     x' > 0: its packets are dropped
  *                                                                       x' = 0: violation, they are sent late
  *
- * All of it runs under the queue's own lock, one call at a time.
+ * Everything runs under the lock of the queue, one call at a time.
  */
 #ifndef QF_PACKET_MACHINE_H
 #define QF_PACKET_MACHINE_H
@@ -26,7 +26,7 @@
 #include "stream.h"
 #include "tournament.h"
 
-/* Puts a packet at the end of best effort's queue. */
+/* Appends a packet to best effort's queue. Returns its place. */
 QF_INLINE u32 append_best(u32 len)
 {
 	u32 place = BEST_FIRST + (best_put & BEST_MASK);
@@ -36,8 +36,8 @@ QF_INLINE u32 append_best(u32 len)
 	return place;
 }
 
-/* Puts a packet at the end of a stream's queue. What comes while its late ones are being dropped, becomes its head
- * when that is over. */
+/* Appends a packet to a stream's queue. If its late packets are just being dropped, the packet becomes the head after
+ * the last of them. Returns its place. */
 QF_INLINE u32 append(u32 i, u32 len, u64 tag, u64 arrived, u64 now)
 {
 	struct stream *s = stream_at(i);
@@ -54,7 +54,8 @@ QF_INLINE u32 append(u32 i, u32 len, u64 tag, u64 arrived, u64 now)
 	return place;
 }
 
-/* Takes a packet of `len` bytes into stream `i`, or NONE. Answers its place; -1: there is no room. */
+/* Accepts a packet of `len` bytes for stream `i`, or for best effort (NONE). Returns its place. -1: the queue is
+ * full. */
 __attribute__((noinline)) int put(u32 i, u32 len, u64 now)
 {
 	struct stream *s = stream_at(i);
@@ -77,7 +78,7 @@ __attribute__((noinline)) int put(u32 i, u32 len, u64 now)
 	return -1;
 }
 
-/* Its deadline has passed with packets waiting. */
+/* The deadline of a stream has passed while its packets wait. */
 QF_INLINE void miss(u32 i, u64 now)
 {
 	struct stream *s = stream_at(i);
@@ -92,7 +93,7 @@ QF_INLINE void miss(u32 i, u64 now)
 		s->settled_until = 0;
 		return;
 	}
-	/* Nothing of it may be lost: all periods that are over are violations, told at once. */
+	/* The window permits no loss: all periods that are over are violations, counted at once. */
 	periods = 1 + (now - s->deadline) / s->period;
 	c->missed += periods;
 	c->violations += periods;
@@ -101,7 +102,7 @@ QF_INLINE void miss(u32 i, u64 now)
 	new_head(i, now);
 }
 
-/* Takes one packet of the missed period away, or ends that. */
+/* Drops one packet of the missed period. Returns false if there is none left, which ends the period. */
 QF_INLINE bool drop_late(struct next *next, u64 now)
 {
 	u32 i = late_stream;
@@ -169,7 +170,7 @@ QF_INLINE void count_sent(u32 i, struct packet *packet, u64 now)
 		c->delay_max = delay;
 }
 
-/* Regular service: counts against the period. */
+/* Charges regular service to the period. */
 QF_INLINE void charge(u32 i, u32 len)
 {
 	struct stream *s = stream_at(i);
@@ -179,7 +180,7 @@ QF_INLINE void charge(u32 i, u32 len)
 		serve(i, s->deadline + s->period);
 }
 
-/* While best effort waits, real time earns it its share. */
+/* Real-time packets earn best effort its share while it waits. */
 QF_INLINE void earn(u32 len)
 {
 	if (best_put != best_taken && best_credit < BEST_CREDIT_MAX)
@@ -205,7 +206,7 @@ QF_INLINE u32 send_head(struct next *next, u32 i, bool is_extra, u64 now)
 	return SEND;
 }
 
-/* Held packets go in one burst, some time before the first deadline among them. */
+/* Held packets are sent in one burst, before the first deadline among them. */
 QF_INLINE bool is_held(struct next *next, u32 first, u64 now)
 {
 	u64 burst_at = stream_at(first)->deadline - (link.hold - 1);
@@ -245,7 +246,7 @@ QF_INLINE u32 choose(struct next *next, u64 now)
 	return WAIT;
 }
 
-/* One step of the queue at `now`. AGAIN: something changed, look once more. */
+/* One step of the queue at `now`. AGAIN: something changed, so the caller must call again. */
 QF_INLINE u32 step(struct next *next, u64 now)
 {
 	u32 i;
@@ -273,7 +274,7 @@ QF_INLINE u32 step(struct next *next, u64 now)
 
 #include "lone.h"
 
-/* Nothing waits any more. */
+/* Removes all packets. */
 QF_INLINE void empty(u64 now)
 {
 	u32 i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A stream's periods: which one its head is of, where the stream belongs by that, and when a period is served. */
+/* Periods of a stream: the period of its head, the stream's place in the tournaments, and the end of a period. */
 #ifndef QF_PACKET_PERIOD_H
 #define QF_PACKET_PERIOD_H
 
@@ -7,7 +7,7 @@
 #include "tournament.h"
 #include "window.h"
 
-/* Where a stream with a head belongs: it waits for its period, or for its turn. */
+/* Places a stream in the tournaments: its head waits for its period or is ready. */
 QF_INLINE void order_stream(u32 i, u64 now)
 {
 	struct stream *s = stream_at(i);
@@ -33,13 +33,14 @@ QF_INLINE void begin_period(struct stream *s, u64 deadline)
 	s->settled_until = 0;
 }
 
-/* Something of its period was sent: packets have a byte at least. */
+/* Whether something of the period was sent. Every packet has at least one byte. */
 QF_INLINE bool is_begun(const struct stream *s)
 {
 	return s->left != s->size;
 }
 
-/* Its period is served, and the next one begins, or a later one. Verified once, called where periods end. */
+/* Ends the stream's period as served and begins the next or a later one. Not inlined: verified once and called from
+ * several places. */
 __attribute__((noinline)) int serve(u32 i, u64 deadline)
 {
 	struct stream *s = stream_at(i);
@@ -50,7 +51,8 @@ __attribute__((noinline)) int serve(u32 i, u64 deadline)
 	return 0;
 }
 
-/* The period in which a head with this tag and length may go: what is left of the current one, or a later one. */
+/* Enters the period in which a head with this tag and length may be sent: the rest of the current one, or a later
+ * one. */
 QF_INLINE void enter_period(u32 i, u64 tag, u32 len)
 {
 	struct stream *s = stream_at(i);
@@ -65,7 +67,7 @@ QF_INLINE void enter_period(u32 i, u64 tag, u32 len)
 		begin_period(s, tag);
 }
 
-/* The stream's next packet has become its head, or it has none. */
+/* Handles a new head of the stream, or its absence. */
 QF_INLINE void new_head(u32 i, u64 now)
 {
 	struct stream *s = stream_at(i);
@@ -89,8 +91,9 @@ QF_INLINE u32 take(u32 i)
 }
 
 /*
- * The end of the packet period of what arrives now. Arrival periods of a stream with a start are a grid; of one
- * without, each begins with the first packet after the last is over, so that every frame has all of T.
+ * The tag of a packet that arrives now: the end of its packet period. The arrival periods of a stream with a start form
+ * a grid. Without a start, each begins with the first packet after the end of the last one, so that every frame has all
+ * of T.
  */
 QF_INLINE u64 tag_of(struct stream *s, u64 now)
 {

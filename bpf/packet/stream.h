@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the queue of an interface holds: streams with their packets, best effort, the link. machine.h says what it does. */
+/* The state of an interface's queue: streams with their packets, best effort, the link. machine.h has the
+ * operations. */
 #ifndef QF_PACKET_STREAM_H
 #define QF_PACKET_STREAM_H
 
@@ -10,47 +11,47 @@
 #define DEPTH_MASK (QF_NET_DEPTH - 1)
 #define BEST_MASK (QF_NET_BEST_DEPTH - 1)
 #define BEST_FIRST (QF_NET_STREAMS * QF_NET_DEPTH) /* the first place of best effort */
-#define BEST_CREDIT_MAX (1ULL << 34) /* a few of the largest packets */
+#define BEST_CREDIT_MAX (1ULL << 34) /* several packets of the largest size */
 #define PLACES (BEST_FIRST + QF_NET_BEST_DEPTH)
 
-/* A packet that waits. */
+/* A waiting packet. */
 struct packet {
 	u64 tag;
 	u64 arrived;
-	u64 order; /* counts packets taken: first come */
+	u64 order; /* arrival number */
 	u32 len;
 	u32 pad;
 };
 
-/* A stream as it stands. */
+/* The state of a stream. */
 struct stream {
-	/* What Table 1 compares, in its order. */
+	/* The key of Table 1, in its order. */
 	u64 deadline;
 	u64 rank;
 	u64 order;
-	/* Its period. */
+	/* Its periods. */
 	u64 period;
 	u64 phase;
-	u64 arrival_end; /* end of the arrival period that was current when last looked at */
+	u64 arrival_end; /* end of the latest known arrival period */
 	u32 size;
 	u32 left;
 	u32 x_now;
 	u32 y_now;
 	u32 x;
 	u32 y;
-	/* Its queue: counts of packets put and taken. */
+	/* Its queue: numbers of packets put and taken. */
 	u32 put;
 	u32 taken;
 	u32 limit;
 	u32 flags;
 	u32 incarnation;
 	u32 pad;
-	u64 settled_until; /* tick, until then a packet that fits into `left` may go at once if nothing else waits */
+	u64 settled_until; /* tick until which a packet that fits into `left` may be sent at once if alone */
 	u64 start;
 	u64 change;
 };
 
-/* What is to be done next. */
+/* The result of a step. */
 enum verdict {
 	SEND = QF_NET_VERDICT_SEND,
 	DROP = QF_NET_VERDICT_DROP,
@@ -79,25 +80,23 @@ u32 best_taken;
 u64 best_credit; /* 2^-16 bytes owed to best effort */
 u64 order;
 
-/*
- * The only packet of a queue, see lone.h; and what is looked at before it may go at once, in one place.
- */
+/* The only packet of a queue (lone.h), and what must be checked before it may be sent at once, kept together. */
 struct lone {
-	u64 open_for; /* the `changes` with which it may be taken without a look at the clock */
-	u64 tick; /* when it came */
-	u64 arrived; /* the same in ns, on a paced link */
-	u32 who; /* 0: there is none; else its stream's number, or NONE, and 1 */
+	u64 open_for; /* value of `changes` at which a packet may be accepted without reading the clock */
+	u64 tick; /* arrival */
+	u64 arrived; /* arrival in ns, on a paced link */
+	u32 who; /* 0: no packet; else 1 + the number of its stream, or 1 + NONE */
 	u32 pad;
 };
 
 struct lone lone;
 u64 changes_seen;
-u64 link_free; /* when the link has sent what it was given */
-u32 late_stream; /* whose missed period's packets are being dropped, while `is_dropping` */
+u64 link_free; /* time at which the link has sent all it was given */
+u32 late_stream; /* while `is_dropping`: the stream whose late packets are being dropped */
 bool is_dropping;
 bool is_burst;
 
-/* Only where no packet waits for a time, on the link or for others. */
+/* Allows the only packet, unless packets must wait for a time on this link or for others. */
 QF_INLINE void open_lone(void)
 {
 	lone.open_for = link.hold || link.byte_time ? U64_MAX : changes_seen;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tournaments over the streams of an interface: the first by some order is at the root, a stream whose key changed
- * plays its way up again, in log2(streams) steps. A node holds its winner's number + 1; 0: nobody plays there.
+ * Tournaments over the streams of an interface: the first stream in an order is at the root. A stream whose key changed
+ * plays again from its leaf upwards, in log2(streams) steps. A node holds its winner's number + 1; 0: no player.
  *
- * Who is alone is first without playing, which is what most packets of a link that keeps up meet. So nodes may name
- * streams that have left: they count as empty, and whoever was alone plays first when a second one comes.
+ * A single member is first without playing, which is the usual case while a link keeps up. Therefore nodes may name
+ * streams that have left: they count as empty, and the former single member plays first when a second one joins.
  */
 #ifndef QF_PACKET_TOURNAMENT_H
 #define QF_PACKET_TOURNAMENT_H
@@ -19,13 +19,13 @@ struct tree {
 	u8 node[2 * QF_NET_STREAMS];
 };
 
-struct tree ready;   /* heads that may go, by Table 1 */
+struct tree ready;   /* heads that may be sent, by Table 1 */
 struct tree waiting; /* heads before their period, by its beginning */
 struct tree extra;   /* of these, work-conserving ones, by Table 1 */
 
-u32 leaves = 1; /* the power of two that holds all streams in use */
+u32 leaves = 1; /* smallest power of two that covers all streams in use */
 
-/* Table 1; what is equal in all of it: the smaller number. */
+/* Table 1. Equal streams are ordered by number. */
 QF_INLINE bool precedes(u32 a, u32 b)
 {
 	struct stream *s = stream_at(a), *t = stream_at(b);
@@ -72,7 +72,7 @@ QF_INLINE void play(struct tree *tree, u32 i, bool by_begin)
 	}
 }
 
-/* Each verified once, called from many places. `before`: who was alone until now, or NONE. */
+/* Not inlined: each is verified once and called from many places. `before`: the former single member, or NONE. */
 __attribute__((noinline)) int play_ready(u32 i, u32 before)
 {
 	if (before != NONE)
@@ -102,7 +102,7 @@ QF_INLINE bool tree_has(const struct tree *tree, u32 i)
 	return tree->members >> (i & STREAM_MASK) & 1;
 }
 
-/* Answers whether there is anything to play for, and who was alone before. */
+/* Sets whether a stream is a member. Returns whether it must play, and the former single member in `before`. */
 QF_INLINE bool tree_place(struct tree *tree, u32 i, bool is_member, u32 *before)
 {
 	u64 bit = 1ULL << (i & STREAM_MASK), others = tree->members & ~bit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The queue's decisions without packets, run on demand: how they are held against the theory, on any kernel. */
+/* Runs the queue's decisions without packets, one call at a time, to compare them with the theory on any kernel. */
 #include "machine.h"
 
 #define STEPS_MAX 512
@@ -7,7 +7,7 @@
 u32 waiting_packets;
 u32 lone_len;
 
-/* As the queueing discipline does it: a packet that finds nobody is decided at once. */
+/* Like the queueing discipline: a packet that arrives at an empty queue is decided at once. */
 QF_INLINE void put_next(struct qf_net_trial *trial)
 {
 	if (lone.who)
@@ -20,7 +20,7 @@ QF_INLINE void put_next(struct qf_net_trial *trial)
 	waiting_packets += trial->place >= 0;
 }
 
-/* The only packet goes if it is asked for in the moment it came. */
+/* Sends the only packet if it is requested at the time of its arrival. */
 QF_INLINE bool look_lone(struct qf_net_trial *trial)
 {
 	if (!lone.who)

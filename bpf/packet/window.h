@@ -7,8 +7,8 @@
 
 #define Y_NOW_MAX 65535
 
-/* Lower goes first: x' = 0 before all others, by higher y'; then lower x'/y', then lower x'. Exact for y' <= 255,
- * and y' grows beyond y only while x' = 0. */
+/* Lower comes first: x' = 0 before all others, by higher y'; then lower x'/y', then lower x'. Exact for y' <= 255; y'
+ * exceeds y only while x' = 0. */
 QF_INLINE u64 rank_of(u64 x, u64 y)
 {
 	return x ? ((x << 32) / y) << 16 | x : Y_NOW_MAX - y;
@@ -26,7 +26,7 @@ QF_INLINE void set_window(struct stream *s, u32 i, u32 x, u32 y)
 	stats.stream[i & STREAM_MASK].window_now = (u64)x << 32 | y;
 }
 
-/* Served within its period. */
+/* Rule a: the period was served. */
 QF_INLINE void rule_a(struct stream *s, u32 i)
 {
 	if (s->y_now > s->x_now)
@@ -35,7 +35,7 @@ QF_INLINE void rule_a(struct stream *s, u32 i)
 		set_window(s, i, s->x_now - 1, s->y_now - 1);
 }
 
-/* Not served within so many periods: of more than one only while x' = 0, which each of them leaves so. */
+/* Rule b: `periods` periods were missed. More than one is possible only while x' = 0, which does not change then. */
 QF_INLINE void rule_b(struct stream *s, u32 i, u64 periods)
 {
 	if (s->x_now)

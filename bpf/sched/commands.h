@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Commands from user space. Each is in force when it returns; a refused one has changed nothing. */
+/* Commands from user space. A command is in force when it returns; a refused command has changed nothing. */
 #ifndef QF_SCHED_COMMANDS_H
 #define QF_SCHED_COMMANDS_H
 
@@ -70,8 +70,8 @@ int qf_command_change(struct qf_create *ctx)
 	return error;
 }
 
-/* Its threads are best effort from now on; those that wait in its queue are moved. To be called again after all CPUs
- * have passed a quiet point: a thread that was on its way into the queue is found then. */
+/* Turns the server's threads into best-effort threads; threads that wait in its queue are moved. The caller must call
+ * it again after all CPUs have passed a quiescent point: a thread that was on its way into the queue is then found. */
 SEC("syscall")
 int qf_command_destroy(struct qf_command *ctx)
 {
@@ -137,7 +137,7 @@ int qf_command_raise(struct qf_command *ctx)
 	return error;
 }
 
-/* Takes a thread out of the queue where it waits into the one where it belongs now. */
+/* Moves a thread from the queue where it waits to the queue where it belongs now. */
 QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
 {
 	struct task_struct *each;
@@ -205,7 +205,8 @@ QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
 	return 0;
 }
 
-/* -ESRCH: no such thread, or one that ends; -ENOENT: no such server; -EXDEV: it may not run on the server's CPU. */
+/* -ESRCH: the thread does not exist or is ending; -ENOENT: the server does not exist; -EXDEV: the thread may not run on
+ * the server's CPU. */
 SEC("syscall")
 int qf_command_join(struct qf_join *ctx)
 {

@@ -2,8 +2,8 @@
 /*
  * A CPU: its machine under a lock, the decision in force, the timer that ends it.
  *
- * Time is accounted as the decision in force says, whenever the machine is looked at. `since_ns` is 0 while nobody of
- * ours runs; only the CPU itself makes it anything else, so that setting it needs no lock.
+ * Time is charged according to the decision in force before each operation on the machine. `since_ns` is 0 while no
+ * thread of this scheduler runs; only the CPU itself sets another value, so that setting it needs no lock.
  */
 #ifndef QF_SCHED_CPU_H
 #define QF_SCHED_CPU_H
@@ -13,7 +13,7 @@
 
 #define BPF_F_TIMER_ABS 1ULL
 #define BPF_F_TIMER_CPU_PIN 2ULL
-/* A timer so late is taken for lost. */
+/* A timer that is this late counts as lost. */
 #define QF_TIMER_LATE_NS 1000000ULL
 
 struct qf_cpu {
@@ -23,8 +23,8 @@ struct qf_cpu {
 	u64 since_ns;
 	u64 armed_ns;
 	struct qf_decision decision;
-	/* What the decision stands on has changed, and the CPU was told: but a kick that comes in the midst of choosing
-	 * the next thread is forgotten by the kernel. */
+	/* The state behind the decision has changed and the CPU was kicked. It must be kicked again when the next
+	 * thread runs: the kernel discards a kick that arrives while it chooses the next thread. */
 	u32 stale;
 	u32 zero;
 	struct qf_machine machine;
@@ -37,7 +37,7 @@ struct {
 	__type(value, struct qf_cpu);
 } cpus SEC(".maps");
 
-/* Events that others raise: E-code handlers write here, the server's CPU takes them at its next decision. */
+/* Events raised by others: E-code handlers write them here, and the server's CPU takes them at its next decision. */
 struct qf_raised raised SEC(".bss.raised");
 
 QF_INLINE struct qf_cpu *qf_cpu(s32 cpu)
@@ -47,13 +47,13 @@ QF_INLINE struct qf_cpu *qf_cpu(s32 cpu)
 	return bpf_map_lookup_elem(&cpus, &key);
 }
 
-/* The slot of best effort's own reservation; user servers come after all of them. */
+/* The slot of best effort's reservation on a CPU. The slots of user servers are after all of these. */
 QF_INLINE u32 qf_best_effort_slot(s32 cpu)
 {
 	return 1 + (u32)cpu;
 }
 
-/* Accounts what ran. Under the lock. */
+/* Charges the time that ran. The caller holds the lock. */
 QF_INLINE void qf_settle(struct qf_cpu *c, u64 now)
 {
 	u64 since = c->since_ns;
@@ -70,8 +70,9 @@ QF_INLINE bool qf_same(const struct qf_decision *a, const struct qf_decision *b)
 }
 
 /*
- * An event has bought its sink one service time (rules 2 to 5), though the event itself is gone: that holds until then
- * against everybody who has no claim of his own, and (rule 4) against those of the same deadline.
+ * Whether service that an event bought is still in force. An event buys its sink one service time (rules 2 to 5), and
+ * leaves the queue. For that time the sink runs before all that have no claim of their own, and (rule 4) before servers
+ * with the same deadline.
  */
 QF_INLINE bool qf_is_bought(const struct qf_cpu *c, const struct qf_decision *next, u64 now)
 {
@@ -84,7 +85,7 @@ QF_INLINE bool qf_is_bought(const struct qf_cpu *c, const struct qf_decision *ne
 	return next->kind == QF_KIND_REGULAR && qf_server(next->slot)->deadline_ns >= qf_server(d->slot)->deadline_ns;
 }
 
-/* Whether the decision in force is still right, where the machine would decide `next` now. */
+/* Whether the decision in force is still right, although the machine would now decide `next`. */
 QF_INLINE bool qf_holds(const struct qf_cpu *c, const struct qf_decision *next, u64 now)
 {
 	if (qf_is_bought(c, next, now))
@@ -92,7 +93,7 @@ QF_INLINE bool qf_holds(const struct qf_cpu *c, const struct qf_decision *next, 
 	return qf_same(&c->decision, next) && next->until_ns >= c->decision.until_ns;
 }
 
-/* Whether somebody without a server wants this CPU, or `comes`: is on the way into a queue. */
+/* Whether a thread without a server waits for this CPU. `comes`: one is on its way into a queue. */
 QF_INLINE u32 qf_wants_best_effort(s32 cpu, u32 comes)
 {
 	struct qf_turn *turn = qf_turn(cpu);
@@ -107,8 +108,8 @@ QF_INLINE void qf_kick(s32 cpu)
 	qf_interrupt(cpu, SCX_KICK_PREEMPT);
 }
 
-/* Something changed on this CPU: it is interrupted if it would decide otherwise now. `comes`: a thread without a server
- * is on its way into a queue. */
+/* Interrupts a CPU if it would now decide differently, after something changed. `comes`: a thread without a server is
+ * on its way into a queue. */
 QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -131,7 +132,7 @@ QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes)
 	return 0;
 }
 
-/* On the CPU itself. */
+/* Starts the timer. Must run on the CPU itself. */
 QF_INLINE void qf_arm(struct qf_cpu *c, u64 until)
 {
 	if (until == QF_NEVER || until == c->armed_ns)
@@ -180,7 +181,7 @@ QF_GLOBAL int qf_take(s32 cpu, u32 slot)
 	return 0;
 }
 
-/* Events that handlers have raised for this CPU's servers. */
+/* Raises the events that handlers have written for this CPU's servers. */
 QF_GLOBAL int qf_drain(s32 cpu)
 {
 	u32 index = qf_cpu_index(cpu);
@@ -198,7 +199,7 @@ QF_GLOBAL int qf_drain(s32 cpu)
 	return 0;
 }
 
-/* Whether what an event has bought goes on, before anything is decided. */
+/* Whether service that an event bought continues. Called before a decision. */
 QF_INLINE bool qf_goes_on(struct qf_cpu *c, u64 now, u32 waits)
 {
 	struct qf_decision next = {};
@@ -209,7 +210,7 @@ QF_INLINE bool qf_goes_on(struct qf_cpu *c, u64 now, u32 waits)
 	return qf_is_bought(c, &next, now);
 }
 
-/* Decides. Nobody is accounted until somebody runs. */
+/* Decides. No time is charged until a thread runs. */
 QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 {
 	struct qf_cpu *c = qf_cpu(cpu);
@@ -231,7 +232,7 @@ QF_GLOBAL int qf_decide_now(s32 cpu, u64 now, u32 waits)
 	return 0;
 }
 
-/* Nobody of ours runs from now on. */
+/* From now on no thread of this scheduler runs on the CPU. */
 QF_GLOBAL int qf_pause(s32 cpu, u64 now)
 {
 	struct qf_cpu *c = qf_cpu(cpu);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Who runs next on a CPU: the machine decides, queues follow. */
+/* The next thread of a CPU: the machine decides on a server, and a queue provides the thread. */
 #ifndef QF_SCHED_DISPATCH_H
 #define QF_SCHED_DISPATCH_H
 
 #include "members.h"
 
-/* The thread that runs goes on, under the decision in force. */
+/* The thread that ran last continues, under the decision in force. */
 QF_INLINE void qf_keep(struct task_struct *prev, struct qf_cpu *c, s32 cpu, u64 now)
 {
 	scx_bpf_task_set_slice(prev, options.slice_ns);
@@ -14,7 +14,7 @@ QF_INLINE void qf_keep(struct task_struct *prev, struct qf_cpu *c, s32 cpu, u64 
 		qf_fair_running(prev, cpu, now);
 }
 
-/* Best effort, or nobody. */
+/* Runs a best-effort thread, if there is any. */
 QF_INLINE void qf_dispatch_fair(struct qf_cpu *c, s32 cpu, struct task_struct *prev, const struct qf_line *line, u64 now)
 {
 	if (qf_fair_next(cpu, prev, line))
@@ -23,7 +23,7 @@ QF_INLINE void qf_dispatch_fair(struct qf_cpu *c, s32 cpu, struct task_struct *p
 		qf_keep(prev, c, cpu, now);
 }
 
-/* A thread of the server. Answers false where none could be had. */
+/* Runs a thread of the server. Returns false if none can run. */
 QF_INLINE bool qf_dispatch_server(struct qf_cpu *c, s32 cpu, struct task_struct *prev, u32 slot, u64 now)
 {
 	if (prev && scx_bpf_dsq_nr_queued(slot) == 0) {
@@ -37,7 +37,7 @@ QF_INLINE bool qf_dispatch_server(struct qf_cpu *c, s32 cpu, struct task_struct 
 	return prev;
 }
 
-/* The machine's choice has no thread that can run here now (it is on its way): best effort has the time. */
+/* The chosen server has no thread that can run here now (it is on its way): best effort gets the time. */
 QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
 {
 	qf_slot(slot)->lost++;
@@ -48,13 +48,13 @@ QF_INLINE void qf_decision_lost(struct qf_cpu *c, u32 slot)
 	bpf_spin_unlock(&c->lock);
 }
 
-/* Whether a thread has its place among best effort of this CPU: without a server, or because it cannot leave. */
+/* Whether a thread belongs to best effort on this CPU: it has no server, or it cannot leave the CPU. */
 QF_INLINE bool qf_is_fair_here(struct task_struct *p, u32 slot, s32 cpu)
 {
 	return !slot || qf_queue_of(p, slot) >= QF_SLOTS;
 }
 
-/* What the decision before did to its server: throttled. */
+/* Counts a throttling if the previous decision used up the server's budget. */
 QF_INLINE void qf_budget_over(const struct qf_decision *was, u32 mine)
 {
 	u32 slot = QF_SLOT(was->slot);
@@ -65,7 +65,7 @@ QF_INLINE void qf_budget_over(const struct qf_decision *was, u32 mine)
 		qf_slot(slot)->throttles++;
 }
 
-/* The server that the decision in force names; 0: best effort or nobody. */
+/* The server that the decision in force names. 0: best effort or idle. */
 QF_INLINE u32 qf_chosen(const struct qf_cpu *c)
 {
 	u32 kind = c->decision.kind, slot = c->decision.slot;
@@ -105,7 +105,7 @@ QF_INLINE void qf_dispatch_cpu(struct qf_cpu *c, s32 cpu, struct task_struct *pr
 	qf_arm(c, c->decision.until_ns);
 }
 
-/* Whether a thread runs as the decision in force says. */
+/* Whether a thread runs in accordance with the decision in force. */
 QF_INLINE bool qf_as_decided(const struct qf_cpu *c, struct task_struct *p, u32 slot, s32 cpu)
 {
 	if (c->decision.kind == QF_KIND_REGULAR || c->decision.kind == QF_KIND_EXTRA)
@@ -126,8 +126,8 @@ QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
 		s->delay_max_ns = delay;
 }
 
-/* A thread begins to run. One that runs against the decision (it was put here without us) is sent back at once; until
- * then it is best effort. */
+/* A thread begins to run. A thread that runs against the decision (it got here without this scheduler) is sent back at
+ * once; until then it counts as best effort. */
 QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 {
 	struct qf_thread *t = qf_met(p);
@@ -152,7 +152,7 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 		qf_fair_running(p, cpu, now);
 }
 
-/* It stops. What is left of its slice is void, so that it comes back through a decision. */
+/* A thread stops. The rest of its slice is cleared, so that it runs again only after a decision. */
 QF_INLINE void qf_stops(struct qf_cpu *c, s32 cpu, struct task_struct *p, bool runnable)
 {
 	u64 now = bpf_ktime_get_ns();

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Best effort: weighted fair turns by virtual time. One queue is shared by all CPUs, so that whatever time servers
- * leave anywhere is used; a thread that may not run everywhere waits in the queue of its CPU. A CPU takes the least
- * virtual time of both.
+ * Best effort: weighted fair scheduling by virtual time. All CPUs share one queue, so that time which servers leave
+ * unused is used on every CPU. A thread that may not run everywhere waits in the queue of its CPU. A CPU takes the
+ * thread with the least virtual time from both queues.
  */
 #ifndef QF_SCHED_FAIR_H
 #define QF_SCHED_FAIR_H
 
 #include "state.h"
 
-/* So much earlier must a woken thread be to interrupt the one that runs. */
+/* A woken thread interrupts the running one only if its virtual time is smaller by at least this much. */
 #define QF_WAKE_GRAIN_NS 1000000ULL
 
 QF_INLINE bool qf_earlier(u64 a, u64 b)
@@ -22,8 +22,8 @@ QF_INLINE u64 qf_weighted(u64 ns, u64 weight)
 	return ns * 100 / (weight ? weight : 1);
 }
 
-/* Whether a thread cannot leave its CPU now. A program runs with migration disabled for the current thread, on some
- * kernels: where that is the thread in question, one level of it is the program's own. */
+/* Whether a thread cannot leave its CPU now. On some kernels a program runs with migration disabled for the current
+ * thread: if that is the thread in question, one level of it is the program's own. */
 QF_INLINE bool qf_is_pinned(const struct task_struct *p)
 {
 	if (p->migration_disabled == 1)
@@ -31,21 +31,22 @@ QF_INLINE bool qf_is_pinned(const struct task_struct *p)
 	return p->migration_disabled;
 }
 
-/* ksoftirqd/N: it goes on with interrupts' work, of which our own timers are a part. Were it to wait for its turn, no
- * budget would end in time. */
+/* ksoftirqd/N, which continues the work of interrupts, including the timers of this scheduler. If it had to wait for
+ * its turn, no budget would end in time. */
 QF_INLINE bool qf_is_softirq(const struct task_struct *p)
 {
 	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1 && p->comm[0] == 'k' && p->comm[1] == 's' &&
 	       p->comm[2] == 'o' && p->comm[3] == 'f';
 }
 
-/* A kernel thread of one CPU. When that goes, the kernel waits for such threads before it tells us. */
+/* A kernel thread of one CPU. When that CPU goes offline, the kernel waits for such threads before it calls
+ * cpu_offline. */
 QF_INLINE bool qf_is_bound_kernel(const struct task_struct *p)
 {
 	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1;
 }
 
-/* Whether its affinity contains every CPU that is online. A cpuset leaves out CPUs that are merely possible. */
+/* Whether the thread's affinity contains every online CPU. A cpuset leaves out CPUs that are only possible. */
 QF_INLINE bool qf_covers_online(const struct task_struct *p)
 {
 	const struct cpumask *online;
@@ -59,7 +60,7 @@ QF_INLINE bool qf_covers_online(const struct task_struct *p)
 	return covers;
 }
 
-/* Whether the shared queue is right for it. */
+/* Whether the thread may wait in the shared queue. */
 QF_INLINE bool qf_goes_anywhere(const struct task_struct *p)
 {
 	return qf_covers_online(p) && !qf_is_pinned(p);
@@ -70,7 +71,7 @@ QF_INLINE u64 qf_fair_queue(const struct task_struct *p, s32 cpu)
 	return qf_goes_anywhere(p) ? QF_DSQ_SHARED : QF_DSQ_CPU(cpu);
 }
 
-/* What it has used up to now of its turn. */
+/* The virtual time that the running thread has reached in its turn. */
 QF_INLINE u64 qf_turn_vtime(const struct qf_turn *turn, u64 now)
 {
 	u64 since = turn->since_ns;
@@ -78,7 +79,7 @@ QF_INLINE u64 qf_turn_vtime(const struct qf_turn *turn, u64 now)
 	return turn->vtime + (since && since < now ? qf_weighted(now - since, turn->weight) : 0);
 }
 
-/* A thread that has slept does not save up more than one turn. */
+/* A thread that slept keeps at most one turn of unused time. */
 QF_INLINE u64 qf_fair_vtime(const struct task_struct *p)
 {
 	u64 oldest = vtime_now - options.slice_ns;
@@ -86,7 +87,7 @@ QF_INLINE u64 qf_fair_vtime(const struct task_struct *p)
 	return qf_earlier(p->scx.dsq_vtime, oldest) ? oldest : p->scx.dsq_vtime;
 }
 
-/* Widens the time between a verdict and what it orders, for tests of what may come in between. */
+/* For tests: extends the time between a verdict and the insertion that it orders. */
 QF_INLINE void qf_linger(void)
 {
 	s32 i;
@@ -95,7 +96,7 @@ QF_INLINE void qf_linger(void)
 		bpf_ktime_get_ns();
 }
 
-/* A verdict: the kernel inserts the thread when the operation has returned. */
+/* Gives a verdict. The kernel inserts the thread after the operation has returned. */
 QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 {
 	struct scx_bpf_dsq_insert_vtime_args args = {
@@ -109,14 +110,14 @@ QF_INLINE void qf_fair_insert(struct task_struct *p, u64 queue, u64 enq_flags)
 	qf_linger();
 }
 
-/* Whether the thread that runs on a CPU ends now, by its own account: it wakes those who wait for its end, and to
- * interrupt it would make them wait for what it still holds. */
+/* Whether the thread that runs on a CPU is just ending. It wakes threads that wait for its end, and an interruption
+ * would make them wait for what it still holds. */
 QF_INLINE bool qf_is_leaving(s32 cpu)
 {
 	return cpu == (s32)bpf_get_smp_processor_id() && bpf_get_current_task_btf()->flags & PF_EXITING;
 }
 
-/* Whether nothing runs on a CPU. Under the lock of its run queue. */
+/* Whether a CPU is idle. The caller holds the lock of its run queue. */
 QF_INLINE bool qf_is_idle(s32 cpu)
 {
 	struct task_struct *current = scx_bpf_cpu_curr(cpu);
@@ -124,13 +125,13 @@ QF_INLINE bool qf_is_idle(s32 cpu)
 	return current && current->pid == 0;
 }
 
-/* An idle CPU is told to fetch it: its own, else one of those where it may run. */
+/* Wakes an idle CPU to fetch the thread: its own CPU, else another one on which it may run. */
 QF_INLINE bool qf_fair_wakes(struct task_struct *p, s32 cpu, u64 enq_flags)
 {
 	s32 idle;
 
 	if (qf_is_idle(cpu)) {
-		/* After a wake-up the kernel itself makes an idle CPU choose. */
+		/* After a wake-up the kernel itself makes an idle CPU choose a thread. */
 		if (scx_bpf_test_and_clear_cpu_idle(cpu) || !(enq_flags & SCX_ENQ_WAKEUP))
 			qf_interrupt(cpu, SCX_KICK_IDLE);
 		return true;
@@ -143,7 +144,8 @@ QF_INLINE bool qf_fair_wakes(struct task_struct *p, s32 cpu, u64 enq_flags)
 	return idle >= 0;
 }
 
-/* One that has just woken interrupts the thread that runs where it would run, if that is clearly ahead. */
+/* A thread that has just woken interrupts the thread that runs on its CPU if that one's virtual time is clearly
+ * larger. */
 QF_INLINE void qf_fair_preempt(struct task_struct *p, s32 cpu)
 {
 	if (qf_is_leaving(cpu))
@@ -152,15 +154,16 @@ QF_INLINE void qf_fair_preempt(struct task_struct *p, s32 cpu)
 		qf_interrupt(cpu, SCX_KICK_PREEMPT);
 }
 
-/* Whether somebody waits for this CPU. A thread on its way into a queue is not seen: who brings it tells the CPU. */
+/* Whether a best-effort thread waits for this CPU. A thread on its way into a queue is not visible: the code that
+ * inserts it informs the CPU. */
 QF_INLINE bool qf_fair_waits(s32 cpu)
 {
 	return scx_bpf_dsq_nr_queued(QF_DSQ_SHARED) > 0 || scx_bpf_dsq_nr_queued(QF_DSQ_CPU(cpu)) > 0;
 }
 
-/* Waits for its turn from now on. Answers the CPU that may decide otherwise, or -1: one that serves a server and has
- * decided so while nobody of best effort waited. All under the lock of that CPU's run queue, which it holds as well
- * when it decides, and whoever interrupts it does so after the insertion. */
+/* Queues a best-effort thread. Returns the CPU that may now decide differently, or -1. That is a CPU that serves a
+ * server and decided so while no best-effort thread waited. Everything runs under the lock of that CPU's run queue,
+ * which the CPU also holds when it decides; an interruption follows after the insertion. */
 QF_INLINE s32 qf_fair_enqueue(struct task_struct *p, u64 queue, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
@@ -179,7 +182,8 @@ struct qf_head {
 	u64 any;
 };
 
-/* `any` is opaque to the compiler, which would else join the pointers by arithmetic that the verifier refuses. */
+/* `any` is opaque to the compiler, which would otherwise combine the pointers by arithmetic that the verifier
+ * refuses. */
 QF_INLINE struct qf_head qf_fair_head(u64 queue)
 {
 	struct qf_head head = {};
@@ -194,7 +198,7 @@ QF_INLINE struct qf_head qf_fair_head(u64 queue)
 	return head;
 }
 
-/* Who is first in the queues that a CPU takes from. */
+/* The first threads in the two queues from which a CPU takes best-effort threads. */
 struct qf_line {
 	struct qf_head shared, own;
 };
@@ -211,8 +215,8 @@ QF_INLINE bool qf_own_first(const struct qf_line *line)
 	return line->own.any && (!line->shared.any || qf_earlier(line->own.vtime, line->shared.vtime));
 }
 
-/* Fetches the next of best effort for a CPU. `prev` has run and would go on: answers false where it is still the
- * first, or where nobody else is there. Before a CPU goes idle it helps with the queues of others. */
+/* Fetches the next best-effort thread for a CPU. Returns false if `prev`, which has run and would continue, is still
+ * the first, or if no other thread waits. Before a CPU becomes idle it takes threads from the queues of other CPUs. */
 QF_INLINE bool qf_fair_next(s32 cpu, struct task_struct *prev, const struct qf_line *line)
 {
 	bool own_first = qf_own_first(line), any = line->shared.any || line->own.any;

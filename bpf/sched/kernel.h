@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the scheduler uses of the kernel: members of its structures, constants of sched_ext, functions. Declared here
- * by hand; libbpf finds members and functions in the running kernel. Written for Linux 6.19 to 7.3.
+ * What the scheduler uses of the kernel: members of its structures, constants of sched_ext, functions. They are
+ * declared here by hand; libbpf finds members and functions in the running kernel. Written for Linux 6.19 to 7.3.
  */
 #ifndef QF_SCHED_KERNEL_H
 #define QF_SCHED_KERNEL_H
@@ -67,7 +67,7 @@ struct scx_bpf_select_cpu_and_args {
 	u64 flags;
 };
 
-/* The table of operations, by name: members that a kernel lacks are left out by libbpf while they are empty. */
+/* The table of operations. libbpf matches members by name and drops members that a kernel lacks, if they are empty. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
@@ -117,7 +117,7 @@ struct sched_ext_ops {
 #define PF_EXITING 0x00000004U
 #define PF_KTHREAD 0x00200000U
 
-/* What follows ___ is not part of the name that the kernel is asked for. */
+/* libbpf ignores what follows ___ in the name of a kernel function. */
 extern u64 scx_bpf_now(void) __ksym;
 extern s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 extern s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
@@ -148,12 +148,12 @@ extern void bpf_rcu_read_unlock(void) __ksym;
 extern struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 extern void bpf_task_release(struct task_struct *p) __ksym;
 
-
-/* A function that the verifier looks at once, whoever calls it: takes numbers only. What calls the machine is one, else
- * every path of the caller would be walked with every path of the machine. */
+/* A function that the verifier checks only once, regardless of its callers; it takes only numbers. Functions that call
+ * the machine are global: otherwise the verifier would combine every path of the caller with every path of the
+ * machine. */
 #define QF_GLOBAL __attribute__((noinline))
 
-/* The iterator behind bpf_for_each(), for functions that act on its current element. */
+/* The iterator of bpf_for_each(), for functions that act on its current element. */
 #define QF_ITER (&___it)
 
 #endif

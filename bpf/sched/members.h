@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Threads and their servers: who belongs where, who is counted as runnable where, who waits in which queue. */
+/* Threads and their servers: membership, counts of runnable members, and queues. */
 #ifndef QF_SCHED_MEMBERS_H
 #define QF_SCHED_MEMBERS_H
 
@@ -16,7 +16,7 @@ QF_INLINE bool qf_valid(u64 word)
 	return qf_slot_of(word) && qf_slot(qf_slot_of(word))->generation == qf_generation_of(word);
 }
 
-/* Slots that user space may use: those of best effort come before. */
+/* Slots that user space may use. The slots of best effort are before them. */
 QF_INLINE bool qf_is_user_slot(u32 slot)
 {
 	return slot > (u32)nr_cpus && slot < QF_SLOTS;
@@ -27,21 +27,22 @@ QF_INLINE bool qf_in_use(u32 slot)
 	return qf_is_user_slot(slot) && qf_slot(slot)->generation & 1;
 }
 
-/* A server has one member more or less. */
+/* Changes the number of a server's members by one. */
 QF_INLINE void qf_members(u64 word, s32 by)
 {
 	if (qf_valid(word))
 		__sync_fetch_and_add(&qf_slot(qf_slot_of(word))->threads, by);
 }
 
-/* A thread that ends is a member no more, whoever sees it first: its end, or who wanted it to join. */
+/* Removes an ending thread from its server. Called when the thread ends or when it is to join, whichever comes
+ * first. */
 QF_INLINE int qf_quit(struct qf_thread *t)
 {
 	qf_members(__sync_lock_test_and_set(&t->wanted, 0), -1);
 	return -ESRCH;
 }
 
-/* Whether a thread can run where its server serves. */
+/* Whether a thread may run on the CPU of a server. */
 QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
 {
 	u32 cpu = qf_slot(slot)->cpu;
@@ -51,7 +52,7 @@ QF_INLINE bool qf_fits(const struct task_struct *p, u32 slot)
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
-/* One more, or one less, of a server's members is runnable. */
+/* Changes the number of a server's runnable members by one. */
 QF_GLOBAL int qf_count(u64 word, s32 by, u64 now, u64 flags)
 {
 	u32 slot = qf_slot_of(word);
@@ -78,7 +79,7 @@ QF_GLOBAL int qf_count(u64 word, s32 by, u64 now, u64 flags)
 	return 0;
 }
 
-/* Where it is counted now; 0 for best effort. */
+/* The slot in which the thread is counted as runnable now. 0: best effort. */
 QF_INLINE u32 qf_counted_slot(const struct qf_thread *t)
 {
 	u64 word = t ? t->counted : 0;
@@ -86,7 +87,7 @@ QF_INLINE u32 qf_counted_slot(const struct qf_thread *t)
 	return qf_valid(qf_server_of(word)) ? qf_slot_of(word) : 0;
 }
 
-/* Becomes runnable. */
+/* The thread becomes runnable. */
 QF_INLINE void qf_arrive(struct task_struct *p, struct qf_thread *t, u64 flags, u64 now)
 {
 	u64 to = t->wanted, old;
@@ -101,7 +102,7 @@ QF_INLINE void qf_arrive(struct task_struct *p, struct qf_thread *t, u64 flags, 
 	t->woken_ns = flags & SCX_ENQ_WAKEUP ? now : 0;
 }
 
-/* Is runnable no more. */
+/* The thread is no longer runnable. */
 QF_INLINE void qf_depart(struct qf_thread *t, u64 flags, u64 now)
 {
 	u64 old = __sync_lock_test_and_set(&t->counted, 0);
@@ -110,7 +111,7 @@ QF_INLINE void qf_depart(struct qf_thread *t, u64 flags, u64 now)
 		qf_count(qf_server_of(old), -1, now, flags);
 }
 
-/* One who got its record while it was runnable already is counted when the scheduler meets it. */
+/* A thread that got its record while it was already runnable is counted when the scheduler next handles it. */
 QF_INLINE struct qf_thread *qf_met(struct task_struct *p)
 {
 	struct qf_thread *t = qf_thread(p);
@@ -120,15 +121,16 @@ QF_INLINE struct qf_thread *qf_met(struct task_struct *p)
 	return t;
 }
 
-/* Whether it waits for a CPU or has one, and is not about to sleep. */
+/* Whether the thread waits for a CPU or has one, and is not about to sleep. */
 QF_INLINE bool qf_is_active(const struct task_struct *p)
 {
 	return p->scx.flags & SCX_TASK_QUEUED && !p->__state;
 }
 
 /*
- * Its server has changed while it may be runnable: from another CPU, without its queue's lock. One whose record is new
- * is not counted yet. Were it to fall asleep meanwhile, nobody would take the count back: hence the second look.
+ * Recounts a thread whose server has changed while it may be runnable. This runs on any CPU, without the lock of the
+ * thread's run queue. A thread with a new record is not counted yet. If it falls asleep meanwhile, nothing else would
+ * take the count back, so its state is checked a second time.
  */
 QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 {
@@ -139,7 +141,7 @@ QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 	if ((!(old & QF_RUNNABLE) && !qf_is_active(p)) || old == (to | QF_RUNNABLE))
 		return;
 	if (__sync_val_compare_and_swap(&t->counted, old, to | QF_RUNNABLE) != old)
-		return; /* it has just become runnable or stopped being so, and went where it belongs */
+		return; /* it has just become runnable or not runnable, which counted it correctly */
 	if (qf_server_of(old))
 		qf_count(qf_server_of(old), -1, now, 0);
 	if (to)
@@ -148,7 +150,7 @@ QF_INLINE void qf_recount(struct task_struct *p, struct qf_thread *t, u64 now)
 		qf_depart(t, 0, now);
 }
 
-/* Where a thread waits now. */
+/* The queue in which a thread waits now. */
 QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
@@ -158,7 +160,7 @@ QF_INLINE u64 qf_queue_of(struct task_struct *p, u32 slot)
 	return slot;
 }
 
-/* Waits in its server's queue. Answers the CPU that may decide otherwise now, or -1. */
+/* Queues a thread in its server's queue. Returns the CPU that may now decide differently, or -1. */
 QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 {
 	scx_bpf_dsq_insert___v2___kernel(p, slot, options.slice_ns, enq_flags & ~SCX_ENQ_PREEMPT);
@@ -166,7 +168,7 @@ QF_INLINE s32 qf_member_enqueue(struct task_struct *p, u32 slot, u64 enq_flags)
 	return enq_flags & SCX_ENQ_LAST && (u32)scx_bpf_task_cpu(p) == qf_slot(slot)->cpu ? -1 : (s32)qf_slot(slot)->cpu;
 }
 
-/* All who wait in a server's queue go on as best effort in another queue. */
+/* Moves all threads that wait in a server's queue to another queue, as best effort. */
 QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 {
 	struct task_struct *p;
@@ -178,8 +180,9 @@ QF_SUBPROGRAM int qf_hand_over(u32 slot, u64 queue)
 	return 0;
 }
 
-/* All who wait for a CPU that has gone. Those that are on it are put on it, and the kernel sends them wherever they may
- * run then; the others are best effort elsewhere. Left in a queue that nobody serves they would stall the machine. */
+/* Moves all threads that wait for an offline CPU. Threads that belong to that CPU go into its local queue, and the
+ * kernel then moves them to wherever they may run; the others become best effort. In a queue without a CPU they would
+ * stall the machine. */
 QF_SUBPROGRAM int qf_let_go(u64 queue, s32 cpu)
 {
 	struct task_struct *p;
@@ -196,7 +199,7 @@ QF_SUBPROGRAM int qf_let_go(u64 queue, s32 cpu)
 	return 0;
 }
 
-/* Lets go of all queues of CPUs that have gone. */
+/* Empties all queues of an offline CPU. */
 QF_GLOBAL int qf_empty(s32 cpu)
 {
 	s32 slot;
@@ -211,10 +214,10 @@ QF_GLOBAL int qf_empty(s32 cpu)
 }
 
 /*
- * A thread may have been on its way into such a queue: its verdict was given while the CPU was still there. Verdict and
- * insertion are made under the lock of one run queue, whose CPU holds it as well when it decides. So each CPU gathers
- * once with its first decision after a departure: what was on its way under its lock is found then, and what comes
- * later knows of the departure.
+ * Empties queues of offline CPUs, at a CPU's first decision after another CPU went offline. A thread may be on its way
+ * into such a queue, by a verdict given while that CPU was still online. Verdict and insertion are made under the lock
+ * of one run queue, and its CPU also holds that lock when it decides. So each CPU finds threads that were on their way
+ * under its lock; later verdicts take the departure into account.
  */
 QF_INLINE void qf_gather(s32 cpu)
 {
@@ -228,7 +231,7 @@ QF_INLINE void qf_gather(s32 cpu)
 		qf_empty(gone);
 }
 
-/* All CPUs are to gather. */
+/* Makes all CPUs empty the queues of offline CPUs at their next decision. */
 QF_INLINE void qf_departed(void)
 {
 	s32 cpu;
@@ -238,7 +241,7 @@ QF_INLINE void qf_departed(void)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* A CPU goes, or is there again: no decision is in force, and the kernel has taken its timer. */
+/* A CPU goes offline or online: no decision is in force, and the kernel has cancelled its timer. */
 QF_INLINE void qf_begin_anew(struct qf_cpu *c, u32 online, u64 now)
 {
 	bpf_spin_lock(&c->lock);
@@ -250,7 +253,7 @@ QF_INLINE void qf_begin_anew(struct qf_cpu *c, u32 online, u64 now)
 	counts[qf_cpu_index((s32)c->cpu)].online = online;
 }
 
-/* Servers of a CPU that is gone want nothing; their threads are best effort elsewhere (qf_fits()). */
+/* The servers of an offline CPU want no service; their threads are best effort on other CPUs (qf_fits()). */
 QF_GLOBAL int qf_suspend(s32 cpu)
 {
 	struct qf_cpu *c = qf_cpu(cpu);
@@ -272,7 +275,7 @@ QF_GLOBAL int qf_suspend(s32 cpu)
 	return 0;
 }
 
-/* They serve again those who still count as theirs. */
+/* The servers of a CPU that is online again serve the threads that are still counted in them. */
 QF_GLOBAL int qf_resume(s32 cpu)
 {
 	struct qf_cpu *c = qf_cpu(cpu);

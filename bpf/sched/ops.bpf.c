@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The CPU scheduler: DWCS servers for threads that joined one, fair turns for all others, on the whole machine.
+ * The CPU scheduler: DWCS servers for threads that joined one, fair scheduling for all others, on all CPUs.
  *
- *   state.h     data: options, threads, servers' company
+ *   state.h     data: options, threads, the scheduler's part of servers
  *   fair.h      best effort: weighted virtual time
  *   cpu.h       one CPU: its machine (include/machine.h) under a lock, its timer
- *   members.h   threads and their servers, counted and queued
- *   dispatch.h  who runs next
- *   commands.h  what user space asks for
+ *   members.h   threads and their servers: counts and queues
+ *   dispatch.h  the choice of the next thread
+ *   commands.h  commands from user space
  *   this file   the operations, in the order of a thread's life, and their table
  *
- * Nothing but ksoftirqd, and kernel threads of one CPU when they wake, is put straight into a CPU's local queue: each
- * thread passes a decision of the machine, also after a real-time thread has interrupted it. When something is not as it should be the kernel ends the scheduler, and all
- * threads are under its own again.
+ * Only ksoftirqd, and kernel threads of one CPU when they wake, go directly into a CPU's local queue. Every other
+ * thread passes a decision of the machine, also after a real-time thread has interrupted it. If something goes wrong,
+ * the kernel ends the scheduler, and all threads are under the kernel's own scheduler again.
  */
 #include "commands.h"
 #include <bpf/bpf_tracing.h>
@@ -76,7 +76,7 @@ void QF_OP(running, struct task_struct *p)
 		qf_begins(c, cpu, p);
 }
 
-/* A timer that has not come in time is helped by the tick. */
+/* Replaces a timer that did not fire in time, and a kick that was discarded. */
 void QF_OP(tick, struct task_struct *p)
 {
 	s32 cpu = (s32)bpf_get_smp_processor_id();
@@ -110,7 +110,7 @@ void QF_OP(quiescent, struct task_struct *p, u64 deq_flags)
 		qf_depart(t, deq_flags, bpf_ktime_get_ns());
 }
 
-/* A member's job is over; best effort goes behind all others. */
+/* Ends the job of a member. A best-effort thread goes behind all others. */
 bool QF_OP(yield, struct task_struct *from, struct task_struct *to)
 {
 	s32 cpu = (s32)bpf_get_smp_processor_id();
@@ -132,8 +132,8 @@ bool QF_OP(yield, struct task_struct *from, struct task_struct *to)
 	return false;
 }
 
-/* A thread is born, or was there before the scheduler. What it starts joins its server where that was asked. Who has
- * no server has no record. */
+/* A thread is created, or existed before the scheduler. It joins its parent's server if that was requested. Threads
+ * without a server have no record. */
 SEC("struct_ops.s/init_task")
 s32 BPF_PROG(qf_op_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -168,8 +168,9 @@ void QF_OP(enable, struct task_struct *p)
 	p->scx.dsq_vtime = vtime_now;
 }
 
-/* Servers serve again with the CPU's first decision: what it is told before that, it forgets. That comes when the
- * thread that has brought it back sleeps. (Without this operation the kernel would end the scheduler.) */
+/* Empty: the servers of the CPU resume with its first decision (qf_resume()), because the kernel discards what it is
+ * told before that. The decision comes when the thread that brought the CPU online sleeps. (Without this operation the
+ * kernel would end the scheduler.) */
 void QF_OP(cpu_online, s32 cpu)
 {
 }

@@ -8,14 +8,15 @@
 
 const volatile struct qf_sched_options options SEC(".rodata.options");
 
-/* Queues: 1 to 1023 of servers, then one of each CPU for threads bound to it, then one that CPUs share. */
+/* Queues: 1 to 1023 for servers, one per CPU for threads bound to it, and one that all CPUs share. */
 #define QF_DSQ_CPU(cpu) (0x10000ULL + (cpu))
 #define QF_DSQ_SHARED 0x20000ULL
 
 /*
- * A thread. Both words name a server as generation << 32 | slot; 0 is none. `wanted` is where it belongs. `counted`
- * is where it is counted as runnable now, with QF_RUNNABLE while it is runnable at all. `counted` changes by
- * exchange only, so that each count goes up and down exactly once whoever is first.
+ * A thread's record. Both words name a server as generation << 32 | slot; 0: none. `wanted` is the server of which it
+ * is a member. `counted` is the server in which it is counted as runnable, with QF_RUNNABLE while it is runnable at
+ * all. `counted` changes only by atomic exchange, so that each count goes up and down exactly once, regardless of the
+ * order.
  */
 struct qf_thread {
 	u64 wanted;
@@ -40,28 +41,28 @@ struct qf_slot slots[QF_SLOTS] SEC(".bss.slots");
 struct qf_sched_cpu counts[QF_CPUS] SEC(".bss.counts");
 struct qf_exit exited SEC(".bss.exited");
 
-/* The virtual time that best effort has reached, in ns of a thread of weight 100. A lost update does no harm. */
+/* The virtual time that best effort has reached, in ns of a thread of weight 100. A lost update is harmless. */
 u64 vtime_now;
 s32 nr_cpus;
-/* Counts CPUs that have gone. See qf_gather(). */
+/* How often a CPU went offline (qf_gather()). */
 u32 departures;
 
-/* What of best effort runs on a CPU: written by that CPU, read by those who think of preempting it. */
+/* The best-effort thread that runs on a CPU. Written by that CPU, read by CPUs that may preempt it. */
 struct qf_turn {
 	u64 since_ns;
 	u64 vtime;
 	u64 weight;
-	/* Whether the thread that runs has no server. */
+	/* Whether the running thread has no server. */
 	u32 best_effort;
-	/* Whether somebody without a server was seen to wait when the decision in force was last looked at. */
+	/* Whether a thread without a server was waiting when the decision in force was last checked. */
 	u32 waits;
-	/* The last departure of a CPU after which this one has gathered. */
+	/* The value of `departures` after which this CPU last gathered. */
 	u32 departure;
 	u32 zero;
 };
 struct qf_turn turns[QF_CPUS] SEC(".bss.turns");
 
-/* An index that the verifier sees to be within bounds. CPUs beyond QF_CPUS are refused when loading. */
+/* An index that the verifier knows to be within bounds. CPUs beyond QF_CPUS are refused at load time. */
 QF_INLINE u32 qf_cpu_index(s32 cpu)
 {
 	u32 index = (u32)cpu;
@@ -75,17 +76,18 @@ QF_INLINE struct qf_turn *qf_turn(s32 cpu)
 	return &turns[qf_cpu_index(cpu)];
 }
 
-/* Whether a CPU is there: from its first decision until the kernel says that it goes. */
+/* Whether a CPU is online: from its first decision until the kernel announces that it goes offline. */
 QF_INLINE bool qf_is_online(s32 cpu)
 {
 	return *(volatile u32 *)&counts[qf_cpu_index(cpu)].online;
 }
 
 /*
- * Interrupts a CPU. The kernel does it by an interrupt of the CPU that asks (irq_work). One that goes asks for nothing:
- * what it asks for in its last moments, when it wakes who waits for its end, stays in its list, and the kernel raises
- * that interrupt for the first entry of the list only. Back again, the CPU would interrupt nobody, and none of its
- * timers would start, until it goes the next time. Whoever wakes then is seen at the next decision.
+ * Interrupts a CPU. The kernel uses an interrupt of the calling CPU for that (irq_work). Does nothing on a CPU that is
+ * going offline: a request made in its last moments, when it wakes threads that wait for its end, would stay in its
+ * list, and the kernel raises the interrupt only for the first entry of the list. Online again, the CPU could interrupt
+ * no other CPU, and none of its timers would start, until it goes offline the next time. Threads woken in this time are
+ * seen at the next decision.
  */
 QF_INLINE void qf_interrupt(s32 cpu, u64 flags)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* AQuoSA's controller by itself, job by job. */
+/* AQuoSA's controller alone, job by job. */
 #include "aquosa.h"
 
 struct qf_control controller SEC(".bss.controller");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A program that no kernel accepts: what is refused must say why. */
+/* A program that no kernel accepts, for tests of the error message. */
 #include "qf_bpf.h"
 
 volatile __u64 counter;

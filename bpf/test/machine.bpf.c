@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The machine by itself, on any kernel: what tests and benchmarks call. Each call takes the lock that a scheduler
- * would hold, so that the verifier sees the machine as it will run.
+ * The machine alone, on any kernel, for tests and benchmarks. Each call takes the lock that the scheduler would hold,
+ * so that the verifier checks the machine as the scheduler runs it.
  */
 #include "machine.h"
 
@@ -9,7 +9,7 @@ struct qf_test_cpu {
 	struct bpf_spin_lock lock;
 	__u32 padding;
 	struct qf_machine machine;
-	/* What the last decision was. */
+	/* The last decision. */
 	struct qf_decision running;
 	struct qf_decision peeked;
 };
@@ -23,7 +23,7 @@ struct {
 
 struct qf_test_tick timeline[QF_TEST_TICKS] SEC(".bss.timeline");
 
-/* Everything that has no decision in it. */
+/* Performs every operation that is not a decision. */
 static __always_inline int command(struct qf_machine *m, const struct qf_test_call *c, const struct qf_config *config)
 {
 	switch (c->op) {
@@ -70,7 +70,7 @@ int call(struct qf_test_call *c)
 	return answer;
 }
 
-/* One decision, or what it would be; the account of what the last one gave comes first. */
+/* Makes a decision, or only computes it. Before that, charges the time that the last decision gave. */
 SEC("syscall")
 int decide(struct qf_test_decide *c)
 {
@@ -97,7 +97,8 @@ int decide(struct qf_test_decide *c)
 	return 0;
 }
 
-/* `ticks` units of time from `now` on, each a decision and its account, into the timeline where that is asked for. */
+/* Runs `ticks` units of time from `now` on, each with a decision and its account. Records them in the timeline if
+ * requested. */
 SEC("syscall")
 int run(struct qf_test_run *c)
 {
@@ -133,7 +134,7 @@ int run(struct qf_test_run *c)
 	return 0;
 }
 
-/* The rival of the trees: looks at every server for each decision. */
+/* For comparison with the trees: visits every server for each decision. */
 static __attribute__((noinline)) __u32 scan_first(struct qf_machine *m, __u32 slots)
 {
 	__u32 slot = qf_first_slot(m), first = m->zero;

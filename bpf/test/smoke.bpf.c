@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The smallest program: shows that objects are compiled, loaded, configured and run. */
+/* The smallest program: tests that objects are compiled, loaded, configured and run. */
 #include "qf_abi.h"
 
 const volatile __u64 offset SEC(".rodata.offset") = 1;
