@@ -34,7 +34,9 @@ pub enum ClientError {
         client: &'static str,
     },
     /// The daemon did not answer within the client's timeout. The daemon may have carried out the request.
-    #[error("{call}: no answer within {seconds} s; check with `qfabric status` whether the daemon is stopped or overloaded")]
+    #[error(
+        "{call}: no answer within {seconds} s; check with `qfabric status` whether the daemon is stopped or overloaded"
+    )]
     Timeout {
         /// HTTP method and path of the call.
         call: String,
@@ -119,7 +121,10 @@ pub enum ClientError {
 impl ClientError {
     /// [`qfabric_shm::Process::current`] failed.
     pub(crate) fn unnumbered(error: io::Error) -> ClientError {
-        ClientError::Memory { what: "the page that distinguishes a process from its forked children", why: error.to_string() }
+        ClientError::Memory {
+            what: "the page that distinguishes a process from its forked children",
+            why: error.to_string(),
+        }
     }
 }
 
