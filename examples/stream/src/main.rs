@@ -1,4 +1,4 @@
-//! `qfabric-stream`: both ends of the stream at a terminal.
+//! `qfabric-stream`: runs the sender or the receiver of a stream from a terminal.
 #![forbid(unsafe_code)]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -6,10 +6,10 @@ use std::net::{SocketAddr, UdpSocket};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use qfabric_linux::clock;
-use qfabric_stream::{Arrival, Receiver, Shape, Together, Wish, send};
+use qfabric_stream::{Arrival, Receiver, Shape, StreamRequest, Together, send};
 use qfabric_types::{Nanos, ThreadId, Window};
 
-/// A stream whose computation and packets share one clock.
+/// A stream whose computation and packets share one clock
 #[derive(Parser)]
 #[command(name = "qfabric-stream", version)]
 struct Cli {
@@ -19,21 +19,22 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compute and send frames.
+    /// Compute frames and send them
     Send(SendOptions),
-    /// Receive them and say how old they were.
+    /// Receive frames and print how old they were
     Receive(ReceiveOptions),
 }
 
 #[derive(Args)]
 struct Timing {
-    /// T: a frame in each.
+    /// T: the time from one frame to the next
     #[arg(long, default_value = "40ms")]
     period: Nanos,
-    /// Θ: packets leave at the latest Θ + T after the frame's period began.
+    /// Θ: the time by which the packet periods follow the CPU periods; a packet leaves at most Θ + T after its
+    /// frame's release
     #[arg(long, default_value = "15ms")]
     phase: Nanos,
-    /// How long.
+    /// Length of the run in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
 }
@@ -42,22 +43,22 @@ struct Timing {
 struct SendOptions {
     #[command(flatten)]
     timing: Timing,
-    /// Where the receiver listens.
+    /// Address of the receiver
     #[arg(long)]
     to: SocketAddr,
-    /// Bytes of a frame.
+    /// Size of a frame in bytes
     #[arg(long, default_value_t = 12_000)]
     bytes: u32,
-    /// C: reserve this much CPU time for every frame (root; Linux ≥ 6.19).
+    /// C: CPU time to reserve for each frame (root; Linux ≥ 6.19)
     #[arg(long)]
     service: Option<Nanos>,
-    /// Reserve for the packets on this interface (root; Linux ≥ 6.16).
+    /// Interface on which to reserve packet time for the stream (root; Linux ≥ 6.16)
     #[arg(long, requires = "rate_mbit")]
     interface: Option<String>,
-    /// The interface's rate in Mbit/s.
+    /// Rate of the interface in Mbit/s
     #[arg(long)]
     rate_mbit: Option<u64>,
-    /// x/y: at most x of every y frames may be lost.
+    /// x/y: at most x of every y frames may be lost
     #[arg(long, default_value = "1/10")]
     window: Window,
 }
@@ -66,7 +67,7 @@ struct SendOptions {
 struct ReceiveOptions {
     #[command(flatten)]
     timing: Timing,
-    /// Where to listen.
+    /// Address at which to receive
     #[arg(long)]
     listen: SocketAddr,
 }
@@ -88,11 +89,11 @@ fn main() -> Result<()> {
 fn sending(options: SendOptions) -> Result<()> {
     let any: SocketAddr = if options.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
     let socket = UdpSocket::bind(any)?;
-    socket.connect(options.to).with_context(|| format!("no way to {}", options.to))?;
+    socket.connect(options.to).with_context(|| format!("cannot reach {}", options.to))?;
     let shape = options.timing.shape(options.bytes);
     let rate = options.rate_mbit.unwrap_or_default() * 1_000_000;
     let interface = options.interface.map(|name| (name, rate));
-    let wish = Wish { service: options.service, interface, window: options.window };
+    let wish = StreamRequest { service: options.service, interface, window: options.window };
     let mut together = Together::load(&wish)?;
     let start = clock::now() + Nanos::from_millis(100);
     let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
@@ -108,7 +109,7 @@ fn sending(options: SendOptions) -> Result<()> {
     Ok(())
 }
 
-/// Stands for an encoder: half of what is reserved, or 2 ms.
+/// Stands for an encoder: uses half of the reserved CPU time, or 2 ms without a reservation.
 fn render(service: Option<Nanos>) {
     let cost = service.map_or(Nanos::from_millis(2), |service| Nanos::new(service.get() / 2));
     let begin = clock::thread_cpu();

@@ -1,14 +1,15 @@
-//! A packet of a frame: which frame, which piece of how many, when its period began; then the frame's bytes.
+//! The layout of a packet: the number of the frame, the number of the piece, the number of pieces, the release of
+//! the frame, and then bytes of the frame.
 
 use qfabric_types::Instant;
 
-/// Payload of a packet; with its headers it fits into 1,500 bytes.
+/// Size of a packet's payload in bytes. With headers, a packet fits into 1,500 bytes.
 pub const PAYLOAD: usize = 1_400;
-/// Ethernet, IPv4 and UDP: what the link counts beyond the payload.
+/// Size of the Ethernet, IPv4 and UDP headers in bytes, which the link counts in addition to the payload.
 pub const HEADERS: usize = 14 + 20 + 8;
 const LENGTH: usize = 16;
 
-/// What stands at the head of every packet.
+/// The header that every packet of a stream begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub frame: u32,
@@ -25,7 +26,7 @@ impl Head {
         packet[8..LENGTH].copy_from_slice(&self.release.get().to_le_bytes());
     }
 
-    /// `None` where the packet is none of a stream.
+    /// Returns `None` if the packet does not belong to a stream.
     pub fn read(packet: &[u8]) -> Option<Head> {
         let head = packet.first_chunk::<LENGTH>()?;
         let (frame, rest) = head.split_first_chunk::<4>()?;
@@ -40,7 +41,7 @@ impl Head {
     }
 }
 
-/// How many packets a frame of so many bytes is, and how many bytes they are on the link.
+/// Returns the number of packets for a frame of `bytes`, and their size in bytes on the link.
 pub fn pieces(bytes: u32) -> (u16, u32) {
     let pieces = (bytes as usize).div_ceil(PAYLOAD - LENGTH).clamp(1, usize::from(u16::MAX));
     (pieces as u16, (pieces * (PAYLOAD + HEADERS)) as u32)

@@ -1,4 +1,4 @@
-//! The receiving end: puts frames together and notes when each was there.
+//! The receiver: it assembles frames from packets and records when each frame was complete.
 
 use std::io;
 use std::net::UdpSocket;
@@ -9,32 +9,31 @@ use qfabric_types::{Instant, Nanos};
 
 use crate::packet::{Head, PAYLOAD};
 
-/// A frame of which every packet has come.
+/// A frame whose packets have all arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Which.
     pub frame: u32,
-    /// When its period began at the sender.
+    /// Release of the frame at the sender.
     pub release: Instant,
-    /// When its last packet came.
+    /// Arrival of the last packet.
     pub end: Instant,
 }
 
-/// Receives one stream. Packets come in order (one path, one queue); a frame with a gap never becomes whole.
+/// Receives one stream. Packets arrive in order (one path, one queue), so a frame with a gap is never completed.
 #[derive(Debug)]
 pub struct Receiver {
     socket: UdpSocket,
-    /// The frame being put together, and how many of its packets have come.
+    /// Number of the frame that is being assembled, and the number of its packets that have arrived.
     current: (u32, u16),
 }
 
 impl Receiver {
-    /// Listens on a bound socket.
+    /// Creates a receiver on a bound socket.
     pub fn new(socket: UdpSocket) -> Receiver {
         Receiver { socket, current: (u32::MAX, 0) }
     }
 
-    /// All frames that become whole until a moment.
+    /// Receives until `end`. Returns all frames that were completed.
     pub fn until(mut self, end: Instant) -> io::Result<Vec<Arrival>> {
         let mut arrivals = Vec::new();
         let mut packet = [0; PAYLOAD];
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_there_with_its_last_packet_and_never_with_a_gap() {
+    fn a_frame_is_complete_with_its_last_packet_and_never_with_a_gap() {
         let mut receiver = Receiver::new(UdpSocket::bind("127.0.0.1:0").unwrap());
         let mut take =
             |frame, piece| receiver.take(&packet(frame, piece), Instant::new(9)).map(|arrival| arrival.frame);
@@ -90,9 +89,9 @@ mod tests {
         let shape = Shape { period: Nanos::from_millis(5), phase: Nanos::ZERO, bytes: 4_000, frames: 20 };
         let start = clock::now();
         let receiver = Receiver::new(receiving);
-        let there = std::thread::spawn(move || receiver.until(start + Nanos::from_millis(200)).unwrap());
+        let receiver_thread = std::thread::spawn(move || receiver.until(start + Nanos::from_millis(200)).unwrap());
         let sent = send(&sending, &shape, start, |_| ()).unwrap();
-        let frames: Vec<_> = there.join().unwrap().iter().map(|arrival| arrival.frame).collect();
+        let frames: Vec<_> = receiver_thread.join().unwrap().iter().map(|arrival| arrival.frame).collect();
         assert_eq!(frames.len() as u32, sent);
         assert!(frames.is_sorted());
     }

@@ -1,4 +1,4 @@
-//! The sending end: in every period computes a frame, then sends it.
+//! The sender: in every period it computes a frame and then sends it.
 
 use std::io;
 use std::net::UdpSocket;
@@ -9,8 +9,8 @@ use qfabric_types::Instant;
 use crate::pace::{Shape, sleep_until};
 use crate::packet::{Head, PAYLOAD, pieces};
 
-/// Sends all frames over a connected socket; `render` computes one. Frames whose whole period has passed are left
-/// out. Answers how many were sent.
+/// Sends all frames over a connected socket; `render` computes one frame. A frame is skipped if its whole period
+/// has passed. Returns the number of frames sent.
 pub fn send(socket: &UdpSocket, shape: &Shape, start: Instant, mut render: impl FnMut(u32)) -> io::Result<u32> {
     let (mut frame, mut sent) = (0, 0);
     while frame < shape.frames {
@@ -31,7 +31,7 @@ fn transmit(socket: &UdpSocket, shape: &Shape, frame: u32, release: Instant) -> 
     for piece in 0..pieces {
         Head { frame, piece, pieces, release }.write(&mut packet);
         match socket.send(&packet) {
-            // Nobody listens yet, or the queue is full: a lost packet, as on any network.
+            // No program listens yet, or the queue is full. The packet counts as lost, as on any network.
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused) || e.raw_os_error() == Some(NO_BUFFERS) => {}
             other => drop(other?),
         }
@@ -39,5 +39,5 @@ fn transmit(socket: &UdpSocket, shape: &Shape, frame: u32, release: Instant) -> 
     Ok(())
 }
 
-/// ENOBUFS: the interface's queue refused the packet.
+/// ENOBUFS: the queue of the interface refused the packet.
 const NO_BUFFERS: i32 = 105;

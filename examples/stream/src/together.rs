@@ -1,4 +1,4 @@
-//! Both reservations of a stream, with one start: CPU time for its thread, bytes for its packets.
+//! Both reservations of a stream with one start: CPU time for its thread, and packet time for its packets.
 
 use std::net::SocketAddr;
 
@@ -13,39 +13,40 @@ use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId, Window};
 use crate::pace::Shape;
 use crate::packet::pieces;
 
-/// What a stream asks for beyond its shape. Without CPU time, or without an interface, that half is left out.
+/// The reservations that a stream requests. If there is no CPU time or no interface, that reservation is not made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
-    /// C: CPU time for a frame.
+pub struct StreamRequest {
+    /// C: CPU time for each frame.
     pub service: Option<Nanos>,
-    /// Where its packets leave, and the link's rate in bits per second.
+    /// The interface through which the packets leave, and the rate of the link in bits per second.
     pub interface: Option<(String, u64)>,
-    /// x/y: how many frames may be lost.
+    /// x/y: at most x of every y frames may be lost.
     pub window: Window,
 }
 
-/// Both schedulers with the stream's reservations. Dropping it gives everything back.
+/// Both schedulers with the reservations of the stream. Dropping the value releases the reservations and the
+/// schedulers.
 #[derive(Debug)]
 pub struct Together {
-    wish: Wish,
+    request: StreamRequest,
     cpu: Option<(Ext, Option<ServerId>)>,
     packets: Option<(Attachment, Option<StreamId>)>,
 }
 
 impl Together {
-    /// Puts the schedulers that the wish needs in charge. Takes a moment: the kernel verifies them.
-    pub fn load(wish: &Wish) -> Result<Together> {
-        let cpu = wish.service.map(|_| Ext::load(&ExtConfig::default())).transpose()?;
-        let packets = wish.interface.as_ref().map(|(name, rate)| attach(name, *rate)).transpose()?;
+    /// Loads the schedulers that the request needs. The kernel verifies them, which takes a while.
+    pub fn load(request: &StreamRequest) -> Result<Together> {
+        let cpu = request.service.map(|_| Ext::load(&ExtConfig::default())).transpose()?;
+        let packets = request.interface.as_ref().map(|(name, rate)| attach(name, *rate)).transpose()?;
         Ok(Together {
-            wish: wish.clone(),
+            request: request.clone(),
             cpu: cpu.map(|ext| (ext, None)),
             packets: packets.map(|attachment| (attachment, None)),
         })
     }
 
-    /// Reserves for `thread`, which sends from `source` to `destination`, from `start` on: CPU periods and packet
-    /// periods begin together, the latter Θ later.
+    /// Makes the reservations for `thread`, which sends from `source` to `destination`. CPU periods begin at
+    /// `start`, and packet periods Θ later.
     pub fn reserve(
         &mut self,
         shape: &Shape,
@@ -53,20 +54,20 @@ impl Together {
         thread: ThreadId,
         (source, destination): (SocketAddr, SocketAddr),
     ) -> Result<()> {
-        if let (Some((ext, server)), Some(service)) = (&mut self.cpu, self.wish.service) {
-            let window = self.wish.window;
+        if let (Some((ext, server)), Some(service)) = (&mut self.cpu, self.request.service) {
+            let window = self.request.window;
             let spec = ServerSpec { window, phase: Some(start), ..ServerSpec::new(shape.period, service) };
             let created = *server.insert(ext.create(&spec)?);
             ext.join(created, thread, false)?;
         }
         if let Some((attachment, stream)) = &mut self.packets {
             let flow = Flow { protocol: Protocol::Udp, source, destination };
-            *stream = Some(attachment.begin(&packets(shape, self.wish.window, start, flow))?);
+            *stream = Some(attachment.begin(&packets(shape, self.request.window, start, flow))?);
         }
         Ok(())
     }
 
-    /// What the CPU's scheduler counted of the stream's periods.
+    /// The CPU scheduler's counters for the stream.
     pub fn cpu_counts(&self) -> Result<Option<ServerCounts>> {
         let Some((ext, Some(server))) = &self.cpu else { return Ok(None) };
         let seen = ext.statistics(*server)?;
@@ -74,7 +75,7 @@ impl Together {
         Ok(Some(ServerCounts { served, missed, violations, ..ServerCounts::default() }))
     }
 
-    /// What the packet scheduler counted of the stream's periods.
+    /// The packet scheduler's counters for the stream.
     pub fn packet_counts(&self) -> Option<StreamCounters> {
         let (attachment, stream) = self.packets.as_ref()?;
         Some(attachment.counters((*stream)?))
@@ -87,7 +88,7 @@ fn attach(interface: &str, rate_bps: u64) -> Result<Attachment> {
     Ok(Attachment::attach(interface, &request, &mut Book::open(&std::env::temp_dir()))?)
 }
 
-/// The stream's packets: the same period and the same start as its computation, shifted by Θ.
+/// The packets of the stream: same period and start as the computation, shifted by Θ.
 fn packets(shape: &Shape, window: Window, start: Instant, flow: Flow) -> StreamSpec {
     let (pieces, size) = pieces(shape.bytes);
     StreamSpec {

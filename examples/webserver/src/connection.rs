@@ -1,14 +1,15 @@
-//! One connection: read a request, answer it, and so on until one side has enough.
+//! A connection: it reads requests and answers them until the client or the server ends it.
 //!
 //! ```text
-//!   ┌───────── all sent, stays ─────────┐
+//!   ┌──── all sent, keep-alive ─────────┐
 //!   v                                   │
-//! Serving ── head complete ── answer ── send ── all sent, ends ──> closed
+//! Serving ── head complete ── answer ── send ── all sent, close ──> closed
 //!   │ refused                            │
-//!   └── answer ── send ── Lingering ── the client ended, or the time is up ──> closed
+//!   └── answer ── send ── Lingering ── the client ended, or the time limit passed ──> closed
 //! ```
-//! After a refusal unread bytes may be left; closing then would send a reset that can overtake the answer, so
-//! the connection lingers: it sends no more, and reads what comes until the client has ended too.
+//! After a refusal, unread bytes may be left. Closing the socket then would send a reset that can overtake the
+//! answer. Therefore the connection lingers: it sends no more data, and reads until the client has ended its side
+//! too.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,23 +19,21 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use crate::http::{self, Parsed};
 use crate::site::Site;
 
-/// Requests of one connection that are answered in a row before the others have their turn.
+/// Number of requests of one connection that are answered before other connections are served.
 const REQUESTS_PER_TURN: usize = 4;
 
-/// What a connection waits for.
+/// What a connection waits for after it was advanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Bytes from the client.
+    /// To receive bytes from the client.
     Read,
-    /// Room to send.
+    /// For space in the send buffer.
     Write,
-    /// Nothing; it had its turn and goes on after the others.
+    /// For nothing: it answered as many requests as it may in a row and goes on after the other connections.
     Again,
-    /// It is over.
     Closed,
 }
 
-/// A client's connection.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
@@ -42,26 +41,26 @@ pub struct Connection {
     output: Vec<u8>,
     sent: usize,
     phase: Phase,
-    /// Complete answers sent.
+    /// Number of complete answers sent.
     pub replies: u64,
-    /// Bytes sent: what counts as progress. A request that comes byte by byte makes none.
+    /// Number of bytes sent. Only sent bytes count as progress: a request that arrives byte by byte makes none.
     pub bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Requests are taken.
+    /// Requests are accepted.
     Serving,
-    /// The answer in `output` is the last one.
+    /// `output` holds the last answer.
     Ending,
-    /// The answer in `output` is the last one, and bytes of the client may be unread.
+    /// `output` holds the last answer, and bytes of the client may be unread.
     Refusing,
-    /// Nothing is sent any more.
+    /// No more data is sent.
     Lingering,
 }
 
 impl Connection {
-    /// A connection that was accepted; non-blocking.
+    /// Creates a connection from an accepted non-blocking socket.
     pub fn new(socket: OwnedFd) -> Connection {
         Connection {
             socket,
@@ -74,17 +73,16 @@ impl Connection {
         }
     }
 
-    /// The socket.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether it waits between two requests, with nothing begun.
+    /// Whether the connection waits between two requests, without a part of a request or an answer in its buffers.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Serving && self.input.is_empty() && self.output.is_empty()
     }
 
-    /// Does all that can be done without waiting.
+    /// Reads, answers and sends as much as is possible without waiting.
     pub fn advance(&mut self, site: &Site) -> Next {
         self.step(site).unwrap_or_else(|error| match error.kind() {
             io::ErrorKind::WouldBlock if self.output.is_empty() => Next::Read,
@@ -116,7 +114,8 @@ impl Connection {
         Ok(shutdown(self.socket.as_fd(), Shutdown::Write)?)
     }
 
-    /// Answers the request in the buffer into `output`; false: there is no complete one.
+    /// Parses the request in the buffer and appends its answer to `output`. Returns false if no request is
+    /// complete.
     fn take_request(&mut self, site: &Site) -> bool {
         match http::parse(&self.input) {
             Parsed::Partial => return false,
@@ -134,7 +133,7 @@ impl Connection {
         true
     }
 
-    /// Sends what is to be sent.
+    /// Sends the rest of `output`.
     fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.output.len() {
             let sent = send(self.socket.as_fd(), &self.output[self.sent..], SendFlags::NOSIGNAL)?;
@@ -149,7 +148,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there; 0: the client ended.
+    /// Reads the bytes that have arrived. 0: the client ended its side.
     fn fill(&mut self) -> io::Result<usize> {
         let mut bytes = [0; 4 << 10];
         let (count, _) = recv(self.socket.as_fd(), &mut bytes, RecvFlags::empty())?;
@@ -159,7 +158,7 @@ impl Connection {
         Ok(count)
     }
 
-    /// From now on nothing new is taken: an answer being sent is the last one.
+    /// Accepts no further request. If an answer is being sent, it is the last one.
     pub fn finish(&mut self) {
         if self.phase == Phase::Serving {
             self.phase = Phase::Ending;
@@ -186,7 +185,7 @@ mod tests {
         Site::new(Work { rounds: 1 })
     }
 
-    fn said(client: &mut UnixStream) -> String {
+    fn received(client: &mut UnixStream) -> String {
         let mut bytes = vec![0; 1 << 16];
         let count = client.read(&mut bytes).unwrap_or_default();
         String::from_utf8(bytes[..count].to_vec()).unwrap()
@@ -201,7 +200,7 @@ mod tests {
         }
         client.write_all(b"\n").unwrap();
         assert_eq!(connection.advance(&site()), Next::Read);
-        assert!(connection.is_idle() && said(&mut client).starts_with("HTTP/1.1 200 OK"));
+        assert!(connection.is_idle() && received(&mut client).starts_with("HTTP/1.1 200 OK"));
     }
 
     #[test]
@@ -211,7 +210,7 @@ mod tests {
         assert_eq!(connection.advance(&site()), Next::Again);
         assert_eq!(connection.replies, REQUESTS_PER_TURN as u64);
         assert_eq!(connection.advance(&site()), Next::Read);
-        assert_eq!(said(&mut client).matches("200 OK").count(), REQUESTS_PER_TURN + 1);
+        assert_eq!(received(&mut client).matches("200 OK").count(), REQUESTS_PER_TURN + 1);
     }
 
     #[test]
@@ -219,7 +218,7 @@ mod tests {
         let (mut client, mut connection) = pair();
         client.write_all(b"GET / HTTP/1.1\r\n\r\n\0\x01garbage\r\n\r\nmore").unwrap();
         assert_eq!(connection.advance(&site()), Next::Read);
-        let text = said(&mut client);
+        let text = received(&mut client);
         assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("HTTP/1.1 400 "), "{text}");
         drop(client);
         assert_eq!(connection.advance(&site()), Next::Closed);
@@ -234,7 +233,7 @@ mod tests {
         assert_eq!(connection.advance(&site), Next::Write);
         let mut total = 0;
         loop {
-            total += said(&mut client).matches('#').count();
+            total += received(&mut client).matches('#').count();
             match connection.advance(&site) {
                 Next::Write => {}
                 next => break assert_eq!(next, Next::Closed),

@@ -1,5 +1,5 @@
-//! The overload controller of Figure 7, for this server: it stores how many connections are open, and E-code in the
-//! kernel drops requests for new ones while both its criteria hold.
+//! The overload controller of Figure 7 for this server. The server stores the number of open connections in shared
+//! memory; E-code in the kernel drops requests for new connections while both criteria of overload hold.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,13 @@ use qfabric_types::Nanos;
 
 use crate::server::OnConnections;
 
-/// The controller's text; `qfabric guard` runs the same for servers that do not know of it.
+/// The E-code of the controller; `qfabric guard` runs the same for servers that do not support it themselves.
 pub const OVERLOAD: &str = include_str!("../../../crates/cli/handlers/overload.ec");
 
-/// Puts the controller before the listening socket, for clients that come by `interface`. What it gives is to be
-/// called with the number of open connections and of those accepted so far: two stores into memory that the
-/// handler reads (fast user-ECalls). Dropping it takes the controller out.
+/// Starts the controller for the listening socket, for clients that connect through `interface`. The caller calls
+/// the returned function with the number of open connections and the number of connections accepted so far. Each
+/// call is two stores into memory that the handler reads (fast user-ECalls). Dropping the function removes the
+/// controller.
 pub fn start(ecalls: &Ecalls, listen: SocketAddr, interface: &str, wait: Nanos) -> Result<OnConnections, ClientError> {
     let wanted = Subscribe::to("tcp.accept")
         .option("interface", interface)

@@ -1,36 +1,33 @@
-//! Requests and response heads of HTTP/1.x, as far as a server of two pages needs them.
+//! Parses requests and writes responses of HTTP/1.x, as far as a server of two pages needs them.
 //!
-//! A request is taken only when its head is complete; a head that is too long, not text, or announces a body is
-//! refused with the status that says so, and the connection ends with it. Source: RFC 9112.
+//! A request is accepted only when its head is complete. If a head is too long, is not text or announces a body,
+//! the answer is the matching error status, and the connection ends. Source: RFC 9112.
 
-/// Longest head of a request, in bytes; a longer one is answered 431.
+/// Largest size of a request's head in bytes. A longer head is answered with status 431.
 pub const MAX_HEAD: usize = 8 << 10;
 
-/// What the bytes at hand are.
+/// The result of parsing the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// The head is not complete; more must be read.
+    /// The head is not complete.
     Partial,
-    /// A request, and how many bytes it took.
+    /// A request and its length in bytes.
     Request(Request<'a>, usize),
-    /// No request; the connection ends with this answer.
+    /// The bytes are not an acceptable request. The server answers with this status and closes the connection.
     Refused(Status),
 }
 
-/// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The path, without the query.
     pub path: &'a str,
-    /// `HEAD`: the answer has no body.
+    /// The method is `HEAD`: the answer has no body.
     pub head_only: bool,
-    /// Whether the client expects the connection to stay.
+    /// Whether the client expects the connection to stay open.
     pub keep_alive: bool,
 }
 
-/// The answers there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // HTTP's names
 pub enum Status {
     Ok,
     BadRequest,
@@ -42,7 +39,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Code and reason, as on the status line.
+    /// Code and reason as on the status line.
     pub const fn line(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
@@ -56,7 +53,7 @@ impl Status {
     }
 }
 
-/// Reads the request at the beginning of `bytes`.
+/// Parses the request at the beginning of `bytes`.
 pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     // Empty lines before a request are allowed: some clients send one after a body (RFC 9112, 2.2).
     let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
@@ -76,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Bytes up to and with the empty line.
+/// Number of bytes up to and including the empty line.
 fn head_length(bytes: &[u8]) -> Option<usize> {
     let mut ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
     ends.find_map(|at| match bytes.get(at..)? {
@@ -112,7 +109,7 @@ fn request(head: &str) -> Result<Request<'_>, Status> {
     Ok(Request { path, head_only, keep_alive })
 }
 
-/// Goes through the fields; gives whether the connection stays.
+/// Checks the header fields. Returns whether the connection stays open.
 fn fields<'a>(lines: impl Iterator<Item = &'a str>, mut keep_alive: bool) -> Result<bool, Status> {
     for line in lines.filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or(Status::BadRequest)?;
@@ -125,7 +122,7 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>, mut keep_alive: bool) -> Res
             keep_alive = !words.clone().any(|word| word.eq_ignore_ascii_case("close"))
                 && (keep_alive || words.any(|word| word.eq_ignore_ascii_case("keep-alive")));
         }
-        // A body nobody reads would be taken for the next request.
+        // The server reads no bodies; it would parse a body as the next request.
         if name.eq_ignore_ascii_case("transfer-encoding") {
             return Err(Status::ContentTooLarge);
         }
@@ -136,7 +133,7 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>, mut keep_alive: bool) -> Res
     Ok(keep_alive)
 }
 
-/// Appends an answer to `output`.
+/// Appends a response to `output`.
 pub fn answer(output: &mut Vec<u8>, status: Status, body: &[u8], head_only: bool, keep_alive: bool) {
     let connection = if keep_alive { "keep-alive" } else { "close" };
     let allow = if status == Status::MethodNotAllowed { "Allow: GET, HEAD\r\n" } else { "" };
@@ -179,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_connection_is_said_by_version_and_field() {
+    fn the_version_and_the_connection_field_decide_whether_the_connection_stays() {
         for (head, keeps) in [
             ("GET / HTTP/1.1\r\n\r\n", true),
             ("GET / HTTP/1.0\r\n\r\n", false),
@@ -192,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_status_that_says_why() {
+    fn a_malformed_request_is_refused_with_the_matching_status() {
         for (head, status) in [
             ("GET\r\n\r\n", Status::BadRequest),
             ("GET / HTTP/1.1 x\r\n\r\n", Status::BadRequest),

@@ -1,9 +1,8 @@
-//! A small event-driven web server in one thread, with four ways to learn which sockets are ready.
+//! A small event-driven web server in one thread, which finds ready sockets in one of four ways.
 //!
-//! Problem: what an event mechanism is worth shows in a server that spends its time in it. Approach: one loop,
-//! one table of sockets, one [`backend::Backend`] out of `select`, `poll`, `epoll` and the I/O event delivery
-//! module of ECalls; everything else is the same code. Times are of the monotonic clock.
-//! Source: ECalls article, §5.2–5.3 (there: `thttpd`).
+//! Problem: to compare event mechanisms, a server must differ in nothing else. Approach: one loop, one table of
+//! sockets, and one [`backend::Backend`]: `select`, `poll`, `epoll`, or the I/O event delivery module of ECalls.
+//! All other code is shared. Times are of the monotonic clock. Source: ECalls article, §5.2–5.3 (there: `thttpd`).
 #![forbid(unsafe_code)]
 
 pub mod backend;

@@ -1,4 +1,4 @@
-//! The program: options, a listening socket, the loop.
+//! The program: it parses the options, opens a listening socket and runs the server.
 #![forbid(unsafe_code)]
 
 use std::cell::OnceCell;
@@ -23,10 +23,10 @@ use qfabric_webserver::work::Work;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Descriptors that are not connections: the standard ones, the listener, the back end's.
+/// Number of descriptors for other uses than connections: standard streams, the listener, the back end.
 const RESERVED: usize = 16;
 
-/// A small web server: `/` is a static page, `/work` one that costs CPU time.
+/// A small web server: `/` is a static page, `/work` the same page at a cost of CPU time
 #[derive(Parser, Debug)]
 #[command(
     version,
@@ -34,41 +34,41 @@ const RESERVED: usize = 16;
     after_help = "Example:\n  qfabric-webserver --backend epoll --work 5ms --cpu 0"
 )]
 struct Options {
-    /// Where to listen; port 0 takes a free one, which is printed
+    /// Address to listen at; with port 0 the server takes a free port and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// How the server learns which sockets are ready
+    /// How the server finds ready sockets
     #[arg(long, value_enum, default_value_t = Kind::Epoll)]
     backend: Kind,
-    /// Serve this file instead of the built-in page of 1 KB
+    /// File to serve instead of the built-in page of 1 KB
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// CPU time that /work costs
+    /// CPU time that a request for /work costs
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     work: Nanos,
-    /// The same as a number of rounds, where several servers must do exactly the same
+    /// Cost of /work as a number of rounds instead of a time, so that several servers do exactly the same work
     #[arg(long, value_name = "N", conflicts_with = "work")]
     work_rounds: Option<u64>,
-    /// Most open connections; beyond them nothing is accepted [default: 1000]
+    /// Largest number of open connections; at the limit, the server accepts no more [default: 1000]
     #[arg(long, value_name = "N", default_value_t = 1000)]
     connections: usize,
-    /// Connections the kernel keeps until they are accepted
+    /// Number of connections that the kernel queues until they are accepted
     #[arg(long, value_name = "N", default_value_t = 511)]
     backlog: i32,
-    /// Close a connection on which nothing happens for this long
+    /// Close a connection if no byte of an answer was sent on it for this time
     #[arg(long, value_name = "TIME", default_value = "5s")]
     patience: Nanos,
-    /// Let the kernel drop requests for connections that come by this interface, such as lo, while the server is
-    /// overloaded; needs the daemon
+    /// Let the kernel drop requests for connections that arrive through this interface, such as lo, while the
+    /// server is overloaded; needs the daemon
     #[arg(long, value_name = "INTERFACE")]
     overload: Option<String>,
-    /// With --overload: how long a connection may wait for the server
+    /// With --overload: the longest time that a connection may wait for the server
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     wait: Nanos,
-    /// The daemon's socket [default: searched for]
+    /// The daemon's socket [default: searched in the usual places]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Stay on this CPU
+    /// CPU that the server runs on
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 }
@@ -90,21 +90,23 @@ fn run(options: &Options) -> Result<()> {
     }
     prepare(options)?;
     let listener = listen(options.listen, options.backlog)
-        .with_context(|| format!("cannot listen at {}; another port with --listen", options.listen))?;
+        .with_context(|| format!("cannot listen at {}; choose another port with --listen", options.listen))?;
     let address = rustix::net::getsockname(&listener)?;
     let address = SocketAddr::try_from(address).context("the socket has no internet address")?;
     let ecalls = Daemon { options, connection: OnceCell::new() };
-    let backend =
-        options.backend.open(|| ecalls.connect()).with_context(|| format!("cannot open {:?}", options.backend))?;
+    let backend = options
+        .backend
+        .open(|| ecalls.connect())
+        .with_context(|| format!("cannot open the back end {:?}", options.backend))?;
     let settings = Settings {
         connections: options.connections.clamp(1, backend.limit().saturating_sub(RESERVED)),
         patience: Duration::from_nanos(options.patience.get()),
     };
-    let told = match &options.overload {
+    let on_connections = match &options.overload {
         Some(interface) => control::start(&ecalls.connect()?, address, interface, options.wait)?,
         None => Box::new(|_, _| {}),
     };
-    let server = Server::new(listener, backend, site(options)?, settings, told)?;
+    let server = Server::new(listener, backend, site(options)?, settings, on_connections)?;
     println!("listening on {address}");
     std::io::stdout().flush()?;
     let counters = server.run(&stop)?;
@@ -115,7 +117,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One connection to the daemon, made when the first one asks for it.
+/// The connection to the daemon. It is opened when it is needed for the first time.
 struct Daemon<'a> {
     options: &'a Options,
     connection: OnceCell<Ecalls>,
@@ -135,13 +137,14 @@ impl Daemon<'_> {
     }
 }
 
-/// Pins the process and lets it have as many descriptors as it may.
+/// Pins the process to a CPU, and raises the limit of open descriptors to its maximum.
 fn prepare(options: &Options) -> Result<()> {
     if let Some(cpu) = options.cpu {
         let mut cpus = CpuSet::new();
-        ensure!(cpu < CpuSet::MAX_CPU, "--cpu {cpu} is not below {}", CpuSet::MAX_CPU);
+        ensure!(cpu < CpuSet::MAX_CPU, "--cpu {cpu} is too large; it must be below {}", CpuSet::MAX_CPU);
         cpus.set(cpu);
-        sched_setaffinity(None, &cpus).with_context(|| format!("--cpu {cpu}: there is no such CPU here"))?;
+        sched_setaffinity(None, &cpus)
+            .with_context(|| format!("--cpu {cpu}: the host has no such CPU, or the process may not use it"))?;
     }
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;

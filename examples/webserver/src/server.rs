@@ -1,9 +1,9 @@
-//! The loop: wait, accept, serve, give up what waited too long.
+//! The loop of the server: wait for ready sockets, accept, serve, and close connections that waited too long.
 //!
-//! Bounds: at most [`Settings::connections`] are open; beyond them nothing is accepted and the kernel's queue
-//! fills. A connection to which nothing was sent for [`Settings::patience`] is closed: one that is silent, and one
-//! whose request does not become whole. Once told to stop, the server accepts nothing more and has
-//! [`Settings::patience`] for the answers it owes.
+//! Bounds: at most [`Settings::connections`] connections are open. At this limit the server accepts no more, and
+//! the kernel's queue fills. A connection is closed if the server sent nothing on it for [`Settings::patience`]:
+//! either the client sends nothing, or its request does not become complete. After a request to stop, the server
+//! accepts no more connections and has [`Settings::patience`] to finish its answers.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,32 +20,30 @@ use crate::connection::{Connection, Next};
 use crate::site::Site;
 use crate::table::{Entry, Interest, Socket, Table};
 
-/// Longest sleep: how soon a signal is noticed that came just before it.
+/// Longest sleep. It bounds the delay of a signal that arrives just before the sleep.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// What the server is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most open connections.
+    /// Largest number of open connections.
     pub connections: usize,
-    /// How long a connection may go without an answer being sent.
+    /// Longest time that a connection may stay open without progress of an answer.
     pub patience: Duration,
 }
 
-/// What it has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Connections accepted.
+    /// Number of accepted connections.
     pub accepted: u64,
-    /// Answers sent.
+    /// Number of answers sent.
     pub replies: u64,
-    /// Connections given up because nothing happened on them.
+    /// Number of connections closed because they made no progress.
     pub timeouts: u64,
-    /// Most connections open at once.
+    /// Largest number of connections open at once.
     pub most: usize,
 }
 
-/// Told how many connections are open, and how many were accepted so far, whenever that has changed.
+/// Called with the number of open connections and the number accepted so far, whenever one of them has changed.
 pub type OnConnections = Box<dyn FnMut(usize, u64)>;
 
 /// A server in one thread.
@@ -61,7 +59,7 @@ pub struct Server {
     on_connections: OnConnections,
 }
 
-/// Binds and listens; `backlog` connections may wait to be accepted.
+/// Binds a socket and listens; at most `backlog` connections may wait to be accepted.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -73,7 +71,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
 }
 
 impl Server {
-    /// A server on a listening, non-blocking socket.
+    /// Creates a server on a listening non-blocking socket.
     pub fn new(
         listener: OwnedFd,
         mut backend: Box<dyn Backend>,
@@ -98,15 +96,15 @@ impl Server {
         })
     }
 
-    /// Serves until told to stop; gives what was done.
+    /// Serves until `stop` is true. Returns the counters.
     pub fn run(mut self, stop: &AtomicBool) -> io::Result<Counters> {
         while !stop.load(Ordering::Relaxed) {
-            self.turn()?;
+            self.run_once()?;
         }
         self.finish()
     }
 
-    /// Answers what was asked already.
+    /// Answers the requests that have already arrived.
     fn finish(mut self) -> io::Result<Counters> {
         self.backend.remove(self.table.get(self.listener).expect("the listener is in the table").as_fd());
         self.table.remove(self.listener);
@@ -120,7 +118,7 @@ impl Server {
         }
         let until = Instant::now() + self.settings.patience;
         while self.table.connections() > 0 && Instant::now() < until {
-            self.turn()?;
+            self.run_once()?;
         }
         Ok(self.counters)
     }
@@ -129,14 +127,14 @@ impl Server {
         self.table.iter().map(|(fd, _)| fd).filter(|fd| *fd != self.listener).collect()
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    fn run_once(&mut self) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.again);
         let longest = if ready.is_empty() { self.longest_wait() } else { Duration::ZERO };
         self.backend.wait(&self.table, longest, &mut ready)?;
         for fd in ready {
             if fd == self.listener { self.accept()? } else { self.serve(fd)? }
         }
-        self.give_up()
+        self.close_expired()
     }
 
     fn longest_wait(&self) -> Duration {
@@ -144,24 +142,24 @@ impl Server {
         first.map_or(LONGEST_WAIT, |first| first.min(LONGEST_WAIT))
     }
 
-    /// Accepts all that wait, as far as there is room.
+    /// Accepts waiting connections up to the limit.
     fn accept(&mut self) -> io::Result<()> {
         while self.table.connections() < self.settings.connections {
             let Some(listener) = self.table.get(self.listener) else { return Ok(()) };
             match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.open(socket)?,
                 Err(Errno::AGAIN) => return Ok(()),
-                // The client went away while it waited, or a descriptor is missing: the next one may do better.
+                // The client closed the waiting connection. The next one may succeed.
                 Err(Errno::CONNABORTED | Errno::PROTO | Errno::INTR) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        self.want(self.listener, Interest::Nothing)
+        self.set_interest(self.listener, Interest::Nothing)
     }
 
     fn open(&mut self, socket: OwnedFd) -> io::Result<()> {
-        // Small answers go out at once; where it is no TCP socket there is nothing to hold them back.
+        // TCP sends small answers immediately. For other kinds of sockets the call fails, and is not needed.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         if socket.as_raw_fd() as usize >= self.backend.limit() {
             return Ok(());
@@ -188,20 +186,20 @@ impl Server {
             self.postpone(fd);
         }
         match next {
-            Next::Read => self.want(fd, Interest::Read),
-            Next::Write => self.want(fd, Interest::Write),
+            Next::Read => self.set_interest(fd, Interest::Read),
+            Next::Write => self.set_interest(fd, Interest::Write),
             Next::Again => {
                 self.again.push(fd);
                 Ok(())
             }
             Next::Closed => {
                 self.close(fd);
-                self.want(self.listener, Interest::Read)
+                self.set_interest(self.listener, Interest::Read)
             }
         }
     }
 
-    /// The connection made progress: its patience begins anew.
+    /// The connection made progress: sets its deadline again.
     fn postpone(&mut self, fd: RawFd) {
         let Some(entry) = self.table.get_mut(fd) else { return };
         let deadline = Instant::now() + self.settings.patience;
@@ -211,7 +209,7 @@ impl Server {
         self.deadlines.insert((deadline, fd));
     }
 
-    fn want(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
+    fn set_interest(&mut self, fd: RawFd, interest: Interest) -> io::Result<()> {
         match self.table.get_mut(fd) {
             Some(entry) if entry.interest != interest => {
                 entry.interest = interest;
@@ -231,12 +229,12 @@ impl Server {
         (self.on_connections)(self.table.connections(), self.counters.accepted);
     }
 
-    fn give_up(&mut self) -> io::Result<()> {
+    fn close_expired(&mut self) -> io::Result<()> {
         let now = Instant::now();
         while let Some(&(_, fd)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
             self.counters.timeouts += 1;
             self.close(fd);
-            self.want(self.listener, Interest::Read)?;
+            self.set_interest(self.listener, Interest::Read)?;
         }
         Ok(())
     }

@@ -1,34 +1,32 @@
-//! What the server serves: `/` is a static page, `/work` the same after some work.
+//! The pages: `/` is a static page, `/work` the same page after some work.
 
 use std::hint::black_box;
 
 use crate::http::{self, Request, Status};
 use crate::work::Work;
 
-/// The page where none is given: one kilobyte.
+/// Text of the built-in page, repeated to one kilobyte.
 const PAGE: &str = "The quick brown fox jumps over the lazy dog, and nobody waits for it.\n";
 
-/// The pages.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Body of `/`, and of `/work` once its work is done.
+    /// Body of `/` and `/work`.
     pub page: Vec<u8>,
-    /// What `/work` costs.
+    /// Work that a request for `/work` costs.
     pub work: Work,
 }
 
 impl Site {
-    /// The built-in page, and that much work.
+    /// Creates a site with the built-in page.
     pub fn new(work: Work) -> Site {
         Site { page: PAGE.bytes().cycle().take(1 << 10).collect(), work }
     }
 
-    /// Appends the answer to `output`.
     pub fn answer(&self, request: &Request, output: &mut Vec<u8>) {
         let (status, body) = match request.path {
             "/" => (Status::Ok, self.page.as_slice()),
             "/work" => {
-                black_box(self.work.burn());
+                black_box(self.work.run());
                 (Status::Ok, self.page.as_slice())
             }
             _ => (Status::NotFound, b"There are / and /work.\n".as_slice()),
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_said_with_what_is() {
+    fn the_answer_for_a_missing_page_names_the_pages_that_exist() {
         let mut output = Vec::new();
         let request = Request { path: "/x", head_only: false, keep_alive: true };
         Site::new(Work { rounds: 1 }).answer(&request, &mut output);

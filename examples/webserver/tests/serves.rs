@@ -1,4 +1,4 @@
-//! The real program on real sockets: every back end serves the same, and none is held up by anybody.
+//! Tests the program on real sockets: every back end gives the same answers, and no client can delay the others.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,33 +13,33 @@ use qfabric_linux::testing::{live_lock, may_reserve};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A daemon for the tests that run at the same time; the last one ends it. Without the rights for one, the back end
-/// `ecalls` is left out.
+/// The daemon that all tests running at the same time share; the last test ends it. Without the rights to start a
+/// daemon, the tests leave out the back end `ecalls`.
 #[derive(Debug)]
-struct Place {
+struct Environment {
     daemon: Option<Embedded>,
     _folder: tempfile::TempDir,
     _alone: std::fs::File,
 }
 
-impl Place {
-    fn shared() -> Arc<Place> {
-        static SHARED: Mutex<Weak<Place>> = Mutex::new(Weak::new());
+impl Environment {
+    fn shared() -> Arc<Environment> {
+        static SHARED: Mutex<Weak<Environment>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
-            let made = Arc::new(Place::new());
+            let made = Arc::new(Environment::new());
             *shared = Arc::downgrade(&made);
             made
         })
     }
 
-    fn new() -> Place {
+    fn new() -> Environment {
         let (folder, alone) = (tempfile::tempdir().unwrap(), live_lock());
         let mut config = Config::default().in_directory(folder.path());
         config.log.filter = "error".into();
         config.control.budget = Nanos::ZERO;
         let daemon = may_reserve().then(|| Embedded::start(config).unwrap());
-        Place { daemon, _folder: folder, _alone: alone }
+        Environment { daemon, _folder: folder, _alone: alone }
     }
 
     fn backends(&self) -> Vec<&'static str> {
@@ -89,10 +89,10 @@ impl Server {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
-    fn ended(&mut self) -> (ExitStatus, String) {
-        let mut said = String::new();
-        self.lines.read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap(), said)
+    fn wait_for_end(&mut self) -> (ExitStatus, String) {
+        let mut output = String::new();
+        self.lines.read_to_string(&mut output).unwrap();
+        (self.child.wait().unwrap(), output)
     }
 }
 
@@ -103,7 +103,7 @@ impl Drop for Server {
     }
 }
 
-/// What comes back until the server ends the connection.
+/// Sends the parts and returns all that the server sends until it ends the connection.
 fn ask(server: &Server, parts: &[&[u8]]) -> String {
     let mut client = server.connect();
     for part in parts {
@@ -141,29 +141,29 @@ fn every_back_end_gives_the_same_answers_to_the_same_bytes() {
         &[long.as_bytes()],
         &[b"\r\n\r\nGET / HTTP/1.1\nConnection: close\n\n"],
     ];
-    let place = Place::shared();
-    let servers: Vec<_> = place.backends().into_iter().map(|backend| place.start(backend, &[])).collect();
+    let environment = Environment::shared();
+    let servers: Vec<_> = environment.backends().into_iter().map(|backend| environment.start(backend, &[])).collect();
     for conversation in conversations {
-        let said: Vec<_> = servers.iter().map(|server| ask(server, conversation)).collect();
-        assert!(said[0].starts_with("HTTP/1.1 "), "{said:?}");
-        assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
+        let output: Vec<_> = servers.iter().map(|server| ask(server, conversation)).collect();
+        assert!(output[0].starts_with("HTTP/1.1 "), "{output:?}");
+        assert!(output.iter().all(|other| *other == output[0]), "{output:?}");
     }
 }
 
 #[test]
 fn garbage_after_a_request_does_not_cost_its_answer() {
-    let place = Place::shared();
-    for backend in place.backends() {
-        let said = ask(&place.start(backend, &[]), &[b"GET / HTTP/1.1\r\n\r\n\x00\xff\r\n\r\n"]);
-        assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("HTTP/1.1 400 "), "{backend}: {said}");
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let output = ask(&environment.start(backend, &[]), &[b"GET / HTTP/1.1\r\n\r\n\x00\xff\r\n\r\n"]);
+        assert!(output.starts_with("HTTP/1.1 200 ") && output.contains("HTTP/1.1 400 "), "{backend}: {output}");
     }
 }
 
 #[test]
-fn who_says_nothing_or_not_enough_is_closed_while_others_are_served() {
-    let place = Place::shared();
-    for backend in place.backends() {
-        let server = place.start(backend, &[]);
+fn a_silent_or_slow_client_is_closed_while_others_are_served() {
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let server = environment.start(backend, &[]);
         let begin = Instant::now();
         let (mut silent, mut dripping) = (server.connect(), server.connect());
         let drip = dripping.try_clone().unwrap();
@@ -182,9 +182,9 @@ fn who_says_nothing_or_not_enough_is_closed_while_others_are_served() {
 
 #[test]
 fn a_client_that_has_ended_its_side_still_gets_its_answer() {
-    let place = Place::shared();
-    for backend in place.backends() {
-        let server = place.start(backend, &[]);
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let server = environment.start(backend, &[]);
         let mut client = server.connect();
         client.write_all(b"GET /work HTTP/1.1\r\n\r\n").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -197,9 +197,9 @@ fn a_slow_reader_gets_a_large_page_whole_while_others_are_served() {
     let page = tempfile::NamedTempFile::new().unwrap();
     let size = 8 << 20;
     std::fs::write(page.path(), vec![b'#'; size]).unwrap();
-    let place = Place::shared();
-    for backend in place.backends() {
-        let server = place.start(backend, &["--page", page.path().to_str().unwrap()]);
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let server = environment.start(backend, &["--page", page.path().to_str().unwrap()]);
         let mut slow = server.connect();
         slow.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         std::thread::sleep(PATIENCE / 4);
@@ -209,10 +209,10 @@ fn a_slow_reader_gets_a_large_page_whole_while_others_are_served() {
 }
 
 #[test]
-fn beyond_the_bound_connections_wait_for_one_that_leaves() {
-    let place = Place::shared();
-    for backend in place.backends() {
-        let server = place.start(backend, &["--connections", "2"]);
+fn connections_beyond_the_limit_wait_until_another_ends() {
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let server = environment.start(backend, &["--connections", "2"]);
         let mut clients = [server.connect(), server.connect()];
         for client in &mut clients {
             client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -221,7 +221,7 @@ fn beyond_the_bound_connections_wait_for_one_that_leaves() {
         let mut third = server.connect();
         third.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         third.set_read_timeout(Some(PATIENCE / 4)).unwrap();
-        assert!(third.read(&mut [0]).is_err(), "{backend}: served beyond the bound");
+        assert!(third.read(&mut [0]).is_err(), "{backend}: served a connection beyond the limit");
         drop(clients);
         third.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         assert!(one_reply(&mut third).starts_with("HTTP/1.1 200 "), "{backend}");
@@ -229,28 +229,28 @@ fn beyond_the_bound_connections_wait_for_one_that_leaves() {
 }
 
 #[test]
-fn a_server_told_to_end_finishes_its_answers_and_says_what_it_did() {
-    let place = Place::shared();
-    for backend in place.backends() {
-        let mut server = place.start(backend, &["--work-rounds", "200000000"]);
+fn a_terminated_server_finishes_its_answers_and_prints_its_counters() {
+    let environment = Environment::shared();
+    for backend in environment.backends() {
+        let mut server = environment.start(backend, &["--work-rounds", "200000000"]);
         let (mut busy, mut idle) = (server.connect(), server.connect());
         idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         assert!(one_reply(&mut idle).contains("keep-alive"));
         let before = server.cpu_time();
         busy.write_all(b"GET /work HTTP/1.1\r\n\r\n").unwrap();
         while server.cpu_time() < before + Nanos::from_millis(10) {
-            std::thread::sleep(Duration::from_millis(1)); // it has not begun the work
+            std::thread::sleep(Duration::from_millis(1)); // the server has not begun the work
         }
         server.terminate();
         assert!(read_to_end(&mut busy).starts_with("HTTP/1.1 200 "), "{backend}");
-        let (status, said) = server.ended();
-        assert!(status.success() && said.starts_with("2 connections (at most 2 at once), 2 replies"), "{said}");
+        let (status, output) = server.wait_for_end();
+        assert!(status.success() && output.starts_with("2 connections (at most 2 at once), 2 replies"), "{output}");
         assert!(TcpStream::connect(server.address).is_err());
     }
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn an_unusable_option_is_refused_and_named() {
     let taken = Server::start("epoll", &[]);
     let address = taken.address.to_string();
     for (options, named) in [
@@ -262,27 +262,27 @@ fn nonsense_is_refused_by_name() {
             .args(["--listen", "127.0.0.1:0"])
             .args(options)
             .output();
-        let said = String::from_utf8(output.unwrap().stderr).unwrap();
-        assert!(said.contains(named), "{said}");
+        let output = String::from_utf8(output.unwrap().stderr).unwrap();
+        assert!(output.contains(named), "{output}");
     }
 }
 
 #[test]
-fn a_back_end_without_its_daemon_says_how_to_get_one() {
+fn a_back_end_without_its_daemon_names_the_command_that_starts_one() {
     let output = Command::new(env!("CARGO_BIN_EXE_qfabric-webserver"))
         .args(["--listen", "127.0.0.1:0", "--backend", "ecalls", "--socket", "/no/such.sock"])
         .output();
-    let said = String::from_utf8(output.unwrap().stderr).unwrap();
-    assert!(said.contains("/no/such.sock") && said.contains("qfabric daemon"), "{said}");
+    let output = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(output.contains("/no/such.sock") && output.contains("qfabric daemon"), "{output}");
 }
 
-/// The controller before this server: fixed work, four times what the server can do, for a second.
+/// Tests the controller with fixed work and four times the load that the server can serve, for one second.
 #[test]
 fn an_overloaded_server_has_requests_dropped_and_leaves_nothing_behind() {
-    let place = Place::shared();
-    let Some(daemon) = &place.daemon else { return };
+    let environment = Environment::shared();
+    let Some(daemon) = &environment.daemon else { return };
     let client = qfabric_client::Client::connect_to(daemon.socket()).unwrap();
-    let mut server = place.start("ecalls", &["--overload", "lo", "--wait", "20ms", "--work-rounds", "20000000"]);
+    let mut server = environment.start("ecalls", &["--overload", "lo", "--wait", "20ms", "--work-rounds", "20000000"]);
     let subscriptions = client.subscriptions().unwrap();
     assert!(subscriptions.iter().any(|s| s.service == "tcp.accept"), "{subscriptions:?}");
     let until = Instant::now() + Duration::from_secs(1);
@@ -298,6 +298,6 @@ fn an_overloaded_server_has_requests_dropped_and_leaves_nothing_behind() {
     assert!(counters.blocked > 0 && counters.passed > 0 && counters.faults == 0, "{counters:?}");
     drop(clients);
     server.terminate();
-    assert!(server.ended().0.success());
+    assert!(server.wait_for_end().0.success());
     assert_eq!(client.subscriptions().unwrap(), []);
 }

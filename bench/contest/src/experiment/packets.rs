@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use qfabric_linux::clock;
-use qfabric_stream::{Shape, Together, Wish, pieces};
+use qfabric_stream::{Shape, StreamRequest, Together, pieces};
 use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
 use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId};
 
@@ -71,10 +71,10 @@ pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), tasks, counted))
 }
 
-fn reservations(competitor: Competitor) -> Wish {
+fn reservations(competitor: Competitor) -> StreamRequest {
     let cpu = matches!(competitor, Competitor::CpuOnly | Competitor::Together);
     let packets = matches!(competitor, Competitor::PacketsOnly | Competitor::Together);
-    Wish {
+    StreamRequest {
         service: cpu.then_some(SERVICE),
         interface: packets.then(|| (INTERFACE.to_owned(), RATE_BPS)),
         window: fifth(),
@@ -164,7 +164,7 @@ mod tests {
     fn the_competitor_decides_the_reservations_of_a_stream() {
         assert_eq!(
             reservations(Competitor::Neither),
-            Wish { service: None, interface: None, window: Window::new(1, 5).unwrap() }
+            StreamRequest { service: None, interface: None, window: Window::new(1, 5).unwrap() }
         );
         assert!(
             reservations(Competitor::Together).service.is_some()

@@ -1,9 +1,10 @@
-//! The I/O event delivery module of ECalls (003 §5.2): the kernel marks ready sockets in a bit pattern that is
-//! shared with this process. A socket is bound once; looking for ready ones is no system call; only where none
-//! is ready, and to write, does this back end sleep in the kernel.
+//! The I/O event delivery module of ECalls (003 §5.2): the kernel marks ready sockets in a bit map that it shares
+//! with this process. A socket is bound once, and finding ready sockets needs no system call. This back end sleeps
+//! in the kernel only if no socket is ready, or if sockets wait for space to write.
 //!
-//! Sockets that wait for room to write are rare (an answer larger than the send buffer) and the module tells of
-//! readable ones only: they are polled, together with the module's wake descriptor.
+//! Sockets that wait for space to write are rare (an answer larger than the send buffer), and the module only
+//! marks readable sockets. This back end calls `poll` for such sockets, together with the module's wake
+//! descriptor.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{Backend, or_interrupted, timespec};
 use crate::table::{Interest, Table};
 
-/// The module, and which sockets wait for room.
+/// The module, and the sockets that wait for space to write.
 #[derive(Debug)]
 pub struct Module {
     sockets: Sockets,
@@ -27,7 +28,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// The module of a connection to the daemon.
+    /// Creates the back end from the module of a connection to the daemon.
     pub fn new(sockets: Sockets) -> Module {
         Module { sockets, highest: 0, writers: BTreeSet::new() }
     }
@@ -36,7 +37,8 @@ impl Module {
         self.sockets.for_each_active(self.highest, |fd| ready.push(fd as RawFd))
     }
 
-    /// The writers that may write; sleeps at most that long for one, or for a readable socket.
+    /// Appends the sockets that became writable. Sleeps at most `longest` for one of them, or for a readable
+    /// socket.
     fn poll_writers(&self, table: &Table, longest: Duration, ready: &mut Vec<RawFd>) -> io::Result<()> {
         let writers = self.writers.iter().filter_map(|fd| table.get(*fd));
         let mut polled: Vec<PollFd> = writers.map(|entry| PollFd::new(entry, PollFlags::OUT)).collect();
@@ -65,7 +67,7 @@ impl Backend for Module {
         match interest {
             Interest::Nothing => {}
             Interest::Write => drop(self.writers.insert(fd.as_raw_fd())),
-            // What came while it was of no interest was told already.
+            // The module marked bytes that arrived meanwhile, and the mark was taken. Marks the socket again.
             Interest::Read => self.sockets.page().keep(fd.as_raw_fd() as u32),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! `epoll`, level-triggered: one system call per change of interest, one per wait.
+//! The back end `epoll`, level-triggered: one system call for each change of interest, and one for each wait.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,17 +10,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use super::{Backend, or_interrupted, timespec};
 use crate::table::{Interest, Table};
 
-/// Ready sockets taken at one call.
+/// Number of ready sockets that one call returns at most.
 const BATCH: usize = 512;
 
-/// An epoll instance.
 pub struct Epoll {
     instance: OwnedFd,
     events: Vec<Event>,
 }
 
 impl Epoll {
-    /// A new one.
     pub fn open() -> io::Result<Epoll> {
         Ok(Epoll { instance: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(BATCH) })
     }
@@ -44,7 +42,7 @@ impl Backend for Epoll {
         Ok(epoll::modify(&self.instance, fd, data(fd), flags)?)
     }
 
-    // Closing the last descriptor of a socket takes it out: no call is needed.
+    // Closing the last descriptor of a socket removes the socket from the instance, so no call is needed.
     fn remove(&mut self, _fd: BorrowedFd<'_>) {}
 
     fn wait(&mut self, _table: &Table, longest: Duration, ready: &mut Vec<RawFd>) -> io::Result<()> {

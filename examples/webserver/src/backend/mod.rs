@@ -1,4 +1,4 @@
-//! Four ways to learn which sockets are ready, behind one trait.
+//! Four ways to find ready sockets, behind one trait.
 
 mod ecalls;
 mod epoll;
@@ -16,44 +16,43 @@ use rustix::event::Timespec;
 
 use crate::table::{Interest, Table};
 
-/// Says which sockets are ready. The server tells it of each change and keeps the sockets itself.
+/// Finds ready sockets. The server keeps the sockets itself, and reports each change to the back end.
 pub trait Backend {
-    /// Descriptors must be below this.
+    /// Descriptors must be below this number.
     fn limit(&self) -> usize;
 
-    /// A socket is new; it is interested in reading.
+    /// Adds a socket with an interest in reading.
     fn add(&mut self, _fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// A socket waits for something else from now on.
+    /// Changes the interest of a socket.
     fn change(&mut self, _fd: BorrowedFd<'_>, _interest: Interest) -> io::Result<()> {
         Ok(())
     }
 
-    /// A socket is about to be closed.
+    /// Removes a socket that is about to be closed.
     fn remove(&mut self, _fd: BorrowedFd<'_>) {}
 
-    /// Waits until a socket of the table is ready, at most that long, and appends the ready ones. A signal ends
-    /// the wait early; a socket that is not ready after all may be among them.
+    /// Waits until a socket of the table is ready, at most for `longest`, and appends the ready ones. A signal
+    /// ends the wait early. The result may contain a socket that is not ready.
     fn wait(&mut self, table: &Table, longest: Duration, ready: &mut Vec<RawFd>) -> io::Result<()>;
 }
 
-/// The back ends by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// `select()`: all descriptors are told and scanned at each call, at most 1024
+    /// `select()`: each call passes and scans all descriptors, at most 1024
     Select,
-    /// `poll()`: the same without the limit
+    /// `poll()`: like select, without the limit
     Poll,
-    /// `epoll`: the kernel keeps the interest, and gives only what is ready
+    /// `epoll`: the kernel stores the interests and returns only ready sockets
     Epoll,
     /// The I/O module of ECalls: ready sockets are bits in memory shared with the kernel; needs the daemon
     Ecalls,
 }
 
 impl Kind {
-    /// Opens it; `ecalls` is connected to the daemon only where it is needed.
+    /// Opens the back end. `ecalls` connects to the daemon; it is called only if the back end needs the daemon.
     pub fn open(self, ecalls: impl FnOnce() -> Result<Ecalls, ClientError>) -> io::Result<Box<dyn Backend>> {
         Ok(match self {
             Kind::Select => Box::new(select::Select),
@@ -70,7 +69,7 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// An interrupted wait is a wait that found nothing.
+/// Treats an interrupted wait as a wait that found no ready socket.
 fn or_interrupted(result: rustix::io::Result<usize>) -> io::Result<usize> {
     match result {
         Err(rustix::io::Errno::INTR) => Ok(0),

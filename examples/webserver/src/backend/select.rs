@@ -1,4 +1,5 @@
-//! `select()`: three bit sets of 1024 go into the kernel at each call and are scanned up to the highest one.
+//! The back end `select()`: each call passes three bit sets of 1024 descriptors to the kernel, which scans them up
+//! to the highest descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -11,7 +12,7 @@ use nix::sys::time::TimeVal;
 use super::Backend;
 use crate::table::{Interest, Table};
 
-/// Keeps nothing between two calls.
+/// Keeps no state between two calls.
 #[derive(Debug)]
 pub struct Select;
 

@@ -1,4 +1,4 @@
-//! Programs started here end with this program, however it ends, and stay on their CPU.
+//! Starts programs that end together with this program, whatever ends it, and that stay on their CPU.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,47 +8,47 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a program may take to end once it was asked to.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a program may take to end after the request to terminate.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running program; dropping it ends it.
+/// A running program. Dropping the value ends the program.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     name: String,
 }
 
-/// `program` on that CPU, asked to end when this program dies.
+/// A command that runs `program` on `cpu`. The program receives SIGTERM when this program ends.
 pub fn command(program: &Path, cpu: usize) -> Command {
-    let mut command = tied();
+    let mut command = command_with_death_signal();
     command.args(["taskset", "-c", &cpu.to_string()]).arg(program);
     command
 }
 
-/// The same on any CPU: the daemon's control thread cannot hold its reservation on a subset of the CPUs.
+/// Like [`command`], but for any CPU: the daemon's control thread cannot keep its reservation on a subset of the
+/// CPUs.
 pub fn command_anywhere(program: &Path) -> Command {
-    let mut command = tied();
+    let mut command = command_with_death_signal();
     command.arg(program);
     command
 }
 
-fn tied() -> Command {
+fn command_with_death_signal() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]).stdin(Stdio::null());
     command
 }
 
 impl Running {
-    /// Starts it.
     pub fn start(name: &str, command: &mut Command) -> Result<Running> {
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Running { child, name: name.to_owned() })
     }
 
-    /// Starts it and waits for a line of its output that begins so.
+    /// Starts a program and waits for a line of its output that starts with `beginning`.
     pub fn start_until(name: &str, command: &mut Command, beginning: &str) -> Result<Running> {
         let mut running = Running::start(name, command.stdout(Stdio::piped()))?;
-        let mut lines = BufReader::new(running.child.stdout.take().context("its output was taken")?);
+        let mut lines = BufReader::new(running.child.stdout.take().context("its output is not piped")?);
         let mut line = String::new();
         while !line.starts_with(beginning) {
             line.clear();
@@ -60,13 +60,13 @@ impl Running {
         Ok(running)
     }
 
-    /// Asks it to end, insists after a while.
+    /// Sends SIGTERM; kills the program if it has not ended after [`STOP_TIMEOUT`].
     fn end(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_some() {
             return Ok(());
         }
         kill_process(pid(&self.child)?, Signal::TERM)?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < until {
             if self.child.try_wait()?.is_some() {
                 return Ok(());
@@ -75,7 +75,7 @@ impl Running {
         }
         self.child.kill()?;
         self.child.wait()?;
-        bail!("{} did not end within {PATIENCE:?} and was killed", self.name)
+        bail!("{} did not end within {STOP_TIMEOUT:?} and was killed", self.name)
     }
 }
 
@@ -88,13 +88,13 @@ impl Drop for Running {
 }
 
 fn pid(child: &Child) -> Result<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without a number")
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process has no valid id")
 }
 
-/// Runs a program to its end, or until `stop`; what it printed.
+/// Runs a program until it ends or `stop` returns true. Returns its output.
 pub fn output(name: &str, command: &mut Command, stop: impl Fn() -> bool) -> Result<String> {
     let mut running = Running::start(name, command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
-    let mut out = running.child.stdout.take().context("its output was taken")?;
+    let mut out = running.child.stdout.take().context("its output is not piped")?;
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         out.read_to_string(&mut text).map(|_| text)
@@ -115,8 +115,8 @@ pub fn output(name: &str, command: &mut Command, stop: impl Fn() -> bool) -> Res
     Ok(text)
 }
 
-/// Refuses where a program is missing, with the package that brings it.
-pub fn need(program: &str, package: &str) -> Result<()> {
+/// Fails if a program is not installed, and names the Debian package that contains it.
+pub fn require_program(program: &str, package: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
         return Ok(());
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_stopped_does_not_hold_us_up() {
+    fn stopping_does_not_wait_for_the_program() {
         let result = output("sleep", command(Path::new("sleep"), 0).arg("60"), || true);
         assert!(result.unwrap_err().to_string().contains("interrupted"));
     }
 
     #[test]
     fn a_missing_program_is_named_with_its_package() {
-        let refusal = need("no-such-program", "such-package").unwrap_err().to_string();
+        let refusal = require_program("no-such-program", "such-package").unwrap_err().to_string();
         assert!(refusal.contains("no-such-program") && refusal.contains("apt-get install such-package"));
     }
 }

@@ -1,4 +1,5 @@
-//! `httperf`, which offers a fixed rate whatever comes back, and `wrk`, which asks as fast as it is answered.
+//! The load generators: `httperf` offers a fixed rate whatever the server answers; `wrk` sends a request as soon
+//! as the previous one is answered.
 
 use std::path::Path;
 
@@ -8,40 +9,40 @@ use serde::Serialize;
 use crate::child;
 use crate::options::Options;
 
-/// What is asked for, and how.
+/// The requests that a generator sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Path of the page.
     pub page: &'a str,
-    /// A header field, as `Name: value`.
+    /// A header field in the form `Name: value`.
     pub header: Option<&'a str>,
 }
 
-/// What `httperf` saw.
+/// The results that `httperf` reports for one load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Seen {
+pub struct HttperfResult {
     /// Connections begun per second.
     pub offered: f64,
-    /// Complete replies in time, per second of the time in which load was offered.
+    /// Complete replies before the timeout, per second of the time during which load was offered.
     pub replies: f64,
-    /// Connections given up after the timeout, of all.
+    /// Part of all connections that was given up after the timeout.
     pub given_up: f64,
-    /// From request to reply of those that were answered, mean, in milliseconds.
+    /// Mean time from request to reply in milliseconds, for answered requests.
     pub response_ms: f64,
-    /// From connecting to the end of those that were answered, median, in milliseconds.
+    /// Median time from connecting to the end of the connection in milliseconds, for answered requests.
     pub median_ms: f64,
-    /// The longest of these.
+    /// Largest such time in milliseconds.
     pub max_ms: f64,
-    /// Connections that were refused or reset.
+    /// Part of all connections that was refused or reset.
     pub refused: f64,
-    /// Connections the generator could not even begin: it was the bottleneck, and the run says nothing.
+    /// Part of all connections that the generator could not begin. If it is not 0, the generator was the
+    /// bottleneck, and the run says nothing about the server.
     pub not_begun: f64,
 }
 
-/// Connections that `wrk` keeps busy: enough that the server never waits for it.
+/// Number of connections that `wrk` keeps busy: enough that the server never waits for it.
 const BUSY: &str = "4";
 
-/// Replies per second if the server is never idle and nothing waits long.
+/// Replies per second of a server that is never idle, while no request waits long.
 pub fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn() -> bool) -> Result<f64> {
     let mut command = child::command(Path::new("wrk"), options.client_cpu);
     command.args(["-t", "1", "-c", BUSY, "-d", &format!("{seconds}s"), "-H", "Connection: close"]);
@@ -53,7 +54,7 @@ pub fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn(
     Ok(replies)
 }
 
-/// Replies per second of the small page over `busy` connections that stay.
+/// Replies per second for the small page over `busy` persistent connections.
 pub fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f64> {
     let mut command = child::command(Path::new("wrk"), options.client_cpu);
     command.args(["-t", "1", "-c", &busy.to_string(), "-d", &format!("{}s", options.seconds.ceil())]);
@@ -61,8 +62,8 @@ pub fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f
     number_after(&child::output("wrk", &mut command, stop)?, "Requests/sec:")
 }
 
-/// Offers `rate` connections per second, one request each.
-pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> bool) -> Result<Seen> {
+/// Offers `rate` connections per second with one request each.
+pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> bool) -> Result<HttperfResult> {
     let connections = (rate * options.seconds).round().max(1.0);
     let mut command = child::command(Path::new("httperf"), options.client_cpu);
     command.args(["--server", "127.0.0.1", "--port", &options.port.to_string(), "--uri", target.page]);
@@ -70,17 +71,17 @@ pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> b
     command.args(["--timeout", &options.timeout.to_string()]);
     command.args(target.header.map(|header| format!("--add-header={header}\\n")));
     let text = child::output("httperf", &mut command, stop)?;
-    seen(&text, connections / rate, options.timeout)
+    parse_report(&text, connections / rate, options.timeout)
 }
 
-/// Reads `httperf`'s report on a load that was to be offered for that many seconds; it then waits for what is
-/// open, at most for the timeout.
-fn seen(text: &str, seconds: f64, timeout: f64) -> Result<Seen> {
+/// Parses `httperf`'s report about a load of `seconds`. After the load, `httperf` waits for open connections, at
+/// most `timeout` seconds.
+fn parse_report(text: &str, seconds: f64, timeout: f64) -> Result<HttperfResult> {
     let connections = number_after(text, "Total: connections ")?;
     let seconds = seconds.max(number_after(text, "test-duration ")? - timeout);
     let errors = line(text, "Errors: total")?;
     let more = line(text, "Errors: fd-unavail")?;
-    Ok(Seen {
+    Ok(HttperfResult {
         offered: connections / seconds,
         replies: number_after(line(text, "Total: ")?, "replies ")? / seconds,
         given_up: (number_after(errors, "client-timo ")? + number_after(errors, "socket-timo ")?) / connections,
@@ -124,7 +125,7 @@ Errors: fd-unavail 16 addrunavail 0 ftab-full 0 other 0
 
     #[test]
     fn a_report_is_read_per_second_of_offered_load() {
-        let seen = seen(REPORT, 8.0, 1.0).unwrap();
+        let seen = parse_report(REPORT, 8.0, 1.0).unwrap();
         assert_eq!((seen.replies, seen.offered, seen.response_ms, seen.median_ms), (41.75, 400.0, 453.3, 440.5));
         assert_eq!((seen.max_ms, seen.refused, seen.not_begun), (987.7, 0.01, 0.005));
         assert!((seen.given_up - 0.895_625).abs() < 1e-9);
@@ -133,12 +134,12 @@ Errors: fd-unavail 16 addrunavail 0 ftab-full 0 other 0
     #[test]
     fn a_generator_that_was_slower_than_asked_offered_less() {
         let report = REPORT.replace("8.999 s", "11 s");
-        assert_eq!(seen(&report, 8.0, 1.0).unwrap().offered, 320.0);
+        assert_eq!(parse_report(&report, 8.0, 1.0).unwrap().offered, 320.0);
     }
 
     #[test]
     fn a_report_without_a_figure_is_no_report() {
         let cut = &REPORT[..200];
-        assert!(seen(cut, 8.0, 1.0).unwrap_err().to_string().contains("Errors"));
+        assert!(parse_report(cut, 8.0, 1.0).unwrap_err().to_string().contains("Errors"));
     }
 }

@@ -1,4 +1,4 @@
-//! The overload experiments of the ECalls article (§5.3, Figures 6 and 8), and the same before nginx.
+//! The overload experiments of the ECalls article (§5.3, Figures 6 and 8), and the same experiments with nginx.
 #![forbid(unsafe_code)]
 
 mod child;
@@ -41,7 +41,7 @@ fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     if let Some(folder) = &options.out {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let report = run::run(options, &|| stop.load(Ordering::Relaxed))?;
     let json = serde_json::to_string_pretty(&report)? + "\n";

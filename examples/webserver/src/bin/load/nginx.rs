@@ -1,4 +1,4 @@
-//! nginx as an unmodified server whose page costs CPU time: a text that is compressed anew for each request.
+//! nginx as an unmodified server whose page costs CPU time: nginx compresses a text for each request.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// What makes nginx compress.
+/// The header field that makes nginx compress the page.
 pub const HEADER: &str = "Accept-Encoding: gzip";
 
-/// CPU time that gzip takes per byte of the text at level 9, about; it decides the size of the text.
+/// Approximate CPU time in ns that gzip uses per byte of the text at level 9. It determines the size of the text.
 const NANOS_PER_BYTE: u64 = 115;
 
 const WORDS: [&str; 16] = [
@@ -32,30 +32,30 @@ const WORDS: [&str; 16] = [
     "reply",
 ];
 
-/// A folder with a configuration and a page; removed when dropped.
+/// A folder with a configuration and a page. Dropping the value removes the folder.
 #[derive(Debug)]
 pub struct Site {
     folder: TempDir,
 }
 
 impl Site {
-    /// A page that costs about `work_ns` of CPU time, at this port.
+    /// Creates a site at `port` whose page costs about `work_ns` of CPU time.
     pub fn new(port: u16, work_ns: u64) -> Result<Site> {
-        let folder = tempfile::tempdir().context("cannot make a folder for nginx")?;
+        let folder = tempfile::tempdir().context("cannot create a folder for nginx")?;
         let bytes = (work_ns / NANOS_PER_BYTE).clamp(1 << 10, 16 << 20) as usize;
         fs::write(folder.path().join("work"), text(bytes))?;
         fs::write(folder.path().join("nginx.conf"), configuration(folder.path(), port))?;
         Ok(Site { folder })
     }
 
-    /// What nginx is called with.
+    /// The arguments that nginx is started with.
     pub fn arguments(&self) -> [String; 4] {
         let folder = self.folder.path().display();
         ["-p".into(), format!("{folder}"), "-c".into(), format!("{folder}/nginx.conf")]
     }
 }
 
-/// One worker, as many connections as it may have; everything it writes stays in the folder.
+/// One worker, with as many connections as possible. All files that nginx writes are in the folder.
 fn configuration(folder: &Path, port: u16) -> String {
     let folder = folder.display();
     format!(
@@ -73,7 +73,7 @@ http {{
     )
 }
 
-/// Words in an order that repeats only after a long time, each line numbered: it compresses as prose does.
+/// A text of words whose order repeats only after a long time, with numbered lines. It compresses like prose.
 fn text(bytes: usize) -> String {
     let (mut text, mut state) = (String::with_capacity(bytes + 64), 1_u64);
     let mut number = 0;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_as_long_as_its_cost_asks_for() {
+    fn the_length_of_the_page_follows_from_its_cost() {
         let site = Site::new(1, 11_500_000).unwrap();
         let page = fs::read_to_string(site.folder.path().join("work")).unwrap();
         assert_eq!(page.len(), 100_000);

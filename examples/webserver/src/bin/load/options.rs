@@ -1,58 +1,57 @@
-//! What the experiment is told.
-
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 use qfabric_types::Nanos;
 
-/// Offer each server more than it can do, and see what it still completes.
+/// Offer each server more load than it can serve, and measure how many requests it still completes
 ///
-/// Server and load generator each have a CPU of their own, so that the server is what saturates. `wrk` measures
-/// how many requests a server completes per second (its capacity); `httperf` then offers multiples of that, a
-/// connection per request, and gives a request up after a second.
+/// The server and the load generator run on separate CPUs, so that the server is the bottleneck. `wrk` measures
+/// how many requests a server completes per second (its capacity). `httperf` then offers multiples of the
+/// capacity, with one request per connection, and gives up a request after --timeout.
 #[derive(Parser, Debug)]
 #[command(
     version,
     after_help = "Examples:\n  qfabric-webload --servers select,epoll --factors 1,2,3\n  \
                   sudo qfabric-webload --out out/web          # everything, with table, JSON and plots\n  \
-                  sudo qfabric-webload --busy 8 --idle 900    # what an event mechanism is worth"
+                  sudo qfabric-webload --busy 8 --idle 900    # compare the event mechanisms"
 )]
 pub struct Options {
-    /// What is compared
+    /// Servers to compare
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Server::value_variants().to_vec())]
     pub servers: Vec<Server>,
     /// Offered load in multiples of the capacity
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0, 3.0])]
     pub factors: Vec<f64>,
-    /// How long each load is offered, in seconds, at most 20
+    /// Duration of each load in seconds, at most 20
     #[arg(long, value_name = "N", default_value_t = 8.0)]
     pub seconds: f64,
-    /// Runs per point; the one with the median of completed replies is shown
+    /// Runs per load; the table shows the run with the median of completed replies
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repeats: usize,
     /// CPU time that a request costs the server
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub work: Nanos,
-    /// Connections held open beside the load, on which nothing is ever asked
+    /// Number of connections that stay open beside the load and send no request
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub idle: usize,
-    /// Instead of overload: replies per second of the small page over N connections that stay, beside the idle ones
+    /// Instead of overload: measure replies per second for the small page over N persistent connections, beside
+    /// the idle ones
     #[arg(long, value_name = "N")]
     pub busy: Option<usize>,
-    /// A request is given up after this many seconds
+    /// Seconds after which a request is given up
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub timeout: f64,
-    /// The CPU of the servers
+    /// CPU of the servers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_cpu: usize,
-    /// The CPU of httperf and wrk
+    /// CPU of httperf and wrk
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub client_cpu: usize,
     /// Port of the servers
     #[arg(long, value_name = "N", default_value_t = 18_080)]
     pub port: u16,
-    /// The program qfabric: daemon and guard [default: beside this program, or in the path]
+    /// The program qfabric, for the daemon and the guard [default: beside this program, or in the path]
     #[arg(long, value_name = "PATH")]
     pub qfabric: Option<PathBuf>,
     /// Write report.json, replies.svg and times.svg into this folder
@@ -63,28 +62,28 @@ pub struct Options {
     pub json: bool,
 }
 
-/// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Server {
-    /// The example server over select()
+    /// The example server with select()
     Select,
-    /// … over poll()
+    /// The example server with poll()
     Poll,
-    /// … over epoll
+    /// The example server with epoll
     Epoll,
-    /// … over the I/O module of ECalls
+    /// The example server with the I/O module of ECalls
     Ecalls,
-    /// The same with the overload controller in the kernel, which knows the server's open connections
+    /// Like ecalls, with the overload controller in the kernel, which reads the number of open connections of the
+    /// server
     EcallsControlled,
-    /// nginx, compressing a text for each request
+    /// nginx, which compresses a text for each request
     Nginx,
     /// The same nginx behind `qfabric guard`
     NginxGuard,
 }
 
 impl Server {
-    /// As it stands in tables.
+    /// The server's name in tables.
     pub fn label(self) -> &'static str {
         match self {
             Server::Select => "select",
@@ -97,24 +96,23 @@ impl Server {
         }
     }
 
-    /// Whether it is nginx; the others are the example server.
+    /// Whether the server is nginx; all others are the example server.
     pub fn is_nginx(self) -> bool {
         matches!(self, Server::Nginx | Server::NginxGuard)
     }
 
-    /// Whether it differs from the others by its event mechanism alone.
+    /// Whether the server differs from the others only by its event mechanism.
     pub fn shows_mechanism(self) -> bool {
         matches!(self, Server::Select | Server::Poll | Server::Epoll | Server::Ecalls)
     }
 
-    /// Whether it needs a daemon.
     pub fn uses_daemon(self) -> bool {
         matches!(self, Server::Ecalls | Server::EcallsControlled)
     }
 }
 
 impl Options {
-    /// Refuses what cannot be run.
+    /// Checks that each option is in its range.
     pub fn check(&self) -> Result<()> {
         ensure!((0.5..=20.0).contains(&self.seconds), "--seconds {} is not between 0.5 and 20", self.seconds);
         ensure!((0.1..=60.0).contains(&self.timeout), "--timeout {} is not between 0.1 and 60", self.timeout);
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused_with_its_value() {
+    fn a_value_out_of_range_is_refused_and_named() {
         for (option, named) in [
             ("--seconds=0", "0"),
             ("--factors=1,NaN", "NaN"),

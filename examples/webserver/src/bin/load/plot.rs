@@ -1,4 +1,4 @@
-//! Offered load against completed replies, and against response times; a line per server.
+//! Plots completed replies and response times over the offered load, with one line for each server.
 
 use std::path::Path;
 use std::sync::Once;
@@ -10,13 +10,12 @@ use plotters::style::{FontStyle, register_font};
 use crate::options::Server;
 use crate::run::{Report, Row};
 
-/// The demo's letters: a machine without fonts draws the same picture.
+/// The demo's font, so that a host without fonts draws the same picture.
 const FONT: &[u8] = include_bytes!("../../../../../crates/demo/assets/plots.ttf");
 const SIZE: (u32, u32) = (640, 320);
 const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 
-/// Writes `replies.svg` and `times.svg` into the folder.
 pub fn write(folder: &Path, report: &Report) -> Result<()> {
     let share = |row: &Row| 100.0 * row.seen.replies / capacity(report, row);
     let pictures = [
@@ -79,7 +78,7 @@ fn draw<DB: DrawingBackend>(
     area.present()
 }
 
-/// In the report's order, each once.
+/// The servers in the order of the report.
 fn servers(report: &Report) -> Vec<Server> {
     let mut servers: Vec<_> = report.rows.iter().map(|row| row.server).collect();
     servers.dedup();

@@ -1,4 +1,5 @@
-//! The runs: capacity first, then each load on each server, each on a server started for it.
+//! Runs the experiment: first it measures the capacity, then it offers each load to each server. Every run has a
+//! newly started server.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -7,52 +8,50 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-use crate::generators::{self, Seen};
+use crate::generators::{self, HttperfResult};
 use crate::options::{Options, Server};
-use crate::servers::Stable;
+use crate::servers::Launcher;
 
-/// Seconds in which a capacity is measured.
+/// Seconds during which a capacity is measured.
 const CAPACITY_SECONDS: u32 = 3;
 
 /// One point of the plots.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What served.
     pub server: Server,
     /// Offered load in multiples of the capacity.
     pub factor: f64,
-    /// What came of it.
-    pub seen: Seen,
-    /// Least and most completed replies per second of the repeats.
+    /// The result of the run with the median of replies.
+    pub seen: HttperfResult,
+    /// Smallest and largest number of completed replies per second among the repeats.
     pub spread: (f64, f64),
 }
 
-/// The whole experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Replies per second of the example server that is never idle; 0: not measured.
+    /// Replies per second of the example server when it is never idle; 0 if not measured.
     pub capacity: f64,
-    /// The same of nginx.
+    /// Replies per second of nginx when it is never idle; 0 if not measured.
     pub nginx_capacity: f64,
-    /// CPU time a request costs, nominal, in milliseconds.
+    /// Nominal CPU time that a request costs, in milliseconds.
     pub work_ms: f64,
-    /// Connections without requests beside the load.
+    /// Number of connections without requests beside the load.
     pub idle: usize,
-    /// Seconds of each load.
+    /// Duration of each load in seconds.
     pub seconds: f64,
-    /// After how many seconds a request was given up.
+    /// Seconds after which a request was given up.
     pub timeout: f64,
-    /// The points, by server.
+    /// The points, ordered by server.
     pub rows: Vec<Row>,
 }
 
-/// Runs everything that the options name.
+/// Runs every combination of server and load that the options name.
 pub fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
     allow_descriptors()?;
-    let stable = Stable::new(options)?;
+    let launcher = Launcher::new(options)?;
     let mut report = Report {
-        capacity: capacity(options, &stable, |s| !s.is_nginx(), Server::Epoll, stop)?,
-        nginx_capacity: capacity(options, &stable, Server::is_nginx, Server::Nginx, stop)?,
+        capacity: capacity(options, &launcher, |s| !s.is_nginx(), Server::Epoll, stop)?,
+        nginx_capacity: capacity(options, &launcher, Server::is_nginx, Server::Nginx, stop)?,
         work_ms: options.work.as_f64() / 1e6,
         idle: options.idle,
         seconds: options.seconds,
@@ -64,22 +63,22 @@ pub fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
         for &factor in &options.factors {
             bar.set_message(format!("{} at {factor}x", server.label()));
             let rate = factor * if server.is_nginx() { report.nginx_capacity } else { report.capacity };
-            report.rows.push(point(options, &stable, (server, factor, rate), &bar, stop)?);
+            report.rows.push(point(options, &launcher, (server, factor, rate), &bar, stop)?);
         }
     }
     bar.finish_and_clear();
     Ok(report)
 }
 
-/// Replies per second of the small page, by server: the median of the repeats.
+/// Replies per second for the small page of each server: the median of the repeats.
 pub fn busy(options: &Options, connections: usize, stop: &dyn Fn() -> bool) -> Result<Vec<(Server, f64)>> {
     allow_descriptors()?;
-    let stable = Stable::new(options)?;
+    let launcher = Launcher::new(options)?;
     let mut rows = Vec::new();
     for &server in options.servers.iter().filter(|server| server.shows_mechanism()) {
         let mut runs = Vec::new();
         for _ in 0..options.repeats {
-            let _serving = stable.start(server, options)?;
+            let _serving = launcher.start(server, options)?;
             let _idle = idle(options)?;
             runs.push(generators::busy(options, connections, stop)?);
         }
@@ -95,37 +94,37 @@ fn allow_descriptors() -> Result<()> {
 }
 
 fn progress(options: &Options) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}").expect("the template is sound");
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}").expect("the template is valid");
     ProgressBar::new((options.servers.len() * options.factors.len() * options.repeats) as u64).with_style(style)
 }
 
 fn capacity(
     options: &Options,
-    stable: &Stable,
-    concerned: impl Fn(Server) -> bool,
+    launcher: &Launcher,
+    needs_capacity: impl Fn(Server) -> bool,
     measured: Server,
     stop: &dyn Fn() -> bool,
 ) -> Result<f64> {
-    if !options.servers.iter().any(|&server| concerned(server)) {
+    if !options.servers.iter().any(|&server| needs_capacity(server)) {
         return Ok(0.0);
     }
-    let _serving = stable.start(measured, options)?;
-    generators::capacity(options, &Stable::target(measured), CAPACITY_SECONDS, stop)
+    let _serving = launcher.start(measured, options)?;
+    generators::capacity(options, &Launcher::target(measured), CAPACITY_SECONDS, stop)
 }
 
-/// One load on one server, repeated; the run with the median of replies.
+/// Offers one load to one server, repeatedly. Returns the run with the median of replies.
 fn point(
     options: &Options,
-    stable: &Stable,
+    launcher: &Launcher,
     (server, factor, rate): (Server, f64, f64),
     bar: &ProgressBar,
     stop: &dyn Fn() -> bool,
 ) -> Result<Row> {
     let mut runs = Vec::new();
     for _ in 0..options.repeats {
-        let _serving = stable.start(server, options)?;
+        let _serving = launcher.start(server, options)?;
         let _idle = idle(options)?;
-        runs.push(generators::offer(options, &Stable::target(server), rate, stop)?);
+        runs.push(generators::offer(options, &Launcher::target(server), rate, stop)?);
         bar.inc(1);
     }
     runs.sort_by(|a, b| a.replies.total_cmp(&b.replies));
@@ -133,9 +132,9 @@ fn point(
     Ok(Row { server, factor, seen: runs[runs.len() / 2], spread })
 }
 
-/// Connections that are open and silent.
+/// Opens connections that send no request.
 fn idle(options: &Options) -> Result<Vec<TcpStream>> {
     let address = SocketAddr::from(([127, 0, 0, 1], options.port));
-    let connect = |_| TcpStream::connect(address).context("an idle connection was refused");
+    let connect = |_| TcpStream::connect(address).context("the server refused an idle connection");
     (0..options.idle).map(connect).collect()
 }

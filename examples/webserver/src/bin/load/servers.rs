@@ -1,4 +1,4 @@
-//! Starting what is compared, fresh for each run: a queue left by one load must not count in the next.
+//! Starts the servers to compare, newly for each run, so that a queue left by one load does not affect the next.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::generators::Target;
 use crate::nginx;
 use crate::options::{Options, Server};
 
-/// How long a server may take until it accepts.
-const START: Duration = Duration::from_secs(5);
+/// How long a server may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Everything a server needs to be started.
+/// Everything that is needed to start a server.
 #[derive(Debug)]
-pub struct Stable {
+pub struct Launcher {
     site: nginx::Site,
     work: Work,
     webserver: PathBuf,
@@ -27,7 +27,8 @@ pub struct Stable {
     daemon: Option<Daemon>,
 }
 
-/// A daemon for this experiment, with a folder of its own. The order of fields is that of ending.
+/// A daemon for this experiment in its own folder. Fields are dropped in order: first the daemon ends, then the
+/// folder is removed.
 #[derive(Debug)]
 struct Daemon {
     _running: Running,
@@ -36,13 +37,14 @@ struct Daemon {
 
 impl Daemon {
     fn start(qfabric: &Path) -> Result<Daemon> {
-        let folder = tempfile::tempdir().context("cannot make a folder for the daemon")?;
+        let folder = tempfile::tempdir().context("cannot create a folder for the daemon")?;
         let mut command = child::command_anywhere(qfabric);
         command.args(["daemon", "--directory"]).arg(folder.path()).stderr(Stdio::null());
         let daemon = Daemon { _running: Running::start("qfabric daemon", &mut command)?, folder };
         let sockets = ["qfabric.sock", "ecalls.sock"].map(|name| daemon.folder.path().join(name));
-        wait_until(|| sockets.iter().all(|socket| socket.exists()))
-            .context("no daemon came up; it needs root and a built qfabric (cargo build --release -p qfabric-cli)")?;
+        wait_until(|| sockets.iter().all(|socket| socket.exists())).context(
+            "the daemon did not start; run as root, and build qfabric first (cargo build --release -p qfabric-cli)",
+        )?;
         Ok(daemon)
     }
 
@@ -51,25 +53,25 @@ impl Daemon {
     }
 }
 
-/// A server under load; dropping it ends it, the guard first.
+/// A server under load. Dropping the value ends first the guard, then the server.
 #[derive(Debug)]
 pub struct Serving {
     _guard: Option<Running>,
     _server: Running,
 }
 
-impl Stable {
-    /// Finds the programs and measures the work once, so that every server is given the same.
-    pub fn new(options: &Options) -> Result<Stable> {
-        child::need("httperf", "httperf")?;
-        child::need("wrk", "wrk")?;
+impl Launcher {
+    /// Finds the programs, and calibrates the work once, so that every server does the same work per request.
+    pub fn new(options: &Options) -> Result<Launcher> {
+        child::require_program("httperf", "httperf")?;
+        child::require_program("wrk", "wrk")?;
         if options.busy.is_none() && options.servers.iter().any(|server| server.is_nginx()) {
-            child::need("nginx", "nginx-light")?;
+            child::require_program("nginx", "nginx-light")?;
         }
         let qfabric = options.qfabric.clone().or_else(|| beside("qfabric").ok()).unwrap_or("qfabric".into());
         let needs_daemon = options.servers.iter().any(|server| server.uses_daemon());
         let daemon = needs_daemon.then(|| Daemon::start(&qfabric)).transpose()?;
-        Ok(Stable {
+        Ok(Launcher {
             site: nginx::Site::new(options.port, options.work.get())?,
             work: Work::of(Duration::from_nanos(options.work.get())),
             webserver: beside("qfabric-webserver")?,
@@ -78,15 +80,15 @@ impl Stable {
         })
     }
 
-    /// What is asked of a server.
+    /// The requests for a server.
     pub fn target(server: Server) -> Target<'static> {
         Target { page: "/work", header: server.is_nginx().then_some(nginx::HEADER) }
     }
 
-    /// Starts it and waits until it accepts.
+    /// Starts a server and waits until it accepts connections.
     pub fn start(&self, server: Server, options: &Options) -> Result<Serving> {
         let address = SocketAddr::from(([127, 0, 0, 1], options.port));
-        ensure!(TcpStream::connect(address).is_err(), "something listens at {address} already; choose another --port");
+        ensure!(TcpStream::connect(address).is_err(), "a program already listens at {address}; choose another --port");
         let running = if server.is_nginx() { self.nginx(options) } else { self.example(server, options) }?;
         wait_for(address)?;
         let guard = match server {
@@ -119,7 +121,7 @@ impl Stable {
         let mut command = child::command_anywhere(&self.qfabric);
         command.args(["guard", "--json", "--listen", &format!("127.0.0.1:{}", options.port)]);
         Running::start_until("qfabric guard", &mut command, "{")
-            .context("the guard needs root and a built qfabric (cargo build --release -p qfabric-cli, or --qfabric)")
+            .context("qfabric guard did not start; run as root, and build qfabric first (cargo build --release -p qfabric-cli) or use --qfabric")
     }
 }
 
@@ -132,21 +134,22 @@ fn backend(server: Server) -> &'static str {
     }
 }
 
-/// A program of the same build.
+/// Path of a program in the folder of this program.
 fn beside(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
-    ensure!(path.is_file(), "{} is not there; build it first", path.display());
+    ensure!(path.is_file(), "{} does not exist; build it first", path.display());
     Ok(path)
 }
 
 fn wait_for(address: SocketAddr) -> Result<()> {
-    wait_until(|| TcpStream::connect(address).is_ok()).with_context(|| format!("no server answers at {address}"))
+    wait_until(|| TcpStream::connect(address).is_ok())
+        .with_context(|| format!("no server accepts connections at {address}"))
 }
 
 fn wait_until(ready: impl Fn() -> bool) -> Result<()> {
-    let until = Instant::now() + START;
+    let until = Instant::now() + START_TIMEOUT;
     while !ready() {
-        ensure!(Instant::now() < until, "not ready after {START:?}");
+        ensure!(Instant::now() < until, "not ready after {START_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())

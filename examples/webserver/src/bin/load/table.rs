@@ -1,4 +1,4 @@
-//! The report as a table, and what it says.
+//! Prints the report as a table, with remarks about runs that the generator limited.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -8,7 +8,7 @@ use crate::run::{Report, Row};
 const HEAD: [&str; 9] =
     ["server", "load", "offered/s", "replies/s", "of capacity", "given up", "response ms", "median ms", "max ms"];
 
-/// A row per point.
+/// The table, with one row per point.
 pub fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(HEAD);
@@ -19,7 +19,7 @@ pub fn table(report: &Report) -> String {
     format!("{}\n{table}\n{}", head(report), remarks(report))
 }
 
-/// Replies per second of the small page, and what of the best that is.
+/// Replies per second for the small page, also in percent of the best server.
 pub fn busy(rows: &[(Server, f64)]) -> String {
     let best = rows.iter().fold(f64::MIN_POSITIVE, |best, row| best.max(row.1));
     let line = |(server, replies): &(Server, f64)| {
@@ -59,20 +59,21 @@ fn cells(report: &Report, row: &Row) -> [String; 9] {
     ]
 }
 
-/// Runs in which the generator, not the server, was the bottleneck.
+/// Remarks about runs in which the generator, not the server, was the bottleneck.
 fn remarks(report: &Report) -> String {
     report.rows.iter().filter_map(|row| remark(report, row)).collect()
 }
 
 fn remark(report: &Report, row: &Row) -> Option<String> {
-    let asked = row.factor * capacity(report, row);
-    let (what, advice) = (format!("{} at {}x", row.server.label(), row.factor), "offer less, or more cost with --work");
+    let intended = row.factor * capacity(report, row);
+    let (what, advice) =
+        (format!("{} at {}x", row.server.label(), row.factor), "lower --factors, or increase the cost with --work");
     if row.seen.not_begun > 0.001 {
         let share = 100.0 * row.seen.not_begun;
         return Some(format!("{what}: httperf could not begin {share:.1} % of the connections; {advice}\n"));
     }
-    let slow = row.seen.offered < 0.95 * asked;
-    slow.then(|| format!("{what}: httperf offered {:.0} of {asked:.0} per second; {advice}\n", row.seen.offered))
+    let slow = row.seen.offered < 0.95 * intended;
+    slow.then(|| format!("{what}: httperf offered {:.0} of {intended:.0} per second; {advice}\n", row.seen.offered))
 }
 
 fn capacity(report: &Report, row: &Row) -> f64 {
@@ -82,7 +83,7 @@ fn capacity(report: &Report, row: &Row) -> f64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::generators::Seen;
+    use crate::generators::HttperfResult;
     use crate::options::Server;
 
     pub fn report() -> Report {
@@ -90,7 +91,12 @@ pub mod tests {
         let row = |server: Server, factor, replies| Row {
             server,
             factor,
-            seen: Seen { offered: factor * capacity_of(server), replies, response_ms: 120.0, ..Seen::default() },
+            seen: HttperfResult {
+                offered: factor * capacity_of(server),
+                replies,
+                response_ms: 120.0,
+                ..HttperfResult::default()
+            },
             spread: (replies, replies),
         };
         Report {
@@ -115,7 +121,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_run_that_the_generator_limited_is_said_to_be_one() {
+    fn a_remark_names_a_run_that_the_generator_limited() {
         let mut report = report();
         assert!(!table(&report).contains("httperf"), "{}", table(&report));
         report.rows[1].seen.offered = 500.0;
