@@ -1,11 +1,13 @@
-//! The rings and the areas of events (sources of `types`) and the attempt to join again (source of `client`), compiled with
-//! loom's atomic words and locks: a test runs them under every interleaving of its threads, and lets every load see every
-//! value that the memory model allows.
+//! Compiles the rings and event areas (sources of `types`) and the attempt to join again (source of `client`) with
+//! loom's atomic words and locks. A test then runs this code under every interleaving of its threads, and every
+//! load may return every value that the memory model allows.
 //!
-//! A crate of its own, because a feature or a `--cfg` would give these words to everything that is built beside it.
+//! This is a separate crate, because a feature or a `--cfg` would also change all crates that are built together
+//! with it.
 #![forbid(unsafe_code)]
 
-/// In place of the module of this name in `types`; small, since each more doubles what is to be explored.
+/// Replaces the module of this name in `types`. The constants are small, because each doubling also doubles the
+/// number of states to explore.
 mod shared {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) const RECORDS: usize = 2;
@@ -13,7 +15,7 @@ mod shared {
     pub(crate) const TRIES: u32 = 2;
 }
 
-/// In place of the module of this name in `client`.
+/// Replaces the module of this name in `client`.
 mod sync {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
@@ -28,7 +30,8 @@ pub mod ring;
 
 pub use qfabric_types::{Foresight, Instant, JobRecord, Nanos, Overload};
 
-/// Explores `model` with at most so many preemptions in each execution: bugs need few of them (Musuvathi & Qadeer 2007).
+/// Explores `model` with at most `preemptions` preemptions in each execution. Few preemptions are enough to
+/// reproduce most bugs (Musuvathi & Qadeer 2007).
 pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

@@ -1,4 +1,4 @@
-//! The areas of events. Geometry and layout have no shared words: they are those of `types`.
+//! The event areas. `Geometry` and `Layout` share no words, so those of `types` are used.
 
 #[path = "../../../crates/types/src/memory/up.rs"]
 mod up;

@@ -1,13 +1,13 @@
-//! How the queue in the kernel takes changes of a stream that user space writes (`bpf/packet/adopt.h`, C, and `Config::write`
-//! in `linux`): the same loads, stores and barriers, written down once more. What the BPF compiler and a processor such as
-//! aarch64 may reorder, loom reorders.
+//! Models how the queue in the kernel reads changes of a stream that user space writes (`bpf/packet/adopt.h`, in
+//! C, and `Config::write` in `linux`). This file repeats the same loads, stores and barriers. Loom reorders what
+//! the BPF compiler or a processor such as aarch64 may reorder.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 use qfabric_models::explore;
 
-/// `qf_net_config`, with one stream of two words.
+/// `qf_net_config` with one stream of two words.
 struct Config {
     changes: AtomicU64,
     change: AtomicU64,
@@ -30,7 +30,7 @@ impl Config {
     }
 }
 
-/// The queue.
+/// The queue's copy of the configuration.
 #[derive(Default)]
 struct Queue {
     changes_seen: u64,
@@ -60,17 +60,17 @@ impl Queue {
     }
 }
 
-/// Two changes beside two packets; then, once both are there, a third packet.
-fn packets_beside_changes(barrier: fn()) {
+/// Two changes run concurrently with two packets. When both changes are complete, a third packet follows.
+fn packets_during_changes(barrier: fn()) {
     explore(3, move || {
         let config = Arc::new(Config::new());
-        let theirs = config.clone();
-        let writing = thread::spawn(move || [1, 2].into_iter().for_each(|value| theirs.write(value)));
+        let shared = config.clone();
+        let writing = thread::spawn(move || [1, 2].into_iter().for_each(|value| shared.write(value)));
         let mut queue = Queue::default();
         for _ in 0..2 {
             queue.adopt(&config, barrier);
-            assert_eq!(queue.words[0], queue.words[1], "torn");
-            assert_eq!(queue.words[0], queue.change / 2, "the words of another change");
+            assert_eq!(queue.words[0], queue.words[1], "the words belong to two changes");
+            assert_eq!(queue.words[0], queue.change / 2, "the words belong to another change");
         }
         writing.join().unwrap();
         queue.adopt(&config, barrier);
@@ -79,12 +79,12 @@ fn packets_beside_changes(barrier: fn()) {
 }
 
 #[test]
-fn a_stream_is_taken_whole_and_its_last_change_is_never_missed() {
-    packets_beside_changes(|| fence(Ordering::SeqCst));
+fn the_queue_reads_a_stream_whole_and_never_misses_the_last_change() {
+    packets_during_changes(|| fence(Ordering::SeqCst));
 }
 
 #[test]
 #[should_panic(expected = "assertion `left == right` failed")]
-fn without_barriers_it_would_be() {
-    packets_beside_changes(|| ());
+fn without_barriers_the_queue_reads_mixed_words_or_misses_a_change() {
+    packets_during_changes(|| ());
 }

@@ -1,4 +1,4 @@
-//! The areas of events between the daemon and an application.
+//! Models the event areas between the daemon and an application.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -6,7 +6,7 @@ use loom::thread;
 use qfabric_models::explore;
 use qfabric_models::memory::{Geometry, HEADER_BYTES, Layout, Stamp, Up, UpHeader, UpStorage, UpWriter};
 
-/// An area in plain memory, that both sides hold.
+/// An area in ordinary memory that both sides share.
 #[derive(Clone)]
 struct Area(Arc<(UpHeader, Vec<AtomicU64>)>);
 
@@ -19,7 +19,7 @@ impl UpStorage for Area {
     }
 }
 
-/// Two slots of eight bytes.
+/// Creates an area of two slots of eight bytes.
 fn area(layout: Layout) -> (UpWriter<Area>, Up<Area>) {
     let geometry = Geometry::new(layout, 2, 8).unwrap();
     let words = (geometry.total_bytes() - HEADER_BYTES) / 8;
@@ -29,7 +29,7 @@ fn area(layout: Layout) -> (UpWriter<Area>, Up<Area>) {
     (UpWriter::new(area.clone(), geometry), Up::new(area).unwrap())
 }
 
-/// All of event `n` says `n`, so that a mixture of two shows.
+/// Writes event `n`, all bytes of which are `n`, so that a mixture of two events shows.
 fn write(writer: &mut UpWriter<Area>, n: u8) -> bool {
     writer.write(&[n; 8], Stamp { time_ns: n.into(), deadline_ns: n.into() }, Some(0))
 }
@@ -42,7 +42,7 @@ fn take(reader: &mut Up<Area>) -> Option<u64> {
 }
 
 #[test]
-fn events_of_a_ring_come_whole_and_in_order() {
+fn events_of_a_ring_arrive_whole_and_in_order() {
     explore(2, || {
         let (mut writer, mut reader) = area(Layout::Ring);
         let writing =
@@ -67,7 +67,7 @@ fn a_slot_that_is_overwritten_is_never_read_as_a_mixture_and_the_last_event_is_n
 }
 
 #[test]
-fn a_reader_never_sleeps_on_an_event_that_nobody_wakes_it_for() {
+fn a_reader_never_sleeps_through_an_event_without_a_wake_up() {
     for layout in [Layout::Ring, Layout::Bits] {
         explore(3, move || {
             let (mut writer, reader) = area(layout);

@@ -1,26 +1,26 @@
-//! The rings between an application and its daemon that carry messages.
+//! Models the rings that carry messages between an application and its daemon.
 
 use loom::sync::Arc;
 use loom::thread;
 use qfabric_models::explore;
 use qfabric_models::message_ring::{MessageRing, Reader, TakeOutcome, Writer, Written};
 
-/// A reader's next message.
+/// Takes the next message, if there is one.
 fn take(reader: &mut Reader, ring: &MessageRing) -> Option<Vec<u8>> {
     let mut buffer = [0; 16];
     match reader.take(ring, &mut buffer) {
         TakeOutcome::Message(length) => Some(buffer[..length].to_vec()),
         TakeOutcome::Nothing => None,
-        TakeOutcome::Nonsense => panic!("an honest writer wrote no message"),
+        TakeOutcome::Nonsense => panic!("the reader rejected a message of a correct writer"),
     }
 }
 
 #[test]
-fn a_reader_never_sleeps_on_a_message_that_nobody_wakes_it_for() {
+fn a_reader_never_sleeps_through_a_message_without_a_wake_up() {
     explore(3, || {
         let ring = Arc::new(MessageRing::default());
-        let theirs = ring.clone();
-        let writing = thread::spawn(move || Writer::default().write(&theirs, &[1; 8]));
+        let shared = ring.clone();
+        let writing = thread::spawn(move || Writer::default().write(&shared, &[1; 8]));
         let mut reader = Reader::default();
         let seen = take(&mut reader, &ring);
         let sleeps = seen.is_none() && reader.may_sleep(&ring);
@@ -33,10 +33,10 @@ fn a_reader_never_sleeps_on_a_message_that_nobody_wakes_it_for() {
 fn messages_arrive_whole_and_in_order() {
     explore(2, || {
         let ring = Arc::new(MessageRing::default());
-        let theirs = ring.clone();
+        let shared = ring.clone();
         let writing = thread::spawn(move || {
             let mut writer = Writer::default();
-            (1..=3u8).filter(|n| writer.write(&theirs, &[*n; 12][..usize::from(*n) * 4]) != Written::Full).collect()
+            (1..=3u8).filter(|n| writer.write(&shared, &[*n; 12][..usize::from(*n) * 4]) != Written::Full).collect()
         });
         let mut reader = Reader::default();
         let mut taken: Vec<_> = (0..2).filter_map(|_| take(&mut reader, &ring)).collect();
@@ -48,16 +48,16 @@ fn messages_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_writer_never_waits_for_room_that_nobody_tells_it_of() {
+fn a_writer_never_waits_for_space_without_a_notification() {
     explore(3, || {
         let ring = Arc::new(MessageRing::default());
         let (mut writer, mut reader) = (Writer::default(), Reader::default());
         assert_ne!(writer.write(&ring, &[1; 16]), Written::Full);
-        let theirs = ring.clone();
-        let writing = thread::spawn(move || writer.write(&theirs, &[2; 16]));
+        let shared = ring.clone();
+        let writing = thread::spawn(move || writer.write(&shared, &[2; 16]));
         let seen = take(&mut reader, &ring);
-        let told = reader.has_made_room(&ring);
+        let notifies = reader.has_made_room(&ring);
         let written = writing.join().unwrap();
-        assert!(seen.is_some() && (told || written != Written::Full), "{written:?}");
+        assert!(seen.is_some() && (notifies || written != Written::Full), "{written:?}");
     });
 }

@@ -1,4 +1,4 @@
-//! A session that joins its daemon again: the helper thread that asks, and the session that goes on meanwhile.
+//! Models a session that joins its daemon again. A helper thread sends the request while the session continues.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -6,13 +6,13 @@ use qfabric_models::attempt::Attempt;
 use qfabric_models::explore;
 
 #[test]
-fn a_lease_that_was_won_is_with_one_of_the_two_whenever_the_session_leaves() {
+fn exactly_one_side_holds_the_lease_when_the_session_leaves() {
     explore(4, || {
         let attempt = Arc::new(Attempt::new("lost"));
-        let theirs = attempt.clone();
+        let shared = attempt.clone();
         let helping = thread::spawn(move || {
-            theirs.failed("no daemon".to_owned());
-            if theirs.is_wanted() { theirs.joined("lease") } else { Some("never asked for") }
+            shared.failed("no daemon".to_owned());
+            if shared.is_wanted() { shared.joined("lease") } else { Some("not wanted") }
         });
         let adopted = attempt.adopt();
         let left = attempt.give_up();
@@ -26,8 +26,8 @@ fn a_lease_that_was_won_is_with_one_of_the_two_whenever_the_session_leaves() {
 fn a_session_that_stays_gets_its_lease_once() {
     explore(4, || {
         let attempt = Arc::new(Attempt::new("lost"));
-        let theirs = attempt.clone();
-        let helping = thread::spawn(move || theirs.joined("lease"));
+        let shared = attempt.clone();
+        let helping = thread::spawn(move || shared.joined("lease"));
         let early = attempt.adopt();
         assert_eq!(helping.join().unwrap(), None);
         let late = attempt.adopt();

@@ -1,24 +1,24 @@
-//! The job ring between an application and its daemon.
+//! Models the job ring between an application and its daemon.
 
 use loom::sync::Arc;
 use loom::thread;
 use qfabric_models::ring::{Consumer, JobEvent, JobRing, Producer, Pushed};
 use qfabric_models::{Foresight, Instant, JobRecord, Nanos, explore};
 
-/// Every word says `k`, so that a torn record shows.
+/// A job all words of which are `k`, so that a torn record shows.
 fn job(k: u64) -> JobEvent {
     let (release, finish, cost) = (Instant::new(k), Instant::new(k), Nanos::new(k));
     JobEvent::End(JobRecord { k, release, finish, cost, next: Foresight::Budget(Nanos::new(k)) })
 }
 
 #[test]
-fn a_daemon_never_sleeps_on_a_record_that_nobody_wakes_it_for() {
+fn a_daemon_never_sleeps_through_a_record_without_a_wake_up() {
     explore(3, || {
         let ring = Arc::new(JobRing::default());
         ring.promise_look(Instant::new(100));
-        let theirs = ring.clone();
-        let pushing = thread::spawn(move || Producer::default().push(&theirs, job(1), Instant::new(50)));
-        // The daemon takes its promise back, looks once more, and sleeps where it finds nothing.
+        let shared = ring.clone();
+        let pushing = thread::spawn(move || Producer::default().push(&shared, job(1), Instant::new(50)));
+        // The daemon withdraws its promise to look, looks once more, and sleeps if it finds no record.
         ring.promise_look(Instant::ZERO);
         let seen = Consumer::default().take(&ring);
         let pushed = pushing.join().unwrap();
@@ -27,15 +27,15 @@ fn a_daemon_never_sleeps_on_a_record_that_nobody_wakes_it_for() {
 }
 
 #[test]
-fn records_arrive_whole_and_in_order_and_only_those_that_found_room() {
+fn records_that_found_space_arrive_whole_and_in_order() {
     explore(2, || {
         let ring = Arc::new(JobRing::default());
-        let theirs = ring.clone();
+        let shared = ring.clone();
         let pushing = thread::spawn(move || {
             let mut producer = Producer::default();
             let mut pushed = Vec::new();
             for k in 1..=3 {
-                if producer.push(&theirs, job(k), Instant::new(1)) != Pushed::Dropped {
+                if producer.push(&shared, job(k), Instant::new(1)) != Pushed::Dropped {
                     pushed.push(job(k));
                 }
             }

@@ -1,5 +1,5 @@
-//! Runs one command: its output goes to the host as it comes, its orphans are collected, its process group ends
-//! with it.
+//! Runs one command. Its output goes to the host as it arrives, its orphans are collected, and its process group
+//! ends together with it.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -12,13 +12,14 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, 
 
 use crate::Host;
 
-/// How long an output may stay open after the command's end: something it started in a group of its own holds it.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long an output may stay open after the command has ended. A program that the command started in another
+/// process group can keep it open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
-/// The exit code when a program cannot be started, as shells have it.
+/// The exit code if a program cannot be started, as in shells.
 const NOT_STARTED: u8 = 127;
 
-/// Runs it to its end.
+/// Runs a command until it ends. Returns its exit code.
 pub fn run(host: &Host, command: &Command) -> u8 {
     let mut child = match start(command) {
         Ok(child) => child,
@@ -32,7 +33,7 @@ pub fn run(host: &Host, command: &Command) -> u8 {
     if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    while outputs.recv_timeout(LAST_WORDS).is_ok() {}
+    while outputs.recv_timeout(OUTPUT_GRACE).is_ok() {}
     code
 }
 
@@ -45,31 +46,31 @@ fn start(command: &Command) -> std::io::Result<Child> {
     process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// One thread per output; the receiver ends when both outputs have.
+/// Starts one thread per output. The receiver ends when both outputs have ended.
 fn forward(host: &Host, child: &mut Child) -> Receiver<()> {
-    let (tell, ended) = channel();
+    let (ended_sender, ended) = channel();
     if let Some(output) = child.stdout.take() {
-        copy(host, Stream::Out, output, tell.clone());
+        copy(host, Stream::Out, output, ended_sender.clone());
     }
     if let Some(output) = child.stderr.take() {
-        copy(host, Stream::Err, output, tell);
+        copy(host, Stream::Err, output, ended_sender);
     }
     ended
 }
 
-fn copy(host: &Host, stream: Stream, mut from: impl Read + Send + 'static, tell: std::sync::mpsc::Sender<()>) {
+fn copy(host: &Host, stream: Stream, mut from: impl Read + Send + 'static, ended_sender: std::sync::mpsc::Sender<()>) {
     let host = host.clone();
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
             host.send(&Frame::Said(stream, buffer[..length].to_vec()));
         }
-        let _ = tell.send(());
+        let _ = ended_sender.send(());
     });
 }
 
-/// The first process inherits orphans: it waits for all, else they stay as zombies and a test that asks whether a
-/// process is gone is told that it is not.
+/// Waits for the command. The first process inherits orphans and must wait for them too. Otherwise they stay as
+/// zombies, and a test that checks whether a process is gone finds it alive.
 fn wait_for(child: &Child) -> u8 {
     loop {
         match wait(WaitOptions::empty()) {

@@ -1,42 +1,41 @@
-//! The errand: which modules to load and which commands to run, as one flat file in the image.
+//! The errand: the modules to load and the commands to run, as one file in the image.
 //!
-//! Format: fields that end with NUL; a list is its length in decimal, then its fields. Neither paths nor arguments
-//! nor variables can contain a NUL, so nothing needs escaping.
+//! Format: fields that end with NUL. A list is its length as a decimal number, followed by its fields. Paths,
+//! arguments and variables cannot contain NUL, so no field needs escaping.
 
-/// What the machine is started for.
+/// The work that the machine is started for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Errand {
     /// Paths of kernel modules in the image, in the order in which they must be loaded.
     pub modules: Vec<String>,
-    /// Run one after the other, each whatever the one before said.
+    /// The commands, which run one after the other, whatever the exit code of the one before.
     pub commands: Vec<Command>,
 }
 
-/// One program to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
     /// The program's path, then its arguments.
     pub argv: Vec<String>,
-    /// The folder it starts in.
+    /// The folder in which the program starts.
     pub folder: String,
-    /// `NAME=value`, besides PATH, HOME and TMPDIR.
+    /// Variables as `NAME=value`, in addition to PATH, HOME and TMPDIR.
     pub variables: Vec<String>,
 }
 
-/// The errand cannot be read: harness and image do not belong together.
+/// The errand cannot be decoded; harness and image probably have different versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrandError(String);
 
 impl std::fmt::Display for ErrandError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the errand is damaged: {}", self.0)
+        write!(f, "the errand is damaged ({}); harness and image may differ in version: build the image again", self.0)
     }
 }
 
 impl std::error::Error for ErrandError {}
 
 impl Errand {
-    /// As it lies in the image.
+    /// The contents of the errand's file in the image.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         list(&mut out, &self.modules);
@@ -49,12 +48,16 @@ impl Errand {
         out
     }
 
-    /// The reverse.
+    /// Decodes the contents of the errand's file.
     pub fn decode(bytes: &[u8]) -> Result<Errand, ErrandError> {
         let mut fields = Fields(bytes);
         let modules = fields.list()?;
         let commands = (0..fields.number()?).map(|_| fields.command()).collect::<Result<_, _>>()?;
-        if fields.0.is_empty() { Ok(Errand { modules, commands }) } else { Err(ErrandError("it goes on".to_owned())) }
+        if fields.0.is_empty() {
+            Ok(Errand { modules, commands })
+        } else {
+            Err(ErrandError("it has extra bytes at its end".to_owned()))
+        }
     }
 }
 
@@ -72,7 +75,8 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn next(&mut self) -> Result<String, ErrandError> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(|| ErrandError("it ends early".to_owned()))?;
+        let end =
+            self.0.iter().position(|byte| *byte == 0).ok_or_else(|| ErrandError("it ends too early".to_owned()))?;
         let (text, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
         String::from_utf8(text.to_vec()).map_err(|e| ErrandError(e.to_string()))
@@ -80,7 +84,7 @@ impl Fields<'_> {
 
     fn number(&mut self) -> Result<usize, ErrandError> {
         let text = self.next()?;
-        text.parse().map_err(|_| ErrandError(format!("{text:?} is no length")))
+        text.parse().map_err(|_| ErrandError(format!("{text:?} is not a length")))
     }
 
     fn list(&mut self) -> Result<Vec<String>, ErrandError> {
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn an_encoded_errand_decodes_to_itself() {
         assert_eq!(Errand::decode(&errand().encode()), Ok(errand()));
         assert_eq!(Errand::decode(&Errand::default().encode()), Ok(Errand::default()));
     }

@@ -1,4 +1,4 @@
-//! Files that commands left in the folder for the host.
+//! Sends the files that commands wrote into [`OUT`] to the host.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,7 +8,7 @@ use qfabric_vm_init::{Frame, OUT};
 
 use crate::Host;
 
-/// Sends them all.
+/// Sends all files below [`OUT`].
 pub fn send(host: &Host) {
     let mut folders = vec![PathBuf::from(OUT)];
     while let Some(folder) = folders.pop() {

@@ -1,11 +1,12 @@
-//! Frames: one byte that says what follows, its length in four bytes (little endian), and the content.
+//! Frames: one byte for the kind, the length in four bytes (little endian), and the content.
 
 use std::io::{self, Read, Write};
 
-/// Nothing longer is sent in one frame: a reader that lost its place notices.
-const LONGEST: usize = 1 << 20;
+/// Largest length of a frame's content in bytes. A reader that lost its position in the stream finds a larger
+/// length.
+const MAX_CONTENT: usize = 1 << 20;
 
-/// Which of a command's outputs.
+/// The two outputs of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -14,44 +15,43 @@ pub enum Stream {
     Err,
 }
 
-/// What the machine tells the host.
+/// A message from the machine to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// It is up; the kernel's release.
+    /// The machine is up; carries the kernel's release.
     Hello(String),
-    /// Something that went wrong outside any command.
+    /// A problem outside of any command.
     Trouble(String),
-    /// The command of this number starts.
+    /// The command of this number, counted from 0, starts.
     Start(u32),
-    /// What a command says.
+    /// Output of the command.
     Said(Stream, Vec<u8>),
-    /// It ended with this code; 128 + n after signal n, 127 when it could not be started.
+    /// The command ended with this code: 128 + n after signal n, 127 if it could not be started.
     Exit(u8),
-    /// A file of this path below [`crate::OUT`] follows.
+    /// A file with this path below [`crate::OUT`] follows.
     File(String),
-    /// A piece of that file.
+    /// A part of the file.
     Content(Vec<u8>),
-    /// Nothing more comes: the machine may be switched off.
+    /// The last frame: the host may switch the machine off.
     Done,
 }
 
-/// Why no frame could be read.
 #[derive(Debug)]
 pub enum FrameError {
-    /// The other side is gone; nothing was cut off.
+    /// The other side closed the stream between two frames.
     End,
-    /// Reading failed, or the other side went away in the middle.
+    /// Reading failed, or the other side closed the stream within a frame.
     Io(io::Error),
-    /// These bytes are no frame.
+    /// The bytes are not a frame.
     Damaged(String),
 }
 
 impl std::fmt::Display for FrameError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FrameError::End => f.write_str("nothing more comes"),
+            FrameError::End => f.write_str("the stream of frames ended"),
             FrameError::Io(e) => e.fmt(f),
-            FrameError::Damaged(what) => write!(f, "no frame: {what}"),
+            FrameError::Damaged(what) => write!(f, "not a frame: {what}"),
         }
     }
 }
@@ -65,11 +65,13 @@ impl From<io::Error> for FrameError {
 }
 
 impl Frame {
-    /// Sends it, in one write: frames of several threads do not mix as long as one lock holds them apart.
+    /// Writes the frame with one call. A lock around the call keeps frames of several threads apart.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, content) = self.parts();
-        let length = u32::try_from(content.len()).ok().filter(|length| *length as usize <= LONGEST);
-        let length = length.ok_or_else(|| io::Error::other(format!("{} B are more than a frame", content.len())))?;
+        let length = u32::try_from(content.len()).ok().filter(|length| *length as usize <= MAX_CONTENT);
+        let length = length.ok_or_else(|| {
+            io::Error::other(format!("{} B do not fit into a frame; at most {MAX_CONTENT} B do", content.len()))
+        })?;
         let mut bytes = vec![kind];
         bytes.extend(length.to_le_bytes());
         bytes.extend(content);
@@ -90,7 +92,7 @@ impl Frame {
         }
     }
 
-    /// Waits for the next one.
+    /// Waits for the next frame.
     pub fn read(from: &mut impl Read) -> Result<Frame, FrameError> {
         let mut kind = [0];
         if from.read(&mut kind)? == 0 {
@@ -99,8 +101,8 @@ impl Frame {
         let mut length = [0; 4];
         from.read_exact(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
-        if length > LONGEST {
-            return Err(FrameError::Damaged(format!("{length} B, at most {LONGEST}")));
+        if length > MAX_CONTENT {
+            return Err(FrameError::Damaged(format!("length {length} B, at most {MAX_CONTENT} B")));
         }
         let mut content = vec![0; length];
         from.read_exact(&mut content)?;
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_frame_is_told_from_an_end() {
+    fn a_truncated_frame_is_distinguished_from_the_end() {
         let mut bytes = Vec::new();
         Frame::Start(1).write(&mut bytes).unwrap();
         for end in 1..bytes.len() {
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_sent() {
-        assert!(Frame::Content(vec![0; LONGEST + 1]).write(&mut Vec::new()).is_err());
+    fn a_frame_that_is_too_long_is_not_sent() {
+        assert!(Frame::Content(vec![0; MAX_CONTENT + 1]).write(&mut Vec::new()).is_err());
     }
 }

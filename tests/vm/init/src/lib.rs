@@ -1,7 +1,7 @@
-//! What the harness (`xtask vm`) and the first process of the test machine say to each other: the errand that goes
-//! in with the image, and the frames that come back over a virtio serial port.
+//! The protocol between the harness (`xtask vm`) and the first process of the test machine: the errand, which is
+//! part of the image, and the frames, which come back over a virtio serial port.
 //!
-//! Kernel messages go to the console, a port of their own: nothing mixes into the frames.
+//! Kernel messages go to the console, which is a separate port, so they do not mix with the frames.
 #![forbid(unsafe_code)]
 
 mod errand;
@@ -10,11 +10,11 @@ mod frame;
 pub use errand::{Command, Errand, ErrandError};
 pub use frame::{Frame, FrameError, Stream};
 
-/// Where the errand lies in the image.
+/// Path of the errand in the image.
 pub const ERRAND: &str = "/vm/errand";
 
-/// Files that commands leave here come back to the host.
+/// Folder whose files are sent to the host after the commands.
 pub const OUT: &str = "/out";
 
-/// The name of the port that carries frames: `/dev/virtio-ports/` does not exist without udev, sysfs has the name.
+/// Name of the port that carries frames. sysfs has this name; `/dev/virtio-ports/` does not exist without udev.
 pub const PORT: &str = "qfabric";

@@ -1,7 +1,7 @@
-//! The first process of the test machine. It mounts what programs expect, loads modules, runs the errand's commands
-//! as children (a test must not be process 1: signals and some kernel functions refuse it), collects orphans, and
-//! sends everything back in frames. When it has said that it is done it waits: the host switches the machine off,
-//! so that nothing can be lost on the way.
+//! The first process of the test machine. It mounts the file systems that programs expect, loads modules, runs the
+//! errand's commands as children, collects orphans, and sends all results as frames. A test must not be process 1,
+//! because process 1 cannot receive some signals and some kernel functions refuse it. After the last frame this
+//! process waits, and the host switches the machine off, so that no frame is lost.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -15,27 +15,27 @@ use std::time::Duration;
 
 use qfabric_vm_init::{ERRAND, Errand, Frame, PORT};
 
-/// The way to the host, shared by the threads that read a command's outputs.
+/// The port to the host, shared by the threads that read the outputs of a command.
 #[derive(Clone)]
 pub struct Host(Arc<Mutex<File>>);
 
 impl Host {
-    /// Sends a frame; a machine that cannot has no other way to say so than the console.
+    /// Sends a frame. If this fails, only the console is left to report it.
     pub fn send(&self, frame: &Frame) {
         let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = frame.write(&mut *port) {
-            eprintln!("init: the host does not hear: {e}");
+            eprintln!("init: cannot send to the host: {e}");
         }
     }
 }
 
 fn main() {
     if std::process::id() != 1 {
-        eprintln!("this is the first process of a test machine: see `xtask vm`");
+        eprintln!("this program only runs as the first process of a test machine; use `xtask vm`");
         std::process::exit(2);
     }
     match errand() {
-        Ok((host, errand)) => carry_out(&host, &errand),
+        Ok((host, errand)) => run_commands(&host, &errand),
         Err(e) => eprintln!("init: {e}"),
     }
     loop {
@@ -46,7 +46,7 @@ fn main() {
 fn errand() -> Result<(Host, Errand), Box<dyn std::error::Error>> {
     let refused = setup::mount_all();
     let errand = Errand::decode(&fs::read(ERRAND)?)?;
-    // The port's own driver may be among the modules: what fails is told once there is a port.
+    // The driver of the port may be among the modules. Failures are sent as soon as the port is open.
     let failed = setup::load(&errand.modules);
     let host = Host(Arc::new(Mutex::new(File::options().write(true).open(port()?)?)));
     let troubles = refused.into_iter().chain(failed).chain(setup::prepare());
@@ -55,7 +55,7 @@ fn errand() -> Result<(Host, Errand), Box<dyn std::error::Error>> {
     Ok((host, errand))
 }
 
-fn carry_out(host: &Host, errand: &Errand) {
+fn run_commands(host: &Host, errand: &Errand) {
     for (number, command) in (0..).zip(&errand.commands) {
         host.send(&Frame::Start(number));
         let code = commands::run(host, command);
@@ -65,7 +65,7 @@ fn carry_out(host: &Host, errand: &Errand) {
     host.send(&Frame::Done);
 }
 
-/// The device of the port with our name; its driver may still be looking for it.
+/// Finds the device of the port by its name. Waits up to 5 s, because its driver may still be starting.
 fn port() -> Result<PathBuf, String> {
     for _ in 0..500 {
         if let Some(port) = find_port() {
@@ -73,12 +73,12 @@ fn port() -> Result<PathBuf, String> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Err(format!("no virtio port is called {PORT}: the kernel lacks virtio_console or virtio_pci"))
+    Err(format!("no virtio port has the name {PORT}; the kernel may lack virtio_console or virtio_pci"))
 }
 
 fn find_port() -> Option<PathBuf> {
     let ports = fs::read_dir("/sys/class/virtio-ports").ok()?;
-    let is_ours = |port: &Path| fs::read_to_string(port.join("name")).is_ok_and(|name| name.trim() == PORT);
-    let port = ports.flatten().find(|port| is_ours(&port.path()))?;
+    let has_our_name = |port: &Path| fs::read_to_string(port.join("name")).is_ok_and(|name| name.trim() == PORT);
+    let port = ports.flatten().find(|port| has_our_name(&port.path()))?;
     Some(Path::new("/dev").join(port.file_name())).filter(|device| device.exists())
 }

@@ -1,4 +1,5 @@
-//! What programs expect of a running Linux: file systems, the loopback interface, cgroup controllers, modules.
+//! Sets up what programs expect of a running Linux: file systems, the loopback interface, cgroup controllers,
+//! modules.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +8,8 @@ use std::path::Path;
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
 
-/// File system, where, options. The order matters: some lie inside others. /tmp lies in memory without a mount of
-/// its own, which would hide the programs of a harness that builds below /tmp.
+/// File system, mount point, options. The order matters, because some lie inside others. /tmp is in memory without
+/// its own mount, which would hide the programs of a harness that builds below /tmp.
 const MOUNTS: [(&str, &str, &str); 12] = [
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -24,23 +25,23 @@ const MOUNTS: [(&str, &str, &str); 12] = [
     ("securityfs", "/sys/kernel/security", ""),
 ];
 
-/// The kernel unpacks a compressed module itself (`MODULE_INIT_COMPRESSED_FILE`).
+/// Tells the kernel to decompress the module itself (`MODULE_INIT_COMPRESSED_FILE`).
 const COMPRESSED: i32 = 4;
 
-/// Mounts what this kernel has; says what it has not.
+/// Mounts all file systems that this kernel has. Returns an error message for each of the others.
 pub fn mount_all() -> Vec<String> {
     MOUNTS.iter().filter_map(|(kind, place, options)| mount_one(kind, place, options).err()).collect()
 }
 
 fn mount_one(kind: &str, place: &str, options: &str) -> Result<(), String> {
-    // Below /sys the kernel makes the folders of file systems that it has.
+    // Below /sys, the kernel itself creates the folders of the file systems that it has.
     let made = if place.starts_with("/sys/") { Ok(()) } else { fs::create_dir_all(place) };
     made.map_err(|e| format!("{place}: {e}"))?;
     let options = std::ffi::CString::new(options).map_err(|e| e.to_string())?;
     mount(kind, place, kind, MountFlags::empty(), options.as_c_str()).map_err(|e| format!("{kind} on {place}: {e}"))
 }
 
-/// Loads modules in the order given.
+/// Loads modules in the given order. Returns an error message for each failure.
 pub fn load(modules: &[String]) -> Vec<String> {
     modules.iter().filter_map(|module| load_one(module).err()).collect()
 }
@@ -54,14 +55,15 @@ fn load_one(path: &str) -> Result<(), String> {
     }
 }
 
-/// What is done after mounting: anybody may write to /tmp, the loopback interface, cgroup controllers.
+/// Does the rest of the setup: makes /tmp writable for all users, starts the loopback interface, and enables
+/// cgroup controllers.
 pub fn prepare() -> Vec<String> {
     let open = fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777)).map_err(|e| format!("/tmp: {e}"));
     let loopback = loopback_up().map_err(|e| format!("lo: {e}"));
     [open, loopback, controllers()].into_iter().filter_map(Result::err).collect()
 }
 
-/// One RTM_NEWLINK message: interface 1, flag IFF_UP set.
+/// Sends one RTM_NEWLINK message: interface 1, flag IFF_UP set.
 fn loopback_up() -> rustix::io::Result<()> {
     const NEWLINK: u16 = 16;
     const REQUEST: u16 = 1;
@@ -70,16 +72,16 @@ fn loopback_up() -> rustix::io::Result<()> {
     message.extend(32u32.to_ne_bytes());
     message.extend(NEWLINK.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
-    message.extend([0; 8]); // sequence, sender
+    message.extend([0; 8]); // sequence number, sender
     message.extend([0; 4]); // any family, any type
-    message.extend(1u32.to_ne_bytes()); // the first interface of a network namespace is lo
+    message.extend(1u32.to_ne_bytes()); // interface 1 of a network namespace is lo
     message.extend(UP.to_ne_bytes()); // flags
-    message.extend(UP.to_ne_bytes()); // which of them change
+    message.extend(UP.to_ne_bytes()); // mask of the flags to change
     let route = socket(AddressFamily::NETLINK, SocketType::RAW, None)?; // protocol 0: NETLINK_ROUTE
     send(&route, &message, SendFlags::empty()).map(drop)
 }
 
-/// Every controller there is, for groups below the root.
+/// Enables all available controllers for groups below the root.
 fn controllers() -> Result<(), String> {
     let root = Path::new("/sys/fs/cgroup");
     let all = fs::read_to_string(root.join("cgroup.controllers")).map_err(|e| format!("cgroup controllers: {e}"))?;
