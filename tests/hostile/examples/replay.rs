@@ -1,4 +1,5 @@
-//! Does again what the fuzzer found, without a fuzzer: `cargo run -p qfabric-hostile --example replay -- TARGET FILE…`
+//! Repeats inputs that the fuzzer found, without a fuzzer: `cargo run -p qfabric-hostile --example replay --
+//! TARGET FILE…`
 
 use qfabric_hostile::TARGETS;
 

@@ -1,5 +1,6 @@
-//! Where the fuzzer begins: `cargo run -p qfabric-hostile --example seeds -- FOLDER` writes FOLDER/TARGET/NUMBER. To be run
-//! again when a format changes: the kept inputs of another version are refused at their first byte.
+//! Writes the first inputs of the fuzzer: `cargo run -p qfabric-hostile --example seeds -- FOLDER` writes
+//! FOLDER/TARGET/NUMBER. Run it again when a format changes: inputs of another version are refused at their first
+//! byte.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use qfabric_channel::{
     Target,
 };
 use qfabric_ecode::testing::texts::Text;
-use qfabric_hostile::{Ear, seeding};
+use qfabric_hostile::{NodeOutputs, seeding};
 use qfabric_types::channel_wire::{Attributes, FromClient, Late, Report, Submit, To};
 use qfabric_types::ecalls_wire::{self, Raise};
 use qfabric_types::{Instant, Nanos};
@@ -33,7 +34,8 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "host_stream", &[stream()])
 }
 
-/// Pieces at words of the memory: positions at 8 (written) and 16 (read), messages from 24 on, the other ring from 32,792 on.
+/// Inputs that write pieces into the memory: positions at 8 (written) and 16 (read), messages from 24 on, the
+/// other ring from 32,792 on.
 fn rings() -> Vec<Vec<u8>> {
     let piece = |word: u16, words: &[u64]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -56,7 +58,7 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| [text.as_bytes(), &[0; 60]].concat()).map(|text| trimmed(&text)).collect()
 }
 
-/// Texts of whole files have no zeros behind them.
+/// Removes zero bytes from the end of texts of whole files; code keeps them.
 fn trimmed(text: &[u8]) -> Vec<u8> {
     let is_code = text.starts_with(b"struct") || text.starts_with(b"return") || text.starts_with(b"static");
     let end = if is_code { text.len() } else { text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1) };
@@ -189,29 +191,29 @@ fn stream() -> Vec<u8> {
     [vec![7], frames.into_iter().flat_map(framed).collect()].concat()
 }
 
-/// Two nodes that talk: what `h1` says, as pieces.
-struct Talk {
+/// Two nodes that exchange frames. `sent` holds the frames of `h1` as pieces.
+struct Exchange {
     nodes: [Node; 2],
     now: Instant,
-    said: Vec<u8>,
+    sent: Vec<u8>,
 }
 
 fn frames() -> Vec<Vec<u8>> {
-    let mut talk = Talk::begin();
-    let mut all = vec![talk.said.clone()];
+    let mut exchange = Exchange::begin();
+    let mut all = vec![exchange.sent.clone()];
     let channel = seeding::channel();
     let sink = SinkSpec { capacity: 4, ..SinkSpec::default() };
-    let (source, _) = talk.with(|node, now| {
+    let (source, _) = exchange.with(|node, now| {
         node.open(&channel, now).expect("opened");
         let attributes = [("load".parse().expect("a key"), 3)].into_iter().collect();
         let sink = node.sink_subscribe(&channel, SinkSpec { attributes, ..sink }, now).expect("a sink");
         (node.source_subscribe(&channel, SourceSpec::default(), now).expect("a source"), sink)
     });
-    all.push(talk.said.clone());
+    all.push(exchange.sent.clone());
     let qos = vec![QosRange { metric: "frame_rate".parse().expect("a key"), min: 10, max: 25 }];
     let name = |text: &str| text.parse().expect("a name");
     let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
-    talk.with(|node, now| node.register(player, now)).expect("registered");
+    exchange.with(|node, now| node.register(player, now)).expect("registered");
     let spot = Spot { channel, direction: Direction::Out, name: name("f") };
     let parameters = vec![("least".parse().expect("a key"), 2)];
     let text = "return input.a >= get_attribute(least);".to_owned();
@@ -222,42 +224,43 @@ fn frames() -> Vec<Vec<u8>> {
         FilterCommand::Remove(spot),
     ];
     for order in orders {
-        talk.with(|node, now| node.ship(&[name("h0")], &order, now));
+        exchange.with(|node, now| node.ship(&[name("h0")], &order, now));
     }
-    all.push(talk.said.clone());
+    all.push(exchange.sent.clone());
     for number in 0..4 {
         let (attributes, host) = ([("quality", number)], name("h0"));
         let target = if number == 3 { Target::Host(&host) } else { Target::All };
-        talk.with(|node, now| {
+        exchange.with(|node, now| {
             let deadline = (number == 2).then(|| now + Nanos::from_millis(5));
             let event =
                 Submission { attributes: &attributes, payload: &[7; 8], deadline, target, ..Submission::default() };
             node.submit(source, &event, now).expect("submitted")
         });
     }
-    all.push(talk.said.clone());
-    // In fragments, and what is withdrawn in the middle of it.
+    all.push(exchange.sent.clone());
+    // An event in fragments, one of which is withdrawn halfway.
     for deadline in [None, Some(Nanos::from_millis(1))] {
-        talk.with(|node, now| {
-            let (payload, deadline) = ([7; 100_000], deadline.map(|left| now + left));
-            node.submit(source, &Submission { payload: &payload, deadline, ..Submission::default() }, now)
-        })
-        .expect("submitted");
+        exchange
+            .with(|node, now| {
+                let (payload, deadline) = ([7; 100_000], deadline.map(|left| now + left));
+                node.submit(source, &Submission { payload: &payload, deadline, ..Submission::default() }, now)
+            })
+            .expect("submitted");
     }
-    talk.with(|node, now| node.leave_source(source, now)).expect("it left");
-    all.push(talk.said);
+    exchange.with(|node, now| node.leave_source(source, now)).expect("it left");
+    all.push(exchange.sent);
     all
 }
 
-impl Talk {
-    fn begin() -> Talk {
+impl Exchange {
+    fn begin() -> Exchange {
         let nodes = [seeding::node_under_test(), seeding::open_node("h1")];
-        let mut talk = Talk { nodes, now: seeding::BEGIN, said: vec![1] };
+        let mut exchange = Exchange { nodes, now: seeding::BEGIN, sent: vec![1] };
         let [zero, one] = ["h0", "h1"].map(|name| name.parse().expect("a name"));
-        talk.nodes[0].appeared(&one, talk.now);
-        talk.nodes[1].appeared(&zero, talk.now);
-        talk.pass();
-        talk
+        exchange.nodes[0].appeared(&one, exchange.now);
+        exchange.nodes[1].appeared(&zero, exchange.now);
+        exchange.pass();
+        exchange
     }
 
     fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
@@ -266,11 +269,11 @@ impl Talk {
         result
     }
 
-    /// Two seconds pass, in steps of 2^20 µs.
+    /// Lets two seconds pass, in steps of 2^20 µs.
     fn pass(&mut self) {
         for _ in 0..2 {
             for at in [0, 1, 0, 1, 0, 1] {
-                self.bring(at);
+                self.deliver(at);
             }
             self.now = self.now + Nanos::from_micros(1 << 20);
             let now = self.now;
@@ -280,16 +283,16 @@ impl Talk {
         }
     }
 
-    fn bring(&mut self, from: usize) {
+    fn deliver(&mut self, from: usize) {
         let host = ["h0", "h1"][from].parse().expect("a name");
-        let mut ear = Ear::default();
-        ear.hear(&mut self.nodes[from]);
-        for (lane, frame) in ear.frames {
+        let mut outputs = NodeOutputs::default();
+        outputs.take_from(&mut self.nodes[from]);
+        for (lane, frame) in outputs.frames {
             if from == 1 {
                 let lane = if lane == Lane::Data { 2 } else { 0 };
-                self.said.push(lane | 10 << 2);
-                self.said.extend((frame.len() as u16).to_le_bytes());
-                self.said.extend(&frame);
+                self.sent.push(lane | 10 << 2);
+                self.sent.extend((frame.len() as u16).to_le_bytes());
+                self.sent.extend(&frame);
             }
             self.nodes[1 - from].arrive(&host, lane, &frame, self.now);
         }

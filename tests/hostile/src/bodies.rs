@@ -1,4 +1,4 @@
-//! Bodies of the local interface.
+//! Properties of the bodies of the local HTTP interface.
 
 use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelRequest, FilterRemoval, FilterRequest, GroupRequest, Lease,
@@ -13,56 +13,57 @@ use qfabric_types::{Contract, PERIOD_RANGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Whatever is understood can be said again and is understood again; a contract that passes its check is in bounds.
+/// Each body that parses can be written, and parsing the written text gives the same value. A contract that passes
+/// its check is within its bounds.
 pub fn api_body(bytes: &[u8]) {
-    if let Some(request) = again::<ApplicationRequest>(bytes) {
-        bounded(&request.contract);
+    if let Some(request) = parse_and_round_trip::<ApplicationRequest>(bytes) {
+        assert_in_bounds(&request.contract);
     }
-    if let Some(contract) = again::<Contract>(bytes) {
-        bounded(&contract);
+    if let Some(contract) = parse_and_round_trip::<Contract>(bytes) {
+        assert_in_bounds(&contract);
     }
-    again::<Problem>(bytes);
+    parse_and_round_trip::<Problem>(bytes);
     let channels: [fn(&[u8]); 12] = [
-        seen::<ChannelRequest>,
-        seen::<Lease>,
-        seen::<SourceRequest>,
-        seen::<SinkRequest>,
-        seen::<AttributeChanges>,
-        seen::<GroupRequest>,
-        seen::<FilterRequest>,
-        seen::<ParameterRequest>,
-        seen::<FilterRemoval>,
-        seen::<BindingRequest>,
-        seen::<MonitorRequest>,
-        seen::<Policy>,
+        round_trip::<ChannelRequest>,
+        round_trip::<Lease>,
+        round_trip::<SourceRequest>,
+        round_trip::<SinkRequest>,
+        round_trip::<AttributeChanges>,
+        round_trip::<GroupRequest>,
+        round_trip::<FilterRequest>,
+        round_trip::<ParameterRequest>,
+        round_trip::<FilterRemoval>,
+        round_trip::<BindingRequest>,
+        round_trip::<MonitorRequest>,
+        round_trip::<Policy>,
     ];
     let others: [fn(&[u8]); 9] = [
-        seen::<ServiceRequest>,
-        seen::<EventRequest>,
-        seen::<CallRequest>,
-        seen::<HandlerRequest>,
-        seen::<SubscriptionRequest>,
-        seen::<AttributeChange>,
-        seen::<AttachRequest>,
-        seen::<StreamSpec>,
-        seen::<StreamChange>,
+        round_trip::<ServiceRequest>,
+        round_trip::<EventRequest>,
+        round_trip::<CallRequest>,
+        round_trip::<HandlerRequest>,
+        round_trip::<SubscriptionRequest>,
+        round_trip::<AttributeChange>,
+        round_trip::<AttachRequest>,
+        round_trip::<StreamSpec>,
+        round_trip::<StreamChange>,
     ];
-    channels.iter().chain(&others).for_each(|seen| seen(bytes));
+    channels.iter().chain(&others).for_each(|round_trip| round_trip(bytes));
 }
 
-fn seen<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
-    again::<T>(bytes);
+fn round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+    parse_and_round_trip::<T>(bytes);
 }
 
-fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+fn parse_and_round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
-    let said = serde_json::to_string(&value).expect("it can be written");
-    let back: T = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{said}: {error}"));
-    assert_eq!(serde_json::to_string(&back).expect("it can be written"), said);
+    let written = serde_json::to_string(&value).expect("a value can be written");
+    let back: T = serde_json::from_str(&written).unwrap_or_else(|error| panic!("{written}: {error}"));
+    assert_eq!(serde_json::to_string(&back).expect("a value can be written"), written);
     Some(value)
 }
 
-fn bounded(contract: &Contract) {
+fn assert_in_bounds(contract: &Contract) {
     if contract.check().is_ok() {
         assert!(contract.period >= PERIOD_RANGE.0 && contract.period <= PERIOD_RANGE.1);
         assert!(contract.max_budget() <= contract.server_period && contract.periods_per_job() >= 1);

@@ -1,18 +1,19 @@
-//! Filters shipped as text.
+//! Properties of filters that arrive as text.
 
 use qfabric_channel::{Direction, FilterSpec, SinkSpec, SourceSpec, Spot, Submission};
 use qfabric_types::channel::Name;
 
 use crate::frames::{BEGIN, channel, open_node, types};
-use crate::{Ear, Script};
+use crate::{NodeOutputs, Script};
 
-/// Whatever is installed as a filter, or refused: events pass it or do not, and each sink that was not chosen is counted.
-/// The text ends with a zero; then come a byte (1: an IN-filter), attributes of the sinks, and events.
+/// Any text is installed as a filter or refused. Afterwards, each submitted event is delivered, filtered or
+/// dropped at each sink, and counted. The text ends with a zero byte. It is followed by a byte (odd: an
+/// IN-filter), attributes of the sinks, and events.
 pub fn filter(bytes: &[u8]) {
     let mut script = Script(bytes);
     let Some(text) = script.text() else { return };
-    let (mut node, mut ear) = (open_node("h0"), Ear::default());
-    node.create(&channel(), types(), BEGIN).expect("created");
+    let (mut node, mut outputs) = (open_node("h0"), NodeOutputs::default());
+    node.create(&channel(), types(), BEGIN).expect("the channel is created");
     let source = node.source_subscribe(&channel(), SourceSpec::default(), BEGIN).expect("a source");
     let name: Name = "f".parse().expect("a name");
     let direction = if script.byte() % 2 == 1 { Direction::In } else { Direction::Out };
@@ -28,7 +29,7 @@ pub fn filter(bytes: &[u8]) {
         Ok(()) => {}
         Err(why) => assert!(!why.to_string().is_empty()),
     }
-    let _known_or_not = node.set_parameter(&spot, "least", script.long().cast_signed());
+    let _may_fail = node.set_parameter(&spot, "least", script.long().cast_signed());
     while !script.is_over() {
         let mut payload = script.piece().to_vec();
         payload.resize(payload.len().clamp(8, 64), 0);
@@ -39,8 +40,8 @@ pub fn filter(bytes: &[u8]) {
             payload: &payload,
             ..Submission::default()
         };
-        let sent = node.submit(source, &event, BEGIN).expect("a good event");
-        ear.hear(&mut node);
+        let sent = node.submit(source, &event, BEGIN).expect("the event is valid");
+        outputs.take_from(&mut node);
         assert_eq!((sent.remote, sent.local + sent.filtered + sent.dropped), (0, 3));
     }
 }

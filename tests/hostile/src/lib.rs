@@ -1,12 +1,11 @@
-//! What has to hold whatever bytes come: one function for each place where this program reads what another process, host
-//! or person wrote. It panics where something does not hold.
+//! Properties that hold for all input bytes. There is one function for each place in which this program reads
+//! input of another process, host or person. The function panics if a property does not hold.
 //!
-//! The fuzzer calls them (`make fuzz`, `fuzz/fuzz_targets`), and so does an ordinary test, with the inputs that the fuzzer
-//! kept (`corpus/NAME/`): what was found once stays found, without a fuzzer.
+//! The fuzzer calls these functions (`make fuzz`, `fuzz/fuzz_targets`). An ordinary test also calls them, with the
+//! inputs that the fuzzer stored (`corpus/NAME/`), so that a repaired error cannot return unnoticed.
 #![forbid(unsafe_code)]
 
 mod bodies;
-mod ear;
 mod ecode;
 mod events;
 mod filters;
@@ -15,11 +14,11 @@ mod managers;
 mod memory;
 mod messages;
 mod operations;
+mod outputs;
 mod script;
 mod texts;
 
 pub use bodies::api_body;
-pub use ear::Ear;
 pub use ecode::{ecode_engines, ecode_source};
 pub use events::{event, format};
 pub use filters::filter;
@@ -28,24 +27,25 @@ pub use managers::manager;
 pub use memory::{memory_up, message_ring, ring};
 pub use messages::{host_stream, local_message};
 pub use operations::channel_operations;
+pub use outputs::NodeOutputs;
 pub use script::Script;
 pub use texts::{access, config, words};
 
-/// What inputs of [`channel_frame`] are made with.
+/// Parts that inputs of [`channel_frame`] are built with.
 pub mod seeding {
     pub use crate::frames::{BEGIN, channel, node_under_test, open_node};
 }
 
-/// What the fuzzer calls.
+/// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Of the target, its file and its corpus.
+    /// Name of the target, its source file and its corpus.
     pub name: &'static str,
-    /// Panics where something does not hold.
+    /// Panics if a property does not hold.
     pub check: fn(&[u8]),
 }
 
-/// All of them, by name.
+/// All targets, sorted by name.
 pub const TARGETS: [Target; 17] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },

@@ -1,4 +1,4 @@
-//! What resource managers are told by those of other hosts.
+//! Properties of a resource manager that receives events of other hosts.
 
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
@@ -13,9 +13,9 @@ use qfabric_types::{AppId, Instant, Nanos};
 use crate::Script;
 
 const CAPACITY: i64 = 1_000_000;
-/// Divided here, and lent.
+/// The attribute that the manager divides and lends.
 const SHARE: AttributeId = AttributeId::of("cpu.share");
-/// Of a broker.
+/// The attribute that the broker provides.
 const BROKERED: AttributeId = AttributeId::of("cpu.guaranteed");
 const NAMES: [&str; 12] = [
     RATE,
@@ -32,20 +32,20 @@ const NAMES: [&str; 12] = [
     "x",
 ];
 
-/// What a manager wanted of its world.
+/// The outputs of a manager.
 #[derive(Default)]
-struct Wanted {
-    told: u64,
+struct Outputs {
+    sent: u64,
     keeps: Vec<(Name, u64)>,
 }
 
-impl Wanted {
-    fn hear(&mut self, manager: &mut Manager) {
+impl Outputs {
+    fn take_from(&mut self, manager: &mut Manager) {
         while let Some(output) = manager.poll() {
             match output {
                 Output::Tell(_, _, event) => {
-                    self.told += 1;
-                    assert_eq!(QualityEvent::decode(&event.encode()), Ok(event), "what is told can be read");
+                    self.sent += 1;
+                    assert_eq!(QualityEvent::decode(&event.encode()), Ok(event), "a control event can be decoded");
                 }
                 Output::Effect(Effect::Apply(_, _, amount)) => _ = Unit::Millionths.show(amount),
                 Output::Effect(Effect::Keep { asker, request, .. }) => self.keeps.push((asker, request)),
@@ -55,7 +55,7 @@ impl Wanted {
     }
 }
 
-/// How far the other hosts are: one is not known.
+/// Network distance to a host; that of host `c` is unknown.
 fn distance(host: &Name) -> Option<Nanos> {
     (host.as_str() != "c").then_some(Nanos::from_micros(300))
 }
@@ -68,7 +68,7 @@ fn channel(which: usize) -> ChannelId {
     ChannelId { plane: Plane::Quality, name: name(["film", "voice", "group.g", "group.lend"][which % 4]) }
 }
 
-/// Every policy there is: each hears what the others cause.
+/// One controller of every policy, so that each processes the events.
 fn policies(now: Instant) -> Vec<Box<dyn Controller>> {
     let (film, second) = (channel(0), Nanos::from_millis(1_000));
     let stream = |which| Stream { channel: channel(which), bits: 1_000.0, weight: 1.0 };
@@ -88,26 +88,27 @@ fn policies(now: Instant) -> Vec<Box<dyn Controller>> {
     ]
 }
 
-/// Whatever other hosts, applications and the broker say, in whatever order: a manager says little for what it hears, never
-/// lends more than there is, and keeps nothing of a host that is gone.
+/// For any order of events of other hosts, applications and the broker, a manager sends a bounded number of events
+/// per input, never lends more than its capacity, and keeps nothing of a host that is gone.
 pub fn manager(bytes: &[u8]) {
     let mut script = Script(bytes);
-    let (mut now, mut wanted, mut manager) = (Instant::new(1_000_000_000), Wanted::default(), Manager::new(name("a")));
+    let (mut now, mut outputs, mut manager) =
+        (Instant::new(1_000_000_000), Outputs::default(), Manager::new(name("a")));
     manager.capacity(SHARE, CAPACITY, now);
     manager.broker(BROKERED, channel(3));
     policies(now).into_iter().for_each(|policy| _ = manager.add(policy));
     while !script.is_over() {
-        let (before, kind) = (wanted.told, script.byte());
+        let (before, kind) = (outputs.sent, script.byte());
         now = now + Nanos::from_micros(1 << (kind >> 3));
         manager.measure(distance);
-        step(kind % 8, &mut script, &mut manager, now, &mut wanted.keeps);
-        wanted.hear(&mut manager);
-        let told = wanted.told - before;
-        assert!(told <= 10_000, "{told} control events by one input");
+        step(kind % 8, &mut script, &mut manager, now, &mut outputs.keeps);
+        outputs.take_from(&mut manager);
+        let sent = outputs.sent - before;
+        assert!(sent <= 10_000, "one input caused {sent} control events; at most 10000 are allowed");
         assert!(manager.free(SHARE) >= 0 && (0..=CAPACITY).contains(&manager.lent(SHARE)));
     }
     ["b", "c", "d"].into_iter().for_each(|host| manager.handle(Input::HostGone(name(host)), now));
-    assert_eq!(manager.lent(SHARE), 0, "what was lent is free again");
+    assert_eq!(manager.lent(SHARE), 0, "the manager still lends to a host that is gone");
 }
 
 fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &mut Vec<(Name, u64)>) {
@@ -131,7 +132,7 @@ fn step(kind: u8, script: &mut Script<'_>, manager: &mut Manager, now: Instant, 
     }
 }
 
-/// As it comes from the network, or near what is understood.
+/// A control event: either from arbitrary bytes, or from valid parts.
 fn control(script: &mut Script<'_>, now: Instant) -> QualityEvent {
     if script.byte().is_multiple_of(4)
         && let Ok(event) = QualityEvent::decode(script.piece())
@@ -151,7 +152,7 @@ fn control(script: &mut Script<'_>, now: Instant) -> QualityEvent {
     }
 }
 
-/// Small, or anything.
+/// A small number, or sometimes any number.
 fn number(script: &mut Script<'_>) -> i64 {
     match script.byte() {
         255 => script.long().cast_signed(),
@@ -171,8 +172,8 @@ fn reading(script: &mut Script<'_>, now: Instant) -> Reading {
         cause: Cause::ALL[script.below(Cause::ALL.len())],
         unit: Unit::ALL[script.below(Unit::ALL.len())],
     };
-    // As it arrives.
-    let arrived = ReadingEvent::decode(&ReadingEvent::encode(&reading, name)).expect("it can be read");
+    // Encodes and decodes the reading, as for a reading that arrives.
+    let arrived = ReadingEvent::decode(&ReadingEvent::encode(&reading, name)).expect("a reading can be decoded");
     arrived.reading
 }
 
@@ -190,7 +191,7 @@ fn members(host: Name, script: &mut Script<'_>, manager: &mut Manager, now: Inst
     }
 }
 
-/// What happens on this host.
+/// An event of the broker of this host.
 fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &mut Vec<(Name, u64)>) {
     let (what, amount) = (script.byte(), number(script));
     match what % 5 {

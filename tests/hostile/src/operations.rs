@@ -1,4 +1,4 @@
-//! Sequences of operations on the nodes of four hosts.
+//! Properties of sequences of operations on the nodes of four hosts.
 
 use qfabric_channel::Pressure;
 use qfabric_channel::testing::Settings;
@@ -7,16 +7,17 @@ use qfabric_types::Nanos;
 
 use crate::Script;
 
-/// Most operations of one input: more find nothing that these do not.
-const MOST: usize = 100;
+/// Largest number of operations in one input. Longer inputs find no other errors.
+const MAX_OPERATIONS: usize = 100;
 
-/// Whatever hosts do, over whatever network: rosters are sound after each operation; in the end all know the same, events
-/// came in order and once, and `sent = delivered + filtered + dropped + late + lost + queued` at each sink.
+/// For any operations and any network, the rosters are consistent after each operation. At the end, all hosts have
+/// the same state, events arrived in order and once, and `sent = delivered + filtered + dropped + late + lost +
+/// queued` at each sink.
 pub fn channel_operations(bytes: &[u8]) {
     let mut script = Script(bytes);
     let (settings, pressure) = (settings(&mut script), pressure(&mut script));
     let mut run = Run::new(settings, pressure);
-    for _ in 0..MOST {
+    for _ in 0..MAX_OPERATIONS {
         if script.is_over() {
             break;
         }

@@ -1,16 +1,15 @@
-//! Bytes as decisions: one byte changed is one decision changed, so that a fuzzer finds its way.
+//! Interprets bytes as decisions. One changed byte changes one decision, which helps the fuzzer to explore.
 
-/// What is left of an input. At its end all numbers are 0.
+/// The rest of an input. After its end, all numbers are 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Script<'a>(pub &'a [u8]);
 
 impl<'a> Script<'a> {
-    /// Whether there is nothing more to do.
+    /// Whether the input has ended.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next byte.
     pub fn byte(&mut self) -> u8 {
         let Some((byte, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -32,7 +31,7 @@ impl<'a> Script<'a> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// Bytes with their length (two bytes) before them; what there is, where there are fewer.
+    /// A piece: its length in two bytes, then its bytes. At the end of the input, the piece may be shorter.
     pub fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(self.half()).min(self.0.len());
         let (piece, rest) = self.0.split_at(length);
@@ -40,7 +39,7 @@ impl<'a> Script<'a> {
         piece
     }
 
-    /// Up to a zero byte, as text; none where it is no text.
+    /// The bytes up to a zero byte, as text; `None` if they are not UTF-8.
     pub fn text(&mut self) -> Option<&'a str> {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         let (text, rest) = self.0.split_at(length);

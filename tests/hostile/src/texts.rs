@@ -1,4 +1,4 @@
-//! Texts that people write: configuration, access list, options.
+//! Properties of texts that people write: configuration, access list, and options.
 
 use std::fmt::{Debug, Display};
 use std::path::Path;
@@ -14,7 +14,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::Threshold;
 use qfabric_types::{Choice, Class, ControlPlace, Nanos, PredictorSpec, Share, Window};
 
-/// A configuration that is accepted is in bounds; a refused one says why.
+/// An accepted configuration is within its bounds; a refused one has an error message.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Config::parse(text, Path::new("fuzz.toml")) {
@@ -23,7 +23,8 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// An access list that is accepted names only hosts that take part, can be written again, and denies everybody else.
+/// An accepted access list gives rights only to hosts that take part, can be written and parsed again, and denies
+/// all rights to other hosts.
 pub fn access(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Access::parse(text, Path::new("access.toml")) {
@@ -36,46 +37,50 @@ pub fn access(bytes: &[u8]) {
                 let may = all.map(|action| access.allows(&stranger, action, &channel));
                 assert!(may == [false; 4] || access.hosts.contains(&stranger));
             }
-            let said = serde_json::to_string(&access).expect("it can be written");
-            let read = serde_json::from_str::<Access>(&said).expect("it can be read");
-            assert_eq!(Access { path: access.path.clone(), ..read }, access, "but for the file that it came from");
+            let printed = serde_json::to_string(&access).expect("the list can be written");
+            let read = serde_json::from_str::<Access>(&printed).expect("the list can be parsed");
+            assert_eq!(Access { path: access.path.clone(), ..read }, access, "the list changed when it was written");
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
-/// A word of the command line or the interface that is understood means the same when it is written out.
+/// A word of the command line or the local interface that is accepted has the same meaning after it is printed and
+/// parsed.
 pub fn words(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    said_again::<Name>(text);
-    said_again::<ChannelId>(text);
-    said_again::<Key>(text);
-    said_again::<Claim>(text);
-    said_again::<Threshold>(text);
-    said_again::<Window>(text);
-    said_again::<Class>(text);
-    said_again::<Choice>(text);
-    said_again::<ControlPlace>(text);
-    said_again::<PredictorSpec>(text);
-    said_again::<Flow>(text);
-    let _a_step_or_why_not = text.parse::<Step>();
-    // These are shown rounded, for people: what is shown is understood.
+    round_trip::<Name>(text);
+    round_trip::<ChannelId>(text);
+    round_trip::<Key>(text);
+    round_trip::<Claim>(text);
+    round_trip::<Threshold>(text);
+    round_trip::<Window>(text);
+    round_trip::<Class>(text);
+    round_trip::<Choice>(text);
+    round_trip::<ControlPlace>(text);
+    round_trip::<PredictorSpec>(text);
+    round_trip::<Flow>(text);
+    let _may_fail = text.parse::<Step>();
+    // These values are rounded when printed. The test only checks that the printed text can be parsed.
     if let Ok(time) = text.parse::<Nanos>() {
-        time.to_string().parse::<Nanos>().expect("what is shown is understood");
+        time.to_string().parse::<Nanos>().expect("a printed time can be parsed");
     }
     if let Ok(share) = text.parse::<Share>() {
-        share.to_string().parse::<Share>().expect("what is shown is understood");
+        share.to_string().parse::<Share>().expect("a printed share can be parsed");
     }
     if let Ok(address) = text.parse::<qfabric_link::Address>() {
-        assert_eq!(String::from(address.clone()).parse::<qfabric_link::Address>().expect("it can be read"), address);
+        assert_eq!(
+            String::from(address.clone()).parse::<qfabric_link::Address>().expect("a printed address can be parsed"),
+            address
+        );
     }
 }
 
-fn said_again<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) {
+fn round_trip<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) {
     match text.parse::<T>() {
         Ok(value) => {
-            let said = value.to_string();
-            assert_eq!(said.parse::<T>().ok().as_ref(), Some(&value), "{said:?}");
+            let printed = value.to_string();
+            assert_eq!(printed.parse::<T>().ok().as_ref(), Some(&value), "{printed:?}");
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

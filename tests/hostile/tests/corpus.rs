@@ -1,12 +1,13 @@
-//! The inputs that the fuzzer kept, through the same functions: what was found once stays found, without a fuzzer.
+//! Checks the inputs that the fuzzer stored, with the same functions, so that a repaired error cannot return
+//! unnoticed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_hostile::TARGETS;
 
-/// More is not kept in the repository; `make fuzz ARGS=--keep` chooses.
-const MOST_BYTES: u64 = 300_000;
+/// Largest total size of the inputs in the repository; `make fuzz ARGS=--keep` chooses them.
+const MAX_BYTES: u64 = 300_000;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
@@ -20,12 +21,12 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_the_fuzzer_kept_holds() {
+fn the_properties_hold_for_all_stored_inputs() {
     for target in TARGETS {
         let files = files(&root().join(target.name));
         assert!(!files.is_empty(), "{} has no inputs", target.name);
         for file in &files {
-            // Shown where it fails.
+            // Printed if the check fails.
             println!("cargo run -p qfabric-hostile --example replay -- {} {}", target.name, file.display());
             (target.check)(&fs::read(file).expect("an input"));
         }
@@ -33,7 +34,7 @@ fn what_the_fuzzer_kept_holds() {
 }
 
 #[test]
-fn every_target_has_its_file_and_the_kept_inputs_are_few() {
+fn every_target_has_a_file_and_the_stored_inputs_are_small() {
     let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
     let named: Vec<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
     let stem = |file: &PathBuf| file.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -41,16 +42,16 @@ fn every_target_has_its_file_and_the_kept_inputs_are_few() {
     let manifest = fs::read_to_string(targets.join("../Cargo.toml")).expect("the manifest");
     assert!(named.iter().all(|name| manifest.contains(&format!("name = \"{name}\""))));
     let bytes: u64 = named.iter().flat_map(|name| files(&root().join(name))).map(|file| size(&file)).sum();
-    assert!(bytes <= MOST_BYTES, "{bytes} bytes of inputs, {MOST_BYTES} are the most");
+    assert!(bytes <= MAX_BYTES, "the inputs have {bytes} bytes; at most {MAX_BYTES} are allowed");
 }
 
 fn size(file: &Path) -> u64 {
     fs::metadata(file).expect("an input").len()
 }
 
-/// Every input that is cut short, or has a byte turned, is an input, too.
+/// Each input must also hold if it is truncated or if one byte is changed.
 #[test]
-fn what_is_near_the_kept_inputs_holds_too() {
+fn the_properties_hold_for_inputs_close_to_the_stored_ones() {
     for target in TARGETS {
         for file in files(&root().join(target.name)).iter().step_by(7) {
             let mut input = fs::read(file).expect("an input");

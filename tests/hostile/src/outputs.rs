@@ -1,19 +1,19 @@
-//! Remembers what a node sends, and how often it speaks.
+//! Collects the outputs of a node.
 
 use qfabric_channel::{Lane, Node, Output};
 
-/// What a node wanted.
+/// Frames and notices that a node produced.
 #[derive(Debug, Default)]
-pub struct Ear {
+pub struct NodeOutputs {
     /// Frames to other hosts, with their lane.
     pub frames: Vec<(Lane, Vec<u8>)>,
-    /// What was told.
+    /// Number of notices.
     pub notices: u64,
 }
 
-impl Ear {
-    /// Asks a node for all that it wants done.
-    pub fn hear(&mut self, node: &mut Node) {
+impl NodeOutputs {
+    /// Takes all pending outputs of a node.
+    pub fn take_from(&mut self, node: &mut Node) {
         while let Some(output) = node.poll() {
             match output {
                 Output::Send(_, lane, frame) => self.frames.push((lane, node.frame(frame).to_vec())),
