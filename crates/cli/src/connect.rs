@@ -51,8 +51,8 @@ impl Service {
     }
 }
 
-/// The option `--socket` of commands that need a running daemon. They start no daemon of their own, because a channel or
-/// interface that is opened through an embedded daemon would close when the command ends.
+/// The option `--socket` of commands that need a running daemon. They start no daemon of their own, because a channel
+/// or interface that is opened through an embedded daemon would close when the command ends.
 #[derive(clap::Args, Debug, Default)]
 pub struct Daemon {
     /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then

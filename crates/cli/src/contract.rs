@@ -40,8 +40,8 @@ pub struct Rhythm {
     pub fps: Option<Rate>,
     /// T: time from the release of a job to the next, such as 40ms; from 100us to 4.19s
     ///
-    /// If neither --period nor --fps is given, `run` adapts the budget to the consumption and counts no jobs; `probe` looks
-    /// for a period.
+    /// If neither --period nor --fps is given, `run` adapts the budget to the consumption and counts no jobs; `probe`
+    /// looks for a period.
     #[arg(long, value_name = "TIME")]
     pub period: Option<Nanos>,
 }
@@ -58,7 +58,8 @@ pub struct ContractArgs {
     pub rhythm: Rhythm,
     /// Find the period T in the activations of the program while it runs, and follow its changes
     ///
-    /// Prints a period that is found, changed or lost. As long as no period is known, the budget follows the consumption.
+    /// Prints a period that is found, changed or lost. As long as no period is known, the budget follows the
+    /// consumption.
     #[arg(long, conflicts_with_all = ["rhythm", "server_period", "service", "fixed", "controller"])]
     pub auto: bool,
     /// P: period of the reservation; T must be a whole multiple of P [default: T/4; with --reclaiming soft: T]
@@ -68,8 +69,8 @@ pub struct ContractArgs {
     pub server_period: Option<Nanos>,
     /// Guarantee: A and B have a guaranteed part of the CPU, C shares the capacity that remains
     ///
-    /// A keeps the target interval and returns to it within --recovery-jobs jobs. B returns to it at some time. C guarantees
-    /// nothing. If the guaranteed part is not free, the contract is refused with exit code 3.
+    /// A keeps the target interval and returns to it within --recovery-jobs jobs. B returns to it at some time. C
+    /// guarantees nothing. If the guaranteed part is not free, the contract is refused with exit code 3.
     #[arg(long, default_value_t = Class::C)]
     pub class: Class,
     /// Largest bandwidth to request, in CPUs; use more than 1 for a program with several busy threads
@@ -93,15 +94,16 @@ pub struct ContractArgs {
     pub priority: u8,
     /// Predictor of the next computation time: ma:N, mma:N,S, ol:TAPS,TRAINING, pct:N,PERCENT or hint:N
     ///
-    /// ma: average of the last N jobs. mma: S interleaved averages of N jobs each, for a pattern that repeats every S jobs.
-    /// ol: TAPS coefficients found by least squares over TRAINING jobs, at most 64,512. pct: percentile, 50 to 100, of the
-    /// last N jobs. hint: regression of the last N jobs on the hints of the application. N is at most 4096.
+    /// ma: average of the last N jobs. mma: S interleaved averages of N jobs each, for a pattern that repeats every S
+    /// jobs. ol: TAPS coefficients found by least squares over TRAINING jobs, at most 64,512. pct: percentile, 50 to
+    /// 100, of the last N jobs. hint: regression of the last N jobs on the hints of the application. N is at most 4096.
     #[arg(long, value_name = "SPEC", default_value_t = PredictorSpec::default())]
     pub predictor: PredictorSpec,
     /// Budget to choose among those that keep the target interval: left, middle, right, zero or cost
     ///
-    /// left: least bandwidth. right: most tolerant of jobs longer than predicted. middle: mean of both. zero: scheduling error
-    /// zero if possible. cost: least expected cost of bandwidth and of the uncertainty of the next error.
+    /// left: least bandwidth. right: most tolerant of jobs longer than predicted. middle: mean of both. zero:
+    /// scheduling error zero if possible. cost: least expected cost of bandwidth and of the uncertainty of the next
+    /// error.
     #[arg(long, visible_alias = "choice", value_name = "END", default_value_t = Choice::Left)]
     pub choose: Choice,
     /// ρ: half-width of the predicted interval in standard deviations, 0 to 100; a larger value reserves more
@@ -115,9 +117,9 @@ pub struct ContractArgs {
     pub late: f64,
     /// Rule for a server that has used its budget: hard, soft, grub or iris
     ///
-    /// hard: wait for the next period. soft: continue with a new budget and a deadline one period later. grub: the budget
-    /// lasts longer while other servers sleep. iris: the next period begins early when the CPU would idle. soft and iris need
-    /// the mechanism ext, and cannot be combined with --window.
+    /// hard: wait for the next period. soft: continue with a new budget and a deadline one period later. grub: the
+    /// budget lasts longer while other servers sleep. iris: the next period begins early when the CPU would idle. soft
+    /// and iris need the mechanism ext, and cannot be combined with --window.
     #[arg(long, value_name = "KIND", default_value_t = Reclaiming::Grub)]
     pub reclaiming: Reclaiming,
     /// Same as --reclaiming grub
@@ -128,7 +130,8 @@ pub struct ContractArgs {
     pub hard: bool,
     /// Keep only a part of the reservation between jobs when applications compete for the capacity: yes or no
     ///
-    /// Has an effect only for programs that mark their jobs, with GRUB, the mechanism deadline and a period of at least 10 ms.
+    /// Has an effect only for programs that mark their jobs, with GRUB, the mechanism deadline and a period of at least
+    /// 10 ms.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = BoolishValueParser::new(), action = ArgAction::Set)]
     pub give_back: bool,
     /// C: fixed CPU time in every period for all threads together, at most T; needs the mechanism ext
@@ -138,8 +141,8 @@ pub struct ContractArgs {
     pub service: Option<Nanos>,
     /// Static reservation without feedback: this share of one CPU in every server period, at most --max-bandwidth
     ///
-    /// Mechanism deadline: one server for each thread, the oldest threads first, up to --max-bandwidth in total. Mechanism
-    /// ext: one server for all threads.
+    /// Mechanism deadline: one server for each thread, the oldest threads first, up to --max-bandwidth in total.
+    /// Mechanism ext: one server for all threads.
     #[arg(long, value_name = "CPUS", conflicts_with_all = ["service", "controller"])]
     pub fixed: Option<Share>,
     /// At most X of every Y periods may pass without their service, Y at most 255; needs the mechanism ext

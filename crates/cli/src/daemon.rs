@@ -9,9 +9,10 @@ use crate::exit::{Done, Failure, Outcome};
 
 /// Runs the daemon of this host in the foreground.
 ///
-/// Runs until Ctrl-C or SIGTERM. At its end the daemon restores all threads and host settings that it has changed. SIGHUP makes it read its configuration
-/// again; the access list and the capacity change at once. Ends with 2 if the configuration is invalid, and with 4 if the
-/// required mechanism does not work on this kernel: run `qfabric doctor` then.
+/// Runs until Ctrl-C or SIGTERM. At its end the daemon restores all threads and host settings that it has changed.
+/// SIGHUP makes it read its configuration again; the access list and the capacity change at once. Ends with 2 if the
+/// configuration is invalid, and with 4 if the required mechanism does not work on this kernel: run `qfabric doctor`
+/// then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric daemon --config /etc/qfabric/daemon.toml")]
 pub struct Args {
@@ -42,7 +43,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 impl Args {
-    /// The configuration file, with the values of the command line in place of its own.
+    /// Reads the configuration file and replaces its values by those of the command line.
     fn configuration(&self) -> Result<Config, InvalidConfig> {
         let mut config = Config::load(self.config.as_deref())?;
         if let Some(directory) = &self.directory {

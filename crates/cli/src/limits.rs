@@ -52,9 +52,9 @@ struct ShowArgs {
 
 /// Changes limits until the next start or reload of the daemon; limits that are not named stay.
 ///
-/// All named limits change at once. If one value is refused, no limit changes; the command ends with 2 or 3 then. Existing
-/// guarantees stay; the remaining bandwidth is divided again. Needs root, or the user that the daemon runs as. To change limits
-/// permanently, edit [limits] in daemon.toml.
+/// All named limits change at once. If one value is refused, no limit changes; the command ends with 2 or 3 then.
+/// Existing guarantees stay; the remaining bandwidth is divided again. Needs root, or the user that the daemon runs as.
+/// To change limits permanently, edit [limits] in daemon.toml.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits set --user 1000=0.5 --level 9=0.8
           qfabric limits set --user 1000=none --capacity none")]
@@ -63,17 +63,19 @@ struct SetArgs {
     /// Largest bandwidth of all applications together, in CPUs; none: as much as the kernel admits
     #[arg(long, value_name = "CPUS")]
     capacity: Option<Limit<Share>>,
-    /// Largest bandwidth of one user's applications together; UID is a number (id -u); none removes the limit; may be repeated
+    /// Largest bandwidth of one user's applications together; UID is a number (id -u); none removes the limit; may be
+    /// repeated
     #[arg(long, value_name = "UID=CPUS")]
     user: Vec<KeyedLimit<u32>>,
-    /// Largest bandwidth of one group's applications together; GID is a number (id -g); none removes the limit; may be repeated
+    /// Largest bandwidth of one group's applications together; GID is a number (id -g); none removes the limit; may be
+    /// repeated
     #[arg(long, value_name = "GID=CPUS")]
     group: Vec<KeyedLimit<u32>>,
-    /// Largest bandwidth of the applications of a priority level together, 0 (last) to 9 (first); none removes the limit; may be
-    /// repeated
+    /// Largest bandwidth of the applications of a priority level together, 0 (last) to 9 (first); none removes the
+    /// limit; may be repeated
     #[arg(long, value_name = "LEVEL=CPUS")]
     level: Vec<KeyedLimit<u8>>,
-    /// Largest bandwidth of each user without a limit of its own, in CPUs; none: unlimited
+    /// Largest bandwidth of each user that has no limit by --user, in CPUs; none: unlimited
     #[arg(long, value_name = "CPUS")]
     default_user: Option<Limit<Share>>,
     /// Largest number of applications at the same time, 1 to 10000
@@ -82,7 +84,8 @@ struct SetArgs {
     /// Largest number of applications of one user at the same time, 1 to 10000; root is excepted
     #[arg(long, value_name = "COUNT")]
     max_applications_per_user: Option<usize>,
-    /// Largest number of threads of one application under reservation, 1 to 10000; more threads stay under the normal scheduler
+    /// Largest number of threads of one application under reservation, 1 to 10000; more threads stay under the normal
+    /// scheduler
     #[arg(long, value_name = "COUNT")]
     max_threads: Option<usize>,
     /// Print all limits as JSON

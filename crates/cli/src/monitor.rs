@@ -1,5 +1,5 @@
-//! `qfabric monitor`: lists, changes and shows the attributes that the resource monitor of this host reads and reports to
-//! the resource managers of this host and of others.
+//! `qfabric monitor`: lists, changes and shows the attributes that the resource monitor of this host reads and reports
+//! to the resource managers of this host and of others.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ struct LsArgs {
 
 /// Starts monitoring an attribute, or changes how it is monitored; options that are not given keep their values.
 ///
-/// The readings go to the resource managers of all hosts that share a channel or a group with this host. Ends with 3 if the
-/// attribute does not exist or a value is out of range; `qfabric monitor ls` lists the attributes.
+/// The readings go to the resource managers of all hosts that share a channel or a group with this host. Ends with 3 if
+/// the attribute does not exist or a value is out of range; `qfabric monitor ls` lists the attributes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric monitor set cpu.run_queue --poll 20ms --threshold '> 4'
           qfabric monitor set cpu.run_queue --poll 1s --check 20ms --threshold '> 4' --quiet
@@ -57,8 +57,8 @@ struct SetArgs {
     poll: Option<Nanos>,
     /// Let feedback set the time between two reports, from SHORTEST to LONGEST, such as 20ms:2s
     ///
-    /// The time is halved when the value changes by more than --tolerance; otherwise it grows by a quarter. --poll ends the
-    /// feedback.
+    /// The time is halved when the value changes by more than --tolerance; otherwise it grows by a quarter. --poll ends
+    /// the feedback.
     #[arg(long, value_name = "SHORTEST:LONGEST", value_parser = periods)]
     adaptive: Option<(Nanos, Nanos)>,
     /// With --adaptive: largest difference, in the unit of the attribute, that does not count as a change [default: 0]

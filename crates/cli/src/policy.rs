@@ -1,7 +1,7 @@
 //! `qfabric policy`: lists, starts and stops the policies of this host's resource manager.
 //!
-//! The options of a kind of policy are the fields of its structure in `qfabric_types::api::channel`. This file contains no
-//! code for single kinds.
+//! The options of a kind of policy are the fields of its structure in `qfabric_types::api::channel`. This file contains
+//! no code for single kinds.
 
 use std::path::Path;
 
@@ -56,8 +56,8 @@ macro_rules! define_kind {
 
 qfabric_types::policy_kinds!(define_kind);
 
-/// The options of a policy and those of the call. Flattened options overwrite the description of the command, so it is set
-/// here to the description of the policy.
+/// The options of a policy and those of the call. Flattened options overwrite the description of the command, so it is
+/// set here to the description of the policy.
 #[derive(clap::Args, Debug)]
 #[command(about = described::<K>().0, long_about = described::<K>().1)]
 struct Start<K: clap::Args> {
@@ -124,7 +124,8 @@ fn start(kind: Kind) -> Outcome {
     Ok(Done(0))
 }
 
-/// Reads the file of a policy's text here, with the rights of the user. The daemon reads only the files of its configuration.
+/// Reads the file of a policy's text here, with the rights of the user. The daemon reads only the files of its
+/// configuration.
 fn with_text(mut policy: Policy) -> Result<Policy, Failure> {
     if let Some(TextFile { file, text }) = policy.as_kind_mut().text_file()
         && let Some(path) = file.take()

@@ -25,9 +25,9 @@ const MARGIN: f64 = 1.1;
 
 /// Measures a program without a reservation and suggests the options for `qfabric run`.
 ///
-/// Use an otherwise quiet machine. Stores the costs of the jobs as a profile, from which `qfabric run --profile` starts. Stores
-/// no profile if the program fails or has no period. Ctrl-C ends the program and the trial; the profile is stored then. Ends
-/// with the exit code of the program.
+/// Use an otherwise quiet machine. Stores the costs of the jobs as a profile, from which `qfabric run --profile`
+/// starts. Stores no profile if the program fails or has no period. Ctrl-C ends the program and the trial; the profile
+/// is stored then. Ends with the exit code of the program.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric probe --period 40ms -- ./prog")]
 pub struct Args {
@@ -72,8 +72,9 @@ pub fn run(args: Args) -> Outcome {
     Ok(done)
 }
 
-/// Bandwidth that one program can be promised on this host: the capacity of the daemon; without a daemon, the bandwidth that
-/// the kernel admits now; if the kernel cannot be probed, 95 % of all CPUs, its default limit for real-time threads.
+/// Bandwidth that one program can be promised on this host: the capacity of the daemon; without a daemon, the bandwidth
+/// that the kernel admits now; if the kernel cannot be probed, 95 % of all CPUs, its default limit for real-time
+/// threads.
 fn room() -> Share {
     let promised = || Some(qfabric_client::Client::connect().ok()?.status().ok()?.capacity);
     let admitted = || capacity::probe().ok().filter(|room| *room > Share::ZERO);
@@ -115,8 +116,8 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Bandwidth that the program needs, rounded up to hundredths of a CPU. For one thread, the suggestion for its jobs. For
-    /// several threads, the largest bandwidth of all threads together in one period, times [`MARGIN`].
+    /// Bandwidth that the program needs, rounded up to hundredths of a CPU. For one thread, the suggestion for its
+    /// jobs. For several threads, the largest bandwidth of all threads together in one period, times [`MARGIN`].
     fn needs(&self) -> Share {
         let program = self.found.peak.as_f64() * MARGIN;
         let busiest = self.suggestion.as_ref().filter(|_| self.found.threads == 1).map(|s| s.max_bandwidth.as_f64());

@@ -1,5 +1,5 @@
-//! Runs a program as a child process: holds it before its first instruction, starts it, passes signals on to it, and waits
-//! for its end. Times in milliseconds.
+//! Runs a program as a child process: holds it before its first instruction, starts it, passes signals on to it, and
+//! waits for its end. Times in milliseconds.
 //!
 //! ```text
 //! Waiting (exists, has its pid) ──go──> Running ──ended──> (zombie, keeps its pid) ──reap──> exit code
@@ -159,8 +159,8 @@ impl Drop for Relay {
 }
 
 /// Passes a signal on, unless it comes from the kernel: the terminal sends Ctrl-C to its whole foreground group, so the
-/// program has received it already. Before the exec the program cannot take signals; then all signals are stored, at most
-/// one for each kind.
+/// program has received it already. Before the exec the program cannot take signals; then all signals are stored, at
+/// most one for each kind.
 fn pass_on(target: &mut Target, origin: &Origin) {
     let Some(signal) = Signal::from_named_raw(origin.signal) else { return };
     match target {

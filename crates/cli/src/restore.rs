@@ -11,14 +11,14 @@ use crate::{doctor, output};
 
 /// Restores threads and host settings that a killed daemon left changed.
 ///
-/// Also restores those of a killed `run` without a daemon.
-/// Prints the numbers of restored threads and settings for each journal. Can be repeated. Ends with 1 if a thread or setting
-/// could not be restored, or if the daemon of --directory still runs. A running daemon restores its own changes when it ends.
+/// Also restores those of a killed `run` without a daemon. Prints the numbers of restored threads and settings for each
+/// journal. Can be repeated. Ends with 1 if a thread or setting could not be restored, or if the daemon of --directory
+/// still runs. A running daemon restores its own changes when it ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric restore")]
 pub struct Args {
-    /// Folder of a daemon, with its journal [default: the folders of the configured daemon, of doctor --fix and of killed
-    /// runs]
+    /// Folder of a daemon, with its journal [default: the folders of the configured daemon, of doctor --fix and of
+    /// killed runs]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
     /// Print JSON instead of text
@@ -78,7 +78,8 @@ impl Report {
         }
     }
 
-    /// Restores from the journal of the folder, from its record of interfaces, and from the journals of killed runs below it.
+    /// Restores from the journal of the folder, from its record of interfaces, and from the journals of killed runs
+    /// below it.
     fn restore(&mut self, directory: &Path) {
         self.add(directory.join(journal::FILE), journal::restore(directory));
         match qfabric_linux::net::restore(directory) {

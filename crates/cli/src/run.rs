@@ -22,10 +22,11 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::{output, profiles};
 
-/// Milliseconds between two reads of the application's row, at first and later. A report misses at most this time, because
-/// the daemon removes an application when its process ends.
+/// Milliseconds between two reads of the application's row, at first and later. A report misses at most this time,
+/// because the daemon removes an application when its process ends.
 const LOOK_MS: (u32, u32) = (100, 500);
-/// Number of reads at the shorter interval, so that the report of a short run misses little and a long run costs little.
+/// Number of reads at the shorter interval, so that the report of a short run misses little and a long run costs
+/// little.
 const FIRST_LOOKS: u32 = 50;
 
 const EXAMPLES: &str = "\
@@ -37,9 +38,10 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
 
 /// Runs a program under a contract that reserves CPU time for it.
 ///
-/// Reserves CPU time for all threads of the program and adapts the budget while it runs. Uses the daemon of this host. Without a daemon, `run` does the daemon's work itself while the program runs; this needs
-/// CAP_SYS_NICE, and root for the mechanism ext. Ends with the exit code of the program, or with 128+n if signal n ended it.
-/// If the contract is refused, ends with 3 and the program never runs. If no mechanism works here, ends with 4: run
+/// Reserves CPU time for all threads of the program and adapts the budget while it runs. Uses the daemon of this host.
+/// Without a daemon, `run` does the daemon's work itself while the program runs; this needs CAP_SYS_NICE, and root for
+/// the mechanism ext. Ends with the exit code of the program, or with 128+n if signal n ended it. If the contract is
+/// refused, ends with 3 and the program never runs. If no mechanism works here, ends with 4: run
 /// `qfabric doctor`. To find good values for the options, run `qfabric probe`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -59,8 +61,8 @@ pub struct Args {
     report: Option<PathBuf>,
     /// Reserve only after the program has run for this time, such as 500ms
     ///
-    /// For programs that set up their own scheduling when they start, which fails under a reservation (cyclictest, GStreamer).
-    /// If the contract is refused, the program is ended.
+    /// For programs that set up their own scheduling when they start, which fails under a reservation (cyclictest,
+    /// GStreamer). If the contract is refused, the program is ended.
     #[arg(long, value_name = "TIME")]
     after: Option<Nanos>,
     /// Use the loan that this host keeps for the program: the claim from the refusal of another host
@@ -160,8 +162,8 @@ fn milliseconds(time: Nanos) -> u32 {
     u32::try_from(time.get().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Waits for the end of the program. Returns its exit code, the last row that the daemon showed of it, and the real-time
-/// policy that the program had set for itself at its end.
+/// Waits for the end of the program. Returns its exit code, the last row that the daemon showed of it, and the
+/// real-time policy that the program had set for itself at its end.
 fn follow(
     program: Running,
     client: &Client,
@@ -195,9 +197,9 @@ fn follow(
     Ok((program.reap()?, last, chosen))
 }
 
-/// Explains why a program that sets its own scheduling may have failed. Programs that test whether they may use real-time
-/// scheduling (rt-tests) switch to SCHED_FIFO and back to their former policy. The kernel accepts SCHED_DEADLINE only from
-/// `sched_setattr`, so the way back fails under a reservation.
+/// Explains why a program that sets its own scheduling may have failed. Programs that test whether they may use
+/// real-time scheduling (rt-tests) switch to SCHED_FIFO and back to their former policy. The kernel accepts
+/// SCHED_DEADLINE only from `sched_setattr`, so the way back fails under a reservation.
 fn own_scheduling(command: &[OsString], code: Done, policy: Policy) -> String {
     let (name, code, policy) = (name_of(command), code.0, policy.name());
     format!(

@@ -10,9 +10,9 @@ use crate::output;
 
 /// Lists the services whose events handlers and programs can receive.
 ///
-/// A service is raised by the kernel, by the daemon, or by a program.
-/// With a name, shows the event format and the options of this service, and why it is not available here. Ends with 2 if no
-/// service has this name. Without a daemon, does the daemon's work itself, which needs root.
+/// A service is raised by the kernel, by the daemon, or by a program. With a name, shows the event format and the
+/// options of this service, and why it is not available here. Ends with 2 if no service has this name. Without a
+/// daemon, does the daemon's work itself, which needs root.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric services\n          qfabric services net.rx")]
 pub struct Args {

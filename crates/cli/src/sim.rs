@@ -1,4 +1,5 @@
-//! `qfabric sim`: simulations without a kernel. This file has `control`, the closed loop on a trace of computation times.
+//! `qfabric sim`: simulations without a kernel. This file has `control`, the closed loop on a trace of computation
+//! times.
 
 mod compare;
 mod dwcs;

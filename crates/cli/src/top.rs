@@ -1,7 +1,7 @@
 //! `qfabric top`: shows the table of `status` live. Keys: q quits, s sorts by the next column, r reverses the order.
 //!
-//! Approach: a [`View`] is a value that receives statuses and keys; [`draw`] draws it. Only [`run`] uses a terminal, a clock
-//! and a daemon.
+//! Approach: a [`View`] is a value that receives statuses and keys; [`draw`] draws it. Only [`run`] uses a terminal, a
+//! clock and a daemon.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Computes the jobs of a trial execution from the stretches of time in which each thread ran. Times in nanoseconds.
 //!
-//! Approach: record every stretch in which a thread ran. At the end join the stretches between two sleeps to an activation,
-//! take the busiest thread, find its period if none is given, and join all activations of one period to one job. The CPU
-//! time of the whole program is counted in the period in which it was used, stretch by stretch. Otherwise a job longer than
-//! a period would count as more CPU time than the machine has.
+//! Approach: record every stretch in which a thread ran. At the end join the stretches between two sleeps to an
+//! activation, take the busiest thread, find its period if none is given, and join all activations of one period to one
+//! job. The CPU time of the whole program is counted in the period in which it was used, stretch by stretch. Otherwise
+//! a job longer than a period would count as more CPU time than the machine has.
+//!
 //! Source: AQuoSA §5.5 (trial execution); QualMan §6.4 (probing). Pure: tested without a program.
 
 use std::collections::BTreeMap;
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 use qfabric_control::trial::period_of;
 use qfabric_types::{Instant, Nanos, Profile, Sample, Share, ThreadId};
 
-/// Stretches stored for each thread; later ones are not stored. Enough for five hours at 10 Hz, or for seven minutes of a thread
-/// that sleeps every 2 ms.
+/// Stretches stored for each thread; later ones are not stored. Enough for five hours at 10 Hz, or for seven minutes of
+/// a thread that sleeps every 2 ms.
 const MAX_STRETCHES: usize = 200_000;
-/// The first jobs load and warm up, so they differ from the later ones. At most this number, and at most a tenth of the jobs, is
-/// left out.
+/// The first jobs load and warm up, so they differ from the later ones. At most this number, and at most a tenth of the
+/// jobs, is left out.
 const START_UP_JOBS: usize = 10;
 /// Length of the window for the peak if no period is known.
 const WINDOW: Nanos = Nanos::from_millis(100);
@@ -155,8 +156,9 @@ fn latest(mut costs: Vec<Nanos>) -> Vec<Nanos> {
     costs.split_off(costs.len().saturating_sub(Profile::MAX_JOBS))
 }
 
-/// One job for each period in which the thread was active. A new job begins at the earliest a quarter of a period before its
-/// expected release. The expected releases follow the activations by an eighth of the difference, because clocks drift.
+/// One job for each period in which the thread was active. A new job begins at the earliest a quarter of a period
+/// before its expected release. The expected releases follow the activations by an eighth of the difference, because
+/// clocks drift.
 fn jobs(activations: &[Activation], period: Nanos) -> Vec<Activation> {
     let Some(first) = activations.first() else { return Vec::new() };
     let (mut release, mut job) = (first.start, Activation { used: Nanos::ZERO, ..*first });

@@ -1,10 +1,10 @@
-//! The overload controller, run by the interpreter in front of a modelled server, keeps the server productive at loads above
-//! its capacity.
+//! The overload controller, run by the interpreter in front of a modelled server, keeps the server productive at loads
+//! above its capacity.
 //!
-//! Model: one server with a fixed cost for each request, and requests at random times (Poisson, seeded). A client gives up
-//! after one second. The server does not notice this, as real servers do not, and wastes the cost of the request. Two kinds
-//! of servers: one accepts all waiting connections at each turn of its loop (as most servers do), the other accepts one per
-//! turn (nginx).
+//! Model: one server with a fixed cost for each request, and requests at random times (Poisson, seeded). A client gives
+//! up after one second. The server does not notice this, as real servers do not, and wastes the cost of the request.
+//! Two kinds of servers: one accepts all waiting connections at each turn of its loop (as most servers do), the other
+//! accepts one per turn (nginx).
 
 use std::collections::VecDeque;
 

@@ -10,8 +10,8 @@ use crate::output;
 
 /// Creates the certificate authority of a realm: a certificate and a key in a folder.
 ///
-/// Keep the key in this folder; no host needs it. Ends with 1 if the folder cannot be written. Next step: `qfabric channel
-/// issue` creates the certificates of the hosts.
+/// Keep the key in this folder; no host needs it. Ends with 1 if the folder cannot be written. Next step: `qfabric
+/// channel issue` creates the certificates of the hosts.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel init-ca ./authority --realm studio")]
 pub struct InitArgs {
@@ -22,11 +22,12 @@ pub struct InitArgs {
     realm: Name,
 }
 
-/// Creates certificates and keys for hosts. Copy each folder to its host, and name it as channels.tls in daemon.toml.
+/// Creates certificates and keys for hosts of a realm.
 ///
-/// Also adds the hosts to the access list, access.toml, in the folder of the authority, and writes a copy for each host. With
-/// one host, the files are in the folder of --out; with several hosts, each has a subfolder with its name. Hosts with an older
-/// access.toml need the new one: copy it and run `qfabric channel reload` there.
+/// Copy each folder to its host, and name it as channels.tls in daemon.toml. Also adds the hosts to the access list,
+/// access.toml, in the folder of the authority, and writes a copy for each host. With one host, the files are in the
+/// folder of --out; with several hosts, each has a subfolder with its name. Hosts with an older access.toml need the
+/// new one: copy it and run `qfabric channel reload` there.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel issue cam-1 cam-2 wall --ca ./authority --out ./hosts
           qfabric channel issue cam-3 --ca ./authority --address 192.0.2.9 --out ./cam-3")]
@@ -43,7 +44,7 @@ pub struct IssueArgs {
     /// Folder for ca.pem, HOST.pem, HOST.key and access.toml
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Number of days for which the certificates are valid, from 1
+    /// Number of days for which the certificates are valid, 1 to 3650
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     days: u32,
 }

@@ -1,4 +1,5 @@
-//! `qfabric channel bench`: measures submission and delivery of events between applications of this host, through the daemon.
+//! `qfabric channel bench`: measures submission and delivery of events between applications of this host, through the
+//! daemon.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,10 +13,10 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
-/// Measures the times of submission and delivery of events from one source to many sinks on this host.
+/// Measures the delivery of events from one source to many sinks on this host.
 ///
-/// Uses the running daemon and a channel of its own. Prints median and 99th percentile in microseconds, and the number of lost
-/// deliveries.
+/// Uses the running daemon and a separate channel. Prints median and 99th percentile in microseconds, and the number of
+/// lost deliveries.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel bench --sinks 100 --size 100 --rate 10 --json")]
 pub struct Args {

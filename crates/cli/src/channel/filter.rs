@@ -34,7 +34,7 @@ enum Command {
     Rm(RmArgs),
 }
 
-/// Lists the filters of a channel on this host, with the numbers of calls, blocked events and faults.
+/// Lists the filters of a channel on this host, with their counts.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel filter ls video")]
 struct LsArgs {
@@ -48,10 +48,11 @@ struct LsArgs {
     daemon: Daemon,
 }
 
-/// Installs a filter until Ctrl-C, or replaces the filter of this name between two events.
+/// Installs or replaces a filter.
 ///
-/// Parameters with the same names keep their values. With --stay the command ends at once, and the filter stays until it is
-/// removed or the daemon of this host ends. Ends with 3 if the text does not compile or a host refuses the filter.
+/// The filter stays until Ctrl-C. A filter with the same name is replaced between two events. Parameters with the same
+/// names keep their values. With --stay the command ends at once, and the filter stays until it is removed or the
+/// daemon of this host ends. Ends with 3 if the text does not compile or a host refuses the filter.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel filter install video small small.ec --param most=1400
           qfabric channel filter install video small small.ec --on all --sink wall/3
@@ -68,7 +69,8 @@ struct InstallArgs {
     /// Apply the filter only to events of this type; may be repeated [default: all types]
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// Initial value of a parameter, a whole number of 64 bits, which the filter reads with get_attribute(NAME); may be repeated
+    /// Initial value of a parameter, a whole number of 64 bits, which the filter reads with get_attribute(NAME); may be
+    /// repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = attribute)]
     parameters: Vec<(String, i64)>,
     /// Leave the filter installed and end at once; needs root

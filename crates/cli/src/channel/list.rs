@@ -8,7 +8,7 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Lists the channels of all hosts, with their types of events and their numbers of members.
+/// Lists the channels of all hosts, with their types of events and numbers of members.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ls")]
 pub struct LsArgs {

@@ -20,14 +20,16 @@ use crate::output;
 const OPENS: Duration = Duration::from_secs(5);
 /// Time between two checks whether the other host has opened the channel.
 const LOOK: Duration = Duration::from_millis(10);
-/// Number of exchanges for which one difference of the two clocks is used. The clocks may drift, so it is computed again.
+/// Number of exchanges for which one difference of the two clocks is used. The clocks may drift, so it is computed
+/// again.
 const BY_ONE_CLOCK: usize = 64;
 
 /// Measures the time of an event to an application on another host and back, through both daemons.
 ///
-/// Sends one event at a time on the channel ping.HOST. The daemon of the other host answers through a connection like that of an
-/// application. The clocks of two hosts differ; the command assumes that the fastest of 64 exchanges took the same time in both
-/// directions. Ends with 3 if the host is not present, and with 1 if it does not open the channel within 5 s or answers no ping.
+/// Sends one event at a time on the channel ping.HOST. The daemon of the other host answers through a connection like
+/// that of an application. The clocks of two hosts differ; the command assumes that the fastest of 64 exchanges took
+/// the same time in both directions. Ends with 3 if the host is not present, and with 1 if it does not open the channel
+/// within 5 s or answers no ping.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ping left --count 1000 --json")]
 pub struct Args {
@@ -163,8 +165,8 @@ impl Pinger {
     }
 }
 
-/// Opens the channel, or creates it if it does not exist. Other pings may run at the same time: one of them creates the channel,
-/// and the last member may close it between the two calls, so both are repeated.
+/// Opens the channel, or creates it if it does not exist. Other pings may run at the same time: one of them creates the
+/// channel, and the last member may close it between the two calls, so both are repeated.
 fn open_or_create(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientError> {
     let is = |error: &ClientError, code: &str| matches!(error, ClientError::Refused(problem) if problem.code == code);
     let until = Instant::now() + OPENS;
@@ -245,8 +247,8 @@ fn quantile(sorted: &[u64], part: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// An exchange that takes `there` to the other host and `back` back. The other clock is 5,000 behind; the application takes
-    /// 100.
+    /// An exchange that takes `there` to the other host and `back` back. The other clock is 5,000 behind; the
+    /// application takes 100.
     fn exchange(sent: u64, there: u64, back: u64) -> Exchange {
         let arrived = sent + there - 5_000;
         Exchange { sent, arrived, answered: arrived + 100, back: sent + there + 100 + back }

@@ -24,13 +24,15 @@ use crate::output;
 
 /// Time between two checks of the channel while waiting for its sinks or their reports.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest wait for the reports of the sinks. Sinks report within 2 s after the last event, but not about events in their queues.
+/// Longest wait for the reports of the sinks. Sinks report within 2 s after the last event, but not about events in
+/// their queues.
 const REPORTED: Duration = Duration::from_secs(3);
 
-/// Publishes events on a channel; reads them as JSON objects with the fields by name, one after the other.
+/// Publishes events, which it reads as JSON, on a channel.
 ///
-/// If the channel does not exist, creates it with the types of events from --format. At the end waits up to 3 s for the reports
-/// of the sinks and prints the counts as JSON: delivered, filtered, dropped, late, lost and unknown. Ends with 2 if an event does
+/// An event is a JSON object with the fields by name; the objects follow one after the other. If the channel does not
+/// exist, creates it with the types of events from --format. At the end waits up to 3 s for the reports of the sinks
+/// and prints the counts as JSON: delivered, filtered, dropped, late, lost and unknown. Ends with 2 if an event does
 /// not fit its format, and with 3 if the access list or the channel refuses the command.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: echo '{\"number\": 1}' | qfabric channel pub video --format frame.h --json -")]
@@ -38,7 +40,8 @@ pub struct Args {
     /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
-    /// File with C structure declarations of the events; needed to create the channel, otherwise compared with the channel's
+    /// File with C structure declarations of the events; needed to create the channel, otherwise compared with the
+    /// channel's
     #[arg(long, value_name = "FILE")]
     format: Option<PathBuf>,
     /// File with the events as JSON; - is the standard input
@@ -65,7 +68,8 @@ pub struct Args {
     /// Order of queued events, if the channel is created: time of submission, or earliest deadline first
     #[arg(long, value_enum, default_value_t = OrderName::Time)]
     order: OrderName,
-    /// Back-pressure of a full queue, if the channel is created: drop the oldest or the newest event, or make sources wait
+    /// Back-pressure of a full queue, if the channel is created: drop the oldest or the newest event, or make sources
+    /// wait
     #[arg(long, value_enum, default_value_t = PressureName::DropOldest)]
     pressure: PressureName,
     #[command(flatten)]
@@ -202,8 +206,8 @@ fn submit(source: &Source, args: &Args, event_type: u16, payload: &[u8]) -> Resu
     source.submit_patiently(&event, Duration::from_secs(60)).map_err(connect::failure)
 }
 
-/// Waits until the sinks have reported about all events, at most [`REPORTED`], and returns the counts of the source. None: the
-/// channel is closed.
+/// Waits until the sinks have reported about all events, at most [`REPORTED`], and returns the counts of the source.
+/// None: the channel is closed.
 fn final_counts(
     channels: &Channels,
     opened: &Channel,

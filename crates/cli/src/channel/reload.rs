@@ -8,9 +8,9 @@ use crate::output;
 
 /// Makes the daemon read its access list and its certificate again; needs root.
 ///
-/// The new rules apply at once, also to existing members: members that are no longer allowed are removed. If a file is invalid,
-/// nothing changes and the command ends with 3. If the connections to other hosts must be reopened, members experience it as a
-/// short cut of the network.
+/// The new rules apply at once, also to existing members: members that are no longer allowed are removed. If a file is
+/// invalid, nothing changes and the command ends with 3. If the connections to other hosts must be reopened, members
+/// experience a brief interruption of the network.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel reload")]
 pub struct Args {

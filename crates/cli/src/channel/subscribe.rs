@@ -23,9 +23,10 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// The level of roles in the QoS tree (001 §3.3).
 const ROLE: u8 = 2;
 
-/// Prints the events of a channel as they arrive, decoded by their formats, until Ctrl-C or --count events.
+/// Prints the events of a channel as they arrive.
 ///
-/// Ends with 3 if the channel does not exist (use --wait then), the access list forbids to join it, or a host refuses a filter.
+/// Decodes the events by their formats. Ends after Ctrl-C or --count events. Ends with 3 if the channel does not exist
+/// (use --wait then), the access list forbids to join it, or a host refuses a filter.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel sub video --wait
           qfabric channel sub video --out-filter large.ec --count 10 --json
@@ -47,7 +48,8 @@ pub struct Args {
     /// Q-attribute of this sink, which OUT-filters can read, such as load=3; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(String, i64)>,
-    /// Range or value of a metric that this sink can use, for policies, such as frame_rate=10:15 or importance=2; may be repeated
+    /// Range or value of a metric that this sink can use, for policies, such as frame_rate=10:15 or importance=2; may
+    /// be repeated
     #[arg(long = "wants", value_name = "METRIC=MIN:MAX", value_parser = wanted)]
     wants: Vec<QosRange>,
     /// Print each event at the time that the policy sync on the host of the source decides for all sinks
@@ -55,7 +57,8 @@ pub struct Args {
     /// As long as no such policy runs, events are printed as they arrive.
     #[arg(long)]
     together: bool,
-    /// Number of events that can wait in the queue of this sink, 1 to 4096; the channel's back-pressure applies to further events
+    /// Number of events that can wait in the queue of this sink, 1 to 4096; the channel's back-pressure applies to
+    /// further events
     #[arg(long, default_value_t = 256)]
     capacity: u32,
     /// Wait for the channel if it does not exist yet

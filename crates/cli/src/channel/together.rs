@@ -33,7 +33,8 @@ struct Schedule {
 }
 
 impl Together {
-    /// `registration` is in the group with the channel's name. Buffers at most `most` events; when full, it shows the earliest.
+    /// `registration` is in the group with the channel's name. Buffers at most `most` events; when full, it shows the
+    /// earliest.
     pub fn new(registration: Registration, most: u32) -> Together {
         let schedule = Schedule { most: most as usize, ..Schedule::default() };
         Together { registration, schedule, reported: Instant::now() }

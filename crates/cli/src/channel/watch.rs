@@ -16,11 +16,12 @@ use crate::output;
 /// Longest time without a check whether Ctrl-C was pressed.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Prints the members of a channel and the rates of its events, one line for each interval, until Ctrl-C.
+/// Prints the rates of a channel's events until Ctrl-C.
 ///
-/// The numbers of hosts, sources and sinks are those of all hosts; the rates are those of the members on this host. If this host
-/// has no sinks, the rates of delivered, dropped, late and lost events are those that the sinks' hosts report. Ends with 3 if
-/// the channel does not exist.
+/// Prints one line for each interval, also with the numbers of members. The numbers of hosts, sources and sinks are
+/// those of all hosts; the rates are those of the members on this host. If this host has no sinks, the rates of
+/// delivered, dropped, late and lost events are those that the sinks' hosts report. Ends with 3 if the channel does not
+/// exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel watch video\n          qfabric channel watch video --events")]
 pub struct Args {
@@ -43,8 +44,8 @@ pub struct Args {
     daemon: Daemon,
 }
 
-/// Counts of a channel's members on this host. Delivered, dropped, late and lost events are counted at the sinks of this host;
-/// if it has none, at its sources, from the reports of the sinks' hosts.
+/// Counts of a channel's members on this host. Delivered, dropped, late and lost events are counted at the sinks of
+/// this host; if it has none, at its sources, from the reports of the sinks' hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
     hosts: usize,

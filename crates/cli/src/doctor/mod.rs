@@ -1,5 +1,5 @@
-//! `qfabric doctor`: examines this host and prints the state of each finding, its reason and its fix. If a daemon answers,
-//! prints also what the daemon does for its users.
+//! `qfabric doctor`: examines this host and prints the state of each finding, its reason and its fix. If a daemon
+//! answers, prints also what the daemon does for its users.
 
 mod served;
 
@@ -20,9 +20,9 @@ const WIDTH: u16 = 120;
 
 /// Examines what this host needs for reservations, and prints the reason and the fix of each finding.
 ///
-/// Examines mechanisms, admission room, timers, rights, and the methods to observe programs and to run handlers.
-/// If a daemon answers, a right that the daemon uses for you counts as present. Ends with 4 if no mechanism works here and no
-/// daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
+/// Examines mechanisms, admission room, timers, rights, and the methods to observe programs and to run handlers. If a
+/// daemon answers, a right that the daemon uses for you counts as present. Ends with 4 if no mechanism works here and
+/// no daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric doctor --fix")]
 pub struct Args {
@@ -36,8 +36,8 @@ pub struct Args {
     exact: bool,
     /// Also measure whether GRUB lends CPU time that is reserved; with --fix, correct the kernel's sums
     ///
-    /// The measurement takes one or two seconds and all free CPU time, and needs a host without reservations. The correction
-    /// takes at most a minute.
+    /// The measurement takes one or two seconds and all free CPU time, and needs a host without reservations. The
+    /// correction takes at most a minute.
     #[arg(long)]
     reclaiming: bool,
     /// Print JSON instead of a table
@@ -71,8 +71,8 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(if works { 0 } else { 4 }))
 }
 
-/// Carries out the fixes and records them in a separate journal: the daemon would undo the entries of its own journal at its
-/// next start.
+/// Carries out the fixes and records them in a separate journal: the daemon would undo the entries of its own journal
+/// at its next start.
 fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
     let directory = directory()?;
     std::fs::create_dir_all(&directory).map_err(|error| {

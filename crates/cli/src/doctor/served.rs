@@ -1,5 +1,5 @@
-//! Corrects the findings for users of a running daemon: the daemon acts for its users with its own rights, so a right that
-//! this process lacks is no problem if the daemon has it.
+//! Corrects the findings for users of a running daemon: the daemon acts for its users with its own rights, so a right
+//! that this process lacks is no problem if the daemon has it.
 
 use std::path::PathBuf;
 

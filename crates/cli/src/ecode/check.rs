@@ -12,8 +12,8 @@ use crate::output;
 
 /// Compiles E-code, and prints its errors or its size.
 ///
-/// The kernel accepts a program that passes. Ends with 2 if the text does not compile, and with 3 if one event would take more
-/// instructions in the worst case than the service allows.
+/// The kernel accepts a program that passes. Ends with 2 if the text does not compile, and with 3 if one event would
+/// take more instructions in the worst case than the service allows.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode check f.ec --service sched.wakeup
           qfabric ecode check --code 'return input.len > 1400;' --service net.rx --asm")]

@@ -25,8 +25,8 @@ pub struct Place {
     /// Initial value of an attribute of the handler, a whole number of 64 bits; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = attribute)]
     pub attributes: Vec<(String, i64)>,
-    /// Fuel: number of instructions that the loops of one call may execute [default: as many as they need; if this is unknown,
-    /// a quarter of the service's limit]
+    /// Fuel: number of instructions that the loops of one call may execute [default: as many as they need; if this is
+    /// unknown, a quarter of the service's limit]
     #[arg(long)]
     pub fuel: Option<u32>,
     /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
@@ -48,7 +48,8 @@ impl Place {
         }
     }
 
-    /// Compiles the text for the service, so that errors are shown with their lines before the daemon receives the text.
+    /// Compiles the text for the service, so that errors are shown with their lines before the daemon receives the
+    /// text.
     pub fn check(&self, client: &qfabric_client::Client, source: &Source) -> Result<(), Failure> {
         let list = client.services().map_err(connect::failure)?;
         let input = Some(services::find(&list, &self.service)?.format.clone());
@@ -58,9 +59,9 @@ impl Place {
 
 /// Installs a handler at a service.
 ///
-/// The handler runs in the kernel at once and stays until it is removed.
-/// With --pid the handler is removed when that process ends. Needs a running daemon; ends with 4 without one. Ends with 2 if
-/// the text does not compile, and with 3 if the daemon refuses the handler.
+/// The handler runs in the kernel at once and stays until it is removed. With --pid the handler is removed when that
+/// process ends. Needs a running daemon; ends with 4 without one. Ends with 2 if the text does not compile, and with 3
+/// if the daemon refuses the handler.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode install f.ec --service sched.wakeup --pid 1234
           qfabric ecode install f.ec --service timer --option period=10ms --signal 40 --tell 1234

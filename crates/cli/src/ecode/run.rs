@@ -20,9 +20,9 @@ const MAX_INPUT_BYTES: u64 = 16 << 20;
 
 /// Runs E-code on events that you give as JSON.
 ///
-/// Prints the verdict, the output and the emissions for each event, and the attributes at the end.
-/// Ends with 1 if a call faults, with 2 if the text does not compile or an event does not fit its format, and with 4 if the
-/// engine is not available here.
+/// Prints the verdict, the output and the emissions for each event, and the attributes at the end. Ends with 1 if a
+/// call faults, with 2 if the text does not compile or an event does not fit its format, and with 4 if the engine is
+/// not available here.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode run f.ec --input in.json
           echo '[{\"a\": 3}, {\"a\": 4}]' | qfabric ecode run f.ec --input - --engine kernel --json")]
@@ -32,7 +32,8 @@ pub struct Args {
     /// E-code as text, instead of a file
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     code: Option<String>,
-    /// Events: a JSON object, or a list of objects, at most 16 MiB; - is the standard input [default: one event of zeros]
+    /// Events: a JSON object, or a list of objects, at most 16 MiB; - is the standard input [default: one event of
+    /// zeros]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Engine that runs the program; the results are the same

@@ -1,4 +1,5 @@
-//! `qfabric ecode trace`: prints the events of a service as they arrive. E-code can filter and change them in the kernel.
+//! `qfabric ecode trace`: prints the events of a service as they arrive. E-code can filter and change them in the
+//! kernel.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 /// Prints the events of a service as they arrive; a filter in E-code can run where the events happen.
 ///
-/// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C or after
+/// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C or
+/// after
 /// --count events, and removes the filter. Ends with 3 if the service does not exist or the daemon refuses the subscription.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode trace --service net.rx --option interface=lo \\
@@ -37,7 +39,8 @@ pub struct Args {
     /// End after this number of events [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
-    /// Number of events that can wait to be printed, a power of two from 2 to 65536; further events are dropped and counted
+    /// Number of events that can wait to be printed, a power of two from 2 to 65536; further events are dropped and
+    /// counted
     #[arg(long, default_value_t = 1024)]
     slots: u32,
     /// Print one JSON object per line instead of text

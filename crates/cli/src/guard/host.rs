@@ -1,5 +1,5 @@
-//! Reads facts about a listening socket from this host: whether it exists, its connections, and the interfaces in front of
-//! it.
+//! Reads facts about a listening socket from this host: whether it exists, its connections, and the interfaces in front
+//! of it.
 
 use std::fmt;
 use std::fs;

@@ -1,9 +1,9 @@
 //! `qfabric guard`: protects a server from overload (003 §5.3, Figure 7).
 //!
-//! Approach: two handlers in the kernel. `connections.ec` counts the connections of the server when their states change.
-//! `overload.ec` receives each request for a new connection, and drops it while both of its criteria hold. No code runs in
-//! the server. The handlers live as long as the connection of this program to the daemon, so they are removed whenever the
-//! program ends, even if it is killed. The program itself only prints their counts.
+//! Approach: two handlers in the kernel. `connections.ec` counts the connections of the server when their states
+//! change. `overload.ec` receives each request for a new connection, and drops it while both of its criteria hold. No
+//! code runs in the server. The handlers live as long as the connection of this program to the daemon, so they are
+//! removed whenever the program ends, even if it is killed. The program itself only prints their counts.
 
 mod host;
 mod rates;
@@ -32,10 +32,10 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// Drops requests for new connections while a server is overloaded.
 ///
-/// The server then completes the connections that it has accepted.
-/// Works with any TCP server, without changes to it. A request is dropped only while more connections are open than one
-/// threshold and more connections wait to be accepted than another. Both thresholds follow from the rate at which the server
-/// completes connections. Ctrl-C ends the guard; then no request is dropped any more. Needs a running daemon, or root.
+/// The server then completes the connections that it has accepted. Works with any TCP server, without changes to it. A
+/// request is dropped only while more connections are open than one threshold and more connections wait to be accepted
+/// than another. Both thresholds follow from the rate at which the server completes connections. Ctrl-C ends the guard;
+/// then no request is dropped any more. Needs a running daemon, or root.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  sudo qfabric guard --listen :8080\n  \
                         sudo qfabric guard --listen 10.0.0.5:443 --interface eth0 --wait 250ms")]
@@ -43,19 +43,20 @@ pub struct Args {
     /// Address and port of the server, such as :8080, 10.0.0.1:80 or [::1]:80
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
-    /// Interfaces through which the clients connect, separated by commas [default: all interfaces that are up; lo for a server
-    /// at 127.0.0.1 or ::1]
+    /// Interfaces through which the clients connect, separated by commas [default: all interfaces that are up; lo for a
+    /// server at 127.0.0.1 or ::1]
     #[arg(long, value_name = "NAMES")]
     interface: Option<String>,
     /// Longest time that a connection may wait for the server, such as 250ms; the thresholds follow from it
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     wait: Nanos,
-    /// Threshold of open connections: drop only while more are open [default: the number that the server completes within
+    /// Threshold of open connections: drop only while more are open [default: the number that the server completes
+    /// within
     /// --wait]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// Threshold of waiting connections: drop only while more wait to be accepted [default: half the number that the server
-    /// completes within --wait]
+    /// Threshold of waiting connections: drop only while more wait to be accepted [default: half the number that the
+    /// server completes within --wait]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     queue: Option<u32>,
     /// Time between two reports, from 100ms to 1h
@@ -97,8 +98,8 @@ impl Guard {
         let ecalls = Ecalls::connect(&service.client).map_err(failure)?;
         let counting = ecalls.subscribe(&counting(args)).map_err(failure)?;
         let attributes = HandlerAttributes::of(&ecalls).map_err(failure)?;
-        // Adds the connections that were open before. A connection that opens or closes between the subscription and this
-        // line makes the count wrong by one.
+        // Adds the connections that were open before. A connection that opens or closes between the subscription and
+        // this line makes the count wrong by one.
         attributes.numconnects.add(host::open_connections(&args.listen));
         let dropping = ecalls.subscribe(&dropping(args, interfaces)).map_err(failure)?;
         let attributes = attributes.complete(&ecalls).map_err(failure)?;

@@ -17,8 +17,8 @@ Examples: qfabric net attach eth0
 /// Puts an interface under packet scheduling, until `qfabric net detach` or the end of the daemon.
 ///
 /// Without --dwcs and --htb, the daemon uses DWCS if the kernel has queueing disciplines in BPF (Linux 6.16 and newer);
-/// otherwise it uses HTB classes and prints why. At the end the daemon restores the former queueing discipline. Needs root or
-/// CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`.
+/// otherwise it uses HTB classes and prints why. At the end the daemon restores the former queueing discipline. Needs
+/// root or CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -30,8 +30,8 @@ pub struct Args {
     /// Use the classes of a hierarchical token bucket: rates only; works on every Linux
     #[arg(long)]
     htb: bool,
-    /// Rate in bits per second to which sending is paced and for which streams are admitted, such as 800k, 100M or 2.5G; from
-    /// 1k to 400G [default: the speed of the interface, without pacing]
+    /// Rate in bits per second to which sending is paced and for which streams are admitted, such as 800k, 100M or
+    /// 2.5G; from 1k to 400G [default: the speed of the interface, without pacing]
     #[arg(long, value_name = "BITS")]
     rate: Option<Rate>,
     /// Part of the link that is guaranteed to packets without a stream, 0 to 0.9 [default: 0.05]

@@ -33,15 +33,16 @@ struct SelectorArgs {
     /// Take the packets of sockets that were created in this cgroup, such as /user.slice/player.scope
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
-    /// Take the packets of one flow: protocol (tcp or udp), source, destination, such as udp,10.0.0.1:5000,10.0.0.2:6000
+    /// Take the packets of one flow: protocol (tcp or udp), source, destination, such as
+    /// udp,10.0.0.1:5000,10.0.0.2:6000
     #[arg(long, value_name = "FLOW")]
     flow: Option<Flow>,
 }
 
 #[derive(clap::Args, Debug)]
 struct Attributes {
-    /// Θ: earliest time after the begin of its period at which a packet is sent, at most 60s; it is sent at most one period
-    /// later
+    /// Θ: earliest time after the begin of its period at which a packet is sent, at most 60s; it is sent at most one
+    /// period later
     #[arg(long, value_name = "TIME")]
     phase: Option<Nanos>,
     /// At most X of every Y periods may be lost, Y at most 255 [default: none may be lost]
@@ -60,16 +61,16 @@ struct Attributes {
     /// [default: a period begins with a packet]
     #[arg(long, value_name = "NS")]
     start: Option<u64>,
-    /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which handlers in
-    /// E-code set; 0 ends it
+    /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which
+    /// handlers in E-code set; 0 ends it
     #[arg(long, value_name = "ID")]
     follow: Option<u64>,
 }
 
 /// Adds a stream of packets with deadlines.
 ///
-/// Ends with 3 if the link cannot carry the stream together with the admitted ones. The stream ends with `qfabric net stream
-/// rm`, with `qfabric net detach`, or with the daemon.
+/// Ends with 3 if the link cannot carry the stream together with the admitted ones. The stream ends with `qfabric net
+/// stream rm`, with `qfabric net detach`, or with the daemon.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10

@@ -33,8 +33,8 @@ If all rules tie, the task that arrived first comes first, then the task with th
 
 /// Simulates window-constrained scheduling (DWCS) of periodic tasks with events, or a rival policy.
 ///
-/// Time is counted in ticks. Prints a warning if windows will be violated. With --admit, such tasks are refused with exit code
-/// 3. Ends with 2 if a file or an option is invalid.
+/// Time is counted in ticks. Prints a warning if windows will be violated. With --admit, such tasks are refused with
+/// exit code 3. Ends with 2 if a file or an option is invalid.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {
@@ -169,8 +169,8 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, dwcs::Refused>) ->
     parse(&text).map_err(|error| Failure::usage(error).context(path.display()))
 }
 
-/// Refuses simulations that would take more than about a minute: each end of a period costs a step, also if many periods end in
-/// one tick.
+/// Refuses simulations that would take more than about a minute: each end of a period costs a step, also if many
+/// periods end in one tick.
 fn check_length(set: &TaskSet, ticks: u64) -> Result<(), Failure> {
     const MOST: u64 = 1_000_000_000;
     let ends: u64 = set.tasks().iter().map(|task| ticks / task.period()).sum();

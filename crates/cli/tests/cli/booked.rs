@@ -1,5 +1,5 @@
-//! The kernel's sum of reserved bandwidth is made wrong on purpose: `doctor` and the daemon report it, the daemon promises
-//! less, and `doctor --fix` repairs it.
+//! The kernel's sum of reserved bandwidth is made wrong on purpose: `doctor` and the daemon report it, the daemon
+//! promises less, and `doctor --fix` repairs it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -58,8 +58,8 @@ fn bandwidth_booked_for_nobody_is_reported_not_promised_logged_and_freed() {
     };
     wait_until(|| metric(folder.path(), "qfabric_booked_for_nobody_cpus") == 0.0625);
     assert_eq!(capacity(), all - Share::from_f64(0.0625));
-    let said = std::fs::read_to_string(log.path()).unwrap();
-    assert!(said.contains("booked for nobody") && said.contains("qfabric doctor --fix"), "{said}");
+    let messages = std::fs::read_to_string(log.path()).unwrap();
+    assert!(messages.contains("booked for nobody") && messages.contains("qfabric doctor --fix"), "{messages}");
 
     let (left, finding) = booked("doctor --fix --json");
     assert_eq!((left, &finding["state"]), (0.0, &"ok".into()), "{finding}");

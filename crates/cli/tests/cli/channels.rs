@@ -356,7 +356,7 @@ fn a_monitored_attribute_is_listed_with_its_options_and_value() {
     let refused = |options: &[&str], words: &[&str]| {
         alpha.run(&[&["monitor", "set", "cpu.run_queue"], options].concat()).expect(3, words);
     };
-    refused(&["--adaptive", "2s:20ms"], &["at least 2 s and at most 20 ms", "shorter one first"]);
+    refused(&["--adaptive", "2s:20ms"], &["2 s", "20 ms", "shorter one first"]);
     refused(&["--adaptive", "20us:20ms"], &["20 µs", "1 ms to"]);
     refused(&["--quiet", "--threshold", ""], &["quiet", "give it one"]);
     alpha.run(&["monitor", "set", "cpu.run_queue", "--adaptive", "20ms"]).expect(2, &["two times", "20ms:2s"]);

@@ -157,7 +157,8 @@ fn services_are_listed_with_their_formats() {
     let Some(_lock) = live() else { return };
     let folder = folder(&[]);
     run(&folder, &["services"]).expect(0, &["sched.wakeup", "net.rx", "sched.deadline_miss", "kernel", "daemon"]);
-    run(&folder, &["services", "net.rx"]).expect(0, &["struct net_rx", "interface: name of the interface", "destination_port"]);
+    run(&folder, &["services", "net.rx"])
+        .expect(0, &["struct net_rx", "interface: name of the interface", "destination_port"]);
     let list = run(&folder, &["services", "--json"]).json();
     assert!(list.as_array().unwrap().len() >= 14);
     run(&folder, &["services", "no.such"]).expect(2, &["no.such", "timer"]);

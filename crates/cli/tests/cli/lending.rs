@@ -69,8 +69,8 @@ fn request(guaranteed: Share) -> ApplicationRequest {
 fn offer_in<T>(answer: Result<T, ClientError>) -> Offer {
     let Err(ClientError::Refused(problem)) = answer else { panic!("not refused") };
     assert_eq!(problem.code, "over_committed");
-    let said = problem.to_string();
-    *problem.offer.unwrap_or_else(|| panic!("{said}"))
+    let message = problem.to_string();
+    *problem.offer.unwrap_or_else(|| panic!("{message}"))
 }
 
 /// Requests a reservation that this host refuses, and returns the offer of the other host.

@@ -200,12 +200,12 @@ fn the_program_is_under_its_reservation_from_its_first_instruction() {
 fn an_interrupt_reaches_the_program_and_all_reservations_end() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let told = folder.path().join("pid");
+    let pid_file = folder.path().join("pid");
     // The grandchild outlives both processes. It must not keep its reservation.
-    let script = format!("sleep 60 >&- 2>&- & echo $! > {}; wait", told.display());
+    let script = format!("sleep 60 >&- 2>&- & echo $! > {}; wait", pid_file.display());
     let mut command = sh(folder.path(), "run --period 20ms --quiet", &script);
     let mut run = command.stdin(Stdio::null()).spawn().unwrap();
-    let orphan = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    let orphan = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
     wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
     signal(&run, Signal::TERM);
     assert_eq!(run.wait().unwrap().code(), Some(143));
@@ -298,10 +298,10 @@ fn restore_ends_the_reservations_of_a_killed_daemon() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut daemon = Daemon::start(folder.path(), "");
-    let told = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec sleep 60", told.display());
+    let pid_file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 60", pid_file.display());
     let mut run = sh(folder.path(), "run --period 20ms --quiet", &script).stderr(Stdio::null()).spawn().unwrap();
-    let pid = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
     wait_until(|| pid().and_then(policy) == Some(DEADLINE));
     signal(&daemon.0, Signal::KILL);
     daemon.0.wait().unwrap();
@@ -321,10 +321,10 @@ fn restore_ends_the_reservations_of_a_killed_daemon() {
 fn restore_ends_the_reservations_of_a_killed_run_without_a_daemon() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let told = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec sleep 60", told.display());
+    let pid_file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 60", pid_file.display());
     let mut run = sh(folder.path(), "run --period 20ms --quiet", &script).stderr(Stdio::null()).spawn().unwrap();
-    let pid = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
     wait_until(|| pid().and_then(policy) == Some(DEADLINE));
     signal(&run, Signal::KILL);
     run.wait().unwrap();
@@ -341,12 +341,12 @@ fn restore_ends_the_reservations_of_a_killed_run_without_a_daemon() {
 fn a_run_whose_terminal_closes_ends_all_reservations() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let told = folder.path().join("pid");
+    let pid_file = folder.path().join("pid");
     // The grandchild outlives both processes. It must not keep its reservation.
-    let script = format!("(trap '' HUP; exec sleep 60 >&- 2>&-) & echo $! > {}; wait", told.display());
+    let script = format!("(trap '' HUP; exec sleep 60 >&- 2>&-) & echo $! > {}; wait", pid_file.display());
     let mut command = sh(folder.path(), "run --period 20ms", &script);
     let mut run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let orphan = || std::fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+    let orphan = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
     wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
     drop(run.stderr.take());
     signal(&run, Signal::HUP);

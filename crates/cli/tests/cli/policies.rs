@@ -275,8 +275,8 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let opened = theirs.open("video").unwrap();
     let _sink = opened.sink_subscribe(&SinkOptions::default(), |_| {}).unwrap();
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let kept = told.clone();
+    let decisions = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = decisions.clone();
     channels.on_decided(move |decided| kept.lock().unwrap().push((decided.subject.to_owned(), decided.amount)));
     let start = ["policy", "start", "hold", "--channel", "video", "--rate", "20", "--json"];
     assert_eq!(alpha.run(&start).json()["policy"]["rate"], 20.0);
@@ -301,7 +301,7 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
         called("hold.video") && called("spread.video"),
         "both policies receive the reports of the other host: {list}"
     );
-    assert_eq!(told.lock().unwrap().first(), Some(&("beta".to_owned(), Some(20_000))));
+    assert_eq!(decisions.lock().unwrap().first(), Some(&("beta".to_owned(), Some(20_000))));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use qfabric_client::channel::{Channels, Notice, SinkOptions, SourceOptions, Spec
 use crate::channels::{FORMAT, live, two_hosts};
 use crate::policies::{PATIENCE, connect};
 
-/// Waits for a decision about a channel, an attribute and a subject, and returns the last amount. Calls `again` before each
-/// check, to repeat the reports.
+/// Waits for a decision about a channel, an attribute and a subject, and returns the last amount. Calls `again` before
+/// each check, to repeat the reports.
 fn decided_amount(
     channels: &Channels,
     (about, attribute, subject): (&str, &str, &str),

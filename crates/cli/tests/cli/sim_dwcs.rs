@@ -50,8 +50,8 @@ fn the_four_cases_of_figure_15_are_reproduced_to_the_tick() {
     ] {
         let answer = sim(&tasks, &event(at), &format!("--json --ticks 12 {options}"));
         answer.expect(0, &[]);
-        let told = json!([{"at": at, "sink": "T1", "dispatched_at": dispatched}]);
-        assert_eq!(answer.json()["events"], told, "{answer:?}");
+        let expected = json!([{"at": at, "sink": "T1", "dispatched_at": dispatched}]);
+        assert_eq!(answer.json()["events"], expected, "{answer:?}");
         assert_eq!(timeline(&answer)[dispatched], "T1");
     }
 }
@@ -193,7 +193,7 @@ fn task_with(field: &str, value: Value) -> String {
 
 #[test]
 fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
-    for (tasks, said) in [
+    for (tasks, message) in [
         (task_with("window", json!([2, 2])), "film: window 2/2"),
         (task_with("window", json!([3, 2])), "x must be below y"),
         (task_with("window", json!([0, 0])), "film: window 0/0"),
@@ -214,7 +214,7 @@ fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
         ("[\n{\"id\":\"a\",\n}]".into(), "line 3"),
     ] {
         let answer = sim(&tasks, "[]", "--ticks 4");
-        answer.expect(2, &["tasks.json", said]);
+        answer.expect(2, &["tasks.json", message]);
         assert_eq!(answer.out, "");
     }
     let twice = json!([
@@ -226,7 +226,7 @@ fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
 
 #[test]
 fn an_invalid_event_is_refused_with_its_place_and_the_valid_values() {
-    for (events, said) in [
+    for (events, message) in [
         (r#"[{"at":1,"sink":"T3"}]"#, "event 1: there is no task \"T3\"; the sink is one of T1, T2"),
         (r#"[{"at":1,"sink":"T1"},{"at":-1,"sink":"T1"}]"#, "event 2: at -1"),
         (r#"[{"at":1e300,"sink":"T1"}]"#, "event 1: at"),
@@ -235,13 +235,13 @@ fn an_invalid_event_is_refused_with_its_place_and_the_valid_values() {
         (r#"[{"sink":"T1"}]"#, "missing field `at`"),
         ("[\n", "line 2"),
     ] {
-        sim(&pair([4, 2], false), events, "--ticks 4").expect(2, &["ev.json", said]);
+        sim(&pair([4, 2], false), events, "--ticks 4").expect(2, &["ev.json", message]);
     }
 }
 
 #[test]
 fn options_out_of_range_are_refused_before_the_simulation() {
-    for (options, said) in [
+    for (options, message) in [
         ("--ticks 0", "between 1 and 10000000"),
         ("--ticks 10000001", "between 1 and 10000000"),
         ("--ticks 5000 --svg x.svg", "at most 2000 ticks"),
@@ -252,7 +252,7 @@ fn options_out_of_range_are_refused_before_the_simulation() {
         ("--capacity 1.5", "part of one processor"),
         ("--policy lottery", "dwcs, edf, rm"),
     ] {
-        sim(&pair([4, 2], false), "[]", options).expect(2, &[said]);
+        sim(&pair([4, 2], false), "[]", options).expect(2, &[message]);
     }
 }
 

@@ -43,7 +43,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Experiment {
-    /// Simulates three roles that share a link with a growing load: the least important role is degraded first and recovers last
+    /// Simulates three roles that share a link with a growing load: the least important role is degraded first and
+    /// recovers last
     #[command(after_help = "Example: qfabric sim fabric roles --svg roles.svg     (Figure 35 of the thesis)")]
     Roles {
         /// Simulated time in seconds, 50 to 3600
@@ -72,7 +73,8 @@ enum Experiment {
     /// Simulates a cluster of 8 servers whose first server receives 20 to 50 requests per second of 38 ms each
     #[command(after_help = "Example: qfabric sim fabric balance --copies 3 --cancel     (Figure 31)")]
     Balance {
-        /// Number of other servers to which a request is forwarded after it has waited 2.5 s, 0 to 7; 0: it is not forwarded
+        /// Number of other servers to which a request is forwarded after it has waited 2.5 s, 0 to 7; 0: it is not
+        /// forwarded
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=7))]
         copies: u32,
         /// Reports of its load by each server per second, 1 to 100
@@ -99,7 +101,8 @@ enum Experiment {
         #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=3_600))]
         seconds: u64,
     },
-    /// Simulates hosts with wrong clocks that show one film at the same time, and a picture that keeps in step with its sound
+    /// Simulates hosts with wrong clocks that show one film at the same time, and a picture that keeps in step with its
+    /// sound
     #[command(after_help = "Example: qfabric sim fabric sync --off --svg apart.svg     (without controllers)")]
     Sync {
         /// Simulated time in seconds, 10 to 3600

@@ -146,8 +146,8 @@ pub fn overhead(seconds: u64, seed: u64) -> Result<Results, Failure> {
         let experiments::balance::Overhead { heard_us, said_us, forwarded_us } = outcome.overhead;
         let ms = |us: f64| format!("{:.3} ms", us / 1e3);
         let (updates, copies, sum) = (outcome.updates, outcome.copies, ms(heard_us + said_us + forwarded_us));
-        let (heard, said, forwarded) = (ms(heard_us), ms(said_us), ms(forwarded_us));
-        let _ = writeln!(text, "{updates:>7} {copies:>9}   {heard:<11} {said:<11} {forwarded:<11} {sum}");
+        let (received, sent, forwarded) = (ms(heard_us), ms(said_us), ms(forwarded_us));
+        let _ = writeln!(text, "{updates:>7} {copies:>9}   {received:<11} {sent:<11} {forwarded:<11} {sum}");
     }
     let curve = |name: &str, rows: &[experiments::balance::Outcome], of: fn(&experiments::balance::Overhead) -> f64| {
         let points = rows.iter().enumerate().map(|(row, outcome)| (row as f64 + 1.0, of(&outcome.overhead) / 1e3));
