@@ -358,7 +358,7 @@ fn a_monitored_attribute_is_listed_with_its_options_and_value() {
     };
     refused(&["--adaptive", "2s:20ms"], &["2 s", "20 ms", "shorter one first"]);
     refused(&["--adaptive", "20us:20ms"], &["20 µs", "1 ms to"]);
-    refused(&["--quiet", "--threshold", ""], &["quiet", "give it one"]);
+    refused(&["--quiet", "--threshold", ""], &["quiet", "threshold"]);
     alpha.run(&["monitor", "set", "cpu.run_queue", "--adaptive", "20ms"]).expect(2, &["two times", "20ms:2s"]);
     alpha.run(&["monitor", "set", "cpu.run_que"]).expect(3, &["cpu.run_que", "cpu.run_queue"]);
     alpha.run(&["monitor", "set", "cpu.run_queue", "--off"]).expect(0, &[]);
