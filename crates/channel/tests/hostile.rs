@@ -164,7 +164,11 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     let left = world.with(&hosts[2], |node, _| node.filters(&channel("v")));
     assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own", "stays"]);
     let goes = Notice::FilterChanged { spot: filter("goes", "").spot, author: hosts[1].clone() };
-    assert_eq!(world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(), 2, "came, and went");
+    assert_eq!(
+        world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(),
+        2,
+        "it was installed, then removed"
+    );
 }
 
 /// A host claims to hold `v`, without types, and that `h0` created it in 1970.

@@ -12,8 +12,8 @@ pub enum Error {
     Address(String),
     /// Without authentication only addresses of this machine are allowed.
     #[error(
-        "{0} is not on this machine's loopback, and without certificates nothing else is used: \
-         make some with `qfabric channel init-ca` and `qfabric channel issue`"
+        "{0} is not on this machine's loopback, and without certificates no other address is allowed: \
+         make certificates with `qfabric channel init-ca` and `qfabric channel issue`"
     )]
     Insecure(Address),
     /// The plain engine has no encryption.

@@ -31,7 +31,7 @@ pub(crate) fn probe(address: &Address, tls: Option<&Tls>) -> Result<(), String> 
     let found = found.ok_or_else(|| format!("the name {host} has no address: check its spelling"))?;
     let socket = TcpStream::connect_timeout(&found, PATIENCE).map_err(|error| {
         format!(
-            "{error}: is the daemon there running with this address in `listen`, and nothing between the two hosts?"
+            "{error}: check that the daemon there runs with this address in `listen`, and that no firewall is in between"
         )
     })?;
     match tls {
@@ -66,8 +66,9 @@ enum Obstacle {
 fn explain(obstacle: Obstacle) -> String {
     use AlertDescription::{BadCertificate, CertificateExpired, DecryptError, UnknownCA};
     use CertificateError::{BadSignature, Expired, ExpiredContext, UnknownIssuer};
-    let other = "made by another authority: all hosts need certificates that `qfabric channel issue` made with one";
-    let renew = "make a new one with `qfabric channel issue`, and say `qfabric channel reload`";
+    let other =
+        "made by another authority: all hosts need certificates that `qfabric channel issue` made with one authority";
+    let renew = "make a new one with `qfabric channel issue`, and run `qfabric channel reload`";
     match obstacle {
         Obstacle::Local(why) => why,
         Obstacle::Tls(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
@@ -82,7 +83,7 @@ fn explain(obstacle: Obstacle) -> String {
         Obstacle::Tls(rustls::Error::AlertReceived(UnknownCA | BadCertificate | DecryptError)) => {
             format!("it does not accept this host's certificate, which was {other}")
         }
-        Obstacle::Tls(error) => format!("{error}: is that a qfabric daemon with certificates?"),
+        Obstacle::Tls(error) => format!("{error}: check that a qfabric daemon with certificates listens there"),
     }
 }
 

@@ -150,7 +150,7 @@ mod tests {
         let mut assembly = Assembly::default();
         assembly.add(&part(1, 0, b"ab"), NOW);
         assert_eq!(assembly.add(&part(1, 3, b"d"), NOW), (1, Gathered::Passed));
-        assert_eq!(assembly.add(&part(1, 4, b"ef"), NOW), (0, Gathered::Passed), "counted before");
+        assert_eq!(assembly.add(&part(1, 4, b"ef"), NOW), (0, Gathered::Passed), "this loss was counted before");
         assert_eq!(assembly.add(&part(2, 2, b"cd"), NOW), (1, Gathered::Passed), "its first fragment is lost");
         assert_eq!(assembly.add(&part(3, 0, b"ab"), NOW), more());
         assert_eq!(assembly.add(&part(4, 0, b"ab"), NOW), (1, Gathered::More(NOW + STALE)), "the end of 3 is lost");
@@ -161,11 +161,11 @@ mod tests {
     fn what_does_not_go_on_is_given_up_and_takes_no_memory() {
         let mut assembly = Assembly::default();
         assembly.add(&Fragment { total: 1 << 20, ..part(1, 0, b"ab") }, NOW);
-        assert!(assembly.bytes.capacity() < 64, "what is said of its length takes none");
+        assert!(assembly.bytes.capacity() < 64, "the stated length allocates no memory");
         assert_eq!(assembly.due(), Some(NOW + STALE));
         assert_eq!((assembly.give_up(), assembly.due(), assembly.give_up()), (1, None, 0));
         assembly.add(&part(2, 0, b"ab"), NOW);
-        assert_eq!(assembly.followed_by(2, 9), 0, "another source's");
+        assert_eq!(assembly.followed_by(2, 9), 0, "the frame is another source's");
         assert_eq!(assembly.followed_by(1, 2), 0, "it is withdrawn: late, not lost");
         assembly.add(&part(3, 0, b"ab"), NOW);
         assert_eq!((assembly.followed_by(1, 4), assembly.due()), (1, None));

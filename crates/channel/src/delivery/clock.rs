@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn the_shortest_round_trip_says_how_clocks_differ() {
         let mut clock = Clock::default();
-        assert_eq!(clock.ours(123, ms(7)), ms(7), "unknown");
+        assert_eq!(clock.ours(123, ms(7)), ms(7), "the offset is unknown");
         clock.answered(ms(10), ms(1_000_014), ms(20));
         clock.answered(ms(30), ms(1_000_031), ms(32));
         assert_eq!(clock.offset(), Some((1_000_000_000_000, Nanos::from_millis(1))));
         assert_eq!(clock.ours(1_000_050_000_000, ms(60)), ms(50));
-        assert_eq!(clock.ours(1_000_090_000_000, ms(60)), ms(60), "not from the future");
+        assert_eq!(clock.ours(1_000_090_000_000, ms(60)), ms(60), "never in the future");
     }
 
     #[test]

@@ -235,9 +235,12 @@ mod tests {
         assert!(flow.answered(begin + Nanos::new(1), begin + Nanos::new(9)));
         assert!(flow.has_room(2 * part) && !flow.has_room(2 * part + 1));
         assert!(!flow.is_asked_again(begin + Nanos::new(9)) && flow.is_asked_again(begin + AGAIN + Nanos::new(9)));
-        assert!(flow.answered(begin + AGAIN + Nanos::new(9), begin + AGAIN + Nanos::new(20)), "it covers those before");
+        assert!(
+            flow.answered(begin + AGAIN + Nanos::new(9), begin + AGAIN + Nanos::new(20)),
+            "the answer covers earlier pings"
+        );
         assert_eq!(flow.under_way(), 0);
-        assert!(flow.has_room(usize::MAX / 2), "one that is larger than the window goes alone");
+        assert!(flow.has_room(usize::MAX / 2), "a frame larger than the window is sent alone");
     }
 
     #[test]

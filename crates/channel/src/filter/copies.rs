@@ -62,7 +62,7 @@ mod tests {
         let mut changed = copies.take(3);
         changed.edit(b"event").clear();
         copies.put(3, changed);
-        assert_eq!(copies.get(3), Some(&b""[..]), "nothing is left of it, which is a change");
+        assert_eq!(copies.get(3), Some(&b""[..]), "an empty payload is a change");
         copies.clear();
         assert!(copies.iter().next().is_none() && !copies.take(3).is_changed());
     }

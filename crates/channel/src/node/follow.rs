@@ -15,7 +15,7 @@ impl Node {
         self.members.tell(&change);
         let host = self.config.host.clone();
         let done = self.follow(&host, change);
-        debug_assert!(done, "limits are held before");
+        debug_assert!(done, "the limits were checked before");
         self.members.told();
     }
 

@@ -72,7 +72,7 @@ impl Node {
             Some(why) => {
                 let refusal = format!("{from} may not install filters on `{}` there: {why}", spot.channel.name);
                 self.exit.forbidden(from, Action::Install, &spot.channel, why);
-                Err(format!("{refusal}; have `install` given to it in that host's access list"))
+                Err(format!("{refusal}; give it the right `install` in that host's access list"))
             }
         };
         if result.is_ok() {

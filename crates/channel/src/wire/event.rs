@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! flags u8 (1 deadline, 2 list of sinks, 4 attributes, 8 withdrawn) | priority u8 | type u16 | source u32 | number u64 | sent u64
-//! | left u64, where there is a deadline | to u64, n u16, n × sink u32, where there is a list
-//! | n u8, n × (length u8, name, value i64), where there are attributes | payload
+//! | left u64, if there is a deadline | to u64, n u16, n × sink u32, if there is a list
+//! | n u8, n × (length u8, name, value i64), if there are attributes | payload
 //! ```
 //! Without a list the event is for all sinks of the receiving host that receive the type. `sent` is the time of the source's
 //! clock, `left` the time from then to the deadline, both in nanoseconds. A *withdrawn* event has neither attributes nor

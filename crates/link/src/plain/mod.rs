@@ -1,7 +1,7 @@
 //! The plain engine: sockets, one thread that reads all of them, and senders that write at once.
 //!
 //! Each pair of hosts has two connections, one for control and one for data, so that bulk data never delays control. The
-//! greeting of the connecting side names both the host and the lane. If two hosts connect to each other at once, both pairs
+//! greeting on each names the host and the lane. If two hosts connect to each other, both pairs
 //! stay, and frames are written to the first. Every control connection carries a sign of life twice within
 //! [`LEASE`](crate::LEASE). There is no encryption: the configuration allows loopback and Unix sockets only.
 

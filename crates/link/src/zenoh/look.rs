@@ -60,8 +60,8 @@ impl Look {
             tracing::warn!(
                 hidden,
                 realm = %self.config.realm,
-                "connected hosts do not show themselves: they are of another realm, or one of two access lists does \
-                 not name the other; compare `realm`, and `hosts` in access.toml, on both"
+                "connected hosts do not appear: they are of another realm, or one of two access lists does not \
+                 name the other; compare `realm`, and `hosts` in access.toml, on both"
             );
         }
         self.hidden.1 = if now == 0 { 0 } else { said.max(hidden) };

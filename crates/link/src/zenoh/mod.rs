@@ -74,10 +74,12 @@ pub(crate) fn open(
         security::check_certificate(tls, &config.host)?;
     }
     if option_env!("TLS_LINGER_TIMEOUT") != Some("0") {
-        tracing::warn!("built without the repository's .cargo/config.toml: a cut cable may silence this host for 10 s");
+        tracing::warn!("built without the repository's .cargo/config.toml: a cut cable may block this host for 10 s");
     }
     if option_env!("TLS_ACCEPT_THROTTLE_TIME") != Some("1000") {
-        tracing::warn!("built without the repository's .cargo/config.toml: each failed handshake costs others 100 ms");
+        tracing::warn!(
+            "built without the repository's .cargo/config.toml: each failed handshake delays other hosts by 100 ms"
+        );
     }
     let settings = settings::settings(config)?;
     let opening = move || {

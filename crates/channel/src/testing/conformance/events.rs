@@ -22,7 +22,11 @@ pub fn events_reach_all_sinks_of_all_hosts_in_order<W: World>(world: &mut W) {
     world.quiet();
     let counts = counts_of(world, &hosts[0], from);
     let all = 50 * hosts.len() as u64;
-    assert_eq!((counts.submitted, counts.sent, counts.delivered, counts.lost), (50, all, all, 0), "this host's too");
+    assert_eq!(
+        (counts.submitted, counts.sent, counts.delivered, counts.lost),
+        (50, all, all, 0),
+        "the source's own host is included"
+    );
 }
 
 /// A sink gets the types that it subscribed to.
@@ -111,7 +115,7 @@ pub fn late_events_are_dropped_and_counted<W: World>(world: &mut W) {
         assert_eq!(sent.map(|sent| sent.remote), Ok(1));
     }
     world.run_for(Nanos::from_millis(1_000));
-    assert_eq!(take_all(world, &hosts[1], to).len(), 1, "the other one's time had passed in the queue");
+    assert_eq!(take_all(world, &hosts[1], to).len(), 1, "the deadline of the other event passed in the queue");
     world.quiet();
     let counts = balanced(world, &hosts[1], to);
     assert_eq!((counts.sent, counts.delivered, counts.late), (2, 1, 1));
@@ -139,7 +143,7 @@ pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut
         }
         world.quiet();
         let counts = balanced(world, host, to);
-        assert_eq!((counts.sent, counts.delivered, counts.late), (4, 0, 4), "more than were taken are not believed");
+        assert_eq!((counts.sent, counts.delivered, counts.late), (4, 0, 4), "no more are counted than were taken");
     }
     let counts = counts_of(world, &hosts[0], from);
     assert_eq!((counts.sent, counts.delivered, counts.late), (8, 0, 8));
@@ -182,7 +186,7 @@ pub fn a_sink_that_never_reads_holds_up_nobody<W: World>(world: &mut W) {
     let counts = balanced(world, &hosts[1], deaf);
     assert_eq!((counts.sent, counts.dropped, counts.queued), (100, 96, 4));
     let counts = counts_of(world, &hosts[0], from);
-    assert_eq!((counts.sent, counts.delivered, counts.dropped), (200, 100, 96), "the source learns it");
+    assert_eq!((counts.sent, counts.delivered, counts.dropped), (200, 100, 96), "the report has reached the source");
 }
 
 /// `DropOldest` keeps the newest events, `DropNewest` the oldest; a low priority never displaces a higher one.
@@ -218,7 +222,7 @@ pub fn a_blocked_source_goes_on_when_the_sink_has_read<W: World>(world: &mut W) 
             Ok(_) => sent += 1,
             Err(SubmitError::WouldBlock { .. }) => {
                 blocked += 1;
-                assert!(blocked < 200, "it goes on");
+                assert!(blocked < 200, "the source goes on");
                 taken += take_all(world, &hosts[1], to).len();
                 world.run_for(Nanos::from_millis(50));
             }

@@ -158,7 +158,7 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
     assert_eq!(submit_frame(world, &hosts[0], from, 3, 0).filtered, 1);
     world.with(&hosts[0], |node, now| node.leave_sink(bound, now)).expect("it was bound");
     world.settle();
-    assert_eq!(submit_frame(world, &hosts[1], manager, 0, 0).remote, 0, "nobody listens any more");
+    assert_eq!(submit_frame(world, &hosts[1], manager, 0, 0).remote, 0, "no sink is left");
     world.settle();
     assert_eq!(numbers(world, &hosts[1], to), [1]);
     let wrong = Binding { field: "colour".to_owned(), ..binding };
@@ -348,7 +348,7 @@ pub fn a_filter_changes_how_long_an_event_is<W: World>(world: &mut W) {
         Notice::FilterFaulted { fault, .. } => Some(fault),
         _ => None,
     });
-    assert_eq!(faults.collect::<Vec<_>>(), ["`output.tail_size` is 7, and may be 0 to 6 here"]);
+    assert_eq!(faults.collect::<Vec<_>>(), ["`output.tail_size` is 7, but must be between 0 and 6 for this event"]);
 }
 
 /// Two users of a host submit to one channel; the filter of one user does not stop the other user's events.

@@ -121,7 +121,7 @@ pub fn a_large_event_whose_time_passes_while_it_waits_is_late<W: World>(world: &
     submit_large(world, &hosts[0], from, EVENTS, 8);
     world.quiet();
     let delivered = numbers(world, &hosts[1], to);
-    assert_eq!(delivered.last(), Some(&(1 + EVENTS as u64)), "what comes behind it arrives");
+    assert_eq!(delivered.last(), Some(&(1 + EVENTS as u64)), "the event behind it arrives");
     let counts = balanced(world, &hosts[1], to);
     assert_eq!((counts.lost, counts.dropped, counts.delivered), (0, 0, delivered.len() as u64));
     let source = world.with(&hosts[0], |node, _| node.source_counts(from)).expect("the source is there");

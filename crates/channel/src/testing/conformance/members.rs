@@ -31,7 +31,7 @@ pub fn refusals_change_nothing<W: World>(world: &mut W) {
     let format = world.with(h1, |node, now| node.sink_subscribe(&video, other, now)).unwrap_err();
     assert_eq!(
         format.to_string(),
-        "events of type `frame` cannot be read with this format: `size` is long at byte 8 here, int at byte 4 there; \
+        "events of type `frame` cannot be read with this format: `size` is long at byte 8 here, but int at byte 4 there; \
          take the channel's format"
     );
     let empty = world.with(h1, |node, now| node.sink_subscribe(&video, queued(0), now));

@@ -1,4 +1,4 @@
-/* Cyclone DDS: best effort, listeners. dds PART dds NET SIZE ... (see play.rs). The domain is made of NET. */
+/* Cyclone DDS: best effort, listeners. dds PART dds NET SIZE ... (see play.rs). The domain's number is derived from NET. */
 #include "player.h"
 #include <semaphore.h>
 #include <sys/wait.h>
@@ -83,7 +83,7 @@ static uint32_t domain(const char *net)
 
 int main(int argc, char **argv)
 {
-	/* One process for each sink, as hosts are. */
+	/* One process for each sink, because each host is a process. */
 	int sinks = !strcmp(argv[1], "sinks") ? atoi(argv[5]) : 0;
 	for (int i = 1; i < sinks; i++)
 		if (fork() == 0)

@@ -1,4 +1,4 @@
-/* What every foreign player does: measures and says it. Times in microseconds. */
+/* Shared by the players in C: measures and prints. Times in microseconds. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void say(const char *text)
 	fflush(stdout);
 }
 
-/* The conductor's end closes this input. */
+/* When the conductor ends, this input is closed. */
 static void *obey(void *unused)
 {
 	char byte;
@@ -35,7 +35,7 @@ static void *obey(void *unused)
 static void begin(void)
 {
 	pthread_t thread;
-	alarm(150); /* whatever happens */
+	alarm(150); /* end in any case */
 	pthread_create(&thread, NULL, obey, NULL);
 }
 
@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Goes there and back with pauses; says p50 and p99. */
+/* Makes round trips with pauses; prints p50 and p99. */
 static void report_trips(int trips, void (*trip)(void))
 {
 	double *times = calloc(trips, sizeof *times);
@@ -62,8 +62,8 @@ static void report_trips(int trips, void (*trip)(void))
 	fflush(stdout);
 }
 
-/* Submits with pauses; says the CPU time of one beyond the same pauses without it, how long the call takes, and what the
- * process takes anyhow, percent of a processor. */
+/* Submits events with pauses. Prints the CPU time of an event beyond the same pauses without it, the duration of the call,
+ * and the process's CPU use without events in percent of a processor. */
 static void report_cost(int events, int pause_us, void (*submit)(void))
 {
 	double *calls = calloc(events, sizeof *calls), before = cpu_us(), start = now_us(), rest, pauses, spent;

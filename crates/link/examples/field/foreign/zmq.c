@@ -27,7 +27,7 @@ static void trip(void)
 
 static void wait_for(int sinks)
 {
-	/* An XPUB hears of subscriptions; verbose: of every one. */
+	/* An XPUB socket receives subscriptions; with `verbose` it receives each one, repeated ones included. */
 	int verbose = 1;
 	zmq_setsockopt(out, ZMQ_XPUB_VERBOSE, &verbose, sizeof verbose);
 	say("ready");
