@@ -48,7 +48,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let page = fs::read_to_string(root.join("docs/guide/src/your-first-change.md")).unwrap();
         let changes = blocks(&page, "--- ");
-        assert_eq!(changes.len(), 4, "the guide's changes have a different form; update this test");
+        assert_eq!(changes.len(), 5, "the guide's changes have a different form; update this test");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("change.patch");
         for change in changes {
