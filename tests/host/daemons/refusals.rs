@@ -1,4 +1,4 @@
-//! Bad input: whoever gives it is told what to do next, whoever gets it counts it, and channels live on.
+//! Bad input: the sender receives an error with the next step, the receiver counts it, and channels keep working.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn channels_refuse_what_does_not_fit_and_live_on() {
     let _held = enter(&cheat, "cheat", &Spec::of(FORMAT));
     eventually("it is counted", || site[0].metric("qfabric_channels_forbidden") >= 1.0);
     assert!(site[0].show("cheat").is_none());
-    assert!(site[0].log().contains("a host wanted what it may not"));
+    assert!(site[0].log().contains("a host requested an action that it may not do"));
     let video = cheat.open("video").unwrap();
     let filter =
         Filter { code: "return 0;".into(), to: FilterScope::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };

@@ -1,6 +1,6 @@
-//! Who answers `qfabric channel ping`: an application of this service, on a connection to `channels.sock` like others, so that
-//! a ping takes the way that events take. It is there while the channel `ping.THIS-HOST` has another source, and one thread
-//! answers all who ask.
+//! Answers `qfabric channel ping`. The daemon acts as an application with its own connection to `channels.sock`, so
+//! that a ping takes the same path as any other event. One thread answers all pings; it runs while the channel
+//! `ping.THIS-HOST` has another source.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,12 +27,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::Fabric;
 use crate::auth::Peer;
 
-/// Pings that wait here at most; the oldest makes room.
+/// Capacity of the sink for pings; when it is full, the oldest ping is dropped.
 const WAITING: u32 = 64;
-/// Looks whether anybody still asks.
+/// Interval at which the thread checks whether a source of pings is left.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Whether somebody answers, or should.
+/// `asked`: a source of pings has joined since the last check; `runs`: the answering thread runs.
 #[derive(Debug, Default)]
 pub(super) struct Answering {
     asked: AtomicBool,
@@ -40,7 +40,7 @@ pub(super) struct Answering {
 }
 
 impl Fabric {
-    /// Somebody may ask this host now.
+    /// Requests the answering thread if another application's source has joined the ping channel of this host.
     pub(super) fn listen_for_pings(&self, notice: &Notice) {
         if let Notice::SourceJoined(channel, _, source) = notice
             && source.application.as_ref().is_none_or(|name| name.as_str() != ANSWERS)
@@ -50,7 +50,7 @@ impl Fabric {
         }
     }
 
-    /// Answers in a thread of its own, where somebody asks and nobody answers.
+    /// Starts the answering thread if it is requested and does not run.
     pub(super) fn answer_pings(self: &Arc<Fabric>) {
         let Answering { asked, runs } = &self.answering;
         if !asked.swap(false, Ordering::Relaxed) || runs.swap(true, Ordering::AcqRel) {
@@ -58,18 +58,18 @@ impl Fabric {
         }
         let fabric = self.clone();
         if let Err(error) = self.mailbox.ending().spawn("qf-ping", move || fabric.answer_while_asked()) {
-            tracing::warn!(%error, "nobody answers pings: no thread can be had");
+            tracing::warn!(%error, "cannot start the thread that answers pings; pings to this host get no answer");
             runs.store(false, Ordering::Release);
         }
     }
 
-    /// Who begins to ask while it ends finds it begun again.
+    /// Continues if a source joined while the thread was ending.
     fn answer_while_asked(&self) {
-        // The policy of the thread that started it is for events alone.
+        // The thread inherits a real-time policy that is meant for threads that carry events.
         let _ = SchedAttr::fair(0).give(ThreadId(0));
         loop {
             if let Err(why) = self.answer() {
-                tracing::warn!(why, "nobody answers pings");
+                tracing::warn!(why, "cannot answer pings");
             }
             self.answering.runs.store(false, Ordering::Release);
             let again = self.answering.asked.swap(false, Ordering::Relaxed) && !self.stopping.load(Ordering::Acquire);
@@ -97,13 +97,13 @@ impl Fabric {
         Ok(())
     }
 
-    /// Whether the channel has a source beside the one that answers.
+    /// Whether the channel has a source besides the daemon's own.
     fn is_asked(&self, channel: &ChannelId) -> bool {
         self.network.look(|node| node.channel(channel).is_some_and(|view| view.sources > 1))
     }
 }
 
-/// The connection of who answers.
+/// The daemon's own connection, with its source and its sink.
 struct Talk {
     socket: OwnedFd,
     duplex: Duplex,
@@ -149,7 +149,7 @@ impl Talk {
         })
     }
 
-    /// The source first: who sees the sink may ask it.
+    /// Joins as a source first: an application that sees the sink may send a ping at once.
     fn join(&mut self, fabric: &Fabric, channel: &ChannelId) -> Result<(), Problem> {
         let application: Option<Name> = ANSWERS.parse().ok();
         fabric.open(self.peer, channel, self.lease)?;
@@ -172,7 +172,8 @@ impl Talk {
         self.send()
     }
 
-    /// What finds no room is not sent: whoever asks so much has no answer to some of it.
+    /// A message that does not fit is dropped: an application that sends more pings than fit loses some of the
+    /// answers.
     fn send(&mut self) -> io::Result<()> {
         self.duplex.send(&self.socket, &self.out).map(drop)
     }
@@ -181,7 +182,7 @@ impl Talk {
         self.say(&FromClient::More { sink: self.sink, events })
     }
 
-    /// The next message's length; none: there was none for a while.
+    /// Length of the next message; none if no message arrives within [`LOOK`].
     fn hear(&mut self) -> io::Result<Option<usize>> {
         let patience = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
         if let Some(length) = self.duplex.next(&self.socket, &mut self.buffer)? {
@@ -194,7 +195,7 @@ impl Talk {
         self.duplex.next(&self.socket, &mut self.buffer)
     }
 
-    /// Answers one ping. False: nobody asked.
+    /// Answers one ping; false if no message arrived.
     fn answer_next(&mut self) -> io::Result<bool> {
         let Some(length) = self.hear()? else { return Ok(false) };
         let arrived = clock::now();

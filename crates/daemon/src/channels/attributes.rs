@@ -1,4 +1,5 @@
-//! What can be read on this host: the kernel's numbers, and those that the control thread publishes of its applications.
+//! Attributes that this host can read: the kernel's, and those that the control thread publishes for its
+//! applications.
 
 use qfabric_host::monitor::Jobs;
 use qfabric_linux::monitor::{Meters, Missing};
@@ -10,7 +11,7 @@ use crate::control::Monitored;
 pub(super) struct Attributes {
     meters: Meters,
     jobs: Jobs,
-    /// Of both; made anew with a rescan.
+    /// Attributes of both; rebuilt after a rescan.
     all: Vec<Attribute>,
 }
 
@@ -21,12 +22,12 @@ impl Attributes {
         attributes
     }
 
-    /// What cannot be read here, and why.
+    /// Attributes that this host cannot read, with the reasons.
     pub fn missing(&self) -> &[Missing] {
         self.meters.missing()
     }
 
-    /// Finds interfaces and disks that came or went.
+    /// Finds interfaces and disks that appeared or disappeared.
     pub fn rescan(&mut self) {
         if self.meters.is_stale() {
             self.meters.rescan();
@@ -48,7 +49,7 @@ impl Attributes {
         self.jobs.remove(application);
     }
 
-    /// Applications that have left and are still read.
+    /// Applications that have ended but whose attributes are still read.
     pub fn left(&self) -> Vec<AppId> {
         self.jobs.left().collect()
     }

@@ -11,60 +11,61 @@ use serde::Deserialize;
 
 use super::rules::Rule;
 
-/// Whether this host takes part, under which name, and whom it believes.
+/// Whether this host takes part, its name, its network and its limits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelsConfig {
     /// Whether this host has channels at all.
     pub enabled: bool,
-    /// Hosts of another realm are not seen, though they may share the network.
+    /// Hosts of another realm are ignored, even on the same network.
     pub realm: Name,
-    /// This host's name. None: its host name.
+    /// Name of this host; by default the machine's host name.
     pub host: Option<Name>,
-    /// What carries events between hosts.
+    /// Network layer that carries events between hosts.
     pub engine: EngineName,
-    /// Whether it relays for others.
+    /// Whether this host relays events for other hosts.
     pub mode: Mode,
-    /// Where others reach it: `HOST:PORT`, with `tcp` also `unix:/PATH`. Zenoh takes the next port, too.
+    /// Addresses at which other hosts reach this one: `HOST:PORT`, with `tcp` also `unix:/PATH`. Zenoh also takes the
+    /// next port.
     pub listen: Vec<String>,
-    /// Whom it calls, again and again until they are there.
+    /// Addresses that this host connects to; it retries until they answer.
     pub connect: Vec<String>,
-    /// Whom it finds beyond those.
+    /// How this host finds hosts that are not in `connect`.
     pub scouting: Scouting,
-    /// Folder with `ca.pem`, and certificate and key of this host, as `qfabric channel issue` writes them.
+    /// Directory with `ca.pem`, and with this host's certificate and key, as `qfabric channel issue` writes them.
     pub tls: Option<PathBuf>,
-    /// Who may do what. None: `access.toml` beside the certificates.
+    /// Access list; by default `access.toml` beside the certificates.
     pub access: Option<PathBuf>,
-    /// Nobody proves who he is: for loopback and Unix sockets only.
+    /// No host proves its identity: for loopback and Unix sockets only.
     pub insecure: bool,
-    /// Real-time priority (SCHED_FIFO) of the threads between an event and the network; 0: none.
+    /// Real-time priority (SCHED_FIFO) of the threads that carry events to and from the network; 0: none.
     pub priority: u32,
-    /// Connections to `channels.sock` at the same time; of these, at most so many of one user (root excepted).
+    /// Largest number of connections to `channels.sock` at the same time.
     pub max_leases: usize,
-    /// See [`ChannelsConfig::max_leases`].
+    /// Largest number of connections of one user at the same time; root is excepted.
     pub max_leases_per_user: usize,
-    /// Sources and sinks that one user (administrators excepted) has at the same time; on one channel, at most a quarter of
-    /// what the channel may have.
+    /// Largest number of sources and sinks of one user at the same time; administrators are excepted. On one
+    /// channel a user may have at most a quarter of the channel's limit.
     pub max_members_per_user: usize,
-    /// CPU time that each policy of a user (root excepted) may take per second.
+    /// CPU time that each policy of a user may take per second; root is excepted.
     #[serde(deserialize_with = "crate::config::time")]
     pub policy_budget: Nanos,
-    /// How often this host tells the sources of its channels at what rate their events arrive; 0: never.
+    /// Interval at which this host reports the arrival rate of events to the sources of its channels; 0: never.
     #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
-    /// Whether it lends CPU time to hosts whose applications are refused there, and asks them when its own are.
+    /// Whether this host lends CPU time to other hosts, and asks them for a loan when it refuses an application.
     pub lend: Lend,
-    /// For how long another host is to keep what an application was refused here.
+    /// How long a lender keeps capacity for an application that this host refused.
     #[serde(deserialize_with = "crate::config::time")]
     pub lend_hold: Nanos,
-    /// Which users may do what on which channels: tables `[[channels.rule]]`. None: every user, what this host may.
+    /// Rights of users on channels: tables `[[channels.rule]]`. Without rules, every user may do what this host may.
     #[serde(rename = "rule")]
     pub rules: Vec<Rule>,
-    /// What its resource manager does from the start: tables `[[channels.policy]]`.
+    /// Policies that run from the start: tables `[[channels.policy]]`.
     pub policy: Vec<Policy>,
 }
 
-/// What carries events between hosts.
+/// Network layer that carries events between hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
@@ -73,48 +74,48 @@ pub enum EngineName {
     Zenoh,
     /// Plain sockets, within one machine.
     Tcp,
-    /// Nothing: channels between the applications of this host.
+    /// No network: channels connect only the applications of this host.
     None,
 }
 
-/// Whether a host relays for others.
+/// Whether a host relays events for other hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// It talks to all hosts of its site directly.
+    /// Talks to all hosts of its site directly.
     #[default]
     Peer,
-    /// It also relays: one per site, for more than one site.
+    /// Also relays events between sites; each site has one router.
     Router,
 }
 
-/// Whom a host finds beyond those it is told to call.
+/// How a host finds hosts that are not in `connect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scouting {
-    /// Nobody.
+    /// It finds none.
     #[default]
     Configured,
-    /// Those that the others know.
+    /// From the hosts that it is connected to.
     Gossip,
-    /// Also whoever answers on the local network.
+    /// Also from announcements on the local network.
     Multicast,
 }
 
-/// Whether hosts lend to each other, and which offer wins.
+/// Whether this host lends and borrows, and which offer it accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lend {
-    /// Neither lends nor asks.
+    /// Neither lends nor borrows.
     #[default]
     Off,
-    /// Lends, and never asks.
+    /// Lends, but does not borrow.
     Give,
-    /// Lends, and asks; the first offer wins.
+    /// Lends and borrows; accepts the first offer.
     First,
-    /// The one that has most left, of those that come within half a second.
+    /// Accepts the offer of the host with the most free capacity, among the offers that arrive within 0.5 s.
     Best,
-    /// The one with the shortest way, of those that come within half a second.
+    /// Accepts the offer of the host with the shortest network path, among the offers that arrive within 0.5 s.
     Nearest,
 }
 
@@ -146,11 +147,11 @@ impl Default for ChannelsConfig {
     }
 }
 
-/// A key, its value, and what would have been accepted.
+/// A key, its value, and the accepted values.
 pub(crate) type OutOfRange = (&'static str, String, &'static str);
 
 impl ChannelsConfig {
-    /// What cannot be meant, if anything.
+    /// The first setting with an invalid value.
     pub(crate) fn out_of_range(&self) -> Option<OutOfRange> {
         let counts = [
             ("channels.max_leases", self.max_leases, 1..=4096, "1 to 4096"),
@@ -174,16 +175,12 @@ impl ChannelsConfig {
             return Some(("channels.lend_hold", self.lend_hold.to_string(), "3s to 600s"));
         }
         if let Some(name) = self.rules.iter().find_map(Rule::bad_name) {
-            return Some((
-                "channels.rule",
-                format!("{name:?}"),
-                "a channel's name, the beginning of names and `*`, or `*`",
-            ));
+            return Some(("channels.rule", format!("{name:?}"), "a channel name, a prefix followed by `*`, or `*`"));
         }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
     }
 
-    /// Somebody has to be believed for a reason.
+    /// With a network, exactly one of `tls` and `insecure` must be set.
     fn untrusted(&self) -> Option<OutOfRange> {
         let (tls, networked) = (self.tls.is_some(), self.engine != EngineName::None);
         if let Some(beyond) = self.insecure.then(|| self.beyond()).flatten() {
@@ -200,7 +197,7 @@ impl ChannelsConfig {
         }
     }
 
-    /// Whom nobody can believe without certificates: what comes from beyond this machine.
+    /// An address beyond this machine, which needs certificates.
     fn beyond(&self) -> Option<OutOfRange> {
         let expected =
             "addresses of loopback and Unix sockets, or certificates (channels.tls) in place of channels.insecure";
@@ -220,13 +217,12 @@ impl ChannelsConfig {
         self.name().is_none().then_some(("channels.host (by default the host name)", name, expected))
     }
 
-    /// This host's name; none where the machine's own is none.
+    /// Name of this host; none if `host` is not set and the machine's host name is not a valid name.
     pub(crate) fn name(&self) -> Option<Name> {
         let own = || rustix::system::uname().nodename().to_string_lossy().parse().ok();
         self.host.clone().or_else(own)
     }
 
-    /// The access list's place.
     pub(crate) fn access_file(&self, tls: &Path) -> PathBuf {
         self.access.clone().unwrap_or_else(|| tls.join("access.toml"))
     }
@@ -248,7 +244,7 @@ mod tests {
         assert_eq!(said("enabled = true\ninsecure = true"), "");
         assert_eq!(said("enabled = true\ntls = '/etc/qfabric/tls'"), "");
         assert!(said("enabled = true\ninsecure = true\ntls = '/x'").contains("one of the two"));
-        assert_eq!(said("enabled = true\nengine = 'none'"), "", "nobody else is there");
+        assert_eq!(said("enabled = true\nengine = 'none'"), "", "there is no network");
     }
 
     #[test]
@@ -258,7 +254,7 @@ mod tests {
         assert!(insecure("listen = ['0.0.0.0:7447']").starts_with("channels.listen \"0.0.0.0:7447\""));
         assert!(insecure("connect = ['cam-1:7447']").starts_with("channels.connect \"cam-1:7447\""));
         assert!(insecure("scouting = 'multicast'").starts_with("channels.scouting multicast"));
-        assert_eq!(said("insecure = true\nlisten = ['0.0.0.0:7447']"), "", "it is off");
+        assert_eq!(said("insecure = true\nlisten = ['0.0.0.0:7447']"), "", "channels are off");
     }
 
     #[test]

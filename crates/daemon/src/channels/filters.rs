@@ -1,4 +1,4 @@
-//! Filters: installed here, or shipped as text to other hosts, whose access lists decide.
+//! Filters: installed on this host, or sent as source text to other hosts, whose access lists decide about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use super::rules::Right;
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 
-/// How long other hosts' answers are waited for.
+/// How long this host waits for the answers of other hosts.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// On whose events a filter acts.
+/// Events on which a filter acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// On everybody's, or on what one sink gets.
+    /// On the events of all sources, or on all events of one sink.
     All,
-    /// On those of this user's sources.
+    /// On the events of this user's sources only.
     SourcesOf(u32),
 }
 
-/// What was asked of other hosts, and what they have answered so far.
+/// Requests to other hosts, with the answers received so far.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     answers: Lock<BTreeMap<RequestId, Vec<HostAnswer>>, { rank::ASKED }>,
@@ -37,17 +37,18 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A host has answered. Nobody waits for it where it was late, or where a filter followed a member.
+    /// Records an answer. No thread waits for it if the host was late, or if the filter was sent because a member
+    /// joined.
     pub fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
         if let Some(answers) = lock(&self.answers).get_mut(&request) {
             answers.push(HostAnswer { host, refused });
             self.changed.notify_all();
         } else if let Some(why) = refused {
-            tracing::info!(%host, why, "a host did not do what this one wanted of its filters");
+            tracing::info!(%host, why, "another host refused a change of a filter");
         }
     }
 
-    /// Asks, and waits for the answers of all hosts.
+    /// Sends a request, and waits for the answers of all hosts.
     fn ask(&self, hosts: &[Name], ask: impl FnOnce() -> RequestId) -> Vec<HostAnswer> {
         let until = Instant::now() + PATIENCE;
         let mut waiting = lock(&self.answers);
@@ -63,7 +64,7 @@ impl Asked {
         let mut answers = waiting.remove(&request).unwrap_or_default();
         drop(waiting);
         let silent = hosts.iter().filter(|host| answers.iter().all(|answer| answer.host != **host));
-        let why = format!("no answer within {} s; it may be gone, see qfabric group hosts", PATIENCE.as_secs());
+        let why = format!("no answer within {} s; the host may be gone, see qfabric group hosts", PATIENCE.as_secs());
         let silent: Vec<_> = silent.map(|host| HostAnswer { host: host.clone(), refused: Some(why.clone()) }).collect();
         answers.extend(silent);
         answers
@@ -71,7 +72,7 @@ impl Asked {
 }
 
 impl Fabric {
-    /// Installs or replaces a filter, wherever it is wanted.
+    /// Installs or replaces a filter on all hosts that the request names.
     pub fn install(&self, peer: Peer, spot: Spot, request: &FilterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
         self.check_owner(peer, &spot)?;
@@ -97,13 +98,12 @@ impl Fabric {
         let hosts = installed.hosts.iter().map(|answer| answer.host.clone());
         self.owned.installed((id, peer.owner.uid), filter, request.to.clone(), hosts);
         if self.registry().lease(peer, id).is_err() {
-            // The connection has ended meanwhile.
+            // The connection ended while the filter was installed.
             self.end_filters(id);
         }
         Ok(installed)
     }
 
-    /// Changes parameters of a filter.
     pub fn parametrize(&self, peer: Peer, spot: &Spot, request: &ParameterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
         self.check_owner(peer, spot)?;
@@ -116,7 +116,6 @@ impl Fabric {
         Ok(installed)
     }
 
-    /// Removes a filter.
     pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &spot.channel)?;
         self.check_owner(peer, spot)?;
@@ -149,13 +148,13 @@ impl Fabric {
         Ok(Joined { number: sink.0 })
     }
 
-    /// Filters are for those who hold the channel here.
+    /// Only a user with a connection that holds the channel here may change its filters.
     fn check_holder(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
         let holds = self.registry().holds(peer, channel);
         if holds { Ok(()) } else { Err(problems::not_your_channel(channel)) }
     }
 
-    /// What reaches a sink of this host is its user's affair.
+    /// A filter for a sink of this host needs the right to the sink.
     fn check_sink(&self, peer: Peer, sink: Option<&MemberId>) -> Result<(), Problem> {
         match sink.filter(|sink| sink.host == self.host) {
             Some(sink) => self.registry().sink(peer, SinkId(sink.number)).map(drop),
@@ -163,13 +162,13 @@ impl Fabric {
         }
     }
 
-    /// On whose events a user's filter acts. For own sinks: on what they get. Else it decides for others, which is for the
-    /// channel's creator and administrators; an OUT-filter of anybody else acts on the events of that user's sources alone,
-    /// and on this host alone.
+    /// The events on which a user's filter acts. A filter for the user's own sink acts on all events of that sink.
+    /// Any other filter decides for other users: it is for the channel's creator and for administrators. An
+    /// OUT-filter of any other user acts only on the events of that user's sources, and only on this host.
     fn reach(&self, peer: Peer, filter: &FilterSpec, to: &FilterScope) -> Result<Reach, Problem> {
         let FilterSpec { spot: Spot { channel, direction, .. }, sink, .. } = filter;
         if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
-            // It is this user's: that was looked at.
+            // `check_sink` has found that the sink belongs to this user.
             return Ok(Reach::All);
         }
         self.permit(peer, Right::Install, channel)?;
@@ -186,11 +185,11 @@ impl Fabric {
     fn member(&self, text: &str) -> Result<MemberId, Problem> {
         let (host, number) = text.split_once('/').unwrap_or((self.host.as_str(), text));
         let member = host.parse().ok().zip(number.parse().ok());
-        let wrong = || problems::invalid(format!("{text:?} is no sink; write NUMBER or HOST/NUMBER"));
+        let wrong = || problems::invalid(format!("{text:?} is not a sink; write NUMBER or HOST/NUMBER"));
         member.map(|(host, number)| MemberId { host, number }).ok_or_else(wrong)
     }
 
-    /// Has an order carried out here, or elsewhere, or both.
+    /// Carries out a command on this host, on other hosts, or on both.
     fn carry(&self, to: &FilterScope, order: &FilterCommand, reach: Reach) -> Result<Installed, Problem> {
         let (here, others) = self.wanted(&order.spot().channel, to)?;
         let mut installed = Installed::default();
@@ -214,7 +213,7 @@ impl Fabric {
         })
     }
 
-    /// Whether this host is meant, and which others are.
+    /// Whether this host is a recipient, and which other hosts are.
     pub(super) fn wanted(&self, channel: &ChannelId, to: &FilterScope) -> Result<(bool, Vec<Name>), Problem> {
         let mut hosts: BTreeSet<Name> = match to {
             FilterScope::Here => [self.host.clone()].into(),
@@ -228,7 +227,7 @@ impl Fabric {
             }),
         };
         match hosts.is_empty() {
-            true => Err(problems::invalid("nobody is there to have the filter; see qfabric group ls".to_owned())),
+            true => Err(problems::invalid("the filter has no recipient; see qfabric group ls".to_owned())),
             false => Ok((hosts.remove(&self.host), hosts.into_iter().collect())),
         }
     }
@@ -249,6 +248,6 @@ mod tests {
         });
         assert_eq!(answers[0], HostAnswer { host: hosts[1].clone(), refused: Some("no".into()) });
         assert!(answers[1].refused.as_deref().unwrap().contains("no answer") && answers[1].host == hosts[0]);
-        assert!(lock(&asked.answers).is_empty(), "nothing is kept");
+        assert!(lock(&asked.answers).is_empty(), "the request is removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Groups of applications, and the hosts that take part.
+//! Groups of applications, and the hosts of the realm.
 
 use qfabric_channel::{QosRange, Registration, RegistrationId};
 use qfabric_types::api::Problem;
@@ -9,7 +9,7 @@ use super::{Fabric, problems};
 use crate::auth::Peer;
 
 impl Fabric {
-    /// An application joins a group, and this host the group's Q-channel.
+    /// Registers an application in a group; this host joins the group's Q-channel.
     pub fn register(&self, peer: Peer, request: GroupRequest) -> Result<Registered, Problem> {
         let range =
             |range: &api::QosRange| Ok(QosRange { metric: key(&range.metric)?, min: range.min, max: range.max });
@@ -30,7 +30,6 @@ impl Fabric {
         Ok(Registered { number: id.0, channel })
     }
 
-    /// It leaves.
     pub fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.registrations.get(&id).copied().unwrap_or(0);
@@ -40,7 +39,6 @@ impl Fabric {
         self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
     }
 
-    /// All groups.
     pub fn groups(&self) -> Vec<GroupInfo> {
         self.network.look(|node| {
             let groups = node.directory().groups();
@@ -52,7 +50,6 @@ impl Fabric {
         })
     }
 
-    /// All hosts.
     pub fn hosts(&self) -> Vec<HostInfo> {
         self.network.look(|node| {
             let info = |(host, record): (&qfabric_types::channel::Name, &qfabric_channel::HostRecord)| {

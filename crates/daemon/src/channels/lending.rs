@@ -1,11 +1,11 @@
-//! Hosts lend to each other: what this host's broker had to refuse is asked of the others, and what theirs refused is
-//! kept by this one's, as far as there is room.
+//! Hosts lend CPU time to each other. When this host's broker refuses a request, this host asks the others for a
+//! loan. When another host refuses a request, this host's broker keeps capacity for it, as far as it has room.
 //!
 //! ```text
 //! refused here ── borrow ──> manager ── Q-channel of the group `lend` ──> manager ── mailbox ──> control thread: kept
 //! offer in the refusal <── mailbox <── Confirm ────────────────────────── manager <── LoanWord ───────┘
 //! ```
-//! Locks are taken one at a time, and none while the control thread is waited for.
+//! Locks are taken one at a time; no lock is held while this code waits for the control thread.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -36,46 +36,47 @@ use crate::startup::DaemonError;
 
 /// The group of all hosts that lend.
 const GROUP: &str = "lend";
-/// What is lent, in millionths of a CPU.
+/// The attribute that is lent, in millionths of a CPU.
 const CPU: AttributeId = AttributeId::of("cpu.guaranteed");
-/// How long others' offers are waited for.
+/// How long this host waits for offers.
 const PATIENCE: Nanos = Nanos::from_millis(500);
-/// How long a refusal may take in all: three chosen hosts that are silent, one after the other.
+/// Longest delay of a refusal: three chosen hosts that do not answer, one after the other.
 const LONGEST: Nanos = Nanos::from_millis(2_700);
-/// Times are said in steps of this.
+/// Resolution of the times in messages.
 const TENTH: Nanos = Nanos::from_millis(100);
-/// Requests under way; one more is refused as if nobody lent.
+/// Most requests under way; above this number, a request is refused without asking other hosts.
 const WAITING: usize = 256;
 
-/// What is asked for, and what was offered.
+/// Requests under way, and the offers that this host received.
 pub(super) struct Lending {
     teller: Teller,
     words: Lock<Receiver<LoanWord>, { rank::LOAN_WORDS }>,
-    /// Who waits for the answer to a request of this host.
+    /// Receivers of the answers to requests of this host, by the request's number.
     waiting: Lock<BTreeMap<u64, oneshot::Sender<Option<Name>>>, { rank::WAITING }>,
     offers: Lock<Offers, { rank::OFFERS }>,
 }
 
-/// What was refused.
+/// The kind of request that the broker refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// An application that wants to come.
+    /// An application that asks for admission.
     Admission,
-    /// Another contract for one that is there, and keeps the old one: elsewhere all of it would have to fit.
+    /// A new contract for an admitted application, which keeps the old one. Another host needs room for all of the
+    /// new contract.
     Change,
 }
 
-/// What came of asking others.
+/// Result of asking other hosts for a loan.
 enum Found {
-    /// Nobody was asked.
+    /// No host was asked.
     NotAsked,
-    /// None of so many hosts has it.
+    /// None of this number of hosts has room.
     Nobody(usize),
     Offer(Offer),
 }
 
 impl Lending {
-    /// The control thread's words wake whoever waits for `wake`.
+    /// Messages of the control thread wake the thread that waits for `wake`.
     pub fn new(wake: Arc<OwnedFd>) -> Lending {
         let (teller, words) = Teller::new(wake);
         Lending { teller, words: Lock::new(words), waiting: Lock::default(), offers: Lock::default() }
@@ -83,7 +84,7 @@ impl Lending {
 }
 
 impl Channels {
-    /// The refusal, with what another host keeps instead, if hosts lend to each other and one does.
+    /// Adds an offer of another host to the refusal, if lending is on and a host makes an offer.
     pub async fn look_elsewhere(&self, peer: Peer, wish: Wish, problem: Problem) -> Problem {
         let is_shortage = problem.code == "over_committed";
         let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
@@ -120,12 +121,11 @@ fn group() -> Name {
     GROUP.parse().expect("is a name")
 }
 
-/// The Q-channel of the group.
 fn channel() -> ChannelId {
     ChannelId { plane: Plane::Quality, name: format!("group.{GROUP}").parse().expect("is a name") }
 }
 
-/// That nobody can guess: a keyed hash, the key from the kernel's random numbers.
+/// A number that other processes cannot guess: a keyed hash, whose key comes from the kernel's random numbers.
 fn random() -> u64 {
     RandomState::new().hash_one(clock::now().get())
 }
@@ -135,7 +135,7 @@ impl Lend {
         match self {
             Lend::Off | Lend::Give => None,
             Lend::First => Some(Rule::First),
-            // More than there are: all that come in time.
+            // Larger than any number of hosts, so that all offers that arrive in time are compared.
             Lend::Best => Some(Rule::BestOf(usize::MAX)),
             Lend::Nearest => Some(Rule::Nearest),
         }
@@ -143,7 +143,7 @@ impl Lend {
 }
 
 impl Fabric {
-    /// Joins those that lend, where that is configured.
+    /// Joins the group of the lenders, if lending is configured.
     pub(super) fn begin_lending(&self) -> Result<(), DaemonError> {
         if self.config.lend == Lend::Off {
             return Ok(());
@@ -155,7 +155,7 @@ impl Fabric {
         joined.map(drop).map_err(|error| DaemonError::Channels(format!("channels.lend: {error}")))
     }
 
-    /// Asks the others.
+    /// Asks the other hosts for a loan.
     async fn borrow(self: &Arc<Fabric>, peer: Peer, share: Share) -> Found {
         let Some(rule) = self.config.lend.rule() else { return Found::NotAsked };
         if let Some(offer) = self.offered_before(peer, share) {
@@ -167,7 +167,7 @@ impl Fabric {
         let number = random();
         let Some(told) = self.wait_for(number) else { return Found::NotAsked };
         let fabric = self.clone();
-        // The node's lock may have to be waited for.
+        // The call may wait for the node's lock.
         let asked = aside(move || Ok(fabric.ask(number, share, rule))).await;
         let hosts = asked.unwrap_or(0);
         if hosts == 0 {
@@ -176,7 +176,7 @@ impl Fabric {
         }
         match tokio::time::timeout(Duration::from_nanos(LONGEST.get()), told).await {
             Ok(Ok(Some(giver))) => Found::Offer(self.offered(peer, giver, number, share)),
-            // Whoever answers later finds nobody waiting, and has it back.
+            // A later answer finds no receiver, and the loan is given back.
             _ => Found::Nobody(hosts),
         }
     }
@@ -191,7 +191,7 @@ impl Fabric {
         Some(told)
     }
 
-    /// How many hosts were asked.
+    /// Sends the request; returns the number of hosts asked.
     fn ask(&self, request: u64, share: Share, rule: Rule) -> usize {
         let group = group();
         let others = |node: &mut qfabric_channel::Node| {
@@ -206,7 +206,8 @@ impl Fabric {
         others
     }
 
-    /// Another host keeps it, a little longer than is said here: the way there takes time.
+    /// The offer for a loan. The lender keeps the capacity slightly longer than stated here: the way to the lender
+    /// takes time.
     fn offered(&self, peer: Peer, giver: Name, number: u64, share: Share) -> Offer {
         let hold = self.config.lend_hold;
         let offered = Offered { giver: giver.clone(), peer, share, until: clock::now() + hold };
@@ -218,7 +219,7 @@ impl Fabric {
         Offer { host, share, held_ns, claim: Claim { host: self.host.clone(), number } }
     }
 
-    /// What this process was offered for the same, if that still stands.
+    /// An earlier offer to this process for the same share, if it is still valid.
     fn offered_before(&self, peer: Peer, share: Share) -> Option<Offer> {
         let now = clock::now();
         let (number, Offered { giver, until, .. }) = lock(&self.lending.offers).again(peer, share, now)?;
@@ -226,7 +227,7 @@ impl Fabric {
         Some(self.offer(number, giver, share, Nanos::new(left - left % TENTH.get())))
     }
 
-    /// Whoever was refused here does not want what another host keeps for it.
+    /// Cancels a loan that the refused application does not need.
     pub(crate) fn give_back(&self, peer: Peer, claim: &Claim) -> Result<(), Problem> {
         let is_ours = claim.host == self.host;
         let giver = is_ours.then(|| lock(&self.lending.offers).give_back(claim.number, peer)).flatten();
@@ -235,7 +236,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// What it kept is lost.
+    /// A lender is gone, and its loans with it.
     pub(super) fn lender_gone(&self, host: &Name) {
         lock(&self.lending.offers).gone(host);
     }
@@ -245,11 +246,11 @@ impl Fabric {
         self.network.manager(|manager, now| manager.give_back((&channel, giver), CPU, request, now));
     }
 
-    /// Carries out what a manager wants of the broker, and what it has heard.
+    /// Passes a manager's message about a loan to the broker, or records it.
     pub(super) fn lend(&self, lent: LendingMessage) {
         match lent {
             LendingMessage::Keep { claim, amount, until } => self.keep(claim, amount, until),
-            // Lost: it ends when its time is over.
+            // If the message is lost, the loan ends when its time runs out.
             LendingMessage::LetGo(claim) => {
                 if !self.requests.let_go(claim) {
                     count(&self.totals.notices_dropped);
@@ -265,12 +266,12 @@ impl Fabric {
         let teller = self.lending.teller.clone();
         if !self.requests.keep(Keep { claim: claim.clone(), share, until, teller }) {
             count(&self.totals.notices_dropped);
-            tracing::warn!(host = %claim.host, %share, "the control thread is busy: nothing is kept for another host");
+            tracing::warn!(host = %claim.host, %share, "the control thread is busy: the loan to another host is refused");
             self.kept(&claim, None);
         }
     }
 
-    /// A request of a policy has nobody waiting here; of one that was given up, the receiver is gone.
+    /// A request of a policy has no receiver here; if the caller gave up, its receiver is gone.
     fn answered(&self, request: u64, giver: Option<Name>) {
         let Some(tell) = lock(&self.lending.waiting).remove(&request) else { return };
         if let Err(Some(giver)) = tell.send(giver) {
@@ -278,7 +279,7 @@ impl Fabric {
         }
     }
 
-    /// What the control thread has said about loans.
+    /// Handles the control thread's messages about loans.
     pub(super) fn hear_broker(&self) {
         loop {
             let word = lock(&self.lending.words).try_recv();

@@ -1,4 +1,4 @@
-//! What the node has to say, until the socket's thread has the time: noted under the node's lock, carried out later.
+//! Outputs of the node that wait for the socket's thread: recorded under the node's lock, carried out later.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,89 +17,87 @@ use super::Fabric;
 use crate::auth::Peer;
 use crate::ending::Ending;
 
-/// Notices that wait; the next one is dropped and counted.
+/// Largest number of waiting notices; further ones are dropped and counted.
 const NOTICES: usize = 4096;
 
-/// What applications are to be told.
+/// A decision that applications are notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Notification {
     pub channel: ChannelId,
     pub attribute: AttributeId,
-    /// For which host or application.
+    /// The host or application that the decision is about.
     pub subject: String,
-    /// None: nobody decides it any more.
+    /// None: no policy decides this amount any more.
     pub amount: Option<i64>,
     pub audience: Audience,
 }
 
-/// Which of this host's applications are told.
+/// The applications of this host that are notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
     /// Those with a source on the channel.
     Sources,
     /// Those with a sink on it.
     Sinks,
-    /// The one of that name in the group that the Q-channel is of; what it has under reservation changes, too.
+    /// The application of this name in the group of the Q-channel. Its reservation changes, too.
     Member(Name),
 }
 
-/// What is to change of a contract.
+/// The contract that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Adjusted {
-    /// Who answers for it.
+    /// The user who answers for the contract.
     pub peer: Peer,
     pub application: AppId,
     pub attribute: AttributeId,
     pub amount: i64,
 }
 
-/// A report of this host that is to be sent so much later.
+/// A report of this host that another host asked to postpone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delayed {
-    /// The data channel of the host that asks.
+    /// Data channel of the host that asks.
     pub channel: ChannelId,
     pub attribute: AttributeId,
     pub name: String,
     pub by: Nanos,
 }
 
-/// What a manager wants of the broker, or has heard of other hosts.
+/// A message about a loan: from a manager to the broker, or from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LendingMessage {
-    /// So much is to be kept for another host until then.
+    /// Keep this amount for another host until then.
     Keep { claim: Claim, amount: i64, until: Instant },
-    /// It need not be kept any more.
+    /// Cancel the loan.
     LetGo(Claim),
-    /// What became of a request of this host: who keeps it; none: nobody.
+    /// Result of a request of this host; `giver` is the lender, or none.
     Answered { request: u64, giver: Option<Name> },
-    /// What that host kept for a request of this host is an application's there.
+    /// An application has claimed the loan at the lender.
     Taken { request: u64, giver: Name },
 }
 
-/// What was noted and not carried out yet.
+/// Outputs that are recorded and not yet carried out.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// Sinks with something in their queues. Each once for each time its queue was empty.
+    /// Sinks with events in their queues; a sink is added once each time its queue stops being empty.
     pub ready: Vec<SinkId>,
-    /// Sources that may try again.
+    /// Sources that may submit again.
     pub writable: Vec<SourceId>,
-    /// What happened.
     pub notices: VecDeque<Notice>,
-    /// What managers decided about applications of this host: which, what, how much.
+    /// Decisions of managers about applications of this host: application, attribute, amount.
     pub applied: Vec<(AppId, AttributeId, i64)>,
-    /// What they decided that applications may adapt to.
+    /// Decisions that applications are notified of.
     pub told: VecDeque<Notification>,
-    /// What they decided about CPU time.
+    /// Decisions about CPU time.
     pub adjusted: Vec<Adjusted>,
-    /// Reports that are to be sent later.
     pub delayed: Vec<Delayed>,
-    /// What hosts lend to each other, in order.
+    /// Messages about loans, in order.
     pub lent: VecDeque<LendingMessage>,
-    /// Connections that have more to say than was heard in one turn.
+    /// Connections with more messages than one turn reads.
     pub unread: Vec<LeaseId>,
     /// Connections that have ended.
     pub over: Vec<LeaseId>,
-    /// Notices that there was no room for.
+    /// Number of notices that were dropped.
     pub dropped: u64,
 }
 
@@ -112,12 +110,12 @@ impl Noted {
     }
 }
 
-/// Written by whoever calls the node, emptied by the socket's thread.
+/// Filled by the threads that call the node, emptied by the socket's thread.
 pub(super) struct Mailbox {
     noted: Lock<Noted, { rank::MAILBOX }>,
-    /// Sinks with something in their queues since a frame that the receive thread handles: it hands over itself.
+    /// Sinks with events from the frame that the receive thread is handling; that thread delivers them itself.
     arrived: Lock<Vec<SinkId>, { rank::MAILBOX }>,
-    /// Who hands over; nobody before the service has begun.
+    /// Delivers events; unset until the service has begun.
     fabric: OnceLock<Weak<Fabric>>,
     wake: Arc<OwnedFd>,
     ending: Ending,
@@ -130,7 +128,7 @@ impl Mailbox {
         Ok(Mailbox { noted, arrived, fabric, wake: Arc::new(wake), ending: ending.clone() })
     }
 
-    /// From now on the receive thread hands over by itself.
+    /// From now on the receive thread delivers arriving events itself.
     pub fn serve(&self, fabric: &Arc<Fabric>) {
         // Called once.
         let _ = self.fabric.set(Arc::downgrade(fabric));
@@ -140,7 +138,7 @@ impl Mailbox {
         self.fabric.get()?.upgrade()
     }
 
-    /// A frame has brought something for the sink.
+    /// A frame has brought an event for the sink.
     pub fn ready_by_arrival(&self, sink: SinkId) {
         match self.fabric.get() {
             Some(_) => self.arrived.lock().push(sink),
@@ -148,12 +146,12 @@ impl Mailbox {
         }
     }
 
-    /// What frames have brought.
+    /// Sinks with events from frames.
     pub fn take_arrived(&self) -> Vec<SinkId> {
         std::mem::take(&mut *self.arrived.lock())
     }
 
-    /// The memory is used again.
+    /// Gives the vector back, so that its memory is used again.
     pub fn keep_for_arrivals(&self, emptied: Vec<SinkId>) {
         let mut arrived = self.arrived.lock();
         if arrived.capacity() == 0 {
@@ -161,30 +159,28 @@ impl Mailbox {
         }
     }
 
-    /// How the service ends.
     pub fn ending(&self) -> &Ending {
         &self.ending
     }
 
-    /// Readable when something was noted.
+    /// Readable when an output is recorded.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// What wakes the thread, for who must not wait for the mailbox itself.
+    /// Wakes the thread, for callers that must not wait for the mailbox's lock.
     pub fn waker(&self) -> Arc<OwnedFd> {
         self.wake.clone()
     }
 
-    /// Wakes the thread.
     pub fn nudge(&self) {
-        // Full: then it is readable already.
+        // If the counter is full, the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// All of it; `into` is emptied first, and its memory used again.
+    /// Moves all outputs into `into`, which is emptied first so that its memory is used again.
     pub fn take(&self, into: &mut Noted) {
-        // Nothing in it: somebody else nudged without a reason.
+        // If there is nothing to read, the wake-up had no reason.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         into.ready.clear();
         into.writable.clear();
@@ -199,7 +195,7 @@ impl Mailbox {
         std::mem::swap(&mut *self.noted.lock(), into);
     }
 
-    /// A thread of the network cannot go on.
+    /// A thread of the network cannot continue.
     pub fn failed(&self, thread: &'static str, message: String) {
         self.ending.failed(thread, message);
     }
@@ -213,7 +209,7 @@ impl Mailbox {
     }
 
     pub fn unread(&self, lease: LeaseId) {
-        // Once, however often it wakes this service: what it has to say is heard in turns.
+        // Recorded once, however often the connection wakes this service: its messages are read in turns.
         self.note(|noted| match noted.unread.contains(&lease) {
             true => {}
             false => noted.unread.push(lease),
@@ -266,7 +262,7 @@ impl Mailbox {
         });
     }
 
-    /// One wake-up for whatever is noted until the thread has looked.
+    /// Records outputs; one wake-up is enough for all that are recorded before the thread looks.
     fn note(&self, note: impl FnOnce(&mut Noted)) {
         let mut noted = self.noted.lock();
         let quiet = noted.is_empty();
@@ -306,7 +302,7 @@ mod tests {
         mailbox.ready(SinkId(4));
         mailbox.take(&mut noted);
         assert_eq!(noted.ready, [SinkId(4)]);
-        assert!(noted.writable.is_empty(), "what was carried out does not come again");
+        assert!(noted.writable.is_empty(), "outputs that were carried out do not come again");
     }
 
     #[test]

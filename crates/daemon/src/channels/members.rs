@@ -1,4 +1,4 @@
-//! Channels, sources and sinks under a connection.
+//! Channels, sources and sinks that belong to a connection.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{Fabric, problems};
 use crate::auth::Peer;
 
 impl Fabric {
-    /// Creates a channel; its connection holds it.
+    /// Creates a channel, which the connection then holds.
     pub fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
         let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
         self.permit(peer, Right::Create, &channel)?;
@@ -36,7 +36,7 @@ impl Fabric {
         self.show(&channel)
     }
 
-    /// Opens a channel; its connection holds it once more.
+    /// Opens a channel, which the connection then holds once more.
     pub fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
@@ -48,7 +48,7 @@ impl Fabric {
         self.show(channel)
     }
 
-    /// Takes one creation or opening of the connection back.
+    /// Undoes one creation or opening by this connection.
     pub fn close(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
@@ -58,7 +58,6 @@ impl Fabric {
         self.network.with(|node, now| node.close(channel, now)).map_err(|error| error.problem())
     }
 
-    /// A source of the connection.
     pub fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
         self.permit(peer, Right::Send, channel)?;
         let (application, attributes) = (request.application, attributes(&request.attributes)?);
@@ -73,7 +72,6 @@ impl Fabric {
         Ok(Joined { number: source.0 })
     }
 
-    /// A sink of the connection.
     pub fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
         self.permit(peer, Right::Join, channel)?;
         let spec = SinkSpec {
@@ -93,7 +91,7 @@ impl Fabric {
         Ok(Joined { number: sink.0 })
     }
 
-    /// One user leaves room for the members of others, on this host and on the channel.
+    /// Refuses members above a user's limits on this host and on the channel, so that other users have room.
     pub(super) fn check_room_for_member(
         &self,
         registry: &Registry,
@@ -121,7 +119,6 @@ impl Fabric {
         }
     }
 
-    /// Ends a source.
     pub fn leave_source(&self, peer: Peer, source: SourceId) -> Result<(), Problem> {
         let mut registry = self.registry();
         registry.source(peer, source)?;
@@ -130,7 +127,6 @@ impl Fabric {
         self.network.with(|node, now| node.leave_source(source, now)).map_err(|error| error.problem())
     }
 
-    /// Ends a sink.
     pub fn leave_sink(&self, peer: Peer, sink: SinkId) -> Result<(), Problem> {
         let mut registry = self.registry();
         registry.sink(peer, sink)?;
@@ -139,7 +135,6 @@ impl Fabric {
         self.network.with(|node, now| node.leave_sink(sink, now)).map_err(|error| error.problem())
     }
 
-    /// Changes attributes of a source.
     pub fn change_source(&self, peer: Peer, source: SourceId, changes: &AttributeChanges) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().source(peer, source)?;
@@ -150,7 +145,7 @@ impl Fabric {
         })
     }
 
-    /// Changes attributes of a sink: OUT-filters at all sources see them.
+    /// Changes attributes of a sink; OUT-filters at all sources see the new values.
     pub fn change_sink(&self, peer: Peer, sink: SinkId, changes: &AttributeChanges) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().sink(peer, sink)?;
@@ -163,14 +158,15 @@ impl Fabric {
 }
 
 impl Fabric {
-    /// Whether the user decides for everybody on the channel: an administrator, and whoever created it here.
+    /// Whether the user may decide for all users of the channel: administrators, and the user that created the
+    /// channel here.
     pub(super) fn governs(&self, peer: Peer, channel: &ChannelId) -> bool {
         let created = self.registry().creation(peer.owner.uid, channel);
         peer.administers() || created.is_some_and(|origin| self.network.look(|node| stands(node, channel, &origin)))
     }
 }
 
-/// Whether the channel goes back to that creation.
+/// Whether this creation of the channel is the one in force.
 fn stands(node: &Node, channel: &ChannelId, origin: &Origin) -> bool {
     node.channel(channel).is_some_and(|view| view.origin == *origin)
 }

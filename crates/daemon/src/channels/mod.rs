@@ -7,17 +7,17 @@
 //! ```
 //! | file | what |
 //! |---|---|
-//! | `config.rs`, `node.rs` | the section `[channels]`; what the node is told at its start |
-//! | `network.rs`, `mailbox.rs` | the node and its network; what it says, until there is time to carry it out |
-//! | `reload.rs` | another access list and other certificates, while there are members |
-//! | `rules.rs` | which users may do what on which channels |
-//! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: who has what, what they say, what they get |
-//! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | what the paths do |
-//! | `attributes.rs`, `triggers.rs` | what monitors read, and what the kernel watches for them |
-//! | `answering.rs` | who answers `qfabric channel ping` |
-//! | `lending.rs`, `offers.rs` | what hosts keep for each other's refused applications |
-//! | `policies/`, `reports.rs` | what managers do here for channels, and what they hear |
-//! | `routes/`, `problems.rs` | the paths, and their refusals |
+//! | `config.rs`, `node.rs` | the section `[channels]`; the node's configuration |
+//! | `network.rs`, `mailbox.rs` | the node and its network; the node's outputs, until they are carried out |
+//! | `reload.rs` | reloads the access list and the certificates while there are members |
+//! | `rules.rs` | rights of this host's users on channels |
+//! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: their members, messages and events |
+//! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | operations of the API |
+//! | `attributes.rs`, `triggers.rs` | attributes that monitors read; thresholds that the kernel watches |
+//! | `answering.rs` | answers `qfabric channel ping` |
+//! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
+//! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
+//! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
 //! Locks are taken in this order: registry, node, mailbox ([`qfabric_sync::rank`]; debug builds assert it).
 
@@ -82,21 +82,20 @@ pub(crate) use report::{ChannelReport, ChannelsReport};
 pub use rules::{Right, Rule};
 pub(crate) use socket::SocketThread;
 
-/// This host's channels; they may be switched off.
+/// The channels of this host; they may be switched off.
 pub(crate) struct Channels {
     fabric: Option<Arc<Fabric>>,
-    /// The way to the control thread.
     requests: Requests,
 }
 
-/// Everything about them, shared by the API's threads and the socket's.
+/// State of the channels, shared by the threads of the API, of the sockets and of the network.
 pub(crate) struct Fabric {
     config: ChannelsConfig,
     host: Name,
     network: Network,
     mailbox: Arc<Mailbox>,
     registry: Lock<Registry, { rank::CHANNELS_REGISTRY }>,
-    /// What was asked of other hosts' filters.
+    /// Requests about filters of other hosts.
     asked: Asked,
     answering: Answering,
     owned: Owned,
@@ -105,17 +104,16 @@ pub(crate) struct Fabric {
     reports: Reports,
     lending: Lending,
     closer: Closer,
-    /// What the socket's thread waits for.
+    /// Descriptors that the socket's thread waits for.
     epoll: OwnedFd,
-    /// The sockets of all connections.
+    /// Sockets of all connections.
     lines: OwnedFd,
-    /// The way to the control thread.
     requests: Requests,
     stopping: AtomicBool,
     totals: Totals,
 }
 
-/// What is counted over all connections, also those that are gone.
+/// Counters of all connections, including those that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub submitted: AtomicU64,
@@ -131,7 +129,7 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Channels {
-    /// Joins the network, where that is configured.
+    /// Joins the network, if one is configured.
     pub fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Channels, DaemonError> {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
@@ -151,12 +149,11 @@ impl Channels {
         Ok(Channels { fabric: Some(fabric), requests })
     }
 
-    /// What there is, or the refusal that says how to switch it on.
+    /// The fabric, or a refusal that says how to switch channels on.
     pub fn on(&self) -> Result<&Arc<Fabric>, Problem> {
         self.fabric.as_ref().ok_or_else(problems::off)
     }
 
-    /// What metrics show.
     pub fn report(&self) -> Option<ChannelsReport> {
         self.fabric.as_ref().map(|fabric| fabric.report())
     }
@@ -197,7 +194,7 @@ impl Fabric {
         lock(&self.registry)
     }
 
-    /// Ends every connection and what was opened under it, and says goodbye to the others.
+    /// Ends every connection with everything opened under it, and announces to other hosts that this one leaves.
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.mailbox.nudge();

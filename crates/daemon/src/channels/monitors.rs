@@ -1,4 +1,5 @@
-//! What this host monitors: a thread that looks when it is due, and tells managers here and elsewhere.
+//! Monitors of this host: a thread reads attributes when they are due, and reports to managers here and on other
+//! hosts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +19,18 @@ use super::{Fabric, lock, problems};
 use crate::control::Monitored;
 use crate::ending::Ending;
 
-/// How often interfaces, disks and applications that came or went are looked for.
+/// How often this host looks for interfaces, disks and applications that appeared or disappeared.
 const RESCAN: Nanos = Nanos::from_millis(2_000);
-/// The period of a watch for which none was said.
+/// Period of a watch if the request names none.
 const PERIOD: Nanos = Nanos::from_millis(1_000);
-/// Delays that wait for the thread; more are forgotten: they are wishes.
+/// Most delays that wait for the thread; further ones are dropped, because a delay is only a wish.
 const MOST_DELAYS: usize = 256;
 
-/// Everything that is monitored.
 pub(super) struct Monitors {
     watching: Lock<Watching, { rank::MONITORS }>,
     waiting: Waiting,
-    /// Readings that are to be told later, until the thread looks: who asks for that carries events, and must not wait
-    /// for it.
+    /// Readings to report later, until the thread takes them. The thread that adds one carries events, and must not
+    /// wait for the monitor's lock.
     delays: Lock<Vec<(AttributeId, Nanos)>, { rank::DELAYS }>,
 }
 
@@ -38,22 +38,20 @@ struct Watching {
     monitor: Monitor,
     attributes: Attributes,
     triggers: Triggers,
-    /// Periods that feedback sets.
+    /// Periods that a feedback loop sets.
     adaptive: BTreeMap<(AppId, AttributeId), AdaptivePeriod>,
-    /// Last readings, for whoever looks.
+    /// Last readings, for requests.
     last: BTreeMap<(AppId, u32), (i64, Instant)>,
     rescan_at: Instant,
     stopping: bool,
 }
 
-/// The running thread.
 pub(crate) struct MonitorThread {
     fabric: Arc<Fabric>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl MonitorThread {
-    /// Starts it.
     pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<MonitorThread> {
         let own = fabric.clone();
         let thread = Some(ending.spawn("qf-monitor", move || own.watch_resources())?);
@@ -86,7 +84,7 @@ impl Monitors {
         Ok(Monitors { watching: watching.into(), waiting: Waiting::new()?, delays: Lock::default() })
     }
 
-    /// The next reading of an attribute of this host is to be told so much later.
+    /// Postpones the report of the next reading of an attribute of this host.
     pub fn delay(&self, attribute: AttributeId, by: Nanos) {
         let mut delays = lock(&self.delays);
         if delays.len() < MOST_DELAYS {
@@ -94,7 +92,7 @@ impl Monitors {
         }
     }
 
-    /// What is watched, what could be, and what cannot.
+    /// Attributes that are watched, that could be watched, and that cannot be read.
     pub fn list(&self) -> Vec<MonitorInfo> {
         let watching = lock(&self.watching);
         let watched: Vec<_> = {
@@ -114,7 +112,7 @@ impl Monitors {
         watched.into_iter().chain(idle).chain(missing).collect()
     }
 
-    /// Changes how an attribute is watched; `monitored`: the application, where it is about one.
+    /// Changes how an attribute is watched. `monitored`: the application, if the attribute is one of an application.
     pub fn set(
         &self,
         name: &str,
@@ -156,7 +154,7 @@ impl Watching {
         self.found(application, name).map(|watched| self.shown(&watched)).ok_or_else(|| problems::unwatched(name))
     }
 
-    /// A fixed period ends feedback.
+    /// A fixed period ends the feedback loop.
     fn set_pace(
         &mut self,
         (application, attribute): (AppId, AttributeId),
@@ -199,14 +197,14 @@ impl Watching {
             quiet: watched.watch.quiet,
             summary: Some(watched.watch.summary),
             adaptive: self.adaptive.get(&(watched.application, watched.attribute.id())).copied(),
-            // Of a quiet watch the last look says more than what was told.
+            // A quiet watch shows its last reading, which is newer than the last reported value.
             value: watched.value.filter(|_| watched.watch.quiet).or(last.map(|(value, _)| *value)),
             at_ns: last.map(|(_, at)| at.get()),
             ..idle_info(watched.attribute)
         }
     }
 
-    /// The kernel watches the thresholds that it can.
+    /// Sets kernel triggers for the thresholds that the kernel can watch.
     fn follow(&mut self, waiting: &Waiting) {
         let wanted = |watched: qfabric_host::monitor::Watched<'_>| {
             Some(Wanted {
@@ -224,7 +222,7 @@ impl Watching {
         MonitorInfo { by_kernel, trigger_refused: refused.map(str::to_owned), ..info }
     }
 
-    /// Interfaces and applications come and go. Whether an application left.
+    /// Finds interfaces and applications that appeared or disappeared; returns whether an application has left.
     fn rescan(&mut self, now: Instant) -> bool {
         self.rescan_at = now + RESCAN;
         self.attributes.rescan();
@@ -243,7 +241,7 @@ impl Fabric {
     fn watch_resources(&self) {
         let (mut told, mut names, mut ready) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(left) = self.monitors.look(&mut ready, &mut told, &mut names) {
-            // Not under the monitor's lock: an event that goes out may take a while.
+            // Without the monitor's lock: sending an event may take a while.
             told.drain(..).zip(names.drain(..)).for_each(|(reading, name)| self.network.reading(&reading, &name));
             self.monitors.waiting.wait(left, &mut ready);
         }
@@ -251,8 +249,8 @@ impl Fabric {
 }
 
 impl Monitors {
-    /// Looks at what is due and at what the kernel reported; says how long until the next look, where there is one. None: the
-    /// service ends.
+    /// Reads the attributes that are due or that the kernel reported; returns the time until the next look, if one is
+    /// due. None: the service ends.
     fn look(&self, ready: &mut Vec<Ready>, told: &mut Vec<Reading>, names: &mut Vec<String>) -> Option<Option<Nanos>> {
         let mut watching = lock(&self.watching);
         if watching.stopping {
@@ -285,7 +283,7 @@ impl Watching {
     }
 }
 
-/// How an attribute is watched once the request is carried out.
+/// The watch after the request is carried out.
 fn asked(before: Watch, request: &MonitorRequest) -> Result<Watch, Problem> {
     let MonitorRequest { poll_ns, threshold, check_ns, quiet, summary, adaptive, .. } = request;
     let threshold = match threshold.as_deref() {
@@ -326,7 +324,7 @@ fn empty() -> MonitorInfo {
     }
 }
 
-/// As it is written in JSON.
+/// The unit in its JSON spelling.
 fn unit(unit: Unit) -> String {
     serde_json::to_value(unit).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The node with its resource manager, and what carries its frames.
+//! The node with its resource manager, and the engine that carries its frames.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,32 +23,29 @@ use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
 use crate::handshakes;
 use crate::startup::DaemonError;
 
-/// A node and its network. One lock around the node; whoever has work calls it.
+/// A node and its network. One lock protects the node; each thread calls the node itself.
 pub(super) enum Network {
     /// No other hosts.
     Alone {
-        /// The node.
         managed: Box<Lock<ManagedNode, { rank::NODE }>>,
-        /// Where it says what it wants.
+        /// Receives the node's outputs.
         mailbox: Arc<Mailbox>,
     },
-    /// Others, over an engine.
+    /// Other hosts, over an engine.
     Linked {
-        /// The node, and the engine.
         link: Link<ManagedNode>,
-        /// What it was opened with.
+        /// The configuration with which the link was opened.
         config: Lock<link::Config, { rank::NETWORK_CONFIG }>,
     },
 }
 
-/// The node and its manager.
 pub(super) struct ManagedNode {
     member: Member,
     mailbox: Arc<Mailbox>,
 }
 
 impl Network {
-    /// Joins the network that is configured.
+    /// Joins the configured network.
     pub fn open(config: &ChannelsConfig, host: Name, mailbox: &Arc<Mailbox>) -> Result<Network, DaemonError> {
         let refused = |error: link::Error| DaemonError::Channels(error.to_string());
         let mut own = node::config(host.clone());
@@ -67,43 +64,41 @@ impl Network {
         Ok(Network::Linked { link, config: Lock::new(linked) })
     }
 
-    /// Calls the node.
     pub fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
         self.inside(|managed, now| managed.call(now, |node| act(node, now)))
     }
 
-    /// Calls the node for something that leaves no work: a look, or a change of filters.
+    /// Calls the node for an operation that leaves no outputs: a query, or a change of filters.
     pub fn look<T>(&self, look: impl FnOnce(&mut Node) -> T) -> T {
         self.with(|node, _| look(node))
     }
 
-    /// A reading of this host's monitor, for its own controllers and for those of all Q-channels that are open here.
+    /// Passes on a reading of this host's monitor, to its own controllers and to those of all Q-channels that are
+    /// open here.
     pub fn reading(&self, reading: &Reading, name: &str) {
         self.inside(|managed, now| managed.member.reading((reading, name), None, &Recipient::All, now));
     }
 
-    /// A reading for the hosts that feed the data channel of that name.
+    /// Sends a reading to the hosts that feed the data channel of that name.
     pub fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
         self.inside(|managed, now| managed.member.reading((reading, name), Some(quality), &Recipient::Sources, now));
     }
 
-    /// Adds a policy to the manager; its number there.
+    /// Adds a policy to the manager; returns its number there.
     pub fn add_policy(&self, policy: Box<dyn Controller>) -> u64 {
         self.inside(|managed, now| managed.member.add(policy, now))
     }
 
-    /// Removes it.
     pub fn remove_policy(&self, number: u64) {
-        // Dropped outside of the node's lock.
+        // The controller is dropped without the node's lock.
         drop(self.inside(|managed, now| managed.member.remove(number, now)));
     }
 
-    /// Calls the manager.
     pub fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
         self.inside(|managed, now| managed.member.manager(now, |manager| act(manager, now)))
     }
 
-    /// Control events that could not be submitted, and events of managers that could not be read.
+    /// Number of control events that could not be submitted, and of managers' events that could not be read.
     pub fn lost(&self) -> (u64, u64) {
         self.inside(|managed, _| managed.member.lost())
     }
@@ -129,7 +124,7 @@ impl Network {
         }
     }
 
-    /// Does what is due, and says when to come back. Beside a network there is a thread for that.
+    /// Carries out what is due, and returns the time of the next call. With a network, the engine's thread does this.
     pub fn wake(&self) -> Option<Instant> {
         match self {
             Network::Linked { .. } => None,
@@ -140,8 +135,8 @@ impl Network {
         }
     }
 
-    /// Calls `turn` in the network's own thread whenever `fd` is readable; see [`link::attend`]. None: there is no such
-    /// thread.
+    /// Calls `turn` in the network's own thread whenever `fd` is readable; see [`link::attend`]. None: no such thread
+    /// exists.
     pub fn attend(
         &self,
         fd: OwnedFd,
@@ -156,7 +151,7 @@ impl Network {
         }
     }
 
-    /// What the engine has counted: frames dropped, refused, connections ended.
+    /// Counters of the engine: frames dropped, frames refused, connections ended.
     pub fn engine_counts(&self) -> [u64; 3] {
         let Network::Linked { link, .. } = self else { return [0; 3] };
         let of =
@@ -164,7 +159,7 @@ impl Network {
         [of(|all| &all.dropped), of(|all| &all.refused) + handshakes::refused(), of(|all| &all.ended)]
     }
 
-    /// Says goodbye to the others.
+    /// Announces to other hosts that this one leaves.
     pub fn close(&self) {
         if let Network::Linked { link, .. } = self {
             link.close();
@@ -172,15 +167,15 @@ impl Network {
     }
 }
 
-/// The real-time policy for the engine's threads.
+/// Sets the real-time policy of the engine's threads.
 pub(super) fn hurry(link: &Link<ManagedNode>, priority: u32) {
     for thread in link.threads().into_iter().filter(|_| priority > 0) {
-        // Without the capability it runs like anybody else, as was logged.
+        // Without the capability the thread keeps the ordinary policy; this was logged before.
         let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
     }
 }
 
-/// The section of the configuration as the engine takes it; none: no other hosts.
+/// The engine's configuration; none if there are no other hosts.
 pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link::Config>, link::Error> {
     let engine = match config.engine {
         EngineName::None => return Ok(None),
@@ -245,7 +240,7 @@ impl Listener for Mailbox {
             Output::Ready(sink) => self.ready(sink),
             Output::Writable(source) => self.writable(source),
             Output::Notice(notice) => self.notice(notice),
-            // The network's; where there are no other hosts, nobody's.
+            // For the network; without other hosts they have no effect.
             Output::Send(..) | Output::Listen(_) | Output::Ignore(_) => {}
         }
     }
@@ -263,7 +258,7 @@ impl Listener for Mailbox {
 }
 
 impl Mailbox {
-    /// What the manager wants done on this host.
+    /// Carries out a manager's decision on this host.
     fn take_effect(&self, effect: Effect) {
         match effect {
             Effect::Apply(application, attribute, amount) => self.apply(application, attribute, amount),

@@ -1,4 +1,4 @@
-//! What the node is told at its start.
+//! Configuration of the node.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ pub(super) fn config(host: Name) -> Config {
     config
 }
 
-/// Machine code; where none can be made, the interpreter, which gives the same answers.
+/// Compiles filters to machine code; if that fails, uses the interpreter, which gives the same results.
 pub(super) fn engines() -> Engines {
     Box::new(|program, limits| match qfabric_jit::Jit::new(program, limits) {
         Ok(jit) => Ok(Box::new(jit)),

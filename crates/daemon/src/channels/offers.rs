@@ -1,4 +1,4 @@
-//! What other hosts keep for applications that were refused here, as far as it is known here: until when, for whom.
+//! Offers of other hosts for applications that this host refused: the lender, the user, and the end of each offer.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use qfabric_types::{Instant, Nanos, Share};
 
 use crate::auth::Peer;
 
-/// Offers that one user may have at the same time: whoever asks in a loop does not empty all other hosts.
+/// Largest number of offers of one user at the same time, so that a request in a loop does not use up all other
+/// hosts.
 const OF_ONE_USER: usize = 8;
-/// What is offered once more has to be of use for so long.
+/// An offer is returned again only if it stays valid for at least this time.
 const OF_USE: Nanos = Nanos::from_millis(1_000);
 
-/// By their numbers.
+/// Offers by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Offers(BTreeMap<u64, Offered>);
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offered {
     pub giver: Name,
@@ -30,32 +30,32 @@ impl Offers {
         self.0.insert(number, offered);
     }
 
-    /// A process that asks again for the same is told the same again.
+    /// The earlier offer, if the same process asks for the same share again.
     pub fn again(&self, peer: Peer, share: Share, now: Instant) -> Option<(u64, Offered)> {
         let same =
             |offered: &Offered| offered.peer == peer && offered.share == share && offered.until.since(now) >= OF_USE;
         self.0.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
     }
 
-    /// Whether a user has as many as it may have. Those whose time is over are forgotten.
+    /// Whether the user has the largest number of offers. Expired offers are removed first.
     pub fn full(&mut self, peer: Peer, now: Instant) -> bool {
         self.0.retain(|_, offered| offered.until > now);
         self.0.values().filter(|offered| offered.peer.owner.uid == peer.owner.uid).count() >= OF_ONE_USER
     }
 
-    /// A host is gone, and what it kept with it: the next request is asked of those that are there.
+    /// Removes the offers of a host that is gone; the next request asks other hosts.
     pub fn gone(&mut self, giver: &Name) {
         self.0.retain(|_, offered| offered.giver != *giver);
     }
 
-    /// An application has it there: who asks again here asks for more.
+    /// Removes an offer that an application has claimed: a further request of the process asks for more.
     pub fn taken(&mut self, number: u64, giver: &Name) {
         if self.0.get(&number).is_some_and(|offered| offered.giver == *giver) {
             self.0.remove(&number);
         }
     }
 
-    /// It is given back; the host that keeps it. None: there is no such offer to that user. Root may do it for all.
+    /// Removes an offer; returns the lender. None: this user has no such offer. Root may remove every offer.
     pub fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
         self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
         self.0.remove(&number).map(|offered| offered.giver)

@@ -1,5 +1,6 @@
-//! Whose filters are. A filter belongs to the connection that installed it, on whatever hosts it is: only its user and
-//! root change it, hosts that come later get it too, and all of them lose it when the connection ends, however it does.
+//! Ownership of filters. A filter belongs to the connection that installed it, on all hosts: only the connection's
+//! user and root may change it, hosts that join later receive it, and all hosts remove it when the connection ends
+//! for any reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +14,23 @@ use super::registry::Registry;
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 
-/// Filters with a connection. Its lock is taken last, and never kept while others are.
+/// Filters that belong to a connection. This lock is taken last, and never held while another one is taken.
 #[derive(Debug, Default)]
 pub(super) struct Owned(Lock<BTreeMap<Spot, Belonging>, { rank::OWNED }>);
 
-/// One of them.
 #[derive(Debug)]
 struct Belonging {
     lease: LeaseId,
     uid: u32,
-    /// With its parameters as they are by now.
+    /// With the current values of its parameters.
     filter: FilterSpec,
     to: FilterScope,
-    /// Who was asked to have it; this host may be one.
+    /// Hosts that were asked to install the filter; this host may be one.
     hosts: BTreeSet<Name>,
 }
 
 impl Owned {
-    /// It was installed there, or replaced.
+    /// Records that the hosts installed or replaced the filter.
     pub fn installed(
         &self,
         (lease, uid): (LeaseId, u32),
@@ -46,7 +46,7 @@ impl Owned {
         }
     }
 
-    /// Hosts that come later get the new value.
+    /// Records the new value for hosts that join later.
     pub fn parametrized(&self, spot: &Spot, key: &Key, value: i64) {
         if let Some(belonging) = lock(&self.0).get_mut(spot) {
             let parameters = &mut belonging.filter.parameters;
@@ -55,7 +55,7 @@ impl Owned {
         }
     }
 
-    /// It was removed there.
+    /// Records that the hosts removed the filter.
     pub fn removed<'a>(&self, spot: &Spot, hosts: impl Iterator<Item = &'a Name>) {
         let mut all = lock(&self.0);
         let Some(belonging) = all.get_mut(spot) else { return };
@@ -65,7 +65,7 @@ impl Owned {
         }
     }
 
-    /// How many others of the same channel and direction a user has.
+    /// Number of other filters of the user, on the same channel and in the same direction.
     fn beside(&self, spot: &Spot, uid: u32) -> usize {
         let all = lock(&self.0);
         let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != spot);
@@ -76,7 +76,7 @@ impl Owned {
         lock(&self.0).get(spot).map(|belonging| belonging.lease)
     }
 
-    /// Those of a connection that has ended, and where they are.
+    /// Removes the filters of a connection that has ended; returns them with their hosts.
     fn take(&self, lease: LeaseId) -> Vec<(Spot, BTreeSet<Name>)> {
         let (mut all, mut gone) = (lock(&self.0), Vec::new());
         all.retain(|spot, belonging| {
@@ -89,12 +89,12 @@ impl Owned {
         gone
     }
 
-    /// A host has lost what it had from here.
+    /// A host has lost the filters that this host sent.
     fn forget(&self, host: &Name) {
         lock(&self.0).values_mut().for_each(|belonging| _ = belonging.hosts.remove(host));
     }
 
-    /// Filters that a host might have to have and was not asked to.
+    /// Filters for a host that has not been asked to install them.
     fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, FilterScope)> {
         let all = lock(&self.0);
         let here = |spot: &Spot| spot.channel == *channel && spot.direction == direction;
@@ -110,7 +110,7 @@ impl Owned {
 }
 
 impl Fabric {
-    /// Whether the filter, if there is one, is this user's to change.
+    /// Whether the user may change the filter, if it exists.
     pub(super) fn check_owner(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
         let owner = self.owned.lease(spot).map(|id| self.registry().keeper(id, &spot.channel));
         match owner.flatten() {
@@ -121,7 +121,7 @@ impl Fabric {
         }
     }
 
-    /// One user leaves room for the filters of others.
+    /// Refuses filters above a user's limit, so that other users have room.
     pub(super) fn check_room(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
         let limit = Limits::FILTERS / 4;
         match peer.administers() || self.owned.beside(spot, peer.owner.uid) < limit {
@@ -130,7 +130,7 @@ impl Fabric {
         }
     }
 
-    /// Filters of no connection here are another host's, or root's.
+    /// Refuses a filter that belongs to no connection here: another host or root installed it.
     fn check_stranger(&self, spot: &Spot) -> Result<(), Problem> {
         let author = self.network.look(|node| {
             let there = node.filters(&spot.channel).iter().any(|(filter, _)| filter == spot);
@@ -139,12 +139,12 @@ impl Fabric {
         author.map_or(Ok(()), |author| Err(problems::not_your_filter(&spot.name, &author)))
     }
 
-    /// A connection has ended, and its filters with it.
+    /// Removes the filters of a connection that has ended.
     pub(super) fn end_filters(&self, lease: LeaseId) {
         for (spot, mut hosts) in self.owned.take(lease) {
             self.network.with(|node, now| {
                 if hosts.remove(&self.host) {
-                    // Its channel may have been closed before.
+                    // The channel may have been closed before.
                     let _ = node.remove_filter(&spot);
                 }
                 let hosts: Vec<_> = hosts.into_iter().collect();
@@ -155,7 +155,7 @@ impl Fabric {
         }
     }
 
-    /// Filters follow the members they are for: to sources and sinks that join later, and again to hosts that were away.
+    /// Sends filters to the hosts of sources and sinks that join later, and again to hosts that come back.
     pub(super) fn follow(&self, notice: &Notice) {
         match notice {
             Notice::HostVanished(host) => self.owned.forget(host),
@@ -178,7 +178,7 @@ impl Fabric {
 }
 
 impl Registry {
-    /// Whose the connection is; none: it is gone, or has let the channel go.
+    /// The user of the connection; none if the connection has ended or does not hold the channel.
     fn keeper(&self, id: LeaseId, channel: &ChannelId) -> Option<qfabric_types::Owner> {
         let lease = self.leases.get(&id)?;
         let keeps = lease.peer.owner.uid == 0 || lease.opened.contains(channel);

@@ -1,5 +1,5 @@
-//! Refusals of Q-channels as the API tells them. What a room refuses by itself, it words by
-//! itself (`problem()` of its errors).
+//! Refusals of Q-channels as the API reports them. Refusals of other crates have their texts there (`problem()` of
+//! their errors).
 
 use qfabric_channel::{Error, InvalidKey};
 use qfabric_types::api::{Claim, Problem};
@@ -17,7 +17,7 @@ pub(super) fn off() -> Problem {
 }
 
 pub(super) fn no_access_list() -> Problem {
-    let message = "this host has no access list: whoever reaches it is believed".to_owned();
+    let message = "this host has no access list: it accepts every host that reaches it".to_owned();
     new(
         "channel_invalid",
         message,
@@ -26,32 +26,37 @@ pub(super) fn no_access_list() -> Problem {
 }
 
 pub(super) fn not_your_access(uid: u32) -> Problem {
-    let message = format!("the access list is read again for root, you are user {uid}");
+    let message = format!("only root may reload the access list; you are user {uid}");
     new("channel_forbidden", message, "ask as root")
 }
 
 pub(super) fn bad_access(error: &dyn std::fmt::Display) -> Problem {
-    let message = format!("nothing has changed, what was read before holds: {error}");
-    new("access_refused", message, "mend it, and say `qfabric channel reload` again")
+    let message = format!("the new files are not used, the previous ones stay in force: {error}");
+    new("access_refused", message, "correct the file, then run `qfabric channel reload` again")
 }
 
 pub(super) fn not_joined(error: &dyn std::fmt::Display, is_open: bool) -> Problem {
     let (now, next) = if is_open {
-        ("it has joined it again as before, but the new rules hold for what this host checks itself", "mend it, and")
+        ("it has rejoined with the old ones, but its own checks use the new access list", "correct the file, then")
     } else {
-        ("it is alone: its applications go on, and no other host hears of them", "when what is in the way is gone,")
+        ("it is alone: its applications continue, but no other host receives their events", "remove the cause, then")
     };
-    let message = format!("this host could not join the network by the new access list or certificate: {error}; {now}");
-    new("not_joined", message, format!("{next} say `qfabric channel reload` again"))
+    let message =
+        format!("this host could not join the network with the new access list or certificate: {error}; {now}");
+    new("not_joined", message, format!("{next} run `qfabric channel reload` again"))
 }
 
 pub(super) fn no_such_lease(lease: u64) -> Problem {
-    let message = format!("connection {lease} is none of this user's");
-    new("no_such_lease", message, "connect to channels.sock first, and name the number it tells")
+    let message = format!("connection {lease} belongs to another user");
+    new(
+        "no_such_lease",
+        message,
+        "connect to channels.sock first, and use the connection number that the daemon returns",
+    )
 }
 
 pub(super) fn not_your_member(what: &str, number: u32) -> Problem {
-    let message = format!("there is no {what} {number} of this user here");
+    let message = format!("this user has no {what} {number} here");
     new("no_such_member", message, "see qfabric channel show; it may have left, or its channel was closed")
 }
 
@@ -66,8 +71,7 @@ pub(super) fn not_your_right(uid: u32, right: Right, channel: &ChannelId) -> Pro
 }
 
 pub(super) fn not_your_events(channel: &ChannelId, uid: u32) -> Problem {
-    let message =
-        format!("the filter would decide on events of others on {channel}; user {uid} did not create it here");
+    let message = format!("the filter would act on events of other users; user {uid} did not create {channel} here");
     new("channel_forbidden", message, "name one of your sinks, or ask the channel's creator or root")
 }
 
@@ -78,7 +82,7 @@ pub(super) fn not_your_filter(filter: &Name, by: &str) -> Problem {
 
 pub(super) fn too_many_filters(limit: usize) -> Problem {
     let message = format!("too many filters of one user on the channel, {limit} is the limit");
-    new("channel_limit", message, "remove one, or join two texts")
+    new("channel_limit", message, "remove a filter, or combine two into one")
 }
 
 pub(super) fn too_many_members(uid: u32, channel: &ChannelId, has: usize, limit: usize) -> Problem {
@@ -87,13 +91,13 @@ pub(super) fn too_many_members(uid: u32, channel: &ChannelId, has: usize, limit:
 }
 
 pub(super) fn unowned_filter(uid: u32) -> Problem {
-    let message = format!("a filter that outlives its connection is for root, you are user {uid}");
-    new("channel_forbidden", message, "name the connection with which it is to end (lease)")
+    let message = format!("only root may install a filter without a connection; you are user {uid}");
+    new("channel_forbidden", message, "name the connection that the filter belongs to (lease)")
 }
 
 pub(super) fn not_offered(claim: &Claim, host: &Name) -> Problem {
     let message = format!("host {host} has no offer {claim} for this user");
-    new("no_such_claim", message, "name the claim as the refusal of this host said it; its time may be over")
+    new("no_such_claim", message, "use the claim from this host's refusal; the offer may have expired")
 }
 
 pub(super) fn invalid(message: String) -> Problem {
@@ -101,7 +105,7 @@ pub(super) fn invalid(message: String) -> Problem {
 }
 
 pub(super) fn formats(what: &qfabric_ecode::Diagnostics) -> Problem {
-    new("channel_invalid", format!("the formats are not understood:\n{what}"), "declare them as C structures")
+    new("channel_invalid", format!("the formats cannot be parsed:\n{what}"), "declare them as C structures")
 }
 
 pub(super) fn unheld(channel: &ChannelId) -> Problem {
@@ -109,7 +113,7 @@ pub(super) fn unheld(channel: &ChannelId) -> Problem {
 }
 
 pub(super) fn not_your_host(uid: u32) -> Problem {
-    let message = format!("the host's monitors are for root, you are user {uid}");
+    let message = format!("only root may change the host's monitors; you are user {uid}");
     new("channel_forbidden", message, "watch your own applications (--application), or ask as root")
 }
 

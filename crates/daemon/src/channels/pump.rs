@@ -1,7 +1,8 @@
-//! What applications get on `channels.sock`: events as far as there is credit, answers, and word of what ended.
+//! Messages to applications on `channels.sock`: events, as far as there is credit, answers, and notices that a member
+//! ended.
 //!
-//! A reader that does not read costs nobody anything: its events stay in the node's queue, which is bounded and drops
-//! as the channel's policy says; what the ring has no room for waits in the connection's outbox.
+//! A slow reader delays no other reader. Its events stay in the node's queue, which is bounded and drops events by the
+//! channel's back-pressure rule; messages that do not fit into the ring wait in the connection's outbox.
 
 use std::collections::VecDeque;
 
@@ -18,11 +19,11 @@ use super::registry::{Lease, Registry};
 use super::{Fabric, count};
 use crate::control::AdjustmentTarget;
 
-/// Events sent to one sink per turn.
+/// Largest number of events sent to one sink per turn.
 const EVENTS_PER_TURN: u32 = 64;
 
 impl Fabric {
-    /// Carries out what the node said.
+    /// Carries out the recorded outputs of the node.
     pub(super) fn carry_out(&self, noted: &mut Noted) {
         let mut registry = self.registry();
         noted.ready.drain(..).for_each(|sink| self.is_ready(&mut registry, sink));
@@ -46,8 +47,8 @@ impl Fabric {
         self.hear_broker();
     }
 
-    /// In the receive thread: what a frame brought goes to its readers at once, where nobody has the registry; else the
-    /// socket's thread does it soon.
+    /// In the receive thread: delivers the events of a frame at once if the registry's lock is free. Otherwise the
+    /// socket's thread delivers them soon.
     pub(super) fn hand_over(&self, arrived: &mut Vec<SinkId>) {
         if arrived.is_empty() {
             return;
@@ -66,7 +67,7 @@ impl Fabric {
         }
     }
 
-    /// Sends events of a sink, as long as there are any, credit for them and room: as many as may be under one lock of the
+    /// Sends events to a sink while there are events, credit and room. Takes as many as possible under one lock of the
     /// node.
     pub(super) fn pump(&self, registry: &mut Registry, sink: SinkId) {
         let id = registry.sinks.get(&sink).copied();
@@ -100,12 +101,11 @@ impl Fabric {
             lease.wake();
         }
         if goes_on {
-            // Others first; the rest with the next look into the mailbox.
+            // Other sinks come first; the rest follows with the next look into the mailbox.
             self.mailbox.ready(sink);
         }
     }
 
-    /// Tells a connection something.
     pub(super) fn tell(&self, registry: &mut Registry, id: LeaseId, message: &FromDaemon<'_>) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let mut bytes = Vec::new();
@@ -113,7 +113,7 @@ impl Fabric {
         lease.send(&bytes);
     }
 
-    /// There may be room again for what waits.
+    /// Sends waiting messages if there is room again.
     pub(super) fn flush(&self, registry: &mut Registry, id: LeaseId) {
         let Some(lease) = registry.leases.get_mut(&id).filter(|lease| !lease.outbox.is_empty()) else { return };
         let waiting = std::mem::take(&mut lease.outbox);
@@ -146,7 +146,7 @@ impl Fabric {
                 tracing::warn!(%host, theirs, ours, "a host speaks another version; bring both up to date");
             }
             Notice::Forbidden { host, action, channel, why } => {
-                tracing::warn!(%host, action = action.name(), %channel, why, "a host wanted what it may not");
+                tracing::warn!(%host, action = action.name(), %channel, why, "a host requested an action that it may not do");
             }
             Notice::Revoked { channel, action } => {
                 let may = match action {
@@ -155,11 +155,11 @@ impl Fabric {
                     Action::Send | Action::Install => "this host may not send on it any more",
                 };
                 let why = format!("`{}`: {may}, says the access list", channel.name);
-                tracing::warn!(%channel, why, "members have been ended");
+                tracing::warn!(%channel, why, "members were removed");
                 self.lost(registry, &channel, &why);
             }
             Notice::FilterChanged { spot, author } => {
-                tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "a filter was changed from elsewhere");
+                tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "another host changed a filter");
             }
             Notice::FilterFaulted { spot, fault } => {
                 tracing::warn!(filter = %spot.name, channel = %spot.channel, fault, "a filter faulted");
@@ -168,7 +168,7 @@ impl Fabric {
         }
     }
 
-    /// A channel was taken from its holders here, or from some of its members: they are told.
+    /// Notifies the applications whose channel was closed here, or whose members were removed.
     fn lost(&self, registry: &mut Registry, channel: &ChannelId, why: &str) {
         let ended = |id: &u32| self.network.look(|node| node.source_counts(SourceId(*id)).is_err());
         let gone = |id: &u32| self.network.look(|node| node.sink_counts(SinkId(*id)).is_err());
@@ -192,8 +192,8 @@ impl Fabric {
 }
 
 impl Lease {
-    /// Now, or when there is room. A connection that is gone is noticed when it is read; one that has not said hello hears
-    /// nothing.
+    /// Sends the message now, or when there is room. A connection that has ended is noticed when it is read. A
+    /// connection that has not sent its hello receives nothing.
     fn send(&mut self, message: &[u8]) {
         let Lease { duplex: Some(duplex), outbox, .. } = self else { return };
         match outbox.is_empty().then(|| duplex.write(message)) {
@@ -204,12 +204,12 @@ impl Lease {
     }
 
     fn wake(&self) {
-        // It is gone, which is noticed when it is read.
+        // The connection may have ended, which is noticed when it is read.
         let _ = nudge(&*self.socket);
     }
 }
 
-/// Writes an event, in parts where it is large; those that find no room wait. Whether the reader is to be woken.
+/// Writes an event, in parts if it is large; parts that do not fit wait. Returns whether the reader must be woken.
 fn write(duplex: &mut Duplex, outbox: &mut VecDeque<Vec<u8>>, message: &[u8], part: &mut Vec<u8>) -> bool {
     let (mut wakes, mut parts) = (false, parts(message));
     let mut put = |piece: &[u8]| match outbox.is_empty().then(|| duplex.write(piece)) {

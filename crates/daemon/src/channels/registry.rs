@@ -1,4 +1,4 @@
-//! Who has what: connections, and what was opened under each.
+//! Connections, and everything that was opened under each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,57 +15,56 @@ use super::problems;
 use crate::auth::Peer;
 use crate::closer::Foreign;
 
-/// All connections.
 #[derive(Default)]
 pub(super) struct Registry {
     pub leases: BTreeMap<LeaseId, Lease>,
-    /// Whose a source or a sink of this host is.
+    /// The connection of each source and sink of this host.
     pub sources: HashMap<SourceId, LeaseId>,
     pub sinks: HashMap<SinkId, LeaseId>,
     pub registrations: HashMap<RegistrationId, LeaseId>,
-    /// The user who created a channel here, and that creation.
+    /// The creation of each channel here, and the user that created it.
     creators: HashMap<ChannelId, (Origin, u32)>,
     last: LeaseId,
 }
 
-/// A connection, and what ends with it.
+/// A connection, with everything that ends with it.
 pub(super) struct Lease {
     pub peer: Peer,
     pub socket: Arc<Foreign>,
-    /// Its messages, in both directions; none before it has said hello.
+    /// Messages in both directions; none before the connection has sent its hello.
     pub duplex: Option<Duplex>,
-    /// A message of it that comes in parts.
+    /// A message that arrives in parts.
     pub whole: Whole,
     pub habit: Habit,
-    /// What it creates or opens, each as often as it did.
+    /// Channels that the connection has created or opened, with one entry for each time.
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
     pub sinks: BTreeMap<SinkId, Credit>,
     pub registrations: Vec<RegistrationId>,
-    /// Messages that there was no room for. While there are any, nothing is read from it, so that there are at
-    /// most one answer, and a word on each of its members.
+    /// Messages that did not fit. While any wait, this service reads nothing from the connection, so that at most one
+    /// answer and one notice for each of its members wait.
     pub outbox: VecDeque<Vec<u8>>,
 }
 
-/// How often a connection wakes this service: which thread is to hear it.
+/// How often a connection wakes this service; decides which thread reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habit {
-    /// When it last did.
+    /// Time of the last wake-up.
     woke: Instant,
-    /// So many times in a row soon after the time before.
+    /// Number of successive wake-ups, each within [`OFTEN`] of the one before.
     quick: u8,
-    /// It is heard by the socket's thread.
+    /// The socket's thread reads the connection.
     pub is_busy: bool,
 }
 
-/// Who wakes this service again within this time does it often.
+/// A wake-up within this time of the one before is quick.
 const OFTEN: Nanos = Nanos::from_micros(100);
-/// So many times in a row, and it is busy, until it is quiet for some time.
+/// After this number of quick wake-ups in a row, a connection is busy until it is quiet for some time.
 const QUICK: u8 = 16;
 const QUIET: Nanos = Nanos::from_millis(10);
 
 impl Habit {
-    /// It has woken this service. True: another thread is to hear it from now on.
+    /// Records a wake-up. True: another thread must read the connection from now on.
     pub fn woke(&mut self, now: Instant) -> bool {
         let since = now.since(std::mem::replace(&mut self.woke, now));
         self.quick = if since < OFTEN { self.quick.saturating_add(1) } else { 0 };
@@ -74,23 +73,22 @@ impl Habit {
     }
 }
 
-/// How many events of a sink its reader has room for.
+/// Number of events of a sink that its reader has room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Credit {
     pub events: u32,
-    /// Whether its queue may hold something.
+    /// Whether the sink's queue may contain events.
     pub ready: bool,
 }
 
 impl Lease {
-    /// How many sources and sinks it has.
     pub fn members(&self) -> usize {
         self.sources.len() + self.sinks.len()
     }
 }
 
 impl Registry {
-    /// A new connection's number.
+    /// Adds a connection; returns its number.
     pub fn add(&mut self, peer: Peer, socket: Arc<Foreign>) -> LeaseId {
         self.last += 1;
         let lease = Lease {
@@ -109,19 +107,19 @@ impl Registry {
         self.last
     }
 
-    /// The connection, if it is the caller's.
+    /// The connection, if it belongs to the caller.
     pub fn lease(&mut self, peer: Peer, id: LeaseId) -> Result<&mut Lease, Problem> {
         let found = self.leases.get_mut(&id).filter(|lease| peer.may_touch(lease.peer.owner));
         found.ok_or_else(|| problems::no_such_lease(id))
     }
 
-    /// The connection that a source belongs to, if it is the caller's.
+    /// The connection of a source, if it belongs to the caller.
     pub fn source(&mut self, peer: Peer, id: SourceId) -> Result<&mut Lease, Problem> {
         let lease = self.sources.get(&id).copied().unwrap_or(0);
         self.lease(peer, lease).map_err(|_| problems::not_your_member("source", id.0))
     }
 
-    /// The connection that a sink belongs to, if it is the caller's.
+    /// The connection of a sink, if it belongs to the caller.
     pub fn sink(&mut self, peer: Peer, id: SinkId) -> Result<&mut Lease, Problem> {
         let lease = self.sinks.get(&id).copied().unwrap_or(0);
         self.lease(peer, lease).map_err(|_| problems::not_your_member("sink", id.0))
@@ -133,37 +131,33 @@ impl Registry {
         peer.owner.uid == 0 || own.any(|lease| lease.opened.contains(channel))
     }
 
-    /// A connection of this user has created the channel. `stands` says whether an earlier creation still does; others
-    /// are forgotten.
+    /// Records that a connection of this user has created the channel. `stands` says whether an earlier creation is
+    /// still in force; other creations are removed.
     pub fn created(&mut self, channel: ChannelId, by: (Origin, u32), stands: impl Fn(&ChannelId, &Origin) -> bool) {
         self.creators.retain(|channel, (origin, _)| stands(channel, origin));
         self.creators.insert(channel, by);
     }
 
-    /// The creation of the channel by this user here, if there was one; another one may stand by now.
+    /// This user's creation of the channel here, if there was one; a different creation may be in force now.
     pub fn creation(&self, uid: u32, channel: &ChannelId) -> Option<Origin> {
         let (origin, by) = self.creators.get(channel)?;
         (*by == uid).then(|| origin.clone())
     }
 
-    /// The connections of one user.
     pub fn of_user(&self, uid: u32) -> impl Iterator<Item = &Lease> {
         self.leases.values().filter(move |lease| lease.peer.owner.uid == uid)
     }
 
-    /// A source has ended.
     pub fn forget_source(&mut self, lease: LeaseId, source: SourceId) {
         self.sources.remove(&source);
         self.leases.get_mut(&lease).map(|lease| lease.sources.remove(&source));
     }
 
-    /// A sink has ended.
     pub fn forget_sink(&mut self, lease: LeaseId, sink: SinkId) {
         self.sinks.remove(&sink);
         self.leases.get_mut(&lease).map(|lease| lease.sinks.remove(&sink));
     }
 
-    /// Takes it off the books.
     pub fn remove(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
         self.sources.retain(|_, of| *of != id);

@@ -1,7 +1,7 @@
-//! Another access list, other certificates, while there are members.
+//! Reloads the access list and the certificates while there are members.
 //!
-//! What this host checks itself is another rule from one moment to the next. What Zenoh holds it was given when its session
-//! was opened: for that the session is closed, and another one opened. A file that cannot be used changes nothing.
+//! The checks of this host itself use the new rules at once. Zenoh receives its rules when a session is opened, so that
+//! the session is closed and a new one opened. A file that cannot be used changes nothing.
 
 use qfabric_channel::Node;
 use qfabric_link::{self as link, Link, Security};
@@ -13,7 +13,7 @@ use super::{Channels, Fabric, lock, problems, socket};
 use crate::auth::Peer;
 
 impl Channels {
-    /// As `qfabric channel reload` of the service's own user; `None` where there is nothing to read.
+    /// Reloads as the service's own user; `None` if there is nothing to reload.
     pub(crate) fn reload_access(&self) -> Option<Result<Reloaded, Problem>> {
         let fabric = self.fabric.as_ref().filter(|fabric| fabric.has_access())?;
         Some(fabric.reload_now())
@@ -21,7 +21,7 @@ impl Channels {
 }
 
 impl Fabric {
-    /// Reads them again. One after the other; nobody else is held up.
+    /// Reads the files again. Reloads run one after the other; other requests do not wait for them.
     pub(super) fn reload(&self, peer: Peer) -> Result<Reloaded, Problem> {
         if !peer.administers() {
             return Err(problems::not_your_access(peer.owner.uid));
@@ -29,7 +29,6 @@ impl Fabric {
         self.reload_now()
     }
 
-    /// Whether there is an access list to be read again.
     fn has_access(&self) -> bool {
         let Network::Linked { config, .. } = &self.network else { return false };
         lock(config).security != Security::Insecure
@@ -49,7 +48,7 @@ impl Fabric {
         Ok(reloaded)
     }
 
-    /// First the rules: who comes when the network is joined again is judged by them.
+    /// Replaces the rules first, so that hosts are checked against the new rules when the network is joined again.
     fn exchange(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<Reloaded, Problem> {
         let Security::Tls(tls) = &new.security else { return Err(problems::no_access_list()) };
         let rules = tls.access.clone();
@@ -67,13 +66,13 @@ impl Fabric {
         Ok(Reloaded { hosts, rules: count, changed: !same_rules || rejoined, rejoined })
     }
 
-    /// Where it cannot be joined by the new ones, it is by the old ones, if that is still possible.
+    /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.
     fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
         let priority = self.config.priority;
         let open = |config| link.reopen(config, move || socket::enter(priority));
         let opened = open(new).map_err(|error| {
             let is_open = open(old).is_ok();
-            tracing::error!(%error, is_open, "the network could not be joined by the new access list or certificate");
+            tracing::error!(%error, is_open, "the network could not be joined with the new access list or certificate");
             problems::not_joined(&error, is_open)
         });
         network::hurry(link, priority);

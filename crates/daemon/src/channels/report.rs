@@ -1,4 +1,4 @@
-//! What metrics show of Q-channels.
+//! Values for the metrics of Q-channels.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,6 @@ use qfabric_types::api::channel::{ChannelInfo, SinkCounts, SourceCounts};
 use super::Fabric;
 use super::policies::Usage;
 
-/// All of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChannelsReport {
     /// This host's name, and its realm.
@@ -25,7 +24,7 @@ pub(crate) struct ChannelsReport {
     pub notices_dropped: u64,
     pub decisions: u64,
     pub policies: u64,
-    /// What all policies have used, also those that were stopped.
+    /// Usage of all policies, including those that were stopped.
     pub policy_usage: Usage,
     /// Control events that could not be submitted; events of managers that could not be read.
     pub unsent: u64,
@@ -35,10 +34,10 @@ pub(crate) struct ChannelsReport {
     pub channels: Vec<ChannelReport>,
 }
 
-/// One channel that is open here: its members of this host together.
+/// A channel that is open here, summed over its members on this host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChannelReport {
-    /// As people write it.
+    /// Name in its text form.
     pub channel: String,
     pub sources: SourceCounts,
     pub sinks: SinkCounts,

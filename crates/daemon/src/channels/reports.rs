@@ -1,7 +1,8 @@
-//! Reports: at what rate events of a data channel get to this host's applications, to the managers of those who feed it.
+//! Reports of arrival rates: the rate at which this host's applications receive the events of a data channel. They go
+//! to the managers of the hosts that feed the channel.
 //!
-//! An event counts when it is handed to the first application with a sink that takes it. What was dropped in a sink's
-//! queue, was late, or waits there for a reader that does not read, was not achieved.
+//! An event counts when it is delivered to the first application with a sink that accepts it. An event does not count
+//! if it was dropped in a sink's queue, was late, or waits there for a slow reader.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +21,11 @@ use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
 use super::{Fabric, count, lock};
 
-/// A request for a delay puts a report off by at most so many periods.
+/// A delay request postpones a report by at most this number of periods.
 const MOST_PERIODS: u64 = 2;
 
-/// Events of one source by which the first can be told from those that further sinks of the host get.
+/// Number of recent events of a source for which a first delivery can be told from deliveries to further sinks of the
+/// host.
 const TOLD_APART: u64 = 64;
 
 /// The data channels on which this host's applications have sinks.
@@ -32,23 +34,23 @@ pub(super) struct Reports(Lock<BTreeMap<Name, Reported>, { rank::REPORTS }>);
 
 struct Reported {
     meter: RateMeter,
-    /// By the source's host: no memory is taken for an event of a known one.
+    /// By the source's host; an event of a known host allocates no memory.
     handed: BTreeMap<Name, BTreeMap<SourceId, Handed>>,
     due: Instant,
 }
 
-/// Which events of a source were handed to an application: the last one, and those up to [`TOLD_APART`] before it.
+/// Events of a source that were delivered to an application: the last one, and those up to [`TOLD_APART`] before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Handed {
-    /// Whether there were any since the last report: a source that is quiet for longer is forgotten.
+    /// Whether any were delivered since the last report; a source that is quiet for longer is removed.
     is_fresh: bool,
     last: u64,
-    /// Bit `n` is for the event `n` before the last one.
+    /// Bit `n` stands for the event `n` before the last one.
     before: u64,
 }
 
 impl Handed {
-    /// Whether it is the first time for this event; of those long ago it is taken to be.
+    /// Whether this is the first delivery of the event; for older events it is assumed to be the first.
     fn is_first(&mut self, number: u64) -> bool {
         self.is_fresh = true;
         if number > self.last {
@@ -74,12 +76,12 @@ impl Reported {
 }
 
 impl Reports {
-    /// When the next one is due.
+    /// Time of the next report.
     pub fn next(&self) -> Option<Instant> {
         lock(&self.0).values().map(|reported| reported.due).min()
     }
 
-    /// An event was handed to an application of this host.
+    /// Counts an event that was delivered to an application of this host.
     pub fn handed(&self, event: &Event<'_>, now: Instant) {
         let mut all = lock(&self.0);
         let Some(reported) = all.get_mut(&event.channel.name).filter(|_| event.channel.plane == Plane::Data) else {
@@ -94,26 +96,26 @@ impl Reports {
         }
     }
 
-    /// Puts a channel's next report off.
+    /// Postpones a channel's next report.
     fn delay(&self, channel: &Name, by: Nanos, period: Nanos) {
         if let Some(reported) = lock(&self.0).get_mut(channel) {
             reported.due = reported.due + by.min(period.saturating_mul(MOST_PERIODS));
         }
     }
 
-    /// The channel is not open here any more.
+    /// Removes a channel that is not open here any more.
     pub fn forget(&self, channel: &Name) {
         lock(&self.0).remove(channel);
     }
 
-    /// What was counted where it is due.
+    /// Takes the counts of the channels whose reports are due.
     pub fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
         let mut all = lock(&self.0);
         let due = all.iter_mut().filter(|(_, reported)| reported.due <= now);
         let taken = due.map(|(channel, reported)| {
             let (rate_milli, over) = reported.meter.report(now);
             reported.forget_quiet();
-            // A thread that was late does not report twice at once.
+            // A thread that was late does not send two reports at once.
             reported.due = (reported.due + period).max(now + Nanos::new(period.get() / 2));
             (channel.clone(), rate_milli, over)
         });
@@ -127,7 +129,7 @@ impl Reports {
 }
 
 impl Fabric {
-    /// This host has a sink on the channel: from now on it is counted what applications are handed.
+    /// From now on counts the events that this host's applications receive on the channel.
     pub(super) fn count_handed(&self, channel: &ChannelId) {
         let period = self.config.report;
         if period != Nanos::ZERO && channel.plane == Plane::Data {
@@ -135,7 +137,7 @@ impl Fabric {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the reports that are due.
     pub(super) fn report_handed(&self, now: Instant) {
         for (channel, value, over) in self.reports.take(now, self.config.report) {
             if !self.has_reader(&ChannelId::data(channel.clone())) {
@@ -154,13 +156,14 @@ impl Fabric {
         }
     }
 
-    /// Whether an application has a sink on the channel: the node's own, of bindings, are handed nothing.
+    /// Whether an application has a sink on the channel. The node's own sinks, which serve bindings, do not count.
     fn has_reader(&self, channel: &ChannelId) -> bool {
         let registry = self.registry();
         self.network.look(|node| registry.sinks.keys().any(|sink| node.channel_of_sink(*sink) == Some(channel)))
     }
 
-    /// Another host wants a report of this one later: of the service, of an application, or of the monitor.
+    /// Postpones a report at the request of another host: a report of the service, of an application, or of the
+    /// monitor.
     pub(super) fn delay_report(&self, registry: &mut Registry, delayed: Delayed) {
         let Delayed { channel, attribute, name, by } = delayed;
         if attribute == AttributeId::of(RATE) {
@@ -176,8 +179,8 @@ impl Fabric {
 }
 
 impl Fabric {
-    /// An application says how it is doing: for this host's policies, and for those of the hosts that feed the channel
-    /// of its group's name, where its user holds that.
+    /// Passes on an application's report: to this host's policies, and to those of the hosts that feed the channel with
+    /// the name of its group, if its user holds that channel.
     pub(super) fn report_of(&self, registry: &Registry, id: LeaseId, report: &Report<'_>) {
         let Report { registration, attribute, value } = *report;
         let number = RegistrationId(registration);
@@ -201,7 +204,7 @@ impl Fabric {
         };
         let holds = registry.holds(lease.peer, &ChannelId::data(found.group.clone()));
         let shared = ChannelId { plane: Plane::Quality, name: found.group.clone() };
-        // Nobody feeds a group's own Q-channel: there it stays on this host.
+        // No host feeds a group's own Q-channel: the report stays on this host.
         let channel = if holds { Some(shared) } else { found.channel() };
         if let Some(channel) = channel {
             self.network.report(&reading, attribute, &channel);
@@ -209,7 +212,7 @@ impl Fabric {
     }
 }
 
-/// Whether applications may say so: what arrives is counted by the service itself.
+/// Whether applications may report this attribute; the service itself counts arrivals.
 fn is_applications(attribute: &str) -> bool {
     let is_name = attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
     is_name && attribute.starts_with("app.") && attribute != RATE
@@ -243,7 +246,7 @@ mod tests {
         reports.delay(&video, Nanos::from_millis(130), PERIOD);
         assert_eq!(reports.next(), Some(ms(1_130)));
         reports.delay(&video, Nanos::from_millis(3_600_000), PERIOD);
-        assert_eq!(reports.next(), Some(ms(2_130)), "nobody is silenced by a request");
+        assert_eq!(reports.next(), Some(ms(2_130)), "a request does not suppress a report");
         assert_eq!(reports.take(ms(9_000), PERIOD).len(), 1, "a late thread reports once");
         assert_eq!(reports.next(), Some(ms(9_250)));
     }
@@ -252,7 +255,7 @@ mod tests {
     fn an_event_that_several_sinks_get_counts_once() {
         let mut handed = Handed::default();
         let mut first = |numbers: &[u64]| numbers.iter().filter(|number| handed.is_first(**number)).count();
-        assert_eq!([first(&[1, 2, 4]), first(&[1, 2, 4]), first(&[3, 3])], [3, 0, 1], "in whatever order");
+        assert_eq!([first(&[1, 2, 4]), first(&[1, 2, 4]), first(&[3, 3])], [3, 0, 1], "in any order");
         assert_eq!([first(&[200, 199, 199, 200]), first(&[4])], [2, 1], "long ago");
     }
 }

@@ -1,8 +1,8 @@
-//! Which users of this host may do what on which channels: tables `[[channels.rule]]`.
+//! Rights of this host's users on channels: tables `[[channels.rule]]`.
 //!
-//! Without rules every user may do what the access list allows this host. With rules a user may do what one of them
-//! allows. Root and the user that the service runs as may do everything. Managers speak on Q-channels, so that nobody else
-//! has sources there.
+//! Without rules, every user may do what the access list allows this host. With rules, a user may do what at least one
+//! of them allows. Root and the user that the service runs as may do everything. Only managers have sources on
+//! Q-channels.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::{Fabric, problems};
 use crate::auth::Peer;
 
-/// What a user may do on a channel. Whoever has any right on a channel may open it.
+/// A right of a user on a channel. Each right includes the right to open the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
@@ -27,7 +27,7 @@ pub enum Right {
     Join,
     /// Have sources on it: feed it.
     Send,
-    /// Install filters beyond those for own sinks.
+    /// Install filters other than those for the user's own sinks.
     Install,
 }
 
@@ -43,24 +43,22 @@ impl fmt::Display for Right {
     }
 }
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Names of channels; one that ends in `*` stands for all that begin so.
+    /// Names of channels; a name that ends in `*` stands for all names with this prefix.
     pub channels: Vec<String>,
-    /// Users by uid. Without users and groups the rule is for everybody.
+    /// Users by uid. A rule without users and groups is for every user.
     #[serde(default)]
     pub users: BTreeSet<u32>,
-    /// Groups by gid: those whose processes run under it.
+    /// Groups by gid: the rule is for processes that run under one of them.
     #[serde(default)]
     pub groups: BTreeSet<u32>,
-    /// What they may do there.
     pub rights: BTreeSet<Right>,
 }
 
 impl Rule {
-    /// The first of its names that names no channel.
+    /// The first name that is not a channel name.
     pub(super) fn bad_name(&self) -> Option<&str> {
         self.channels.iter().map(String::as_str).find(|name| !pattern::is_of_names(name))
     }
@@ -73,7 +71,7 @@ impl Rule {
     }
 }
 
-/// Whether the rules let a user do that.
+/// Whether the rules give the user this right.
 fn allow(rules: &[Rule], owner: Owner, right: Right, channel: &ChannelId) -> bool {
     match (channel.plane, right) {
         (Plane::Quality, Right::Create | Right::Send) => false,
@@ -82,7 +80,7 @@ fn allow(rules: &[Rule], owner: Owner, right: Right, channel: &ChannelId) -> boo
 }
 
 impl Fabric {
-    /// Refuses what this host's rules do not let the user do.
+    /// Refuses an action that this host's rules do not allow the user.
     pub(super) fn permit(&self, peer: Peer, right: Right, channel: &ChannelId) -> Result<(), Problem> {
         match peer.administers() || allow(&self.config.rules, peer.owner, right, channel) {
             true => Ok(()),

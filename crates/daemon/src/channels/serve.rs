@@ -1,4 +1,5 @@
-//! What applications say on `channels.sock`. Everything that arrives is hostile: bounded, checked, answered or counted.
+//! Messages of applications on `channels.sock`. All input is hostile: it is bounded and checked, and then answered or
+//! counted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,15 +22,15 @@ use super::{Fabric, count, problems};
 use crate::auth::Peer;
 use crate::closer::Foreign;
 
-/// Messages read from one connection per turn.
+/// Largest number of messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
-/// Their bytes: what the network can take in while its own thread is busy with a turn.
+/// Largest number of their bytes: the network can take in this amount while its own thread is busy with a turn.
 const BYTES_PER_TURN: usize = 128 << 10;
-/// Connections accepted per turn.
+/// Largest number of connections accepted per turn.
 const ACCEPTED_PER_TURN: usize = 16;
 
 impl Fabric {
-    /// Takes in who is waiting.
+    /// Accepts waiting connections.
     pub(super) fn accept(&self, listener: &OwnedFd) {
         for _ in 0..ACCEPTED_PER_TURN {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -40,7 +41,7 @@ impl Fabric {
         }
     }
 
-    /// A connection; its other end is somebody's who is not waited for.
+    /// Adds a connection. This thread does not wait for the program at the other end.
     pub(super) fn take_in(&self, socket: OwnedFd) {
         let peer = Peer::of(&socket);
         let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
@@ -50,7 +51,7 @@ impl Fabric {
         if let Some(why) = self.no_place(&registry, peer) {
             let mut message = Vec::new();
             FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }).encode(&mut message);
-            // Whoever does not read why, has no place either.
+            // The connection is closed even if the client does not read the reason.
             let _ = fds::send_now(&*socket, &[io::IoSlice::new(&message)]);
             return;
         }
@@ -72,7 +73,7 @@ impl Fabric {
         Some(problem.to_string())
     }
 
-    /// Takes what is on a connection's socket: its hello, or what only wakes this thread. Then reads what it has to say.
+    /// Reads a connection's socket: its hello, or a message that only wakes this thread. Then reads its messages.
     pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
@@ -88,7 +89,7 @@ impl Fabric {
                 return self.leave(lease, id);
             }
         };
-        // Longer than any message: the rest is gone, the connection is still good.
+        // The message was longer than any valid one: its rest is lost, but the connection stays usable.
         let said = &buffer[..if got.is_cut { 0 } else { got.length }];
         match FromClient::decode(said) {
             Some(FromClient::Hello { version }) if lease.duplex.is_none() => self.greet(lease, id, version),
@@ -105,19 +106,19 @@ impl Fabric {
         self.hear_messages(id, buffer);
     }
 
-    /// A connection is over. What was opened under it is ended by the socket's thread, since that may take its time.
+    /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
+    /// time.
     fn leave(&self, lease: &Lease, id: LeaseId) {
         self.unwatch(&*lease.socket);
         self.mailbox.over(id);
     }
 
-    /// From now on its messages go through shared memory.
+    /// From now on the connection's messages go through shared memory.
     fn greet(&self, lease: &mut Lease, id: LeaseId, version: u8) {
         let mut message = Vec::new();
         let made = match version {
-            VERSION => {
-                Duplex::create().map_err(|error| format!("there is no memory to share: {error}; try again later"))
-            }
+            VERSION => Duplex::create()
+                .map_err(|error| format!("the shared memory cannot be created: {error}; try again later")),
             _ => Err(format!(
                 "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
             )),
@@ -133,11 +134,11 @@ impl Fabric {
                 None
             }
         };
-        // Who does not read it is not there any more.
+        // A client that does not read this message has ended.
         let _ = fds::send_fds_now(&*lease.socket, &message, file.as_ref().map(AsFd::as_fd).as_slice());
     }
 
-    /// Reads what a connection has to say, as long as it takes its answers.
+    /// Reads a connection's messages, as long as it takes its answers.
     pub(super) fn hear_messages(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
@@ -148,7 +149,7 @@ impl Fabric {
             }
             let Some(lease) = registry.leases.get_mut(&id).filter(|lease| lease.outbox.is_empty()) else { return };
             let Some(duplex) = lease.duplex.as_mut() else { return };
-            // Who is not there any more is noticed by its socket.
+            // If the client has ended, its socket shows it.
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
                 TakeOutcome::Message(length) => {
                     bytes += length;
@@ -162,7 +163,7 @@ impl Fabric {
         self.mailbox.unread(id);
     }
 
-    /// A message, or a part of one: then what it makes is obeyed once it is whole.
+    /// Reads a message, or a part of one; carries out the message once it is complete.
     fn hear_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let mut whole = std::mem::take(&mut lease.whole);
@@ -181,7 +182,7 @@ impl Fabric {
 
     fn obey(&self, registry: &mut Registry, id: LeaseId, message: &FromClient<'_>) {
         match message {
-            // It was heard before.
+            // A second hello is invalid.
             FromClient::Hello { .. } => count(&self.totals.nonsense),
             FromClient::Submit(submit) => self.submit(registry, id, submit),
             FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
@@ -197,17 +198,17 @@ impl Fabric {
                 credit.events = credit.events.saturating_add(events).min(MAX_CREDIT);
                 self.pump(registry, sink);
             }
-            // It may have ended meanwhile.
+            // The member may have ended meanwhile.
             None => count(&self.totals.nonsense),
         }
     }
 
-    /// Only of a sink of the connection's own.
+    /// Only for a sink of this connection.
     fn late(&self, registry: &Registry, id: LeaseId, Late { sink, host, source, events }: Late<'_>) {
         let sink = SinkId(sink);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
-        // It may have ended meanwhile.
+        // The sink may have ended meanwhile.
         let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
     }
 
@@ -262,7 +263,7 @@ impl Fabric {
     }
 }
 
-/// The host that an event is for, if it is for one.
+/// The host that an event is addressed to, if any.
 fn named(to: To<'_>) -> Result<Option<Name>, (u64, String)> {
     match to {
         To::All => Ok(None),

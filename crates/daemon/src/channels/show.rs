@@ -1,4 +1,4 @@
-//! Channels as the API shows them.
+//! Channels in the form that the API returns.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,6 @@ impl Fabric {
         })
     }
 
-    /// One of them.
     pub fn show(&self, channel: &ChannelId) -> Result<ChannelInfo, Problem> {
         let shown = self.network.look(|node| self.info(node, channel));
         shown.ok_or_else(|| problems::unheld(channel))
@@ -73,7 +72,7 @@ impl Fabric {
     }
 }
 
-/// The daemon's own are shown by what they do.
+/// Whether an application installed the filter; the daemon's own filters are shown by their effects.
 fn is_theirs((spot, _): &(Spot, FilterCounts)) -> bool {
     !is_reserved(&spot.name)
 }

@@ -1,5 +1,5 @@
-//! The thread of `channels.sock`, which waits for everything and never for anybody in particular; and the connections' own
-//! words, which the network's thread hears where it can.
+//! The thread of `channels.sock`, which waits for all descriptors at once; and the messages of connections, which the
+//! network's thread reads if it can.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,18 +22,17 @@ use super::registry::Lease;
 use super::{Channels, Fabric, count};
 use crate::ending::Ending;
 
-/// What the thread waits for, beside connections that are busy: these have numbers from 1 on.
+/// Numbers of the descriptors that the thread waits for, besides busy connections, whose numbers begin at 1.
 const MAILBOX: u64 = 0;
 const LISTENER: u64 = u64::MAX;
 const LINES: u64 = u64::MAX - 1;
-/// Sources seen per turn; the rest at the next, at once.
+/// Largest number of event sources handled per turn; the rest follow at once in the next turn.
 const SOURCES: usize = 64;
-/// What has happened already is asked for.
+/// Returns only events that have happened already.
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// Longest sleep, where nothing is due.
+/// Longest sleep if nothing is due.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// The running thread.
 pub(crate) struct SocketThread {
     fabric: Arc<Fabric>,
     thread: Option<JoinHandle<()>>,
@@ -43,8 +42,8 @@ pub(crate) struct SocketThread {
 impl SocketThread {
     /// Starts it; `listener` is `channels.sock`, non-blocking. None, where this host has no channels.
     ///
-    /// Connections are served by the network's thread, where there is one: what they submit goes out without another thread's
-    /// being woken for it.
+    /// If there is a network, its thread serves the connections, so that a submitted event goes out without waking
+    /// another thread.
     pub fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
         let Ok(fabric) = channels.on().cloned() else { return Ok(None) };
         let mut lines = Lines::new(&fabric);
@@ -74,7 +73,7 @@ impl Drop for SocketThread {
     }
 }
 
-/// Serves connections, in whichever thread.
+/// Serves connections, in the thread that calls [`Lines::turn`].
 struct Lines {
     fabric: Arc<Fabric>,
     buffer: Vec<u8>,
@@ -85,14 +84,14 @@ impl Lines {
         Lines { fabric: fabric.clone(), buffer: vec![0; MAX_MESSAGE] }
     }
 
-    /// Those that have said something. False: there are none any more.
+    /// Reads the connections that have sent messages. False: the service ends.
     fn turn(&mut self) -> bool {
         let Lines { fabric, buffer } = self;
         if fabric.stopping.load(Ordering::Acquire) {
             return false;
         }
         let mut space = [const { MaybeUninit::uninit() }; SOURCES];
-        // An error (a signal) is as good as nothing having happened.
+        // An error (a signal) counts as no event.
         let Ok((happened, _)) = epoll::wait(&fabric.lines, &mut space[..], Some(&NOW)) else { return true };
         happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), buffer));
         !happened.is_empty()
@@ -134,7 +133,7 @@ impl Turning {
         let due = fabric.network.wake().into_iter().chain(fabric.reports.next()).min();
         let due = due.map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
         let timeout = Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
-        // An error (a signal) is as good as nothing having happened.
+        // An error (a signal) counts as no event.
         let _ = epoll::wait(&fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
@@ -161,34 +160,34 @@ impl Fabric {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)?)
     }
 
-    /// A new connection's words are waited for.
+    /// From now on waits for messages of the connection.
     pub(super) fn watch(&self, socket: impl AsFd, id: LeaseId) -> io::Result<()> {
         Ok(epoll::add(&self.lines, socket, EventData::new_u64(id), EventFlags::IN)?)
     }
 
-    /// They are not any more.
+    /// Stops waiting for messages of the connection.
     pub(super) fn unwatch(&self, socket: impl AsFd) {
-        // Never watched: then there is nothing to forget.
+        // A connection that was never watched needs no removal.
         let _ = epoll::delete(&self.lines, &socket);
         let _ = epoll::delete(&self.epoll, &socket);
     }
 
-    /// Another thread hears it from now on. What a busy one submits goes out in batches beside the socket's thread; one event
-    /// at a time, heard by the network's thread, costs half of the throughput.
+    /// From now on another thread reads the connection. The socket's thread sends the events of a busy connection in
+    /// batches; to send them one at a time, in the network's thread, costs half of the throughput.
     pub(super) fn move_to(&self, lease: &Lease, id: LeaseId) {
         let (from, to) = if lease.habit.is_busy { (&self.lines, &self.epoll) } else { (&self.epoll, &self.lines) };
-        // Both fail where it is ending.
+        // Both calls fail if the connection is ending.
         let _ = epoll::delete(from, &*lease.socket);
         let _ = epoll::add(to, &*lease.socket, EventData::new_u64(id), EventFlags::IN);
     }
 
-    /// Ends a connection, and what was opened under it.
+    /// Ends a connection, with everything that was opened under it.
     pub(super) fn end_lease(&self, id: LeaseId) {
         let Some(lease) = self.registry().remove(id) else { return };
         self.unwatch(&*lease.socket);
         self.end_filters(id);
         self.network.with(|node, now| {
-            // What has ended by itself is no error here.
+            // A member that has ended by itself is no error here.
             for sink in lease.sinks.keys() {
                 let _ = node.leave_sink(*sink, now);
             }

@@ -1,4 +1,4 @@
-//! Users of one host against each other, on a real node without other hosts.
+//! Isolation of the users of one host, on a real node without other hosts.
 
 mod policy_calls;
 
@@ -32,13 +32,13 @@ use crate::control::{self, Command};
 use crate::ending::Ending;
 
 const FRAME: &str = "struct frame { int number; };";
-/// Users that neither are root nor run the tests.
+/// Users other than root and the user that runs the tests.
 const ALICE: u32 = 54_321;
 const BOB: u32 = 54_322;
 
 struct Host {
     fabric: Fabric,
-    /// Nobody answers there, and nothing here asks.
+    /// No control thread answers, and no test asks it.
     _commands: Receiver<Command>,
 }
 
@@ -77,14 +77,14 @@ impl Host {
         (user, End(Duplex::map(&file).unwrap(), there))
     }
 
-    /// Does what the socket's thread does when it is woken.
+    /// Handles one wake-up, as the socket's thread does.
     fn turn(&self) {
         let mut noted = Noted::default();
         self.fabric.mailbox.take(&mut noted);
         self.fabric.carry_out(&mut noted);
     }
 
-    /// Does what the policies' thread does until nothing waits any more.
+    /// Calls policies, as their thread does, until none waits.
     fn call_policies(&self) {
         while self.fabric.call_next_policy() {}
     }
@@ -97,7 +97,7 @@ impl Host {
     }
 }
 
-/// What an application has of a connection.
+/// The application's end of a connection.
 struct End(Duplex, OwnedFd);
 
 impl User<'_> {
@@ -141,7 +141,7 @@ impl User<'_> {
         self.fabric.unregister(self.peer, registration).unwrap();
     }
 
-    /// So many events of a sink may be handed to it.
+    /// The reader of a sink has room for this number of events.
     fn reads(&self, sink: SinkId, events: u32) {
         let mut registry = self.fabric.registry();
         registry.leases.get_mut(&self.lease).unwrap().sinks.get_mut(&sink).unwrap().events = events;
@@ -153,7 +153,7 @@ impl User<'_> {
         self.submit_long(source, number, 4)
     }
 
-    /// The same, with so many bytes.
+    /// The same, for an event of this number of bytes.
     fn submit_long(&self, source: SourceId, number: i32, bytes: usize) -> u32 {
         let mut payload = number.to_le_bytes().to_vec();
         payload.resize(bytes, 7);
@@ -325,13 +325,13 @@ fn two_policies_that_decide_the_same_do_not_run_together() {
         serde_json::json!({ "kind": "code", "channel": "video", "code": text })
     };
     let roles = serde_json::json!({ "kind": "roles", "channel": "video" });
-    let rates = "the policy `hold.video` decides already at what rates `video` goes to its sinks";
+    let rates = "the policy `hold.video` already decides at what rates `video` goes to its sinks";
     start(serde_json::json!({ "kind": "hold", "channel": "video", "rate": 25.0 })).unwrap();
     assert_eq!([refusal(roles.clone()), refusal(code("rate_milli"))], [rates, rates]);
     start(code("level")).unwrap();
     start(serde_json::json!({ "kind": "sync", "channel": "video" })).unwrap();
     let shown = refusal(serde_json::json!({ "kind": "sync", "channel": "video", "name": "again" }));
-    assert_eq!(shown, "the policy `sync.video` decides already when events of `video` are shown");
+    assert_eq!(shown, "the policy `sync.video` already decides when events of `video` are shown");
     host.fabric.stop_policy(host.user(0).peer, &"hold.video".parse().unwrap()).unwrap();
     start(roles).unwrap();
 }
@@ -361,7 +361,7 @@ fn rules_say_which_users_open_read_and_feed_a_channel() {
     assert!(root.source("news").is_ok() && root.sink("video").is_ok());
 }
 
-/// A binding reads a channel's events: it is for those who could have a sink there.
+/// A binding reads a channel's events, so it needs the right to have a sink there.
 #[test]
 fn a_binding_needs_what_a_sink_needs() {
     let host = Host::start(Vec::new());
@@ -386,7 +386,7 @@ fn a_binding_needs_what_a_sink_needs() {
     assert_eq!(code(alice.fabric.parametrize(alice.peer, &watched, &set).map(drop)), forbidden());
 }
 
-/// What an application has been told of decisions: of what, for whom, how much.
+/// Notifications of decisions that an application has received: attribute, subject, amount.
 fn decided(End(duplex, socket): &mut End) -> Vec<(String, String, Option<i64>)> {
     let (mut buffer, mut all) = ([0; 4096], Vec::new());
     while let Some(length) = duplex.next(&*socket, &mut buffer).unwrap() {
@@ -408,13 +408,13 @@ fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     let rate = |minutes| host.fabric.reports.take(clock::now() + minute.saturating_mul(minutes), minute)[0].1;
     (0..100).for_each(|number| assert_eq!(alice.submit(source, number), 1));
     host.turn();
-    assert_eq!(rate(1), 0, "nobody has read anything");
+    assert_eq!(rate(1), 0, "no event has been read");
     alice.reads(sink, 4);
     assert!(rate(3) > 0);
     assert_eq!(rate(5), 0);
 }
 
-/// The numbers in the events that have come to an application.
+/// The numbers in the events that an application has received.
 fn came(End(duplex, socket): &mut End) -> Vec<i32> {
     let (mut buffer, mut all) = (vec![0; MAX_MESSAGE], Vec::new());
     while let Some(length) = duplex.next(&*socket, &mut buffer).unwrap() {
@@ -435,7 +435,7 @@ fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
     let mut buffer = vec![0; MAX_MESSAGE];
     let (mut all, mut submitted) = (Vec::new(), 0);
     while submitted < 60 {
-        // As many as its queue holds, and more than the ring does.
+        // Fills the queue; the ring holds fewer.
         (0..15).for_each(|number| assert_eq!(alice.submit_long(source, submitted + number, 16_000), 1));
         submitted += 15;
         host.turn();
@@ -448,7 +448,7 @@ fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
         host.fabric.serve_lease(alice.lease, &mut buffer);
         host.turn();
     }
-    // Those that the ring held, the one that waited, and as many as there was credit for.
+    // The events in the ring, the waiting event, and the events for which there was credit.
     assert!(all.is_sorted() && all.first() == Some(&0) && all.len() == 16 + 1 + 15, "{all:?}");
 }
 
@@ -464,7 +464,7 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     assert!(duplex.send(&socket, b"nonsense").unwrap());
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
     let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
-    // Woken twice: its turn comes once.
+    // Two wake-ups cause one turn.
     (0..2).for_each(|_| host.fabric.hear_messages(alice.lease, &mut buffer));
     assert_eq!(heard(), 100);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
@@ -495,7 +495,7 @@ fn a_hosts_events_are_paced_as_long_as_one_of_its_viewers_is_there() {
     assert_eq!(rates(), [15_000], "left is still there");
     alice.unregister(left);
     assert!(rates().is_empty());
-    assert!(host.fabric.policies()[0].decided.is_empty(), "nothing is decided any more");
+    assert!(host.fabric.policies()[0].decided.is_empty(), "no decision is left");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Thresholds that the kernel watches for the monitor (PSI triggers): their set follows the watches, and the monitor's
-//! thread waits for all of them at once.
+//! Thresholds that the kernel watches for the monitor (PSI triggers). The set of triggers follows the watches; the
+//! monitor's thread waits for all of them at once.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::control::{wake, wake_descriptor};
 
-/// Most triggers: each costs the kernel ten looks per window. Further thresholds are judged at looks.
+/// Largest number of triggers: each costs the kernel ten checks per window. Further thresholds are checked at each
+/// look.
 const MOST: usize = 32;
-/// The event that is no trigger.
+/// Number of a wake-up, which is not a trigger.
 const WAKE: u64 = 0;
 
-/// What the monitor's thread waits for.
 pub(super) struct Waiting {
     epoll: OwnedFd,
     wake: OwnedFd,
@@ -35,14 +35,14 @@ impl Waiting {
         wake(&self.wake);
     }
 
-    /// Waits until a trigger is ready, somebody wakes, or `left` is over. Fills `ready`.
+    /// Waits until a trigger is ready, another thread wakes this one, or `left` is over. Fills `ready`.
     pub fn wait(&self, left: Option<Nanos>, ready: &mut Vec<Ready>) {
         let timeout = left.map(|left| Timespec {
             tv_sec: i64::try_from(left.get() / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: (left.get() % 1_000_000_000) as i64,
         });
         let mut events = [const { std::mem::MaybeUninit::uninit() }; MOST + 1];
-        // Interrupted: the caller looks what is due and comes back.
+        // Interrupted: the caller does what is due, and waits again.
         let Ok((happened, _)) = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) else { return };
         for event in happened {
             let (number, flags) = (event.data.u64(), event.flags);
@@ -54,25 +54,22 @@ impl Waiting {
     }
 }
 
-/// A trigger that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     number: u64,
-    /// The kernel has taken it away.
+    /// The kernel has removed the trigger.
     is_lost: bool,
 }
 
-/// A threshold of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub application: AppId,
     pub attribute: String,
     pub threshold: Threshold,
-    /// Over which the mean is judged; the kernel takes 0.5 to 10 s.
+    /// Time over which the mean is taken; the kernel accepts 0.5 s to 10 s.
     pub window: Nanos,
 }
 
-/// The triggers of all watches.
 #[derive(Default)]
 pub(super) struct Triggers {
     set: Vec<(u64, Wanted, Trigger)>,
@@ -83,10 +80,10 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Sets triggers for these thresholds and ends all others; those that were refused are tried again. What the kernel
-    /// has no trigger for is left out.
+    /// Sets triggers for these thresholds and removes all others; thresholds that were refused are tried again.
+    /// Thresholds for which the kernel has no trigger are left out.
     pub fn follow(&mut self, wanted: Vec<Wanted>, waiting: &Waiting) {
-        // Closing a trigger's file takes it out of the epoll set.
+        // Closing a trigger's file removes it from the epoll set.
         self.set.retain(|(_, own, _)| wanted.contains(own));
         self.refused.clear();
         for wanted in wanted {
@@ -104,7 +101,7 @@ impl Triggers {
         let trigger = Trigger::new(&wanted.attribute, wanted.threshold, wanted.window)?;
         if self.set.len() >= MOST {
             return Some(Err(format!(
-                "the kernel watches {MOST} thresholds already, the most there may be; end another watch first"
+                "the kernel watches {MOST} thresholds already, which is the limit; end another watch first"
             )));
         }
         let set = trigger.and_then(|trigger| {
@@ -116,19 +113,20 @@ impl Triggers {
         Some(set.map_err(|error| format!("the kernel refused a trigger: {error}")))
     }
 
-    /// Which threshold was crossed. One that the kernel has taken away is judged at looks from now on.
+    /// The threshold that was crossed. A threshold whose trigger the kernel has removed is checked at each look from
+    /// now on.
     pub fn crossed(&mut self, ready: Ready) -> Option<(AttributeId, i64)> {
         let at = self.set.iter().position(|(number, ..)| *number == ready.number)?;
         if ready.is_lost {
             let (_, wanted, _) = self.set.swap_remove(at);
-            self.refused.push((wanted, "the kernel has taken its trigger away; set the threshold again".to_owned()));
+            self.refused.push((wanted, "the kernel has removed its trigger; set the threshold again".to_owned()));
             return None;
         }
         let trigger = &self.set[at].2;
         Some((trigger.attribute(), trigger.level()))
     }
 
-    /// Whether the kernel watches the threshold of this watch; if it could and does not, why.
+    /// Whether the kernel watches the threshold of this watch; if it could and does not, the reason.
     pub fn shown(&self, application: AppId, attribute: &str) -> (bool, Option<&str>) {
         let is_it = |own: &Wanted| own.application == application && own.attribute == attribute;
         let refused = self.refused.iter().find(|(own, _)| is_it(own)).map(|(_, why)| why.as_str());

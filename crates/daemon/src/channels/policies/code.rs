@@ -1,5 +1,5 @@
-//! A policy in E-code: called for what is said on a Q-channel, and for hosts that fall silent, it answers with numbers,
-//! and their names say what they decide.
+//! A policy in E-code: it is called for events on a Q-channel, and for hosts that fall silent. It answers with numbers;
+//! their names say what they decide.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ use super::cpu::{CPU_MOST, CPU_WEIGHT};
 use super::refused;
 use super::supervised::Shared;
 
-/// Longest text.
+/// Largest length of a text, in bytes.
 const MOST_TEXT: usize = 64 * 1024;
-/// Hosts and applications of which the last decision is remembered, so that it is not told again.
+/// Largest number of hosts and applications whose last decision is stored, so that an unchanged decision is not sent
+/// again.
 const MOST_REMEMBERED: usize = 4_096;
-/// Times after which a host can be meant to be silent.
+/// Accepted times of silence.
 const SILENCES: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(10)..=Nanos::from_millis(3_600_000);
 
-/// What a text can know of an event, or of a silence.
+/// Numbers that a text can read about an event, or about a silence.
 const WORDS: [&str; 12] = [
     "value",
     "attribute",
@@ -44,18 +45,18 @@ const WORDS: [&str; 12] = [
 /// A number for each of [`WORDS`].
 type Words = [i64; WORDS.len()];
 
-/// What a text can decide, beside parameters of its filter.
+/// Numbers that a text can decide, besides parameters of its filter.
 const ACTS: [&str; 5] = ["rate_milli", "level", "delay_ns", "cpu_most", "cpu_weight"];
 
-/// Whom a call is about: what is decided is told to this host, about this application and this attribute's reports.
+/// The subject of a call. Decisions go to this host, and are about this application and this attribute's reports.
 struct Subject<'a> {
     host: &'a Name,
-    /// One of this host's; none: of another one, or none.
+    /// An application of this host; none: it is on another host, or the call is about none.
     application: Option<AppId>,
     attribute: AttributeId,
 }
 
-/// When a host spoke last, and when its silence is worth a call.
+/// Time of a host's last event, and the time at which its silence causes a call.
 struct Heard {
     host: Name,
     at: Instant,
@@ -69,28 +70,27 @@ struct At {
     ty: Scalar,
 }
 
-/// The controller.
 pub(super) struct Code {
     channel: ChannelId,
     interests: Vec<Interest>,
     filter: Option<qfabric_channel::Spot>,
     engine: Box<dyn Engine + Send>,
-    /// By place in [`WORDS`].
+    /// By position in [`WORDS`].
     words: Vec<(usize, At)>,
     decides: Vec<(String, At)>,
     input: Vec<u8>,
     last: BTreeMap<(AppId, usize), i64>,
-    /// Names of the attributes whose reports it is called for.
+    /// Names of the attributes whose reports cause a call.
     attributes: Vec<String>,
-    /// It is called for hosts that are silent for so long.
+    /// A host that is silent for this time causes a call.
     silence: Option<Nanos>,
-    /// Hosts that spoke, by their numbers, where silence is of interest.
+    /// Hosts that have sent events, by their numbers; used only if `silence` is set.
     heard: BTreeMap<AppId, Heard>,
     record: Shared,
 }
 
 impl Code {
-    /// Compiles a text, or says what is wrong with it.
+    /// Compiles a text, or refuses it with the compiler's message.
     pub fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
         let CodePolicy { channel, attributes, control, filter, silence_ns, .. } = policy;
         if let Some(silence) = silence_ns.filter(|silence| !SILENCES.contains(silence)) {
@@ -131,7 +131,7 @@ impl Code {
         Ok(code)
     }
 
-    /// The host has spoken.
+    /// Records that the host has sent an event.
     fn hear(&mut self, host: &Name, now: Instant) {
         let Some(silence) = self.silence else { return };
         if self.heard.len() < MOST_REMEMBERED || self.heard.contains_key(&stream_of(host)) {
@@ -156,7 +156,7 @@ impl Code {
         }
     }
 
-    /// Pushes what differs from what was decided before for the same host or application.
+    /// Adds the decisions that differ from the previous ones for the same host or application.
     fn decide(&mut self, about: &Subject<'_>, view: &View<'_>, decisions: &mut Decisions) {
         for (number, (name, at)) in self.decides.iter().enumerate() {
             let value = read(self.engine.output(), *at);
@@ -221,14 +221,14 @@ impl Controller for Code {
             ChangeKind::Reading(reading) => {
                 let Reading { value, attribute, application, over, cause, .. } = reading;
                 let (id, of, over, cause) = (attribute.0.into(), application.0, over.get(), *cause as i64);
-                // Other hosts number their applications by themselves.
+                // Other hosts have their own numbers of applications.
                 let own = Some(*application).filter(|_| is_here);
                 (own, *attribute, [*value, id, number(of), host, here, number(over), cause, 0, 0, 0, 0, 0])
             }
             ChangeKind::Control(event) => {
                 let QualityEvent { value, attribute, application, kind, other, request, .. } = *event;
                 let (id, of, kind) = (attribute.0.into(), application.0, kind as i64);
-                // It concerns one of the receiver's, whoever says it.
+                // The application is one of the receiver's, no matter which host sends the event.
                 let words = [value, id, number(of), host, here, 0, 0, 1, kind, other, number(request), 0];
                 (Some(application), attribute, words)
             }
@@ -266,7 +266,7 @@ impl Controller for Code {
     }
 }
 
-/// Whether a text decides at what rate events go to each host.
+/// Whether a text decides the rates at which events go to each host.
 pub(super) fn paces(policy: &CodePolicy) -> Result<bool, Problem> {
     Ok(compiled(policy)?.uses.outputs.contains("rate_milli"))
 }
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    /// What a manager wants done, in words.
+    /// An output of the manager, as text.
     fn said(output: Output) -> String {
         match output {
             Output::Tell(_, _, event) => {
@@ -418,7 +418,7 @@ mod tests {
             std::iter::from_fn(|| self.manager.poll()).map(said).collect()
         }
 
-        /// What was decided while time passed.
+        /// Outputs while time passes until `end`.
         fn until(&mut self, end: Nanos) -> Vec<String> {
             let end = Instant::ZERO + end;
             while let Some(due) = self.manager.next_wakeup().filter(|due| *due <= end) {

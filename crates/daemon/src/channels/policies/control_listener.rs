@@ -1,5 +1,5 @@
-//! What controllers of other hosts tell this one's: the rate of a stream is passed on to the applications with a sink
-//! of it, a delay postpones the next report of the attribute that it names.
+//! Handles decisions of other hosts' controllers: the rate of a stream is passed on to the applications with a sink of
+//! it; a delay postpones the next report of the attribute that it names.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use qfabric_types::monitor::{QualityEvent, QualityKind};
 
 use super::super::mailbox::{Audience, Delayed, Mailbox, Notification};
 
-/// A controller that every host has: it decides nothing.
+/// A controller that runs on every host, and decides nothing itself.
 pub(in crate::channels) struct ControlListener(pub Arc<Mailbox>);
 
 impl Controller for ControlListener {

@@ -1,5 +1,5 @@
-//! Decisions about CPU time go to the broker, through the control thread: as a change of the contract that an application
-//! of this host has.
+//! Decisions about CPU time change the contract of an application of this host: they go to the broker, through the
+//! control thread.
 
 use qfabric_types::Share;
 use qfabric_types::monitor::AttributeId;
@@ -8,9 +8,9 @@ use super::super::{Fabric, count};
 use crate::auth::Peer;
 use crate::control::{Adjustment, AdjustmentTarget};
 
-/// Most that an application may have, in millionths of a CPU: the contract's `max_bandwidth`.
+/// Largest bandwidth of an application, in millionths of a CPU: the contract's `max_bandwidth`.
 pub(super) const CPU_MOST: &str = "app.cpu_most";
-/// Its weight among others of its level, 1 to 10,000: the contract's `weight`.
+/// Weight of an application among others of its level, 1 to 10,000: the contract's `weight`.
 pub(super) const CPU_WEIGHT: &str = "app.cpu_weight";
 
 /// Whether an attribute is about CPU time.
@@ -18,7 +18,7 @@ pub(super) fn is_cpu(attribute: AttributeId) -> bool {
     [CPU_MOST, CPU_WEIGHT].iter().any(|name| AttributeId::of(name) == attribute)
 }
 
-/// What the amount of an attribute means to a broker; none: it is no matter of CPU time, or no amount.
+/// The change of the contract; none: the attribute is not about CPU time, or the amount is out of range.
 fn adjustment(attribute: AttributeId, amount: i64) -> Option<Adjustment> {
     let is = |name: &str| attribute == AttributeId::of(name);
     let amount = u32::try_from(amount).ok()?;
@@ -30,7 +30,7 @@ fn adjustment(attribute: AttributeId, amount: i64) -> Option<Adjustment> {
 }
 
 impl Fabric {
-    /// A policy that `peer` answers for decided about what is under reservation.
+    /// Passes on a policy's decision about a reservation; `peer` answers for the policy.
     pub(in crate::channels) fn adjust(&self, peer: Peer, whom: AdjustmentTarget, attribute: AttributeId, amount: i64) {
         let Some(adjustment) = adjustment(attribute, amount) else { return };
         if !self.requests.adjust(peer, whom, adjustment) {

@@ -1,4 +1,5 @@
-//! A group's resource, divided among its applications on all hosts: which of them are on this one, and what they hear.
+//! Divides a group's resource among its applications on all hosts: the applications on this host, and their
+//! notifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use qfabric_types::{AppId, Instant};
 use super::super::mailbox::{Audience, Mailbox, Notification};
 use super::refused;
 
-/// The metric that says how important an application is.
+/// The metric that states how important an application is.
 const IMPORTANCE: &str = "importance";
 
-/// The controller: what applications register is what they want.
+/// The controller: the registrations of applications are their demands.
 pub(super) struct GroupHere {
     inner: GroupController,
     group: Name,
-    /// The range of a registration that says what an application wants: metrics have no dots.
+    /// Range of a registration that states an application's demand; names of metrics have no dots.
     metric: String,
 }
 
-/// What is decided about the group's applications here.
+/// Decisions about the group's applications here.
 pub(super) struct Members {
     group: Name,
     mailbox: Arc<Mailbox>,
@@ -33,14 +34,14 @@ pub(super) struct Members {
 }
 
 impl GroupHere {
-    /// For the group's resource, or what is wrong with it.
+    /// Refuses a policy with an invalid resource.
     pub fn new(policy: &GroupPolicy) -> Result<GroupHere, Problem> {
         let GroupPolicy { group, parent, level, attribute, capacity, importance, .. } = policy;
         if !(1..=4).contains(level) {
             return Err(refused::out_of_range("level", level, "1 (connection) to 4 (system)"));
         }
         if parent.is_none() && *capacity <= 0 {
-            return Err(refused::out_of_range("capacity", capacity, "more than 0, or a parent that grants it,"));
+            return Err(refused::out_of_range("capacity", capacity, "more than 0, or a parent that grants it"));
         }
         let id = AttributeId::of(attribute);
         let inner = GroupController::new(group, parent.as_ref(), *level, id, *capacity);
@@ -48,7 +49,7 @@ impl GroupHere {
         Ok(GroupHere { inner, group: group.clone(), metric: metric_of(attribute) })
     }
 
-    /// An application of this host joined, left, or said again what it wants.
+    /// Records that an application of this host joined, left, or changed its demand.
     fn note(&mut self, change: &Change, view: &View<'_>) {
         let here = |registration: &Registration| change.host == *view.host && registration.group == self.group;
         match &change.what {
@@ -88,17 +89,16 @@ impl Controller for GroupHere {
 }
 
 impl Members {
-    /// Of a group.
     pub fn new(group: &Name, mailbox: &Arc<Mailbox>) -> Members {
         Members { group: group.clone(), mailbox: mailbox.clone(), names: BTreeMap::new() }
     }
 
-    /// Whose number it is.
+    /// Name of the application with this number.
     pub fn name(&self, application: AppId) -> Option<&Name> {
         self.names.get(&application)
     }
 
-    /// Learns names.
+    /// Records the names of applications.
     pub fn hear(&mut self, change: &Change, host: &Name) {
         if let ChangeKind::Joined(Registration { application, group, .. }) = &change.what
             && (group, &change.host) == (&self.group, host)
@@ -107,7 +107,7 @@ impl Members {
         }
     }
 
-    /// Whether it was about one of them; then it is told.
+    /// Notifies a member of a decision about it; returns whether there is such a member.
     pub fn carry_out(&self, decision: &Decision) -> bool {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
         let Some(name) = self.names.get(application) else { return false };
@@ -123,12 +123,12 @@ impl Members {
     }
 }
 
-/// `app.cpu_most` is wanted as `cpu_most`, `net.bytes` as `net_bytes`.
+/// `app.cpu_most` becomes `cpu_most`, `net.bytes` becomes `net_bytes`.
 fn metric_of(attribute: &str) -> String {
     attribute.strip_prefix("app.").unwrap_or(attribute).replace('.', "_")
 }
 
-/// An application's number in its group, the same wherever it is asked for: below those of groups.
+/// Number of an application in its group, the same on every host; below the numbers of groups.
 pub(in crate::channels) fn number_of(group: &Name, application: &Name) -> AppId {
     AppId(u64::from(AttributeId::of(&format!("{group}/{application}")).0 & 0x7fff_ffff))
 }

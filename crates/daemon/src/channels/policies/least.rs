@@ -1,7 +1,7 @@
-//! Load balancing: an event of one type goes to those sinks of other hosts that have least to do.
+//! Load balancing: an event of one type goes to the least loaded sinks of other hosts.
 //!
-//! An OUT-filter (built in, named [`SPOT`]) looks at the attribute `load` of each sink. A sink that says none serves
-//! nobody. The filter takes no memory: it looks through the sinks once for each copy.
+//! A built-in OUT-filter, named [`SPOT`], reads the attribute `load` of each sink. A sink without this attribute
+//! receives no event. The filter allocates no memory: it walks over the sinks once for each copy.
 
 use qfabric_channel::{Candidates, Choose, Direction, Error, Event, FilterError, Spot};
 use qfabric_types::api::Problem;
@@ -11,16 +11,16 @@ use qfabric_types::channel::{ChannelId, Name};
 use super::super::{Fabric, lock};
 use super::Scoped;
 
-/// Filters are called in the order of their names: of those that others have left.
+/// Filters run in the order of their names: this one chooses among the sinks that other filters have left.
 const SPOT: &str = "zz.least";
 
 /// The attribute of a sink.
 const LOAD: &str = "load";
 
-/// Most copies of one request.
+/// Largest number of copies of one request.
 pub(super) const MOST_COPIES: u32 = 16;
 
-/// To how many the events of which type go.
+/// Number of sinks for the events of a type.
 #[derive(Clone, Debug)]
 pub(super) struct Least {
     copies: usize,
@@ -39,9 +39,9 @@ fn filter(here: Name, copies: usize) -> Choose {
     })
 }
 
-/// Of those chosen keeps the `copies` with the smallest load; of equals the first.
+/// Keeps the `copies` chosen sinks with the smallest load; among equal loads, the first.
 fn keep_least(load: impl Fn(usize) -> Option<i64>, copies: usize, chosen: &mut [bool]) {
-    // The last that was kept: all that stay are in front of it in the order of loads and places.
+    // The last sink that was kept. All kept sinks precede it in the order of loads and places.
     let mut last: Option<(i64, usize)> = None;
     for _ in 0..copies {
         let behind = |key: &(i64, usize)| last.is_none_or(|last| *key > last);
@@ -57,7 +57,7 @@ fn keep_least(load: impl Fn(usize) -> Option<i64>, copies: usize, chosen: &mut [
 }
 
 impl Fabric {
-    /// From now on events of the policy's type go to the least loaded, also when the channel is opened later.
+    /// From now on events of the policy's type go to the least loaded sinks, also if the channel is opened later.
     pub(super) fn balance(&self, policy: &BalancePolicy, user: Option<u32>) -> Result<(), Problem> {
         let BalancePolicy { channel, copies, event_type, .. } = policy;
         let what = Least { copies: *copies as usize, event_type: event_type.clone() };
@@ -70,7 +70,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// The channel is open here.
+    /// Installs the filter when the channel is opened here.
     pub(super) fn install_least(&self, channel: &Name) {
         let found = lock(&self.policies.least).get(channel).cloned();
         let Some(least) = found else { return };
@@ -79,10 +79,10 @@ impl Fabric {
         }
     }
 
-    /// Events go to all sinks again.
+    /// From now on events go to all sinks again.
     pub(super) fn unbalance(&self, channel: &Name) {
         lock(&self.policies.least).remove(channel);
-        // Closed meanwhile: it went with the channel.
+        // If the channel was closed, the filter was removed with it.
         let _ = self.network.look(|node| node.remove_filter(&spot(channel)));
     }
 

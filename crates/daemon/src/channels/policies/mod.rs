@@ -1,4 +1,5 @@
-//! Policies that run on this host: controllers in its resource manager, and where their decisions take effect.
+//! Policies that run on this host: controllers in its resource manager, and the places in which their decisions take
+//! effect.
 //!
 //! ```text
 //!   start ──> kind ──> Supervised ( controller ) <── Runner: a thread of its own <── the manager, beside the node
@@ -8,16 +9,16 @@
 //! ```
 //! | file | what |
 //! |---|---|
-//! | `kinds/` | what was asked for becomes a controller: a file per kind |
-//! | `code.rs`, `group.rs` | the controllers that only a daemon has |
-//! | `runner/` | the thread that calls controllers; what waits for them, and their CPU time |
-//! | `supervised.rs`, `ear.rs` | what a controller decides here, and what others' controllers tell this host |
-//! | `pace.rs`, `rate.rs` | events at a rate, and the rate of events |
-//! | `least.rs` | requests to those that have least to do |
-//! | `told.rs`, `cpu.rs` | what applications hear of it, and what becomes of their reservations |
+//! | `kinds/` | turns a request into a controller; one file per kind |
+//! | `code.rs`, `group.rs` | controllers that only a daemon has |
+//! | `runner/` | the thread that calls controllers; their waiting changes, and their CPU time |
+//! | `supervised.rs`, `control_listener.rs` | decisions of controllers of this host and of other hosts |
+//! | `pace.rs`, `rate.rs` | pacing of events, and the measurement of rates |
+//! | `least.rs` | requests go to the least loaded sinks |
+//! | `notify.rs`, `cpu.rs` | notifications to applications, and changes of their reservations |
 //!
-//! Locks: [`Policies::running`] before the node's; the runner's after it, then those of records and tables. A controller
-//! computes without any.
+//! Locks: [`Policies::running`] before the node's; the runner's after it, then those of records and tables. A running
+//! controller holds no lock.
 
 mod code;
 mod control_listener;
@@ -61,80 +62,76 @@ use runner::Runner;
 pub(crate) use runner::Usage;
 use supervised::{Outlets, Shared, Streams, Supervised};
 
-/// Most policies of a host, and of one user (root excepted).
+/// Largest number of policies of a host, and of one user; root is excepted.
 const MOST: usize = 64;
 const MOST_OF_A_USER: usize = 16;
 
-/// Who answers for policies of the configuration.
+/// The user who answers for policies of the configuration.
 const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
 
-/// All of this host's.
 #[derive(Default)]
 pub(super) struct Policies {
     running: Lock<BTreeMap<Name, Running>, { rank::POLICIES }>,
-    /// By data channel, where a policy decides on rates.
+    /// By data channel, if a policy decides its rates.
     paces: Lock<BTreeMap<Name, Scoped<Paces>>, { rank::PACES }>,
-    /// By data channel, where requests go to the least loaded.
+    /// By data channel, if its requests go to the least loaded sinks.
     least: Lock<BTreeMap<Name, Scoped<Least>>, { rank::LEAST }>,
-    /// Calls their controllers.
     runner: Arc<Runner>,
 }
 
-/// What is decided about a channel's events.
+/// Decisions about a channel's events.
 #[derive(Clone)]
 struct Scoped<T> {
     what: T,
-    /// On the events of whose sources alone; none: of all.
+    /// They apply only to events of this user's sources; none: to all events.
     user: Option<u32>,
 }
 
 struct Running {
     policy: Policy,
     uid: Option<u32>,
-    /// The controller's in the manager.
+    /// Number of the controller in the manager.
     number: u64,
-    /// The controller's with the runner.
+    /// Seat of the controller in the runner.
     seat: u64,
-    /// It panicked: nothing of it is left but this.
+    /// The controller panicked and was removed; only this record is left.
     failed: bool,
     record: Shared,
     decides: Vec<Resource>,
 }
 
 impl Policies {
-    /// How events of this host's sources are paced on a channel.
+    /// Rates at which this host's sources are paced on a channel.
     pub fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
         let known = ChannelId::data(channel.name.clone()) == *channel;
         let paces = known.then(|| lock(&self.paces).get(&channel.name).cloned()).flatten();
         paces.map_or_else(Vec::new, |paces| lock(&paces.what).list())
     }
 
-    /// On the events of whose sources alone a channel is paced; `None`: it is not paced.
+    /// The user whose sources alone are paced on a channel; `None`: the channel is not paced.
     #[cfg(test)]
     pub fn paces_for(&self, channel: &Name) -> Option<Option<u32>> {
         lock(&self.paces).get(channel).map(|paces| paces.user)
     }
 
-    /// What all have used, also those that were stopped.
+    /// Usage of all policies, including those that were stopped.
     pub fn usage(&self) -> Usage {
         self.runner.totals()
     }
 
-    /// Puts another controller in the place of a policy's.
+    /// Replaces a policy's controller.
     #[cfg(test)]
     pub fn replace(&self, name: &str, controller: Box<dyn qfabric_host::manager::Controller>) {
         let seat = lock(&self.running)[&name.parse().unwrap()].seat;
         self.runner.replace(seat, controller);
     }
 
-    /// How many there are.
     pub fn count(&self) -> u64 {
         lock(&self.running).len() as u64
     }
 }
 
 impl Fabric {
-    /// All policies.
     pub fn policies(&self) -> Vec<PolicyInfo> {
         let running = lock(&self.policies.running);
         running.iter().map(|(name, policy)| self.policy_info(name, policy)).collect()
@@ -173,7 +170,7 @@ impl Fabric {
         Ok(info)
     }
 
-    /// Stops a policy: what it decided about rates holds no longer.
+    /// Stops a policy; its decisions about rates end.
     pub fn stop_policy(&self, peer: Peer, name: &Name) -> Result<(), Problem> {
         let mut running = lock(&self.policies.running);
         let found = running.get(name).ok_or_else(|| refused::unknown(name))?;
@@ -189,8 +186,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// What a policy has decided holds no longer. Nobody waits for a call of it that is under way: what comes of that is
-    /// dropped.
+    /// Ends a policy's decisions. No thread waits for a call that is running; its results are dropped.
     fn withdraw(&self, stopped: &mut Running) {
         lock(&stopped.record).end();
         self.network.remove_policy(stopped.number);
@@ -200,10 +196,10 @@ impl Fabric {
         kinds::runs(&stopped.policy).stopped(self);
     }
 
-    /// A policy's controller panicked: it is stopped, and shown until somebody stops it by its name.
+    /// Stops a policy whose controller panicked. The policy is shown until a user stops it by its name.
     fn policy_failed(&self, seat: u64, message: String) {
         let mut running = lock(&self.policies.running);
-        // Stopped meanwhile: then nobody asks for it any more.
+        // If the policy was stopped meanwhile, there is nothing to show.
         let Some((name, failed)) = running.iter_mut().find(|(_, policy)| policy.seat == seat) else { return };
         tracing::error!(%name, message, "a policy panicked and is stopped; please report this");
         failed.failed = true;
@@ -211,7 +207,7 @@ impl Fabric {
         self.withdraw(failed);
     }
 
-    /// A policy has used more than its share for the first time.
+    /// Logs that a policy used more than its share for the first time.
     fn policy_suspended(&self, seat: u64) {
         let running = lock(&self.policies.running);
         let Some((name, _)) = running.iter().find(|(_, policy)| policy.seat == seat) else { return };
@@ -219,7 +215,7 @@ impl Fabric {
         tracing::warn!(%name, %budget, "a policy used more CPU time in a second than channels.policy_budget: suspended");
     }
 
-    /// CPU time per second for a policy of that user; none: as much as it takes, for administrators and the configuration.
+    /// CPU time per second for a policy of this user; none: no limit, for administrators and the configuration.
     fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
         uid.filter(|uid| *uid != 0).map(|_| self.config.policy_budget)
     }
@@ -229,7 +225,7 @@ impl Fabric {
         running.info(name, usage, self.budget_of(running.uid))
     }
 
-    /// Policies are for those whom they concern.
+    /// Refuses a policy to a user whom it does not concern.
     fn check_concern(&self, peer: Option<Peer>, policy: &Policy) -> Result<(), Problem> {
         let Some(peer) = peer.filter(|peer| peer.owner.uid != 0) else { return Ok(()) };
         if let Some(group) = policy.as_kind().group()
@@ -250,7 +246,7 @@ impl Fabric {
         }
     }
 
-    /// On the events of whose sources alone a policy decides: a user's own, where others govern one of its channels.
+    /// The user whose sources alone a policy decides about: the policy's user, if others govern one of its channels.
     fn user_of(&self, peer: Option<Peer>, policy: &Policy) -> Option<u32> {
         let mut channels = policy.as_kind().channels().into_iter().map(|channel| ChannelId::data(channel.clone()));
         let peer = peer.filter(|peer| channels.any(|channel| !self.governs(*peer, &channel)))?;
@@ -274,7 +270,7 @@ impl Fabric {
         }
     }
 
-    /// A channel's table of rates, with its filter where the channel is open.
+    /// A channel's table of rates; the filter is installed if the channel is open.
     fn streams(&self, kind: &dyn Runs, channel: &Name, user: Option<u32>) -> Streams {
         let paces = Paces::default();
         lock(&self.policies.paces).insert(channel.clone(), Scoped { what: paces.clone(), user });
@@ -283,15 +279,15 @@ impl Fabric {
         Streams { channel: channel.clone(), paces, mailbox, pacing, hosts: BTreeMap::new() }
     }
 
-    /// The channel is open here: its events are paced, where a policy wants that.
+    /// Paces the events of a channel that is open here, if a policy decides its rates.
     pub(super) fn install_pace(&self, channel: &Name) {
         let found = lock(&self.policies.paces).get(channel).cloned();
         let Some(Scoped { what: paces, user }) = found else { return };
-        // Not open yet, or no more: then there is nothing to pace.
+        // If the channel is not open, there is nothing to pace.
         let _ = self.network.look(|node| node.install_own(pace::spot(channel), user, &[], pace::filter(&paces)));
     }
 
-    /// What channels that come and go mean for policies and reports.
+    /// Updates policies and reports when channels open and close.
     pub(super) fn manage(&self, notice: &Notice) {
         match notice {
             Notice::Opened(channel) if channel.plane == Plane::Data => {
@@ -307,7 +303,7 @@ impl Fabric {
     fn let_all_through(&self, channel: &Name) {
         let removed = lock(&self.policies.paces).remove(channel);
         let Some(Scoped { what: paces, .. }) = removed else { return };
-        // Closed meanwhile: it went with the channel.
+        // If the channel was closed, the filter was removed with it.
         let _ = self.network.look(|node| node.remove_filter(&pace::spot(channel)));
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
         for host in lock(&paces).hosts() {
@@ -317,7 +313,7 @@ impl Fabric {
     }
 }
 
-/// The channels of which a policy decides at what rate events go to each host.
+/// The channels for which a policy decides the rates to each host.
 fn paced(decides: &[Resource]) -> impl Iterator<Item = &Name> {
     decides.iter().filter_map(|resource| match resource {
         Resource::Rates(channel) => Some(channel),
@@ -325,7 +321,7 @@ fn paced(decides: &[Resource]) -> impl Iterator<Item = &Name> {
     })
 }
 
-/// Whether there is room for a policy beside those that run: for its name, and for what it decides.
+/// Refuses a policy if a running one has its name, or decides about the same resource.
 fn check_place(running: &BTreeMap<Name, Running>, name: &Name, decides: &[Resource]) -> Result<(), Problem> {
     if running.contains_key(name) {
         return Err(refused::exists(name));
@@ -340,7 +336,7 @@ fn check_place(running: &BTreeMap<Name, Running>, name: &Name, decides: &[Resour
     running.iter().find_map(rival).map_or(Ok(()), Err)
 }
 
-/// One user leaves room for others.
+/// Refuses policies above a user's limit, so that other users have room.
 fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<(), Problem> {
     let Some(uid) = peer.map(|peer| peer.owner.uid).filter(|uid| *uid != 0) else { return Ok(()) };
     match running.values().filter(|policy| policy.uid == Some(uid)).count() < MOST_OF_A_USER {

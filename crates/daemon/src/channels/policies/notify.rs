@@ -1,4 +1,5 @@
-//! What applications hear of decisions, on `channels.sock`: a source can send less instead of having events held back.
+//! Notifies applications of decisions, on `channels.sock`, so that a source can send less instead of having its events
+//! held back.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +17,14 @@ use super::cpu::{CPU_MOST, CPU_WEIGHT};
 use super::group::number_of;
 use crate::control::AdjustmentTarget;
 
-/// Words that may wait for a reader that does not read: the next one is dropped and counted.
+/// Largest number of notifications that wait for a slow reader; the next one is dropped and counted.
 const WAITING: usize = 64;
 
-/// What applications are told, or tell.
+/// Attributes in messages to and from applications.
 const OF_APPLICATIONS: [&str; 13] =
     [RATE, DELAY, CPU_MOST, CPU_WEIGHT, "app.level", NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN];
 
-/// An attribute's name; its number, where nobody here knows it.
+/// Name of an attribute; its number if this host has no name for it.
 pub(super) fn attribute_name(attribute: AttributeId) -> String {
     let known = METRICS.iter().map(|metric| metric.name).chain(OF_APPLICATIONS);
     let name = known.into_iter().find(|name| AttributeId::of(name) == attribute);
@@ -31,8 +32,8 @@ pub(super) fn attribute_name(attribute: AttributeId) -> String {
 }
 
 impl Fabric {
-    /// An application of this host gets so much of what nobody here keeps it at: it is told, by the number that its
-    /// group and its name have.
+    /// Notifies an application of this host of an amount that no mechanism here enforces. The number is the one that
+    /// the application's group and name have.
     pub(in crate::channels) fn tell_applied(
         &self,
         registry: &mut Registry,
@@ -48,11 +49,13 @@ impl Fabric {
         });
         match told {
             Some(told) => self.tell_decided(registry, &told),
-            None => tracing::debug!(%application, %attribute, amount, "decided for an application that is not here"),
+            None => {
+                tracing::debug!(%application, %attribute, amount, "a decision is about an application that is not on this host")
+            }
         }
     }
 
-    /// Tells those whom it concerns.
+    /// Notifies the applications that a decision concerns.
     pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Notification) {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
         let (amount, subject) = (told.amount, told.subject.as_str());

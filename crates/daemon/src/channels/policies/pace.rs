@@ -1,8 +1,8 @@
-//! Pacing: at what rate events of this host's sources go to each other host, as policies have decided.
+//! Pacing: limits the rate at which events of this host's sources go to each other host, as policies have decided.
 //!
-//! An OUT-filter (built in, named [`SPOT`]) lets an event through to a host's sinks when there is credit for it. Credit
-//! grows with time, one event's worth per interval of the decided rate, and is kept for at most one interval and
-//! [`BURST`]: a source that sends evenly loses no event to the rate that it has.
+//! A built-in OUT-filter, named [`SPOT`], lets an event pass to a host's sinks if there is credit for it. Credit grows
+//! with time, by one event per interval of the decided rate, up to one interval and [`BURST`]. A source that sends
+//! evenly at this rate loses no event.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use qfabric_types::{Instant, Nanos};
 use super::super::lock;
 use super::rate::RateMeter;
 
-/// Filters are called in the order of their names: what others have refused costs no credit.
+/// Filters run in the order of their names: events that others have refused cost no credit.
 const SPOT: &str = "zz.pace";
 
-/// Credit beyond one interval, so that events that come in groups pass.
+/// Credit beyond one interval, so that short bursts pass.
 const BURST: Nanos = Nanos::from_millis(100);
 
-/// Of one channel: shared by its filter, the policies that decide, and those who look.
+/// Rates of one channel, shared by its filter, the policies that decide, and the API.
 pub(in crate::channels) type Paces = Arc<Lock<PaceTable, { rank::PACE_TABLE }>>;
 
-/// The hosts for which a rate was decided, in order of their names.
+/// Hosts with a decided rate, in order of their names.
 #[derive(Debug, Default)]
 pub(in crate::channels) struct PaceTable(Vec<Pace>);
 
@@ -32,7 +32,7 @@ pub(in crate::channels) struct PaceTable(Vec<Pace>);
 struct Pace {
     host: Name,
     rate_milli: i64,
-    /// Time between two events; none: stopped.
+    /// Time between two events; none: no event passes.
     interval: Option<Nanos>,
     credit: Nanos,
     at: Instant,
@@ -41,18 +41,16 @@ struct Pace {
     meter: RateMeter,
 }
 
-/// Where its filter is.
 pub(super) fn spot(channel: &Name) -> Spot {
     let name = SPOT.parse().expect("is a name");
     Spot { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
 }
 
-/// Whether a name is the daemon's own, not to be given to other filters.
+/// Whether the name is reserved for the daemon's own filters.
 pub(in crate::channels) fn is_reserved(filter: &Name) -> bool {
     filter.as_str().starts_with("zz.")
 }
 
-/// The filter itself.
 pub(super) fn filter(paces: &Paces) -> Choose {
     let paces = paces.clone();
     Box::new(move |event: &Event<'_>, sinks, chosen: &mut [bool]| lock(&paces).choose(event.sent, sinks, chosen))
@@ -76,24 +74,23 @@ impl PaceTable {
         }
     }
 
-    /// The host is gone, or nobody decides about it any more.
+    /// Removes a host that is gone, or about which no policy decides any more.
     pub fn forget(&mut self, host: &Name) {
         self.0.retain(|pace| pace.host != *host);
     }
 
-    /// What was decided for the host, and at what rate events were let through since this was asked last.
+    /// The decided rate of the host, and the rate at which events have passed since the last call.
     pub fn sent(&mut self, host: &Name, now: Instant) -> Option<(i64, i64)> {
         let at = self.0.binary_search_by(|pace| pace.host.cmp(host)).ok()?;
         let pace = &mut self.0[at];
         Some((pace.rate_milli, pace.meter.report(now).0))
     }
 
-    /// Whom it is about.
     pub fn hosts(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().map(|pace| &pace.host)
     }
 
-    /// For people.
+    /// Rates as the API shows them.
     pub fn list(&self) -> Vec<PaceInfo> {
         let info = |pace: &Pace| PaceInfo {
             host: pace.host.clone(),
@@ -104,7 +101,7 @@ impl PaceTable {
         self.0.iter().map(info).collect()
     }
 
-    /// Both are in the order of hosts' names: one walk, one comparison for each sink.
+    /// Sinks and table are in the order of hosts' names: one walk, with one comparison for each sink.
     fn choose(&mut self, now: Instant, sinks: Candidates<'_>, chosen: &mut [bool]) {
         let (mut from, mut paces) = (0, self.0.iter_mut().peekable());
         while from < sinks.len() {

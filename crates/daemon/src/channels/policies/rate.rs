@@ -1,33 +1,33 @@
-//! At what rate events came by: from the last one of the report before to the last one of this, so that no part of an
-//! interval is counted wrong; after a pause from the first one on.
+//! Measures the rate of events: from the last event of the report before to the last event of this report, so that no
+//! part of an interval is counted wrong; after a pause, from the first event on.
 
 use qfabric_types::{Instant, Nanos};
 
-/// Counts what comes by between two reports.
+/// Counts events between two reports.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::channels) struct RateMeter {
     events: u32,
     first: Instant,
     last: Instant,
-    /// The last event of the report before; none: there was none.
+    /// The last event of the report before, if there was one.
     before: Option<Instant>,
     reported: Instant,
 }
 
 impl RateMeter {
-    /// Begins a report now.
+    /// Begins the first report.
     pub fn new(now: Instant) -> RateMeter {
         RateMeter { events: 0, first: now, last: now, before: None, reported: now }
     }
 
-    /// An event came by.
+    /// Counts an event.
     pub fn hit(&mut self, now: Instant) {
         self.first = if self.events == 0 { now } else { self.first };
         self.last = now;
         self.events = self.events.saturating_add(1);
     }
 
-    /// Thousandths of an event per second since the report before, and over which time; the next report begins.
+    /// Ends a report: thousandths of an event per second since the report before, and the time that they cover.
     pub fn report(&mut self, now: Instant) -> (i64, Nanos) {
         let over = now.since(self.reported);
         let milli = (self.per_second(over) * 1e3).round() as i64;
@@ -37,7 +37,7 @@ impl RateMeter {
     }
 
     fn per_second(&self, over: Nanos) -> f64 {
-        // What came before a pause begins no interval.
+        // An event before a pause begins no interval.
         let recent = self.before.filter(|before| self.first.since(*before) <= over);
         let (intervals, from) = match recent {
             Some(before) => (self.events, before),

@@ -13,8 +13,8 @@ pub(super) fn exists(name: &Name) -> Problem {
 }
 
 pub(super) fn rival(other: &Name, what: &Resource) -> Problem {
-    let message = format!("the policy `{other}` decides already {what}");
-    new("policy_exists", message, "stop it first: two would undo what the other does")
+    let message = format!("the policy `{other}` already decides {what}");
+    new("policy_exists", message, "stop it first: each policy would undo the decisions of the other")
 }
 
 pub(super) fn too_many(limit: usize) -> Problem {
@@ -32,7 +32,7 @@ pub(super) fn not_yours(name: &Name, uid: Option<u32>) -> Problem {
 
 pub(super) fn nameless(kind: &str) -> Problem {
     let message = format!("{kind} and the channel's name together are longer than a name may be (64)");
-    new("channel_invalid", message, "give the policy a name of its own")
+    new("channel_invalid", message, "give the policy a shorter name")
 }
 
 pub(super) fn group_name(group: &Name) -> Problem {
@@ -45,12 +45,12 @@ pub(super) fn not_your_group(group: &Name) -> Problem {
 }
 
 pub(super) fn no_streams() -> Problem {
-    let message = "a tree of no stream, or one with the same stream twice".to_owned();
-    new("channel_invalid", message, "name each channel that is fed here, once")
+    let message = "the tree has no stream, or has the same stream twice".to_owned();
+    new("channel_invalid", message, "name each channel that this host feeds exactly once")
 }
 
 pub(super) fn loose_link(channel: &Name) -> Problem {
-    let message = format!("`{channel}` is linked, and no stream of this tree");
+    let message = format!("`{channel}` is linked, but is not a stream of this tree");
     new("channel_invalid", message, "name it among the streams, too")
 }
 
@@ -73,7 +73,7 @@ pub(super) fn file(what: String) -> Problem {
 }
 
 pub(super) fn out_of_range(what: &str, value: impl Display, range: &str) -> Problem {
-    // The interface's fields end in their unit; people type --margin 2s, and read the value with its own.
+    // Fields of the API end in their unit; users type `--margin 2s`, and the value is shown with its own unit.
     let what = what.strip_suffix("_ns").unwrap_or(what);
-    new("channel_invalid", format!("{what} is {value}, {range} is possible"), "choose a value in between")
+    new("channel_invalid", format!("{what} is {value}, allowed: {range}"), "choose an allowed value")
 }

@@ -1,4 +1,4 @@
-//! A policy's controller as it runs here: counted, with outlets for what it decides about streams and applications.
+//! Runs a policy's controller: counts its calls, and carries out its decisions about streams and applications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,59 +18,59 @@ use super::kinds::Pacing;
 use super::pace::Paces;
 use crate::auth::Peer;
 
-/// What is known of a policy beside its controller.
+/// State of a policy outside its controller.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub calls: u64,
     pub decisions: u64,
     pub faults: u64,
     pub fault: Option<String>,
-    /// It was stopped: a call that is under way decides nothing any more.
+    /// The policy was stopped; a call that is still running decides nothing any more.
     pub is_over: bool,
-    /// The last amount of each attribute, by whom it is for.
+    /// The last amount of each attribute, by the subject of the decision.
     pub decided: BTreeMap<(String, AttributeId), (i64, Instant)>,
 }
 
 impl Record {
-    /// From now on nothing is decided.
+    /// From now on the policy decides nothing.
     pub fn end(&mut self) {
         self.is_over = true;
         self.decided.clear();
     }
 
-    /// The controller panicked, with these words.
+    /// Records that the controller panicked with this message.
     pub fn fails(&mut self, message: String) {
         self.faults += 1;
         self.fault = Some(format!("it panicked: {message}"));
     }
 }
 
-/// Shared by the controller and those who look.
+/// Shared by the controller and the API.
 pub(super) type Shared = Arc<Lock<Record, { rank::RECORD }>>;
 
-/// The outlet for rates at which events of a channel go to each host.
+/// Decided rates at which the events of a channel go to each host.
 pub(super) struct Streams {
     pub channel: Name,
     pub paces: Paces,
     pub mailbox: Arc<Mailbox>,
     pub pacing: Pacing,
-    /// Hosts by their streams' numbers: those that something was heard of.
+    /// Hosts that have reported, by the numbers of their streams.
     pub hosts: BTreeMap<AppId, Name>,
 }
 
-/// Where decisions take effect, beside channels and filters.
+/// Where decisions take effect, besides channels and filters.
 pub(super) struct Outlets {
-    /// Of each channel one.
+    /// One for each channel.
     pub streams: Vec<Streams>,
     pub members: Option<Members>,
 }
 
-/// A controller that is counted.
+/// A controller whose calls are counted.
 pub(super) struct Supervised {
     pub inner: Box<dyn Controller>,
     pub record: Shared,
     pub outlets: Outlets,
-    /// Who answers for what it decides about reservations.
+    /// The user who answers for its decisions about reservations.
     pub peer: Peer,
     pub mailbox: Arc<Mailbox>,
 }
@@ -95,7 +95,7 @@ impl Controller for Supervised {
         if record.is_over {
             return;
         }
-        // Only those that decide for one channel put reports in relation.
+        // Only policies that decide about one channel correct reports.
         let corrected = streams.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before));
         drop(record);
         if let Some(members) = members {
@@ -120,7 +120,7 @@ impl Controller for Supervised {
 }
 
 impl Supervised {
-    /// What it decided about streams, members and reservations is done here; the rest is the manager's.
+    /// Carries out decisions about streams, members and reservations; the manager carries out the rest.
     fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
         let Supervised { record, outlets, peer, mailbox, .. } = self;
         let mut record = lock(record);
@@ -147,7 +147,7 @@ impl Supervised {
     }
 }
 
-/// Who was told, for people.
+/// The recipient of a decision, as text.
 fn subject_of(to: &Recipient) -> String {
     match to {
         Recipient::All => "all".to_owned(),
@@ -156,7 +156,7 @@ fn subject_of(to: &Recipient) -> String {
     }
 }
 
-/// Whether an application of this host spoke that is none of the group's.
+/// Whether the change comes from an application of this host that is not in the group.
 fn is_of_others(change: &Change, members: &Members) -> bool {
     let ChangeKind::Reading(reading) = &change.what else { return false };
     change.channel.is_none() && reading.application != HOST && members.name(reading.application).is_none()
@@ -166,7 +166,7 @@ impl Outlets {
     fn subject(&self, application: AppId) -> String {
         let stream = match self.streams.as_slice() {
             [one] => one.hosts.get(&application).map(ToString::to_string),
-            // Several streams go to the same host.
+            // A host may have several streams.
             all => all.iter().find_map(|one| Some(format!("{}/{}", one.channel, one.hosts.get(&application)?))),
         };
         let member = || Some(self.members.as_ref()?.name(application)?.to_string());
@@ -179,7 +179,7 @@ impl Outlets {
     }
 }
 
-/// Whether it was about the CPU time of an application of this host; then it is on its way.
+/// Passes on a decision about the CPU time of an application of this host; returns whether it was one.
 fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
     let Decision::Apply { application, attribute, amount } = *decision else { return false };
     let is_cpu = is_cpu(attribute);
@@ -190,7 +190,7 @@ fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
 }
 
 impl Streams {
-    /// Whether it was about a stream of this channel; then it is done.
+    /// Carries out a decision about a stream of this channel; returns whether it was one.
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
         let (application, attribute, amount) = match decision {
             Decision::Apply { application, attribute, amount } => (application, attribute, Some(*amount)),
@@ -204,7 +204,7 @@ impl Streams {
         true
     }
 
-    /// Whoever holds a rate begins with it.
+    /// Sets the first rate of a host, if the policy holds rates.
     fn begin(&mut self, host: &Name, now: Instant) {
         let Some(first) = self.pacing.first_milli else { return };
         if lock(&self.paces).hosts().all(|known| known != host) {
@@ -212,7 +212,7 @@ impl Streams {
         }
     }
 
-    /// None: events go to the host as they come.
+    /// None: events go to the host without pacing.
     fn decide(&self, host: &Name, amount: Option<i64>, now: Instant) {
         match amount {
             Some(amount) => lock(&self.paces).decide(host, amount, now),
@@ -223,8 +223,8 @@ impl Streams {
         self.mailbox.tell(Notification { channel, attribute, subject, amount, audience });
     }
 
-    /// Learns whose stream it is. A report is put in relation to what was sent: where a source has less to send than
-    /// was decided, what does not arrive was not lost. Gives the report as it is to be heard.
+    /// Learns which host a stream belongs to. Corrects a report by the rate that was sent: if a source sends less than
+    /// was decided, the difference was not lost. Returns the corrected report.
     fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
         let stream = (self.pacing.number)(&self.channel, &change.host);
         match &change.what {
@@ -249,7 +249,8 @@ impl Streams {
     }
 }
 
-/// What would arrive of the decided rate, if so much of what was sent arrived. Where nothing was sent nothing was lost.
+/// The rate that would arrive of the decided rate, if the same part arrived as of the rate that was sent. If nothing
+/// was sent, nothing was lost.
 fn in_relation(arrived: i64, sent: i64, decided: i64) -> i64 {
     if sent <= 0 || arrived >= sent {
         return decided;
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(in_relation(0, 12_000, 25_000), 0);
     }
 
-    /// Decides the same in every call.
+    /// Returns the same decision in every call.
     struct Steady;
 
     impl Controller for Steady {

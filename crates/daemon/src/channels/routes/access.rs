@@ -15,12 +15,12 @@ use crate::auth::Peer;
     (status = 200, description = "They hold from now on", body = Reloaded),
     (status = 403, description = "For root and the daemon's user", body = Problem),
     (status = 409, description = "This host has none, or cannot join the network by them", body = Problem),
-    (status = 422, description = "They cannot be used; what was read before holds", body = Problem),
+    (status = 422, description = "They cannot be used; the previous ones stay in force", body = Problem),
 ))]
 pub(crate) async fn reload(
     State(channels): Shared,
     Extension(peer): Extension<Peer>,
-    // There is nothing in it; it is read all the same: who has not sent its end would not hear the answer.
+    // The body is empty, but it is read: a client that has not sent its end would not receive the answer.
     _: Bytes,
 ) -> Answer<Json<Reloaded>> {
     shown(move || channels.on()?.reload(peer)).await

@@ -23,7 +23,7 @@ type FilterScope = Path<(String, String, String)>;
     ("direction" = Direction, Path, description = "in or out"),
     ("filter" = String, Path, description = "The filter's name"),
 ), responses(
-    (status = 200, description = "What each host says", body = Installed),
+    (status = 200, description = "The answer of each host", body = Installed),
     (status = 403, description = "Not a holder of the channel", body = Problem),
     (status = 409, description = "The channel is not open here", body = Problem),
     (status = 422, description = "The code does not compile, or does not fit the channel's events", body = Problem),
@@ -45,7 +45,7 @@ pub(crate) async fn install(
     ("direction" = Direction, Path, description = "in or out"),
     ("filter" = String, Path, description = "The filter's name"),
 ), responses(
-    (status = 200, description = "What each host says", body = Installed),
+    (status = 200, description = "The answer of each host", body = Installed),
     (status = 403, description = "Not a holder of the channel", body = Problem),
     (status = 404, description = "No such filter or parameter", body = Problem),
 ))]
@@ -65,7 +65,7 @@ pub(crate) async fn parametrize(
     ("direction" = Direction, Path, description = "in or out"),
     ("filter" = String, Path, description = "The filter's name"),
 ), responses(
-    (status = 200, description = "What each host says", body = Installed),
+    (status = 200, description = "The answer of each host", body = Installed),
     (status = 403, description = "Not a holder of the channel", body = Problem),
     (status = 404, description = "No such filter", body = Problem),
 ))]
@@ -85,7 +85,7 @@ pub(crate) async fn remove(
     ("direction" = Direction, Path, description = "in or out"),
     ("filter" = String, Path, description = "The filter's name"),
 ), responses(
-    (status = 201, description = "Bound; the number is a sink's, whose end is the binding's", body = Joined),
+    (status = 201, description = "Bound; the number is that of the sink that carries the binding: ending the sink ends the binding", body = Joined),
     (status = 403, description = "Not a holder of the channel", body = Problem),
     (status = 404, description = "No such filter or parameter", body = Problem),
     (status = 422, description = "Events of that type have no such number", body = Problem),

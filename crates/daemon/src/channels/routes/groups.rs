@@ -26,7 +26,7 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<GroupInfo>>
 #[utoipa::path(post, path = "/v1/groups", request_body = GroupRequest, responses(
     (status = 201, description = "Registered, for as long as its connection lasts", body = Registered),
     (status = 404, description = "No such connection to channels.sock", body = Problem),
-    (status = 422, description = "A range or the level cannot be meant", body = Problem),
+    (status = 422, description = "A range or the level is invalid", body = Problem),
     (status = 429, description = "Too many registrations", body = Problem),
 ))]
 pub(crate) async fn register(

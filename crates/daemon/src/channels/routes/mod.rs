@@ -1,4 +1,4 @@
-//! The paths of Q-channels. A call of the node may wait for its lock: it happens in a worker thread.
+//! The paths of Q-channels. A call of the node may wait for its lock, so that a worker thread makes it.
 
 pub(crate) mod access;
 pub(crate) mod filters;
@@ -61,13 +61,13 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<ChannelInfo
     shown(move || Ok(channels.on()?.list())).await
 }
 
-/// Create a channel, for as long as its connection lasts or somebody else holds it
+/// Create a channel; it exists while its connection or another one holds it
 #[utoipa::path(post, path = "/v1/channels", request_body = ChannelRequest, responses(
     (status = 201, description = "Created", body = ChannelInfo),
     (status = 403, description = "The access list does not allow it", body = Problem),
     (status = 404, description = "No such connection to channels.sock", body = Problem),
     (status = 409, description = "There is one of this name", body = Problem),
-    (status = 422, description = "The formats are not understood", body = Problem),
+    (status = 422, description = "The formats cannot be parsed", body = Problem),
     (status = 429, description = "Too many channels", body = Problem),
 ))]
 pub(crate) async fn create(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
@@ -89,7 +89,7 @@ pub(crate) async fn show(State(channels): Shared, Path(channel): Path<String>) -
 /// Open a channel that some host holds
 #[utoipa::path(post, path = "/v1/channels/{channel}/open", request_body = Lease,
     params(("channel" = String, Path, description = "Its name, or quality:NAME")), responses(
-    (status = 200, description = "Open; each opening wants its closing, or the end of its connection", body = ChannelInfo),
+    (status = 200, description = "Open; each opening ends with a closing, or with its connection", body = ChannelInfo),
     (status = 403, description = "The access list does not allow it", body = Problem),
     (status = 404, description = "No host holds it, or no such connection", body = Problem),
 ))]
@@ -103,7 +103,7 @@ pub(crate) async fn open(
     shown(move || channels.on()?.open(peer, &channel, request.lease)).await
 }
 
-/// Take one creation or opening back; the last takes this host's members with it
+/// Close one creation or opening; the last closing removes this host's members
 #[utoipa::path(post, path = "/v1/channels/{channel}/close", request_body = Lease,
     params(("channel" = String, Path, description = "Its name, or quality:NAME")), responses(
     (status = 204, description = "Closed"),

@@ -13,7 +13,7 @@ use crate::auth::Peer;
 use crate::channels::problems;
 use crate::control::Command;
 
-/// What is monitored, what could be, and what cannot be here
+/// Attributes that are monitored, that could be, and that this host cannot read
 #[utoipa::path(get, path = "/v1/monitors", responses(
     (status = 200, description = "All attributes", body = Vec<MonitorInfo>),
     (status = 409, description = "This host has no channels", body = Problem),
@@ -28,7 +28,7 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<MonitorInfo
     (status = 200, description = "How it is monitored from now on", body = MonitorInfo),
     (status = 403, description = "Not for this user", body = Problem),
     (status = 404, description = "No such application", body = Problem),
-    (status = 422, description = "No such attribute here, or a value cannot be meant", body = Problem),
+    (status = 422, description = "No such attribute here, or a value is out of range", body = Problem),
 ))]
 pub(crate) async fn set(
     State(channels): Shared,

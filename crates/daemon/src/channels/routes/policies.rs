@@ -13,7 +13,7 @@ use crate::api::answers::{Answer, created, done, read, shown, word};
 use crate::auth::Peer;
 use crate::channels::problems;
 
-/// Policies that run on this host, and what they decided
+/// Policies that run on this host, and their decisions
 #[utoipa::path(get, path = "/v1/policies", responses(
     (status = 200, description = "All of them", body = Vec<PolicyInfo>),
     (status = 409, description = "This host has no channels", body = Problem),
@@ -27,7 +27,7 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<PolicyInfo>
     (status = 201, description = "It runs", body = PolicyInfo),
     (status = 403, description = "Not a holder of the channel", body = Problem),
     (status = 409, description = "There is one of this name, or one that decides the same", body = Problem),
-    (status = 422, description = "A value cannot be meant", body = Problem),
+    (status = 422, description = "A value is out of range", body = Problem),
     (status = 429, description = "Too many policies", body = Problem),
 ))]
 pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
@@ -35,7 +35,7 @@ pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Pe
     created(move || channels.on()?.start_policy(Some(peer), policy)).await
 }
 
-/// Stop a policy: what it decided about rates holds no longer
+/// Stop a policy: its decisions about rates end
 #[utoipa::path(delete, path = "/v1/policies/{name}",
     params(("name" = String, Path, description = "Its name")), responses(
     (status = 204, description = "It has ended"),

@@ -1,4 +1,4 @@
-//! Controllers that compute for long, are stopped meanwhile, or panic: what that is to events and to other policies.
+//! Effects on events and on other policies of controllers that compute for long, are stopped meanwhile, or panic.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier};
@@ -10,7 +10,7 @@ use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Uni
 
 use super::*;
 
-/// A controller that says which values it heard, and waits at the barrier twice in the first call: at its begin and end.
+/// A controller that records the values it receives. Its first call waits at the barrier twice, at begin and end.
 struct Slow {
     barrier: Arc<Barrier>,
     heard: Sender<i64>,
@@ -100,7 +100,7 @@ fn events_flow_while_a_controller_computes_and_what_it_misses_is_counted() {
         }
         (1..=259).for_each(|value| report(&host, value));
         assert_eq!(host.fabric.policies()[0].dropped, 3, "256 wait");
-        assert_eq!(decisions(&host), 0, "it still computes");
+        assert_eq!(decisions(&host), 0, "its call is still running");
         barrier.wait();
         assert!(calling.join().unwrap());
     });
@@ -140,7 +140,7 @@ fn a_panic_stops_its_policy_and_no_other() {
     host.call_policies();
     let shown = host.fabric.policies().remove(0);
     assert_eq!((shown.failed, shown.fault.as_deref()), (true, Some("it panicked: no such case")));
-    assert!(host.fabric.policies.paces_for(&"video".parse().unwrap()).is_none(), "what it decided holds no longer");
+    assert!(host.fabric.policies.paces_for(&"video".parse().unwrap()).is_none(), "its decisions have ended");
     host.fabric.start_policy(None, hold("whole")).unwrap();
     report(&host, 2);
     host.call_policies();

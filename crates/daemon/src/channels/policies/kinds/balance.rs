@@ -8,7 +8,7 @@ use qfabric_types::{Instant, Nanos};
 use super::super::least::MOST_COPIES;
 use super::{Fabric, Runs, Shared, check_time, quality, refused};
 
-/// Requests that are remembered of a server.
+/// Largest number of requests remembered for a server.
 const MOST_WAITING: usize = 10_000;
 
 impl Runs for BalancePolicy {

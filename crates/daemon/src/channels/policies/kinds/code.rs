@@ -11,18 +11,18 @@ impl Runs for CodePolicy {
         Ok(Box::new(Code::new(self, record.clone())?))
     }
 
-    /// Whether a text decides rates, its compiler knows.
+    /// The compiler finds out whether a text decides rates.
     fn resources(&self) -> Result<Vec<Resource>, Problem> {
         let rates = paces(self)?.then(|| Resource::Rates(self.channel.clone()));
         Ok(self.decides().into_iter().chain(rates).collect())
     }
 
     fn pacing(&self) -> Pacing {
-        // A text is to see what was reported.
+        // A text receives the rates as they were reported.
         Pacing { corrects: false, ..Pacing::default() }
     }
 
-    /// A filter's parameters are its owner's affair.
+    /// Only a filter's owner may change its parameters.
     fn check_rights(&self, fabric: &Fabric, peer: Peer) -> Result<(), Problem> {
         match &self.filter {
             Some(filter) => fabric.check_owner(peer, &spot(&self.channel, filter)?),

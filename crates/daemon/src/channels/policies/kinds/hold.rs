@@ -6,7 +6,7 @@ use qfabric_types::api::channel::HoldPolicy;
 
 use super::{Fabric, Pacing, Runs, Shared, TOLERANCE, quality, refused};
 
-/// Events per second that a channel can be meant to carry.
+/// Accepted rates, in events per second.
 const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e6;
 
 impl Runs for HoldPolicy {

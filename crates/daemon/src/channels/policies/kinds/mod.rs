@@ -1,4 +1,4 @@
-//! The kinds of policies: what each becomes when it is started here. One file per kind, with its limits.
+//! The kinds of policies, and how this host turns each of them into a controller. One file per kind, with its limits.
 
 mod balance;
 mod code;
@@ -22,19 +22,20 @@ use super::refused;
 use super::supervised::Shared;
 use crate::auth::Peer;
 
-/// Of a rate that is counted in events between two reports: less is noise where sources are slow.
+/// Part of a decided rate that must arrive. The rate is counted in whole events between two reports: if sources are
+/// slow, a smaller loss is noise.
 const TOLERANCE: f64 = 0.92;
-/// A period of reports, where this host sends none itself.
+/// Assumed period of reports, if this host sends none itself.
 const REPORT: Nanos = Nanos::from_millis(500);
-/// Longest time by which anything can be meant to be shown later.
+/// Longest delay that a policy may set before something is shown.
 const MOST_DELAY: Nanos = Nanos::from_millis(60_000);
 
-/// A kind of policy as this host runs it. What it says about itself is [`PolicyKind`]'s.
+/// A kind of policy as this host runs it; [`PolicyKind`] describes the kind.
 pub(super) trait Runs: PolicyKind {
-    /// The controller, as if it had been started at `now`. A value out of its range is refused.
+    /// The controller, as if it had been started at `now`. Refuses a value out of its range.
     fn controller(&self, fabric: &Fabric, record: &Shared, now: Instant) -> Result<Box<dyn Controller>, Problem>;
 
-    /// What it decides: [`PolicyKind::decides`], and what only this host finds out.
+    /// Resources that it decides: [`PolicyKind::decides`], and those that only this host can find out.
     fn resources(&self) -> Result<Vec<Resource>, Problem> {
         Ok(self.decides())
     }
@@ -44,33 +45,32 @@ pub(super) trait Runs: PolicyKind {
         Pacing::default()
     }
 
-    /// The group whose applications on this host it decides about: they are told by their names.
+    /// The group whose applications on this host it decides about; they are notified by their names.
     fn members(&self) -> Option<&Name> {
         self.group()
     }
 
-    /// Whether a user who holds its channels, or is in its group, may start it.
+    /// Refuses a user who holds its channels, or is in its group, and still may not start it.
     fn check_rights(&self, _fabric: &Fabric, _peer: Peer) -> Result<(), Problem> {
         Ok(())
     }
 
-    /// Puts in place what it needs beside its controller. `user`: on the events of whose sources alone it decides; none:
-    /// on all. An error refuses the policy.
+    /// Sets up filters and tables beside its controller. `user`: it decides only on the events of this user's sources;
+    /// none: on all events. An error refuses the policy.
     fn started(&self, _fabric: &Fabric, _user: Option<u32>) -> Result<(), Problem> {
         Ok(())
     }
 
-    /// Removes what [`Runs::started`] has put in place.
+    /// Removes everything that [`Runs::started`] has set up.
     fn stopped(&self, _fabric: &Fabric) {}
 }
 
-/// How a channel's rates are kept.
 pub(super) struct Pacing {
-    /// The rate of a host that nothing was decided for yet, when it reports first, in thousandths of an event per second.
+    /// Rate of a host at its first report, before any decision, in thousandths of an event per second.
     pub first_milli: Option<i64>,
-    /// Whether reports are put in relation to what was sent.
+    /// Whether reports are corrected by the rate that was sent.
     pub corrects: bool,
-    /// The number of the stream that goes to a host, by the channel and the host.
+    /// Number of the stream to a host, by the channel and the host.
     pub number: fn(&Name, &Name) -> AppId,
 }
 
@@ -93,7 +93,8 @@ macro_rules! define_runs {
 
 qfabric_types::policy_kinds!(define_runs);
 
-/// A text that is in a file is read: for the configuration, which is root's. Others would read with the service's rights.
+/// Reads a text from its file, for the configuration only, which belongs to root: other users would read files with the
+/// service's rights.
 pub(super) fn read_text(policy: &mut Policy, is_configured: bool) -> Result<(), Problem> {
     let Some(TextFile { file: Some(file), text }) = policy.as_kind_mut().text_file() else { return Ok(()) };
     if !is_configured {

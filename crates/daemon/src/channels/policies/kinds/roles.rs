@@ -6,7 +6,7 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Fabric, Runs, Shared, TOLERANCE, check_bits, quality};
 
-/// Beside the period: a report that was sent when the rate changed is on its way for so long at most.
+/// Added to the period: a report that was sent when the rate changed arrives within this time.
 const ON_THE_WAY: Nanos = Nanos::from_millis(100);
 
 impl Runs for RolesPolicy {

@@ -6,7 +6,7 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Fabric, Runs, Shared, quality, refused};
 
-/// Periods of reports.
+/// Accepted periods of reports.
 const PERIODS: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(10)..=Nanos::from_millis(3_600_000);
 
 impl Runs for SpreadPolicy {
@@ -16,7 +16,7 @@ impl Runs for SpreadPolicy {
         if !PERIODS.contains(&period) {
             return Err(refused::out_of_range("period_ns", period, "10 ms to 1 h"));
         }
-        // Any seed does: it decides who of those in the same slot is asked.
+        // Any seed works: it only decides which member of one slot is asked.
         Ok(Box::new(Spread::new(&quality(channel), attribute, period, SpreadRule::Placed, now.get(), now)))
     }
 }

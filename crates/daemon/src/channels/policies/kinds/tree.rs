@@ -8,9 +8,9 @@ use qfabric_types::monitor::{AttributeId, HOST};
 
 use super::{Fabric, Pacing, Runs, Shared, check_bits, quality, refused};
 
-/// Streams of a tree.
+/// Largest number of streams of a tree.
 const MOST_STREAMS: usize = 64;
-/// Parts of a tree's streams.
+/// Accepted weights of a tree's streams.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 0.001..=1e3;
 
 impl Runs for TreePolicy {
@@ -38,7 +38,7 @@ impl Runs for TreePolicy {
     }
 
     fn pacing(&self) -> Pacing {
-        // It does not listen to reports, and its streams to one host are several.
+        // A tree does not use reports, and has several streams to one host.
         Pacing { corrects: false, number: connection_of, ..Pacing::default() }
     }
 }

@@ -1,21 +1,21 @@
-//! A policy's CPU time: at most a share of each window. All times in nanoseconds.
+//! CPU time of a policy: at most a share of each window. All times in nanoseconds.
 
 use qfabric_types::{Instant, Nanos};
 
-/// The time over which the share is judged. It begins with the first call after the one before has ended.
+/// Length of a window. A window begins with the first call after the window before has ended.
 pub(super) const WINDOW: Nanos = Nanos::from_millis(1_000);
 
-/// What a policy has used, and may use.
+/// CPU time that a policy has used, and its limit.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// CPU time per window; none: it is counted, not limited.
+    /// CPU time per window; none: the time is counted, not limited.
     most: Option<Nanos>,
     window_end: Instant,
     used: Nanos,
     is_suspended: bool,
-    /// Since the policy was started.
+    /// Since the start of the policy.
     pub total: Nanos,
-    /// Windows in which it used more than its share.
+    /// Number of windows in which the policy used more than its share.
     pub suspensions: u64,
 }
 
@@ -25,13 +25,13 @@ impl Budget {
         Budget { most, window_end, used, is_suspended: false, total, suspensions: 0 }
     }
 
-    /// When it may be called again; none: now.
+    /// End of the suspension; none: the policy may be called now.
     pub fn suspended_until(&self, now: Instant) -> Option<Instant> {
         (self.is_suspended && now < self.window_end).then_some(self.window_end)
     }
 
-    /// A call that has ended now has taken so much. `true`: the policy is suspended by it, for the rest of the window. A call
-    /// that is longer than the window counts in the one that begins at its end: its policy rests, too.
+    /// Charges a call that ends now. `true`: the policy is suspended for the rest of the window. A call that is longer
+    /// than the window counts in the window that begins at its end, so that its policy is suspended, too.
     pub fn charge(&mut self, cost: Nanos, now: Instant) -> bool {
         if now >= self.window_end {
             (self.window_end, self.used, self.is_suspended) = (now + WINDOW, Nanos::ZERO, false);

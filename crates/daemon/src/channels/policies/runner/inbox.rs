@@ -1,20 +1,21 @@
-//! What waits for a policy: noted by the threads that carry events, bounded, the oldest dropped.
+//! Changes that wait for a policy. The threads that carry events record them; the number is bounded, and the oldest is
+//! dropped.
 
 use std::collections::VecDeque;
 
 use qfabric_host::manager::{Change, ChangeKind};
 
-/// Readings that wait. A policy that is behind hears the later ones: they supersede those that are dropped.
+/// Largest number of waiting readings. If a policy is too slow, later readings replace the dropped ones.
 pub(super) const MOST_READINGS: usize = 256;
-/// Everything else that waits: as many changes as one input of a manager may cause.
+/// Largest number of other waiting changes: as many as one input of a manager may cause.
 pub(super) const MOST_EVENTS: usize = 4_096;
 
-/// Changes in the order in which they came, in two queues, so that readings take no place of what is said once only.
+/// Changes in order of arrival, in two queues, so that readings do not displace changes that are sent only once.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     readings: VecDeque<(u64, Change)>,
     events: VecDeque<(u64, Change)>,
-    /// The number of the next change.
+    /// Number of the next change.
     next: u64,
 }
 
@@ -23,7 +24,7 @@ impl Inbox {
         self.readings.is_empty() && self.events.is_empty()
     }
 
-    /// Notes a change. `true`: the oldest of its sort had to go.
+    /// Records a change. `true`: the oldest change of its sort was dropped.
     pub fn push(&mut self, change: Change) -> bool {
         let (queue, most) = match change.what {
             ChangeKind::Reading(_) => (&mut self.readings, MOST_READINGS),

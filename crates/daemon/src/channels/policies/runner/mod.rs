@@ -1,12 +1,13 @@
-//! Calls controllers, in a thread of its own: one at a time, without any lock, each for at most its share of CPU time.
+//! Calls controllers in one thread, one at a time and without any lock; each policy has at most its share of CPU time.
 //!
 //! ```text
 //!   manager ── NODE ──> Proxy ──> Inbox ──> controller ──> decisions ── NODE ──> manager
 //!              the thread of the event  │   the thread of the policies
 //! ```
-//! The manager knows a [`Proxy`], which only notes what it is called for. [`Runner::next`] chooses the policy after the one
-//! that was called last, so that none waits for more than one call of each other. Seats are locked for these short steps
-//! alone; a controller that computes is not in its seat, and can be removed meanwhile.
+//! The manager has a [`Proxy`] for each policy, which only records the changes that the policy is called for.
+//! [`Runner::next`] chooses the policy after the one that was called last, so that no policy waits for more than one
+//! call of each other policy. The lock of the seats is held for these short steps only. A running controller is not in
+//! its seat, and its policy can be removed meanwhile.
 
 mod budget;
 mod inbox;
@@ -27,10 +28,10 @@ use budget::Budget;
 use inbox::Inbox;
 pub(crate) use thread::PolicyThread;
 
-/// Last readings that one policy can look at.
+/// Largest number of last readings that one policy can read.
 const MOST_KNOWN: usize = 1_024;
 
-/// All policies' controllers, and what waits for them.
+/// Controllers of all policies, and the changes that wait for them.
 #[derive(Default)]
 pub(super) struct Runner {
     seats: Lock<Seats, { rank::POLICY_SEATS }>,
@@ -43,58 +44,57 @@ struct Seats {
     added: u64,
     /// The seat that was called last.
     last: u64,
-    /// Something came since the last look.
+    /// A change was recorded since the last look.
     is_noted: bool,
     is_asleep: bool,
     is_stopping: bool,
     totals: Usage,
 }
 
-/// One policy.
 struct Seat {
-    /// Its number in the manager; none: it is being added, and not called yet.
+    /// Number in the manager; none: the policy is being added, and not called yet.
     number: Option<u64>,
     inbox: Inbox,
     budget: Budget,
-    /// None: it computes.
+    /// None: the controller is running.
     called: Option<Box<Called>>,
     wakeup: Option<Instant>,
     dropped: u64,
 }
 
-/// A controller, and what it has heard.
+/// A controller with its last readings.
 struct Called {
     controller: Box<dyn Controller>,
     readings: Readings,
 }
 
-/// What a policy, or all of them, have used.
+/// Usage of a policy, or of all policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// CPU time of all calls.
     pub cpu: Nanos,
-    /// Changes that the policy was too slow for.
+    /// Changes that were dropped because the policy was too slow.
     pub dropped: u64,
-    /// Windows in which it used more than its share.
+    /// Windows in which the policy used more than its share.
     pub suspensions: u64,
-    /// Whether it waits for the end of such a window.
+    /// Whether the policy waits for the end of such a window.
     pub is_suspended: bool,
 }
 
-/// A controller that is to be called.
+/// A call that is due.
 pub(super) struct Call {
     pub seat: u64,
-    /// In the manager.
+    /// Number in the manager.
     pub number: u64,
     called: Box<Called>,
-    /// None: its time has come.
+    /// None: the time of the policy's wake-up has come.
     change: Option<Change>,
 }
 
-/// What the thread does next.
+/// Next step of the thread.
 pub(super) enum Next {
     Call(Call),
-    /// Nothing before that time; none: before something is noted.
+    /// Until that time; none: until a change is recorded.
     Sleep(Option<Instant>),
     Stop,
 }
@@ -104,8 +104,8 @@ impl Runner {
         self.seats.lock()
     }
 
-    /// A seat for a policy that may use so much CPU time per second (none: any), and what stands for it in the manager. It is
-    /// called as soon as [`Runner::open`] says where it is there.
+    /// Adds a seat for a policy that may use `most` of CPU time per second (none: no limit); returns the seat and the
+    /// policy's proxy for the manager. Calls begin after [`Runner::open`].
     pub fn add(self: &Arc<Runner>, controller: Box<dyn Controller>, most: Option<Nanos>) -> (u64, Proxy) {
         let (name, interests) = (controller.name().to_owned(), controller.interests());
         let wakeup = controller.next_wakeup();
@@ -118,7 +118,7 @@ impl Runner {
         (seat, Proxy { name, interests, seat, runner: self.clone() })
     }
 
-    /// The policy has its number in the manager.
+    /// Records the policy's number in the manager.
     pub fn open(&self, seat: u64, number: u64) {
         let mut seats = self.lock();
         if let Some(seat) = seats.of.get_mut(&seat) {
@@ -127,24 +127,24 @@ impl Runner {
         self.wake(seats);
     }
 
-    /// Removes a policy, whether it computes or not.
+    /// Removes a policy, whether its controller is running or not.
     pub fn remove(&self, seat: u64) {
         let removed = self.lock().of.remove(&seat);
-        // Its controller is dropped without the lock.
+        // The controller is dropped without the lock.
         drop(removed);
     }
 
-    /// What a policy has used; nothing, where it is not there any more.
+    /// Usage of a policy; zero if the policy does not exist any more.
     pub fn usage(&self, seat: u64, now: Instant) -> Usage {
         self.lock().of.get(&seat).map_or_else(Usage::default, |seat| seat.usage(now))
     }
 
-    /// What all have used, also those that were removed.
+    /// Usage of all policies, including those that were removed.
     pub fn totals(&self) -> Usage {
         self.lock().totals
     }
 
-    /// Notes a change for a policy.
+    /// Records a change for a policy.
     fn note(&self, seat: u64, change: &Change) {
         let mut seats = self.lock();
         let Some(found) = seats.of.get_mut(&seat) else { return };
@@ -152,7 +152,7 @@ impl Runner {
         let dropped = u64::from(found.inbox.push(change.clone()));
         found.dropped += dropped;
         seats.totals.dropped += dropped;
-        // Where others wait the thread knows when it is to come: a suspended policy wakes it once only.
+        // If other changes wait, the thread has its next time already: a suspended policy wakes it only once.
         if is_first {
             self.wake(seats);
         }
@@ -185,7 +185,7 @@ impl Runner {
         call.map_or(Next::Sleep(None), Next::Call)
     }
 
-    /// Puts a controller back that was called and took so much CPU time. `true`: it is suspended by that, for the first time.
+    /// Returns a controller to its seat and charges its call. `true`: the policy is suspended for the first time.
     fn put_back(&self, seat: u64, called: Box<Called>, cost: Nanos, now: Instant) -> bool {
         let wakeup = called.controller.next_wakeup();
         let mut seats = self.lock();
@@ -193,7 +193,7 @@ impl Runner {
         totals.cpu += cost;
         let Some(found) = of.get_mut(&seat) else {
             drop(seats);
-            // It was removed while it computed.
+            // The policy was removed during the call.
             drop(called);
             return false;
         };
@@ -203,7 +203,7 @@ impl Runner {
         is_over && found.budget.suspensions == 1
     }
 
-    /// Waits until then, or until something is noted after the last look.
+    /// Waits until that time, or until a change is recorded after the last look.
     fn sleep(&self, until: Option<Instant>, now: Instant) {
         let mut seats = self.lock();
         if seats.is_noted {
@@ -238,7 +238,7 @@ impl Seat {
         Usage { cpu: total, dropped: self.dropped, suspensions, is_suspended }
     }
 
-    /// When it is to be called; none: not before something is noted.
+    /// Time of the next call; none: not before a change is recorded.
     fn due(&self, now: Instant) -> Option<Instant> {
         self.number.as_ref().and(self.called.as_ref())?;
         let wanted = if self.inbox.is_empty() { self.wakeup } else { Some(Instant::ZERO) };
@@ -268,7 +268,7 @@ impl Call {
     }
 }
 
-/// Stands for a policy in the manager: notes what it is called for.
+/// Stands for a policy in the manager: records the changes that the policy is called for.
 pub(super) struct Proxy {
     name: String,
     interests: Vec<Interest>,

@@ -1,4 +1,4 @@
-//! Who is called when, on a clock that jumps.
+//! Order of calls, on a clock that jumps.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Call, Next, Proxy, Runner};
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
 const START: Instant = Instant::new(5_000_000_000);
 
-/// Wants to be woken then.
+/// Asks to be woken at this time.
 struct Idle(Option<Instant>);
 
 impl Controller for Idle {
@@ -44,7 +44,7 @@ fn call(runner: &Runner, now: Instant) -> Option<Call> {
     if let Next::Call(call) = runner.next(now) { Some(call) } else { None }
 }
 
-/// Calls who is next, for so long; its seat.
+/// Calls the next controller, which takes `cost`; returns its seat.
 fn called(runner: &Runner, now: Instant, cost: Nanos) -> Option<u64> {
     let Call { seat, called, .. } = call(runner, now)?;
     runner.put_back(seat, called, cost, now);

@@ -1,4 +1,4 @@
-//! The thread of all policies of this host.
+//! The thread that calls all policies of this host.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,14 +10,13 @@ use super::super::super::Fabric;
 use super::{Call, Next};
 use crate::ending::Ending;
 
-/// The running thread. It keeps the ordinary priority: the threads that carry events go before it.
+/// Runs at the ordinary priority, so that threads that carry events go first.
 pub(crate) struct PolicyThread {
     fabric: Arc<Fabric>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PolicyThread {
-    /// Starts it.
     pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<PolicyThread> {
         let own = fabric.clone();
         let thread = Some(ending.spawn("qf-policies", move || own.call_policies())?);
@@ -49,7 +48,7 @@ impl Fabric {
         }
     }
 
-    /// Calls the policy whose turn it is. `false`: nothing waits.
+    /// Calls the next policy. `false`: no policy waits.
     #[cfg(test)]
     pub(in crate::channels) fn call_next_policy(&self) -> bool {
         let next = self.policies.runner.next(clock::now());
@@ -58,13 +57,13 @@ impl Fabric {
         true
     }
 
-    /// Calls a policy, and hands what it decided to the manager. The CPU time of both is the policy's.
+    /// Calls a policy, and passes its decisions to the manager. The CPU time of both counts as the policy's.
     fn call_policy(&self, mut call: Call) {
         let (before, mut decisions) = (clock::thread_cpu(), Vec::new());
         let outcome = contain(|| call.run(&self.host, clock::now(), &mut decisions));
         let Call { seat, number, called, .. } = call;
         if let Err(message) = outcome {
-            // Half changed: nobody calls it again.
+            // The controller's state may be half changed: it is not called again.
             drop(called);
             return self.policy_failed(seat, message);
         }
