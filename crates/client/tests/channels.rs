@@ -97,7 +97,7 @@ fn events_whose_time_passes_while_they_wait_for_their_reader_are_late_and_not_re
         let event = Submission { deadline, payload: &payload(n), ..Submission::default() };
         assert_eq!(source.submit_and_wait(&event).unwrap().local, 1);
     }
-    // They are with this process by now, or on their way to it: the service has handed them over.
+    // The service has sent them: they are in this process, or on their way to it.
     std::thread::sleep(Duration::from_millis(1_100));
     assert_eq!(number(sink.next(PATIENCE).unwrap().unwrap().event().payload), 4);
     let until = Instant::now() + PATIENCE;

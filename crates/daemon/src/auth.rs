@@ -5,7 +5,7 @@
 //! program that the user started); root may change all. The daemon opens a pidfd before it reads the process's
 //! folder in `/proc` and checks afterwards that the process is still alive. So the facts belong to the process of
 //! the pidfd, however fast the kernel reuses process ids. An application belongs to the user of its process,
-//! whoever requested the contract, and counts against that user's maximum.
+//! no matter which user requested the contract, and counts against that user's maximum.
 
 use std::io;
 

@@ -283,7 +283,7 @@ impl Inner {
             }
         };
         state.inbox.awaited = None;
-        // What came behind the answer wakes nobody any more; an error comes again, to whoever reads next.
+        // Messages behind the answer wake no thread; an error comes again at the next read.
         let _ = self.receive_all(&mut state);
         self.remember(&state);
         answer

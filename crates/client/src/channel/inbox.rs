@@ -1,5 +1,5 @@
-//! What came on the connection and waits for whoever wants it. Everything is bounded: events by the credit that was
-//! given, answers by those who wait, notices by dropping the oldest.
+//! Messages of the connection that wait for a reader. Everything is bounded: events by the credit that was given,
+//! answers by the threads that wait for them, notices by dropping the oldest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,8 +37,8 @@ pub enum Notice {
         /// Why.
         why: String,
     },
-    /// A resource manager decided something about a channel that this process has a source or a sink of: whoever can
-    /// adapt (an encoder, a player) does it better than by having events held back.
+    /// A resource manager made a decision about a channel on which this process has a source or a sink. An application
+    /// that can adapt (an encoder, a player) should do so: otherwise its events are held back.
     Decided {
         /// The channel: `NAME`, or `quality:NAME`.
         channel: String,

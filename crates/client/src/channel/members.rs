@@ -169,7 +169,7 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // A broken connection is told to whoever asks for the next event.
+        // If the connection is broken, the request for the next event returns the error.
         let _ = self.inner.done(self.sink, std::mem::take(&mut self.message));
     }
 }

@@ -121,7 +121,7 @@ impl Engine {
         self.requests_made += 1;
         let input = Input::Keep { request: self.requests_made, name: format!("for {}", claim.host), share };
         let app = self.core.ask(input, now).ok()?;
-        self.core.notes.push(Note::Lent { host: claim.host.clone(), share });
+        self.core.notes.push(Note::LoanGranted { host: claim.host.clone(), share });
         Some(app)
     }
 

@@ -89,7 +89,7 @@ pub(crate) enum Note {
         refused: Option<String>,
     },
     /// A loan for an application of another host begins.
-    Lent {
+    LoanGranted {
         host: Name,
         share: Share,
     },
@@ -191,7 +191,7 @@ pub(crate) fn log(note: Note) {
         Note::Adjusted { app, adjustment, refused: Some(why) } => {
             tracing::warn!(app = app.0, ?adjustment, why, "a policy's change of the contract was refused")
         }
-        Note::Lent { host, share } => {
+        Note::LoanGranted { host, share } => {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }
         Note::LentNoMore { host, share } => tracing::info!(%host, %share, "loan ended: no application claimed it"),
