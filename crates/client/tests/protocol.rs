@@ -204,7 +204,7 @@ fn a_daemon_that_hands_out_no_usable_ring_gets_its_contract_back() {
         (|_| (), "answered \"\""),
         (|caller| fds::send(caller, b"unknown application 7", &[]).unwrap(), "unknown application 7"),
         (|caller| fds::send(caller, b"ok", &[caller.as_fd()]).unwrap(), "answered \"ok\""),
-        (|caller| fds::send(caller, b"ok", &[caller.as_fd(), caller.as_fd()]).unwrap(), "no memfd"),
+        (|caller| fds::send(caller, b"ok", &[caller.as_fd(), caller.as_fd()]).unwrap(), "not a memfd"),
     ];
     for (answer, named) in rings {
         let dir = peer(daemon);
