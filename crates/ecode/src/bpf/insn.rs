@@ -24,7 +24,6 @@ impl Insn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reg(pub u8);
 
-#[allow(missing_docs)] // their use is the calling convention's
 impl Reg {
     pub const R0: Reg = Reg(0);
     pub const R1: Reg = Reg(1);
@@ -96,7 +95,6 @@ impl Size {
 /// An arithmetic operation. Division and remainder are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs)] // the names say it
 pub enum Alu {
     Add = 0x00,
     Sub = 0x10,
@@ -117,7 +115,6 @@ pub enum Alu {
 /// common bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs)] // the names say it
 pub enum Jmp {
     Eq = 0x10,
     Gt = 0x20,

@@ -144,8 +144,8 @@ struct Server {
 /// Real time of each load report and of each sent event.
 type Spent = Rc<RefCell<[Vec<Duration>; 2]>>;
 
-const SAID: usize = 0;
-const SENT: usize = 1;
+const LOAD_REPORTS: usize = 0;
+const SENT_EVENTS: usize = 1;
 
 enum Work {
     Own(u64),
@@ -234,9 +234,9 @@ impl Server {
         if let Some((_, sink)) = self.ends {
             let key = "load".parse().expect("a key");
             let begun = std::time::Instant::now();
-            let said = here.with(|node, now| node.set_sink_attribute(sink, key, Some(load), now));
-            said.expect("a sink of its own");
-            self.spend(SAID, begun);
+            let result = here.with(|node, now| node.set_sink_attribute(sink, key, Some(load), now));
+            result.expect("the sink belongs to this host");
+            self.spend(LOAD_REPORTS, begun);
             self.result.borrow_mut().events += (SERVERS - 1) as u64;
         }
         here.after(period, LOAD);
@@ -248,7 +248,7 @@ impl Server {
         let event = Submission { event_type, target, payload: &payload, ..Submission::default() };
         let begun = std::time::Instant::now();
         let sent = here.with(|node, now| node.submit(source, &event, now));
-        self.spend(SENT, begun);
+        self.spend(SENT_EVENTS, begun);
         self.result.borrow_mut().events += sent.map_or(0, |sent| u64::from(sent.remote));
     }
 
@@ -413,8 +413,8 @@ pub fn run(options: &Options) -> Outcome {
     let spent = spent.borrow();
     let overhead = Overhead {
         heard_us: per_second(fabric.spent(0)),
-        said_us: per_second(&spent[SAID]),
-        forwarded_us: per_second(&spent[SENT]),
+        said_us: per_second(&spent[LOAD_REPORTS]),
+        forwarded_us: per_second(&spent[SENT_EVENTS]),
     };
     Outcome { rate, copies, updates, overhead, ..*result.borrow() }
 }
