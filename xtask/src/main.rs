@@ -1,4 +1,4 @@
-//! One command per developer's job; `make X` calls the command X.
+//! One command for each developer's job; `make X` calls the command X.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -17,6 +17,8 @@ mod skips;
 mod test;
 mod tools;
 mod vm;
+#[cfg(test)]
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,44 +38,44 @@ struct Cli {
 enum Job {
     /// Install the system packages that are missing
     Setup,
-    /// All tests: Rust, the C example, the Python bindings, the short run on a newer kernel
+    /// Run all tests: Rust, the C example, the Python bindings, the short run on a newer kernel
     Test,
-    /// Real video at 25 fps under load, without and with Q-Fabric
+    /// Play real video at 25 fps under load, without and with Q-Fabric
     Demo {
-        /// Passed on to `qfabric demo`
+        /// Arguments for `qfabric demo`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Formatting, spelling, clippy with warnings as errors, licences and sources of dependencies
+    /// Check formatting, spelling, clippy with warnings as errors, licences and sources of dependencies
     Lint,
-    /// The benchmarks
+    /// Run the benchmarks
     Bench {
-        /// Only show that they work
+        /// Only show that they work; the numbers mean little
         #[arg(long)]
         short: bool,
     },
-    /// Random input, led by what it reaches, for everything that others wrote
+    /// Fuzz all parsers of foreign input, guided by coverage
     Fuzz(fuzz::Options),
-    /// Data races between threads, by ThreadSanitizer
+    /// Find data races between threads with ThreadSanitizer
     Races(races::Options),
-    /// The guide and the API documentation
+    /// Build the guide and the API documentation
     Docs,
-    /// Man pages and completions, into target/man
+    /// Write man pages and completions into target/man
     Man,
-    /// Program, library, header, man pages, completions and unit under PREFIX
+    /// Install program, library, header, man pages, completions and unit under PREFIX
     Install {
-        /// Where to
+        /// Folder of the installation
         #[arg(long, env = "PREFIX", default_value = "/usr/local")]
         prefix: String,
-        /// Put before every path, for packagers
+        /// Folder put before every path, for packagers
         #[arg(long, env = "DESTDIR", default_value = "")]
         destdir: String,
     },
     /// Check the rooms without C libraries for another machine
     Portable(portable::Options),
-    /// Print how the rooms really depend on each other
+    /// Print the real dependencies between rooms
     Rooms,
-    /// Other kernels in an emulated machine
+    /// Boot other kernels in an emulated machine
     #[command(subcommand)]
     Vm(vm::Job),
 }

@@ -1,5 +1,5 @@
-//! What one job costs the daemon inside the host: decision, supervisor, setting. Jobs whose cost varies, so
-//! that every one changes its budget. `cargo bench -p qfabric-host --bench job`.
+//! Measures the cost of one job inside the host: decision, supervisor, setting. The cost of jobs varies, so that
+//! every job changes its budget. `cargo bench -p qfabric-host --bench job`.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use qfabric_types::api::Covers;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{AppId, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Owner, Share, ThreadId};
 
-/// Shows that no job allocates.
+/// Shows that a job allocates no memory.
 #[global_allocator]
 static ALLOCATIONS: divan::AllocProfiler = divan::AllocProfiler::system();
 
@@ -52,7 +52,7 @@ impl Bench {
         bench
     }
 
-    /// The next job of the next application ends.
+    /// Ends the next job of the next application.
     fn job(&mut self) {
         let (round, app) = (self.k / self.apps, self.k % self.apps);
         self.k += 1;

@@ -1,13 +1,16 @@
-//! One application: its contract, its threads and their governors, and how its grant is split among them.
+//! One application: its contract, its threads and their governors, and the split of its grant among them.
 //!
-//! **Which thread gets which governor.** The *lead* thread does the jobs: the covered thread, or a program's
-//! main thread until another one is seen to work half as much again. It is governed by its jobs, the other
-//! threads by their consumption. Under `JobSource::Consumption` all are governed by consumption.
-//! **Splitting.** Every thread gets what its governor wants while the grant covers that; otherwise all get
-//! the same fraction of it. A thread whose part is below what the kernel accepts goes without a reservation.
-//! **A static reservation** has no controller. Where the mechanism has servers for several threads it is one server:
-//! each thread is told the same, and the first of them counts for all. Elsewhere a fixed share is a server per thread:
-//! the oldest threads get theirs first, and only whole ones, since a part of a hard budget is worse than none.
+//! **Governors.** The *lead* thread does the jobs: the covered thread, or a program's main thread until another
+//! thread is seen to use half as much CPU time again. Its jobs govern it; consumption governs the other threads.
+//! Under `JobSource::Consumption`, consumption governs all threads.
+//!
+//! **Splitting.** Every thread gets what its governor wants if the grant covers that; otherwise all get the same
+//! fraction. A thread whose part is below what the kernel accepts has no reservation.
+//!
+//! **Static reservations** have no controller. If the mechanism has servers for several threads, the reservation is
+//! one server: each thread is sent the same setting, and the first one is counted for all. Otherwise a fixed share
+//! is a server per thread: the oldest threads get theirs first, and only whole ones, because a part of a hard
+//! budget is worse than none.
 
 mod overload;
 mod reserved;
@@ -31,16 +34,15 @@ use crate::found::Found;
 use crate::rhythm::{News, Rhythms, rhythms_for};
 use crate::thread::{Governor, Thread, Wait, millionths};
 
-/// The decision for a job is made this long before its release, or one server period where that is shorter.
+/// Time between the decision for a job and its release; one server period if that is shorter.
 const LEAD: Nanos = Nanos::from_millis(2);
-/// What a thread at rest keeps where there are few: enough to show within it that it wants more, or, where it
-/// reclaims, to be seen to wait.
+/// What a thread at rest keeps, unless there are many: enough to show that it wants more, or, if it reclaims, to be
+/// seen waiting.
 const FLOOR_HARD: Share = Share::from_ppm(5_000);
 const FLOOR_RECLAIMING: Share = Share::from_ppm(1_000);
-/// Periods between two elections of the lead thread.
+/// Number of periods between two elections of the lead thread.
 const ELECTION: u64 = 16;
 
-/// One application.
 pub(crate) struct App {
     pub id: AppId,
     pub pid: i32,
@@ -51,49 +53,49 @@ pub(crate) struct App {
     pub threads: Vec<Thread>,
     lead: Option<ThreadId>,
     elect_at: Instant,
-    /// What the supervisor was told and what it granted.
+    /// The share reported to the supervisor, and the share it granted.
     pub wanted: Share,
     pub granted: Share,
-    /// When the daemon has to look at its ring; ZERO: it is to be woken.
+    /// When the daemon must look at its ring; ZERO: the application must wake the daemon.
     pub look: Instant,
-    /// Being put back: it ends when every thread is.
+    /// It is leaving, and ends when every thread is restored.
     pub leaving: bool,
-    /// The mechanism in force cannot give what its contract asks for: it gets nothing.
+    /// The mechanism in force cannot keep its promise: it receives nothing.
     pub suspended: bool,
     /// The mechanism in force has servers for several threads.
     pub joint: bool,
-    /// The mechanism in force lends to it, and few others compete for that.
+    /// Its thread may rely on unused time of others, because few others compete for it.
     pub lent: bool,
-    /// Got less than it wants, and that was told; when that last changed.
+    /// Whether a shortage was reported last, and when that last changed.
     pub saturated: bool,
     pub told_at: Instant,
-    /// Threads left out because it has too many.
+    /// Number of threads left out because there are too many.
     pub left_out: u64,
-    /// Looks for its period, where the contract leaves that to the host.
+    /// Searches for its period, if the contract leaves that to the host.
     rhythms: Option<Box<Rhythms>>,
-    /// No timer of its is due before.
+    /// The earliest of its timers.
     pub due: Instant,
     rest: Rest,
     shortage: Shortage,
-    /// What it needs, as the host has counted it in its sum.
+    /// Its needs, as counted in the host's sum.
     pub counted: Share,
     meter: QualityMeter,
-    /// Reserved for all its threads together.
+    /// The reservations of all its threads together over time.
     reserved: OverTime,
-    /// CPU time of all its threads that was seen from outside, and since when.
+    /// CPU time of all its threads that was observed from outside, and since when.
     ran: Nanos,
     ran_since: Option<Instant>,
     cost: Nanos,
     time: Nanos,
 }
 
-/// lead = min(P, 2 ms).
+/// The time lead = min(P, 2 ms).
 pub(crate) fn lead(contract: &Contract) -> Nanos {
     LEAD.min(contract.server_period)
 }
 
-/// What is guaranteed under `contract`: a static server, less what its window lets pass; of a fixed share, more where
-/// the contract says so, for further threads. With feedback, what its class promises (AQuoSA §4.4).
+/// The guarantee of `contract`: a static server, less the part that its window lets pass; for a fixed share, more
+/// for further threads if the contract says so. With feedback, the guarantee of its class (AQuoSA §4.4).
 pub(crate) fn guarantee(contract: &Contract) -> Result<Guarantee, NoGuarantee> {
     let more = contract.guaranteed.filter(|_| contract.service.is_none());
     match contract.promised() {
@@ -152,12 +154,12 @@ impl App {
         self.threads.iter().position(|t| t.id == thread)
     }
 
-    /// Takes a thread in. The first one leads, until the program's main thread comes.
+    /// Adds a thread. The first one is the lead, until the program's main thread comes.
     pub(crate) fn add(&mut self, thread: ThreadId) {
         self.take_in(thread, |governor| Thread::new(thread, governor));
     }
 
-    /// Takes in a thread that was another application's, with what it holds.
+    /// Adds a thread of another application, with its reservation.
     pub(crate) fn adopt(&mut self, thread: Thread) {
         self.take_in(thread.id, |governor| thread.handed_over(governor));
     }
@@ -174,13 +176,13 @@ impl App {
         }
     }
 
-    /// Forgets a thread; another one leads where it did.
+    /// Removes a thread; if it was the lead, another one becomes the lead.
     pub(crate) fn remove(&mut self, at: usize) -> Thread {
         let thread = self.threads.remove(at);
         if self.lead == Some(thread.id) {
             self.lead = self.threads.iter().max_by_key(|t| t.used).map(|t| t.id);
-            // Governed by consumption, a thread is governed alike whether it leads or not: it does not begin anew, asking for
-            // all there is.
+            // Consumption governs a thread in the same way whether it is the lead or not, so it keeps its governor:
+            // a new one would request the maximum.
             if let Some(lead) = self.lead.filter(|_| self.source() != JobSource::Consumption) {
                 self.govern(lead, true);
             }
@@ -188,7 +190,7 @@ impl App {
         thread
     }
 
-    /// How the ends of its jobs become known now.
+    /// The present source of its jobs.
     fn source(&self) -> JobSource {
         match (self.contract.jobs, self.rhythm()) {
             (JobSource::Auto, Some(_)) => JobSource::Activations,
@@ -197,7 +199,7 @@ impl App {
         }
     }
 
-    /// The period that was found and is in force.
+    /// The found period in force.
     pub(crate) fn rhythm(&self) -> Option<FoundRhythm> {
         self.rhythms.as_ref()?.held()
     }
@@ -221,7 +223,7 @@ impl App {
         }
     }
 
-    /// Another contract is in force. Controllers keep what they learned where the kind of jobs stays.
+    /// Applies a changed contract. Controllers keep what they learned if the source of jobs stays.
     pub(crate) fn change(&mut self, contract: Contract, guarantee: Guarantee) {
         if contract.jobs != self.contract.jobs {
             self.rhythms = rhythms_for(contract.jobs);
@@ -263,14 +265,14 @@ impl App {
             self.finish(at, job);
             self.begin_rest(job.release, now);
             let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
-            // The daemon hears at once of the end of a job that gives back.
+            // The end of a job that gives back must wake the daemon at once.
             self.look = if look > now && !self.gives_back() { look } else { Instant::ZERO };
-            // Later than before as a rule: an outdated timer would fire once per application and period.
+            // Usually later than before: an outdated timer would fire once per application and period.
             self.due = self.find_due();
         }
     }
 
-    /// Something became known of the job that begins.
+    /// Handles foresight for the job that begins.
     pub(crate) fn on_begin(&mut self, known: qfabric_types::Foresight) {
         self.end_rest();
         for thread in &mut self.threads {
@@ -280,7 +282,7 @@ impl App {
         }
     }
 
-    /// A thread was seen on a CPU.
+    /// A thread ran on a CPU.
     pub(crate) fn on_ran(&mut self, at: usize, sample: &Sample) {
         let several = self.threads.len() > 1;
         self.ran += sample.used;
@@ -314,7 +316,7 @@ impl App {
         }
     }
 
-    /// Time has passed: governors close what is due. Answers whether anybody may want something else now.
+    /// Closes what is due in all governors. Returns whether a want may have changed.
     pub(crate) fn on_time(&mut self, now: Instant) -> bool {
         let mut decided = false;
         for at in 0..self.threads.len() {
@@ -333,8 +335,7 @@ impl App {
         decided
     }
 
-    /// Looks whether the program has a rhythm, where its contract asks for that. What was counted without jobs, or
-    /// with those of another period, is counted no longer.
+    /// Looks for a period, if the contract leaves it to the host. If the period changes, the statistics begin again.
     pub(crate) fn look_for_rhythm(&mut self, now: Instant) -> Option<News> {
         let news = self.rhythms.as_mut()?.on_time(now)?;
         let Contract { period, early, late, .. } = self.contract;
@@ -343,7 +344,7 @@ impl App {
         Some(news)
     }
 
-    /// What was found cannot be put in force.
+    /// The found period could not be applied.
     pub(crate) fn forget_rhythm(&mut self) {
         self.rhythms.iter_mut().for_each(|rhythms| rhythms.forget());
     }
@@ -385,14 +386,14 @@ impl App {
         self.time += self.contract.period;
     }
 
-    /// What its threads hold together is another sum from `now` on.
+    /// Records the reservations of all its threads from `now` on.
     pub(crate) fn note_reserved(&mut self, now: Instant) {
         let held: u64 = self.threads.iter().map(|thread| millionths(thread.applied)).sum();
         self.reserved.set(held as f64 / 1e6, now);
     }
 
-    /// A lead starts with all the contract allows, and is looked at only once it runs. One that sleeps while others work
-    /// (the main thread of a program that is reserved while it runs) keeps nothing for that.
+    /// A lead thread starts with all that the contract allows and is observed only when it runs. A lead that sleeps
+    /// while others work (the main thread of a program that was reserved while it ran) gives this up.
     fn rest_idle_lead(&mut self) {
         let Some(lead) = self.lead else { return };
         let is_idle = |thread: &Thread| matches!(&thread.governor, Governor::Consumption(c) if c.is_untried());
@@ -401,7 +402,7 @@ impl App {
         }
     }
 
-    /// The busiest thread leads from now on, where it does half as much again as the one that leads.
+    /// The busiest thread becomes the lead if it uses half as much CPU time again as the present lead.
     fn elect(&mut self) -> bool {
         self.elect_at = Instant::NEVER;
         let used = |id| self.find(id).map_or(Nanos::ZERO, |at| self.threads[at].used);
@@ -412,7 +413,7 @@ impl App {
             (Some(old), Some((new, used))) if new != old && used.get() > led.get() + led.get() / 2 => {
                 self.lead = Some(new);
                 self.rhythms.iter_mut().for_each(|rhythms| rhythms.restart());
-                // Governed by consumption, a thread is governed alike whether it leads or not.
+                // Consumption governs a thread in the same way whether it is the lead or not.
                 if self.source() != JobSource::Consumption {
                     self.govern(old, false);
                     self.govern(new, true);
@@ -423,7 +424,7 @@ impl App {
         }
     }
 
-    /// Asks every governor once what its thread needs and wants now.
+    /// Asks every governor once for the present needs and wants of its thread.
     pub(crate) fn weigh(&mut self) {
         for at in 0..self.threads.len() {
             self.threads[at].needs = self.needed_by(&self.threads[at]);
@@ -431,7 +432,7 @@ impl App {
         }
     }
 
-    /// What its governors want together, as weighed; nothing while it leaves.
+    /// The sum of its threads' wants, as weighed; 0 while it leaves.
     pub(crate) fn wants(&self) -> Share {
         self.sum(|thread| thread.wants)
     }
@@ -451,10 +452,10 @@ impl App {
             let counts = !self.shares_server() || self.carrier() == Some(thread.id);
             return if counts { promised } else { Share::ZERO };
         }
-        self.asks(self.mean_of(thread).map_or(thread.needs, |mean| mean.min(thread.needs)))
+        self.request(self.mean_of(thread).map_or(thread.needs, |mean| mean.min(thread.needs)))
     }
 
-    /// The mean it consumes, where that is enough: the kernel lends it the rest of what its jobs take.
+    /// The mean consumption of a thread, if that is enough: unused time of others covers the rest of its jobs' needs.
     fn mean_of(&self, thread: &Thread) -> Option<Share> {
         let lent = self.lent && !thread.rescued;
         let Governor::Activations(_, found) = &thread.governor else { return None };
@@ -462,8 +463,8 @@ impl App {
         Some(Share::of_budget(mean, self.contract.server_period))
     }
 
-    /// What its controllers find that its jobs need, as weighed, whatever its share is: all it may have where they predict
-    /// nothing yet; nothing while it leaves.
+    /// What its jobs need according to its controllers, as weighed, whatever its share is: the maximum while they
+    /// have no prediction, 0 while it leaves.
     pub(crate) fn needs(&self) -> Share {
         self.sum(|thread| thread.needs)
     }
@@ -477,7 +478,7 @@ impl App {
         Share::of_budget(budget, self.contract.server_period)
     }
 
-    /// What a thread at rest keeps, and all threads together no more than a quarter of the maximum bandwidth.
+    /// The floor of a thread at rest; all threads together keep at most a quarter of the largest bandwidth.
     fn floor(&self) -> Nanos {
         let quarter = self.contract.max_bandwidth.ppm() / 4;
         let most = if self.contract.reclaiming == Reclaiming::Hard { FLOOR_HARD } else { FLOOR_RECLAIMING };
@@ -485,7 +486,7 @@ impl App {
         share.budget_in(self.contract.server_period)
     }
 
-    /// Splits what is granted among the threads, by what they want as weighed.
+    /// Splits the grant among the threads in proportion to their wants, as weighed.
     pub(crate) fn split(&mut self) {
         let granted = if self.leaving || self.suspended { Share::ZERO } else { self.granted };
         let sum: Share = self.threads.iter().map(|thread| thread.wants).sum();
@@ -512,17 +513,17 @@ impl App {
         threads.min(look).min(rhythm).min(self.elect_at).min(self.rest.due())
     }
 
-    /// The thread whose jobs are governed.
+    /// The thread whose jobs govern the budget.
     pub(crate) fn lead(&self) -> Option<ThreadId> {
         self.lead
     }
 
-    /// Whether every thread is back under its own scheduler, as far as the mechanism obeys.
+    /// Whether every thread is back under its former scheduler, as far as the mechanism obeys.
     pub(crate) fn is_restored(&self) -> bool {
         self.threads.iter().all(|t| t.wait == Wait::Denied || (t.applied.is_none() && t.wait == Wait::No))
     }
 
-    /// What is shown to the application through its ring.
+    /// The grant that the application's ring shows.
     pub(crate) fn grant(&self) -> Grant {
         let lead = self.threads.iter().find(|t| Some(t.id) == self.lead);
         let reservation = lead.and_then(|t| t.applied).map(|value| value.reservation);
@@ -538,13 +539,13 @@ impl App {
         }
     }
 
-    /// Jobs that ended, and of them those after their deadline.
+    /// Jobs that ended, and the number of misses among them.
     pub(crate) fn jobs(&self) -> (u64, u64) {
         (self.meter.jobs(), self.meter.misses())
     }
 
-    /// CPU time over the time it had: of all threads where they are seen from outside, else of its marked jobs. Costs
-    /// of those are an application's own word, so the answer is bounded here.
+    /// CPU time divided by the elapsed time: of all threads if they are observed from outside, otherwise of the
+    /// marked jobs. The costs of marked jobs are reported by the application, so the result is bounded here.
     fn used(&self, now: Instant) -> Share {
         let (used, time) = match self.ran_since {
             Some(since) => (self.ran, now.since(since)),
@@ -553,7 +554,7 @@ impl App {
         if time == Nanos::ZERO { Share::ZERO } else { Share::of_budget(used, time).min(Share::MAX) }
     }
 
-    /// What it achieved, with what was reserved for all its threads together.
+    /// The achieved quality, with the reservations of all its threads together.
     fn quality(&self, now: Instant) -> Quality {
         let (mean_bandwidth, sd_bandwidth) = self.reserved.mean_and_sd(now);
         Quality { mean_bandwidth, sd_bandwidth, ..self.meter.quality(&self.contract.name) }
@@ -589,12 +590,12 @@ impl App {
     }
 }
 
-/// B in CPUs; nothing without a reservation.
+/// The bandwidth B in CPUs; 0 without a reservation.
 fn bandwidth(granted: Option<Reservation>) -> f64 {
     granted.map_or(0.0, |r| r.budget().as_f64() / r.period().as_f64())
 }
 
-/// A static server as it was asked for, or none; the `first` one is shortened to what is `left`.
+/// A static server as requested, or none; the `first` one is shortened to what is `left`.
 fn whole(wanted: Share, left: Share, first: bool) -> Share {
     if wanted <= left || first { wanted.min(left) } else { Share::ZERO }
 }

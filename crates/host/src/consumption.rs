@@ -1,40 +1,40 @@
-//! Consumption of a thread per window, for programs of which only that can be seen.
+//! The CPU time of a thread per window, for programs without known jobs.
 //!
-//! A window is the period T, or as many of them as make [`LEAST_WINDOW`]: kernels that enforce budgets at a
-//! 4 ms tick make shorter ones meaningless. Windows end at whole multiples of their length on the clock, so
-//! that applications with the same period are looked at in one go. A thread that has come to rest, its budget
-//! decayed to nothing, closes no more windows and costs nothing until it runs again; it keeps a small floor,
-//! by which it can show that it wants more.
+//! A window is the period T, or as many periods as make [`LEAST_WINDOW`]: kernels that enforce budgets at a 4 ms
+//! tick make shorter windows meaningless. Windows end at whole multiples of their length on the clock, so that
+//! applications with equal periods are handled together. A thread at rest, whose budget has decayed to nothing,
+//! closes no windows and costs nothing until it runs again. It keeps a small floor, with which it can show that it
+//! needs more.
 
 use qfabric_control::ConsumptionController;
 use qfabric_types::{Contract, Instant, Nanos, Reclaiming, Reservation, Sample};
 
-/// No window is shorter.
+/// Shortest window.
 const LEAST_WINDOW: Nanos = Nanos::from_millis(10);
-/// A thread that reclaims runs beyond its budget; it was held back if it waited for a CPU this part of a window, and
-/// waits still.
-const HELD_BACK: f64 = 0.25;
-/// Empty windows after which a controller has forgotten everything.
-const FORGOTTEN: usize = 64;
+/// A thread under reclaiming may run beyond its budget. It counts as throttled if it waited for a CPU for this part
+/// of a window and still waits.
+const WAITING_PART: f64 = 0.25;
+/// Number of empty windows after which a controller has forgotten everything.
+const FORGET_AFTER: usize = 64;
 
-/// What one thread consumed in the current window.
+/// The consumption of one thread in the present window.
 pub(crate) struct Consumption {
     controller: ConsumptionController,
     reclaims: bool,
     window: Nanos,
     start: Instant,
     used: Nanos,
-    /// Ready to run, and not running, since this moment: its last stretch ended there without a sleep.
+    /// The thread has been ready but not running since this time: its last stretch ended without a sleep.
     stopped: Option<Instant>,
-    /// Time in this window that it was ready and did not run, up to its last stretch.
+    /// Time in this window that the thread was ready but did not run, up to its last stretch.
     waited: Nanos,
-    /// It wants no more than the floor.
+    /// Whether the thread is at rest: it needs only the floor.
     rests: bool,
-    /// When the current window ends; NEVER while the thread is at rest.
+    /// End of the present window; NEVER while the thread is at rest.
     end: Instant,
 }
 
-/// What a closed window said.
+/// The result of a closed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub used: Nanos,
@@ -43,8 +43,8 @@ pub(crate) struct Window {
 }
 
 impl Consumption {
-    /// For one thread of a program under `contract`. One that leads starts with all the contract allows, any
-    /// other at rest.
+    /// For one thread under `contract`. A lead thread starts with all that the contract allows, any other thread at
+    /// rest.
     pub(crate) fn new(contract: &Contract, lead: bool) -> Self {
         let mut consumption = Consumption {
             controller: ConsumptionController::new(contract),
@@ -57,24 +57,24 @@ impl Consumption {
             rests: !lead,
             end: Instant::NEVER,
         };
-        for _ in 0..if lead { 0 } else { FORGOTTEN } {
+        for _ in 0..if lead { 0 } else { FORGET_AFTER } {
             consumption.controller.on_window(Nanos::ZERO, consumption.window, None, false);
         }
         consumption
     }
 
-    /// The contract changed. What was seen stays.
+    /// Applies a changed contract; the consumption so far stays.
     pub(crate) fn change(&mut self, contract: &Contract) {
         self.controller.on_change(contract);
         (self.reclaims, self.window) = (contract.reclaiming != Reclaiming::Hard, window_of(contract));
     }
 
-    /// Q it wants in every P: `floor` at rest.
+    /// The budget Q that the thread wants in every P; `floor` at rest.
     pub(crate) fn budget(&self, floor: Nanos) -> Nanos {
         if self.rests { floor } else { self.controller.budget().max(floor) }
     }
 
-    /// It has all it may have, and has never run.
+    /// Whether the thread has the largest budget and has never run.
     pub(crate) fn is_untried(&self) -> bool {
         !self.rests && self.start == Instant::ZERO
     }
@@ -83,7 +83,7 @@ impl Consumption {
         self.end
     }
 
-    /// A stretch on the CPU.
+    /// Adds a stretch on the CPU.
     pub(crate) fn ran(&mut self, &Sample { from, to, used, slept, .. }: &Sample) {
         if self.end == Instant::NEVER {
             let length = self.window.get().max(1);
@@ -96,7 +96,7 @@ impl Consumption {
         self.stopped = (!slept).then_some(to);
     }
 
-    /// Time has passed. Closes the window if it is over, and decides.
+    /// Closes the window and decides, if the window is over.
     pub(crate) fn on_time(&mut self, now: Instant, granted: Option<Reservation>) -> Option<Window> {
         if now < self.end {
             return None;
@@ -111,18 +111,18 @@ impl Consumption {
     fn close(&mut self, now: Instant, granted: Option<Reservation>) -> Window {
         let length = Nanos::new(now.since(self.start).get() / self.window.get() * self.window.get());
         let used = std::mem::take(&mut self.used);
-        let throttled = self.was_held_back(used, length, granted);
+        let throttled = self.was_throttled(used, length, granted);
         self.start = self.start + length;
         self.waited = Nanos::ZERO;
         Window { used, length, throttled }
     }
 
-    /// Stopped and out of budget: it would have run on. A tick's inexactness is forgiven.
-    fn was_held_back(&self, used: Nanos, length: Nanos, granted: Option<Reservation>) -> bool {
+    /// Whether the thread stopped because its budget was used up. 10 % tolerance covers the inexactness of a tick.
+    fn was_throttled(&self, used: Nanos, length: Nanos, granted: Option<Reservation>) -> bool {
         let (Some(stopped), Some(granted)) = (self.stopped, granted) else { return false };
         let waited = self.waited + (self.start + length).since(stopped.max(self.start));
         let out_of_budget = used.as_f64() >= 0.9 * length.as_f64() * share_of(granted);
-        out_of_budget && (!self.reclaims || waited.as_f64() >= HELD_BACK * length.as_f64())
+        out_of_budget && (!self.reclaims || waited.as_f64() >= WAITING_PART * length.as_f64())
     }
 }
 
@@ -173,13 +173,13 @@ mod tests {
         while consumption.due() != Instant::NEVER {
             consumption.on_time(consumption.due(), None);
             windows += 1;
-            assert!(windows < 200, "it never rests");
+            assert!(windows < 200, "the thread never comes to rest");
         }
         assert_eq!(consumption.budget(FLOOR), FLOOR);
     }
 
     #[test]
-    fn a_new_thread_starts_at_rest_and_grows_when_held_back() {
+    fn a_new_thread_starts_at_rest_and_grows_when_throttled() {
         let mut consumption = Consumption::new(&contract(), false);
         assert_eq!(consumption.budget(FLOOR), FLOOR);
         let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).unwrap();
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stopped_for_a_moment_was_held_back_under_a_hard_reservation_only() {
-        for (reclaiming, held_back) in [(Reclaiming::Hard, true), (Reclaiming::Grub, false)] {
+    fn a_short_stop_counts_as_throttling_under_a_hard_reservation_only() {
+        for (reclaiming, throttled) in [(Reclaiming::Hard, true), (Reclaiming::Grub, false)] {
             let mut consumption = Consumption::new(&contract().reclaimed_as(reclaiming), false);
             let granted = Reservation::new(FLOOR, Nanos::from_millis(10)).ok();
             consumption.ran(&sample(0, 39, Nanos::from_millis(12), false));
-            assert_eq!(consumption.on_time(at(40), granted).unwrap().throttled, held_back, "{reclaiming}");
+            assert_eq!(consumption.on_time(at(40), granted).unwrap().throttled, throttled, "{reclaiming}");
         }
     }
 }

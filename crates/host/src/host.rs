@@ -132,7 +132,7 @@ impl Host {
                 (self.config.max_applications, self.config.max_threads) = (max_applications, max_threads);
                 self.set_limits(limits);
             }
-            Input::Mechanism { name, abilities, capacity } => self.another_mechanism(name, abilities, capacity),
+            Input::Mechanism { name, abilities, capacity } => self.replace_mechanism(name, abilities, capacity),
             Input::Cpus(online) => self.cpus_changed(&online),
             Input::Tick => (),
         }
@@ -279,7 +279,7 @@ impl Host {
             self.take_over(thread, app);
         }
         self.make_room_for(app);
-        self.share_anew();
+        self.recompute_shares();
         self.refresh(self.apps.len() - 1);
         Ok(app)
     }
@@ -334,33 +334,33 @@ impl Host {
         }
         self.apps[at].change(contract, guarantee);
         self.make_room_for(app);
-        self.share_anew();
+        self.recompute_shares();
         self.refresh(at);
         Ok(())
     }
 
     fn leave(&mut self, app: AppId) {
-        if self.let_go(app) {
+        if self.release_kept(app) {
             return;
         }
         let Ok(at) = self.find_present(app) else { return self.ignore() };
         self.apps[at].leaving = true;
         self.books.release(app, self.now);
         self.end_promise(app);
-        self.share_anew();
+        self.recompute_shares();
         self.refresh(at);
-        self.bury_if_restored(at);
+        self.remove_if_restored(at);
     }
 
     /// Removes a leaving application when all its threads are restored.
-    fn bury_if_restored(&mut self, at: usize) {
+    fn remove_if_restored(&mut self, at: usize) {
         if !self.apps[at].leaving || !self.apps[at].is_restored() {
             return;
         }
         let mut app = self.apps.remove(at);
         self.covered.retain(|&(_, owner)| owner != app.id);
-        app.threads.iter_mut().for_each(|thread| self.ledger.bequeath(thread, self.now));
-        self.due = self.due.min(self.ledger.next_bequest());
+        app.threads.iter_mut().for_each(|thread| self.ledger.release_later(thread, self.now));
+        self.due = self.due.min(self.ledger.next_pending());
         self.event(HostEvent::Left { app: app.id });
     }
 
@@ -380,7 +380,7 @@ impl Host {
             return self.leave_out(at, thread);
         }
         self.cover(at, thread);
-        self.share_anew();
+        self.recompute_shares();
         self.refresh(at);
     }
 
@@ -403,12 +403,12 @@ impl Host {
         self.apps[at].note_reserved(self.now);
         self.serve_starved();
         if self.apps[at].leaving {
-            return self.bury_if_restored(at);
+            return self.remove_if_restored(at);
         }
         if self.apps[at].threads.is_empty() {
             self.event(HostEvent::Empty { app });
         }
-        self.share_anew();
+        self.recompute_shares();
         self.refresh(at);
     }
 
@@ -460,7 +460,7 @@ impl Host {
         if guaranteed > capacity {
             self.event(HostEvent::GuaranteesCut { capacity, guaranteed });
         }
-        self.share_anew();
+        self.recompute_shares();
         self.follow_grants();
         self.serve_starved();
     }

@@ -152,14 +152,14 @@ impl Ledger {
     }
 
     /// Records that `value` is sent to the mechanism.
-    pub(crate) fn told(&mut self, thread: &mut Thread, value: Option<Value>) {
+    pub(crate) fn sent(&mut self, thread: &mut Thread, value: Option<Value>) {
         thread.wait = Wait::Answer(value);
         self.book(thread, millionths(value).max(thread.booked));
     }
 
     /// Records that the mechanism applied a value. A decrease stays booked for another server period, unless it is free `at_once`
     /// and no earlier one is still booked. Returns whether it was freed.
-    pub(crate) fn obeyed(&mut self, thread: &mut Thread, value: Option<Value>, at_once: bool, now: Instant) -> bool {
+    pub(crate) fn applied(&mut self, thread: &mut Thread, value: Option<Value>, at_once: bool, now: Instant) -> bool {
         let free = at_once && thread.free_at == Instant::NEVER && millionths(value) < thread.booked;
         let before = thread.applied.map_or(Nanos::ZERO, |old| old.reservation.period());
         thread.applied = value;

@@ -40,7 +40,11 @@ pub(crate) fn already_covered(thread: ThreadId, app: AppId) -> Problem {
 
 pub(crate) fn not_permitted(owner: Owner) -> Problem {
     let message = format!("user {} may not hold reservations: the user's maximum is 0 CPU", owner.uid);
-    Problem::new("not_permitted", message, "ask the administrator to raise the maximum under [limits.users] or limits.default_user")
+    Problem::new(
+        "not_permitted",
+        message,
+        "ask the administrator to raise the maximum under [limits.users] or limits.default_user",
+    )
 }
 
 /// The contract needs an ability that another mechanism has.

@@ -1,4 +1,4 @@
-//! One thread: what governs its budget, what it should have, and what the kernel may still hold for it.
+//! One thread: the governor of its budget, its intended reservation, and what the kernel may still hold for it.
 
 use qfabric_control::TaskController;
 use qfabric_types::{
@@ -8,18 +8,18 @@ use qfabric_types::{
 use crate::consumption::Consumption;
 use crate::found::Found;
 
-/// What decides the thread's budget.
+/// Decides the thread's budget.
 pub(crate) enum Governor {
     /// Jobs marked by the application.
     Marked(TaskController),
     /// Jobs found in the thread's activations.
     Activations(TaskController, Box<Found>),
-    /// Consumption per window; nothing is known of jobs.
+    /// Consumption per window, without known jobs.
     Consumption(Consumption),
 }
 
 impl Governor {
-    /// Q it wants in every P; `floor` where it is at rest.
+    /// The budget Q that it wants in every P; `floor` at rest.
     pub(crate) fn budget(&self, floor: Nanos) -> Nanos {
         match self {
             Governor::Marked(controller) | Governor::Activations(controller, _) => controller.budget(),
@@ -27,7 +27,7 @@ impl Governor {
         }
     }
 
-    /// It governs a thread that `old` governed: what the thread was seen to consume is known.
+    /// Takes over the thread from `old`, with the consumption that was observed.
     pub(crate) fn inherit(&mut self, old: Governor) {
         match (self, old) {
             (Governor::Activations(_, found), Governor::Consumption(seen)) => found.rely_on(seen),
@@ -47,7 +47,6 @@ impl Governor {
         }
     }
 
-    /// When it wants to be told the time.
     pub(crate) fn due(&self) -> Instant {
         match self {
             Governor::Marked(_) => Instant::NEVER,
@@ -57,24 +56,24 @@ impl Governor {
     }
 }
 
-/// A reservation as the mechanism is told it.
+/// A reservation in the form that the mechanism receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub reservation: Reservation,
     pub reclaiming: Reclaiming,
     pub terms: Terms,
-    /// What it counts in the books: of a server that several threads share, once; with a window, less.
+    /// Its bandwidth in the ledger: for a server that several threads share, counted once; with a window, less.
     pub counted: Share,
 }
 
 impl Value {
-    /// A controller in the kernel decides within the budget that is granted.
+    /// Terms for the setting: a controller in the kernel decides within the granted budget.
     fn terms_to_tell(self) -> Terms {
         let control = self.terms.control.map(|c| KernelControl { max_budget: self.reservation.budget(), ..c });
         Terms { control, ..self.terms }
     }
 
-    /// The same for at most `most`; none where that buys less than the kernel accepts.
+    /// The value limited to `most`; `None` if that is less than the kernel accepts.
     pub(crate) fn clipped(self, most: Share) -> Option<Value> {
         if self.counted <= most {
             return Some(self);
@@ -85,21 +84,20 @@ impl Value {
     }
 }
 
-/// What stands between the thread and a new setting.
+/// The reason why the thread cannot be sent a new setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Nothing.
     No,
-    /// The mechanism was told this and has not answered.
+    /// The mechanism was sent this value and has not answered.
     Answer(Option<Value>),
-    /// The mechanism had no room: again at this moment, or when something else is desired that is no more than
-    /// what is applied.
+    /// The mechanism had no room: try again at this time, or when the desired value changes to at most the applied
+    /// one.
     Until(Instant, Option<Value>),
-    /// It was to give back and was awake: again at this moment, or when something else is desired.
+    /// The thread was to give back and was awake: try again at this time, or when the desired value changes.
     Awake(Instant, Option<Value>),
-    /// It grows, and there is no room in our own books: again when some is freed.
+    /// The value increases and the ledger has no room: try again when some is freed.
     Room,
-    /// The mechanism does not even put the thread back: nothing more is tried.
+    /// The mechanism cannot even restore the thread: nothing more is tried.
     Denied,
 }
 
@@ -107,41 +105,40 @@ pub(crate) enum Wait {
 pub(crate) struct Thread {
     pub id: ThreadId,
     pub governor: Governor,
-    /// What its jobs need, and what it asks for in view of that; of the last weighing.
+    /// What its jobs need, and what it therefore requests; from the last weighing.
     pub needs: Share,
     pub wants: Share,
-    /// What it should have.
+    /// The reservation that it should have.
     pub desired: Option<Value>,
-    /// What the mechanism last confirmed.
+    /// The value that the mechanism confirmed last.
     pub applied: Option<Value>,
     pub wait: Wait,
-    /// The mechanism refused a reservation for it for good; cleared when the contract changes.
+    /// The mechanism refused a reservation permanently; cleared when the contract changes.
     pub denied: bool,
-    /// How often in a row the mechanism had no room.
+    /// Number of times in a row that the mechanism had no room.
     pub busy: u32,
-    /// In one of the host's queues.
+    /// Whether it is in one of the host's queues.
     pub queued: bool,
-    /// What the mechanism was told and has not answered is to be done only while the thread sleeps.
+    /// The setting on its way must be applied only while the thread sleeps.
     pub giving_back: bool,
-    /// Largest share, in millionths, that it may still be consuming; in the host's ledger.
+    /// Largest share, in millionths, that it may still be consuming; counted in the host's ledger.
     pub booked: u64,
-    /// When `booked` falls to what is applied; NEVER while they are equal.
+    /// When `booked` falls to the applied value; NEVER while they are equal.
     pub free_at: Instant,
     /// CPU time since the last election of the lead thread.
     pub used: Nanos,
-    /// Where servers are bound to CPUs: the books of its CPU in the ledger, once it has one.
+    /// The place of its CPU in the ledger, if servers are bound to CPUs.
     pub place: Option<usize>,
-    /// That CPU.
     pub cpu: Option<u32>,
-    /// Promises there need windows to fit: periods are aligned.
+    /// Whether promises on its CPU fit only with windows, so that periods are aligned.
     pub aligned: bool,
-    /// How much of what it holds there is promised to its application, in millionths.
+    /// The part of what it holds there that is promised to its application, in millionths.
     pub promised: u64,
-    /// It must shrink to this, since a promise needs the room; until it has.
+    /// It must shrink to this, because a promise needs the room; cleared when it has.
     pub ceiling: Option<Share>,
-    /// The scheduling deadline of its server when it was last seen to end a job.
+    /// The scheduling deadline of its server at the last end of a job.
     pub served: Option<Instant>,
-    /// Its job has used up its budget: it wants all that it may have, until the job ends.
+    /// Its job has used up its budget: it wants the largest budget until the job ends.
     pub rescued: bool,
 }
 
@@ -172,7 +169,7 @@ impl Thread {
         }
     }
 
-    /// Another application's from now on: what the kernel holds for it goes on, what it waited for does not.
+    /// Moves the thread to another application: what the kernel holds for it stays, what it waited for does not.
     pub(crate) fn handed_over(self, governor: Governor) -> Self {
         let Thread { id, applied, wait, giving_back, booked, free_at, place, cpu, promised, .. } = self;
         let wait = if matches!(wait, Wait::Answer(_)) { wait } else { Wait::No };
@@ -180,7 +177,7 @@ impl Thread {
         Thread { applied, desired: applied, wait, giving_back, booked, free_at, place, cpu, promised, ..fresh }
     }
 
-    /// The mechanism is gone, and with it all that it was told; the books begin anew.
+    /// Resets what depends on the mechanism, because the mechanism is gone.
     pub(crate) fn forget_mechanism(&mut self) {
         (self.applied, self.desired, self.wait) = (None, None, Wait::No);
         (self.denied, self.busy, self.queued, self.giving_back) = (false, 0, false, false);
@@ -188,23 +185,23 @@ impl Thread {
         (self.place, self.cpu, self.promised, self.ceiling) = (None, None, 0, None);
     }
 
-    /// What it holds on its CPU beyond what is promised there.
+    /// What it holds on its CPU beyond the promise there.
     pub(crate) fn loose(&self) -> u64 {
         self.booked.saturating_sub(self.promised)
     }
 
-    /// What is in force for it, or will be when the mechanism answers, in millionths.
+    /// Its bandwidth in force, or after the mechanism's answer, in millionths.
     pub(crate) fn holds(&self) -> u64 {
         let told = if let Wait::Answer(value) = self.wait { millionths(value) } else { 0 };
         told.max(millionths(self.applied))
     }
 
-    /// Whether the mechanism is to be told something.
+    /// Whether a setting must be sent.
     pub(crate) fn needs_setting(&self) -> bool {
         self.wait == Wait::No && self.desired != self.applied
     }
 
-    /// Whether it need not wait any more for what it waited for when something else was desired.
+    /// Whether it need not wait any longer, because the desired value has changed.
     pub(crate) fn is_overtaken(&self) -> bool {
         match self.wait {
             Wait::Room => true,
@@ -214,12 +211,12 @@ impl Thread {
         }
     }
 
-    /// Whether what it should have is more than it may be consuming.
+    /// Whether its desired bandwidth is more than it may be consuming.
     pub(crate) fn grows(&self) -> bool {
         millionths(self.desired) > self.booked
     }
 
-    /// Sets what it should have, unless that is so little more than it has that a change is not worth it.
+    /// Sets the desired value, unless the increase is too small to be worth a change.
     pub(crate) fn desire(&mut self, desired: Option<Value>) {
         let desired = match self.ceiling {
             Some(most) => desired.and_then(|value| value.clipped(most)),
@@ -239,8 +236,8 @@ impl Thread {
         self.desired = desired;
     }
 
-    /// What to ask the mechanism for: what is desired, or after `busy` refusals in a row only a part of the
-    /// increase, halved each time, since its room is less than we believed.
+    /// The value to request from the mechanism: the desired one; after `busy` refusals in a row only a part of the
+    /// increase, halved each time, because there is less room than the ledger shows.
     pub(crate) fn ask(&self) -> Option<Value> {
         let value = self.desired?;
         let old = self.applied.map_or(Nanos::ZERO, |old| old.reservation.budget());
@@ -263,7 +260,6 @@ impl Thread {
         }
     }
 
-    /// When it wants to be told the time.
     pub(crate) fn due(&self) -> Instant {
         let retry = match self.wait {
             Wait::Until(moment, _) | Wait::Awake(moment, _) => moment,
@@ -273,12 +269,12 @@ impl Thread {
     }
 }
 
-/// The share of a value in millionths.
+/// The bandwidth of a value in millionths.
 pub(crate) fn millionths(value: Option<Value>) -> u64 {
     value.map_or(0, |value| u64::from(value.counted.ppm()))
 }
 
-/// `share` of `contract`'s server period as a value; none where it buys less than the kernel accepts.
+/// `share` of `contract`'s server period as a value; `None` if it is less than the kernel accepts.
 pub(crate) fn value_of(share: Share, contract: &Contract, terms: Terms) -> Option<Value> {
     let period = contract.server_period;
     let budget = share.budget_in(period).min(period);

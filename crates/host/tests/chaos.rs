@@ -1,5 +1,5 @@
-//! Random lives: applications come and go, threads are born and die, contracts change, the mechanism is busy,
-//! slow, or refuses. Whatever happens, the capacity is never exceeded and every thread is put back.
+//! Random lives of a host: applications join and leave, threads start and end, contracts change, the mechanism is
+//! busy, slow, or refuses. In every case the capacity is never exceeded and every thread is restored.
 
 mod common;
 
@@ -37,14 +37,14 @@ enum Step {
     Leave {
         app: u64,
     },
-    /// A thread that is covered asks for a contract of its own.
+    /// A covered thread requests its own contract.
     Own {
         pick: usize,
         source: u8,
         class_a: bool,
         most: u32,
     },
-    /// A thread goes to the contract of a program.
+    /// A thread is handed to the contract of a program.
     Back {
         pick: usize,
         to: u64,
@@ -60,7 +60,7 @@ enum Step {
         cost_ms: u64,
         late_ms: u64,
     },
-    Nonsense {
+    Invalid {
         app: u64,
         release: u64,
         finish: u64,
@@ -73,7 +73,7 @@ enum Step {
     Wait {
         us: u64,
     },
-    /// The mechanism answers this many of the settings told to it.
+    /// The mechanism answers this number of settings.
     Answer {
         settings: u8,
         outcome: u8,
@@ -99,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => app.clone().prop_map(|app| Step::Born { app }),
         1 => (0usize..50).prop_map(|pick| Step::Gone { pick }),
         8 => (app.clone(), 0u64..50, 0u64..60).prop_map(|(app, cost_ms, late_ms)| Step::Job { app, cost_ms, late_ms }),
-        1 => (app, any::<u64>(), any::<u64>()).prop_map(|(app, r, f)| Step::Nonsense { app, release: r, finish: f }),
+        1 => (app, any::<u64>(), any::<u64>()).prop_map(|(app, r, f)| Step::Invalid { app, release: r, finish: f }),
         8 => (0usize..50, 0u64..30_000, any::<bool>()).prop_map(
             |(pick, used_us, slept)| Step::Ran { pick, used_us, slept }
         ),
@@ -110,17 +110,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The world outside the host, which believes nothing.
+/// The world outside the host: a model of the kernel that checks the host independently.
 struct Outside {
     host: Host,
     now: Instant,
-    /// What the kernel has for each thread, and what it may still be consuming until when.
+    /// For each thread: the bandwidth in force, and the time until which an old bandwidth may still be consumed.
     kernel: BTreeMap<ThreadId, (u64, Instant, u64)>,
-    /// Whether it is for a thread that sleeps.
+    /// Settings that were sent, and whether each is only for a sleeping thread.
     told: Vec<(Setting, bool)>,
     apps: BTreeMap<AppId, BTreeSet<ThreadId>>,
     left: BTreeSet<AppId>,
-    /// Threads the kernel refuses to put back: nobody can help them.
+    /// Threads that the kernel refuses to restore.
     stuck: BTreeSet<ThreadId>,
     dead: BTreeSet<ThreadId>,
     next_thread: i32,
@@ -150,7 +150,7 @@ impl Outside {
         let mut outputs = 0;
         while let Some(output) = self.host.poll() {
             outputs += 1;
-            assert!(outputs < 1_000, "the host never stops talking");
+            assert!(outputs < 1_000, "the host has outputs without end");
             match output {
                 Output::Set(setting) => self.told.push((setting, false)),
                 Output::GiveBack(setting) => self.told.push((setting, true)),
@@ -231,7 +231,7 @@ impl Outside {
                 let job = JobRecord { k: finish.get() / T.get(), release, finish, cost, next: Foresight::Nothing };
                 self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
             }
-            Step::Nonsense { app, release, finish } => {
+            Step::Invalid { app, release, finish } => {
                 let (release, finish) = (Instant::new(release), Instant::new(finish));
                 let job = JobRecord { k: u64::MAX, release, finish, cost: Nanos::MAX, next: Foresight::Hint(-1e300) };
                 self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
@@ -253,7 +253,7 @@ impl Outside {
         self.check();
     }
 
-    /// Whether or not it was moved from `app`.
+    /// Updates the record if the thread was moved from `app`.
     fn moved(&mut self, app: AppId, thread: ThreadId) {
         let Some(now) = self.host.covering(thread).filter(|now| *now != app) else { return };
         self.apps.get_mut(&app).unwrap().remove(&thread);
@@ -272,7 +272,7 @@ impl Outside {
                 None => break,
             }
         }
-        assert!(self.host.next_wakeup().is_none_or(|due| due > until), "the host wants to be woken for ever");
+        assert!(self.host.next_wakeup().is_none_or(|due| due > until), "the host has wake-ups without end");
         self.now = until;
         self.input(Input::Tick);
     }
@@ -306,8 +306,8 @@ impl Outside {
     fn obey(&mut self, setting: Setting) {
         let new = setting.reservation.map_or(0, |r| u64::from(r.share().ppm()));
         let entry = self.kernel.entry(setting.thread).or_default();
-        // What is lowered under GRUB counts no longer in the kernel's own sum, and that is all that is promised there; also
-        // where it was lowered before as a hard reservation.
+        // A decrease under GRUB is free in the kernel's own sum at once, and only that sum matters there, even if the
+        // reservation was hard before.
         let at_once = setting.reclaiming == Reclaiming::Grub && setting.reservation.is_some();
         if new < entry.0 && at_once {
             (entry.1, entry.2) = (Instant::ZERO, 0);
@@ -321,7 +321,8 @@ impl Outside {
 
     fn check(&self) {
         let consumable = |&(now, until, old): &(u64, Instant, u64)| if until > self.now { now.max(old) } else { now };
-        // What the kernel will not take back is beyond the host's books; its own admission minds it.
+        // Threads that the kernel does not restore are outside the host's ledger; the kernel's own admission counts
+        // them.
         let minded = self.kernel.iter().filter(|(thread, _)| !self.stuck.contains(thread));
         let sum: u64 = minded.map(|(_, value)| consumable(value)).sum();
         assert!(sum <= u64::from(share(CAPACITY).ppm()), "{sum} millionths may be consumed");
@@ -329,7 +330,7 @@ impl Outside {
         assert!(self.host.status().granted <= share(CAPACITY));
     }
 
-    /// Everybody leaves, the mechanism obeys again.
+    /// All applications leave, and the mechanism obeys again.
     fn end(&mut self) {
         for app in self.apps.keys().copied().collect::<Vec<_>>() {
             self.input(Input::Leave { app });
@@ -368,7 +369,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 200_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_capacity_is_never_exceeded_and_every_thread_is_put_back(steps in prop::collection::vec(step(), 1..200)) {
+    fn the_capacity_is_never_exceeded_and_every_thread_is_restored(steps in prop::collection::vec(step(), 1..200)) {
         let mut outside = Outside::new();
         for step in steps {
             outside.run(step);
@@ -379,7 +380,7 @@ proptest! {
 
 /// Found by the property above.
 #[test]
-fn an_application_that_leaves_ends_where_its_last_thread_is_handed_back() {
+fn a_leaving_application_ends_when_its_last_thread_is_handed_back() {
     let join = |program, threads| Step::Join {
         source: 0,
         class_a: false,
@@ -405,9 +406,10 @@ fn an_application_that_leaves_ends_where_its_last_thread_is_handed_back() {
     outside.end();
 }
 
-/// Found by the property above, which counted what a thread held as a hard reservation after it was lowered under GRUB.
+/// Found by the property above, which counted a hard reservation with its old value after it was decreased under
+/// GRUB.
 #[test]
-fn a_hard_reservation_that_reclaims_and_is_lowered_counts_with_what_is_left() {
+fn a_hard_reservation_that_is_decreased_under_grub_counts_with_its_new_value() {
     let join = |class_a, program, threads, most, weight| Step::Join {
         source: 0,
         class_a,

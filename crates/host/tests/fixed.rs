@@ -1,4 +1,4 @@
-//! Static reservations: a share of a CPU without a controller, on mechanisms with a server per thread and with
+//! Static reservations: a share of a CPU without a controller, on mechanisms with one server per thread and with
 //! servers for several threads.
 
 mod common;
@@ -48,14 +48,14 @@ fn a_fixed_share_stays_whatever_is_consumed() {
 fn per_thread_servers_are_whole_and_the_oldest_threads_come_first() {
     let mut bench = Bench::new(share(180));
     let app = program(&mut bench, &fixed(30), &[1, 2, 3, 4]);
-    assert_eq!(budgets(&bench, &[1, 2, 3, 4]), [3_000, 3_000, 3_000, 0], "0.95 CPU in all");
+    assert_eq!(budgets(&bench, &[1, 2, 3, 4]), [3_000, 3_000, 3_000, 0], "0.95 CPU in total");
     bench.input(Input::ThreadGone { app, thread: ThreadId(2) });
     bench.wait_until(at(2_000));
     assert_eq!(budgets(&bench, &[1, 3, 4]), [3_000; 3]);
 }
 
 #[test]
-fn one_server_is_guaranteed_and_more_where_the_contract_says_so() {
+fn one_server_is_guaranteed_and_more_if_the_contract_says_so() {
     let mut bench = Bench::new(share(90));
     let two = Contract { guaranteed: Some(share(60)), ..fixed(30) };
     let app = program(&mut bench, &two, &[1, 2]);
@@ -75,7 +75,7 @@ fn a_lower_capacity_shortens_the_first_server_and_drops_the_others() {
 }
 
 #[test]
-fn with_servers_for_several_threads_all_share_one_and_it_counts_once() {
+fn with_shared_servers_all_threads_share_one_that_counts_once() {
     let limits = Limits::of_capacity(share(180));
     let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
     let mut bench = Bench::with_config(config);
@@ -104,7 +104,7 @@ fn another_mechanism_turns_the_one_server_into_one_per_thread() {
 }
 
 #[test]
-fn another_mechanism_with_less_room_than_was_guaranteed_cuts_guarantees_and_says_so() {
+fn another_mechanism_with_less_room_than_the_guarantees_cuts_them_and_reports_it() {
     let limits = Limits::of_capacity(share(180));
     let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
     let mut bench = Bench::with_config(config);

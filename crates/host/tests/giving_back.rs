@@ -1,4 +1,5 @@
-//! Between its jobs a thread keeps a part of its share; it has the rest back before the next release.
+//! Giving back: between its jobs a thread keeps a part of its share, and it has the rest again before the next
+//! release.
 
 mod common;
 
@@ -16,7 +17,7 @@ fn bench(capacity: u32) -> Bench {
     Bench::with_config(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() })
 }
 
-/// Job `k` of `cost_ms` ends `after_ms` after its release.
+/// Ends job `k` of `cost_ms`, `after_ms` after its release.
 fn job(bench: &mut Bench, app: AppId, k: u64, cost_ms: u64, after_ms: u64) {
     let release = at(1_000 + 40 * k);
     let finish = release + Nanos::from_millis(after_ms);
@@ -25,7 +26,7 @@ fn job(bench: &mut Bench, app: AppId, k: u64, cost_ms: u64, after_ms: u64) {
     bench.input(qfabric_host::Input::Job { app, event: JobEvent::End(job) });
 }
 
-/// Two players with equal shares of 0.9 CPUs; both have ended jobs of 14 ms.
+/// Two players with equal shares of 0.9 CPU; both have ended jobs of 14 ms.
 fn two_players() -> (Bench, AppId, AppId) {
     let mut bench = bench(90);
     let first = bench.join_thread(&marked(), 1).unwrap();
@@ -39,21 +40,21 @@ fn two_players() -> (Bench, AppId, AppId) {
 }
 
 #[test]
-fn a_sleeper_keeps_a_part_of_its_share_and_has_all_back_before_the_release() {
+fn a_sleeping_thread_keeps_a_part_of_its_share_and_has_all_before_the_release() {
     let (mut bench, first, _) = two_players();
     job(&mut bench, first, 3, 14, 15);
-    assert_eq!(bench.budget_us(1), 1_350, "30 % of half of 0.9 CPUs");
+    assert_eq!(bench.budget_us(1), 1_350, "30 % of half of 0.9 CPU");
     bench.wait_until(at(1_157));
     assert_eq!(bench.budget_us(1), 1_350);
     bench.wait_until(at(1_158));
-    assert_eq!(bench.budget_us(1), 4_500, "2 ms before the release: its share, though 14 ms in 40 want less");
+    assert_eq!(bench.budget_us(1), 4_500, "2 ms before the release: its share, although 14 ms in 40 ms need less");
 }
 
 #[test]
-fn what_is_given_back_or_lost_to_others_is_free_at_once() {
+fn bandwidth_given_back_or_lost_to_others_is_free_at_once() {
     let (mut bench, first, second) = two_players();
     job(&mut bench, first, 3, 14, 15);
-    // 30 ms in 40 want 0.75 CPUs, and 0.765 are left beside 30 % of the other's share.
+    // 30 ms in 40 ms need 0.75 CPU, and 0.765 CPU is left beside 30 % of the other's share.
     job(&mut bench, second, 3, 30, 39);
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500), "both run now");
     job(&mut bench, first, 4, 14, 15);
@@ -65,7 +66,7 @@ fn what_is_given_back_or_lost_to_others_is_free_at_once() {
 }
 
 #[test]
-fn what_a_hard_reservation_loses_is_free_a_period_later() {
+fn bandwidth_lost_by_a_hard_reservation_is_free_a_period_later() {
     let mut bench = bench(90);
     let first = bench.join_thread(&marked().reclaimed_as(Reclaiming::Hard), 1).unwrap();
     for k in 0..4 {
@@ -73,13 +74,13 @@ fn what_a_hard_reservation_loses_is_free_a_period_later() {
     }
     assert_eq!(bench.budget_us(1), 7_000);
     bench.join_thread(&marked().reclaimed_as(Reclaiming::Hard), 2).unwrap();
-    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 2_000), "what was free before");
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 2_000), "only what was free before");
     bench.wait_until(bench.now + common::P);
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
 }
 
 #[test]
-fn who_takes_back_gets_what_there_is_while_another_has_not_let_go() {
+fn taking_back_gets_the_free_part_while_another_application_still_holds_the_rest() {
     let (mut bench, first, second) = two_players();
     job(&mut bench, first, 3, 14, 15);
     let known = Foresight::Interval { low: Nanos::from_millis(30), high: Nanos::from_millis(30) };
@@ -87,21 +88,21 @@ fn who_takes_back_gets_what_there_is_while_another_has_not_let_go() {
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_500));
     bench.outcomes = [Outcome::Busy, Outcome::Done].into();
     bench.wait_until(at(1_158));
-    assert_eq!(bench.budget_us(1), 1_500, "not what it kept: 0.15 CPUs are beside the other's 0.75");
+    assert_eq!(bench.budget_us(1), 1_500, "more than it kept: 0.15 CPU is free beside the other's 0.75 CPU");
     bench.wait_until(at(1_170));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
 }
 
 #[test]
-fn who_needs_little_leaves_the_rest_of_its_share_until_a_job_costs_far_more_than_foreseen() {
+fn a_small_need_leaves_the_rest_of_the_share_until_a_job_costs_far_more_than_foreseen() {
     let (mut bench, first, _) = two_players();
     job(&mut bench, first, 3, 8, 15);
     bench.wait_until(at(1_158));
-    assert_eq!(bench.budget_us(1), 2_600, "8 ms in 40, and 30 % more");
+    assert_eq!(bench.budget_us(1), 2_600, "8 ms in 40 ms, and 30 % more");
     job(&mut bench, first, 4, 11, 20);
     job(&mut bench, first, 5, 8, 15);
     bench.wait_until(at(1_238));
-    assert_eq!(bench.budget_us(1), 4_500, "11 ms where 8 were foreseen: its share");
+    assert_eq!(bench.budget_us(1), 4_500, "11 ms instead of the foreseen 8 ms: its share");
     (6..20).for_each(|k| job(&mut bench, first, k, 8, 15));
     bench.wait_until(at(1_798));
     assert_eq!(bench.budget_us(1), 4_500, "before the last of 16 jobs");
@@ -126,11 +127,11 @@ fn a_thread_that_is_awake_is_tried_again_until_it_sleeps() {
     job(&mut bench, first, 3, 14, 15);
     assert_eq!((bench.budget_us(1), bench.settings.len() - before), (4_500, 1));
     bench.wait_until(at(1_137));
-    assert_eq!((bench.budget_us(1), bench.settings.len() - before), (1_350, 3), "after 0.5 and 1 ms more");
+    assert_eq!((bench.budget_us(1), bench.settings.len() - before), (1_350, 3), "after 0.5 ms and another 1 ms");
 }
 
 #[test]
-fn a_thread_that_never_sleeps_keeps_what_it_has_and_is_not_tried_for_ever() {
+fn a_thread_that_never_sleeps_keeps_its_budget_and_attempts_are_bounded() {
     let (mut bench, first, _) = two_players();
     let before = bench.settings.len();
     bench.outcomes = vec![Outcome::Awake; 100].into();
@@ -139,11 +140,11 @@ fn a_thread_that_never_sleeps_keeps_what_it_has_and_is_not_tried_for_ever() {
     assert!(bench.settings.len() - before <= 6, "{} attempts", bench.settings.len() - before);
     bench.outcomes.clear();
     bench.wait_until(at(1_300));
-    assert_eq!(bench.budget_us(1), 4_500, "it never gave anything back");
+    assert_eq!(bench.budget_us(1), 4_500, "it gave nothing back");
 }
 
 #[test]
-fn taking_back_is_tried_again_soon_where_the_mechanism_has_no_room() {
+fn taking_back_is_tried_again_soon_if_the_mechanism_has_no_room() {
     let (mut bench, first, _) = two_players();
     job(&mut bench, first, 3, 14, 15);
     bench.outcomes = [Outcome::Busy].into();
@@ -151,13 +152,13 @@ fn taking_back_is_tried_again_soon_where_the_mechanism_has_no_room() {
     assert_eq!(bench.budget_us(1), 1_350);
     bench.wait_until(at(1_159));
     let taken = bench.budget_us(1);
-    assert!(taken > 1_350, "1 ms later, at least a part: {taken} us");
+    assert!(taken > 1_350, "1 ms later at least a part: {taken} us");
     bench.wait_until(at(1_170));
     assert_eq!(bench.budget_us(1), 4_500);
 }
 
 #[test]
-fn shares_follow_weights_guarantees_and_who_is_there() {
+fn shares_follow_weights_guarantees_and_the_present_applications() {
     let mut bench = bench(90);
     let heavy = bench.join_thread(&Contract { weight: 2, ..marked() }, 1).unwrap();
     let light = bench.join_thread(&marked(), 2).unwrap();
@@ -166,11 +167,11 @@ fn shares_follow_weights_guarantees_and_who_is_there() {
         job(&mut bench, light, k, 30, 4);
     }
     bench.wait_until(at(1_159));
-    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (6_000, 3_000), "two thirds and one of 0.9 CPUs");
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (6_000, 3_000), "two thirds and one third of 0.9 CPU");
     bench.input(qfabric_host::Input::Leave { app: heavy });
     job(&mut bench, light, 4, 30, 3);
     bench.wait_until(at(1_199));
-    assert_eq!(bench.budget_us(2), 9_000, "alone it has the whole capacity");
+    assert_eq!(bench.budget_us(2), 9_000, "a lone application has the whole capacity");
     let guaranteed = Contract { class: Class::A, guaranteed: Some(share(60)), ..marked() };
     bench.join_thread(&guaranteed, 3).unwrap();
     job(&mut bench, light, 5, 30, 3);
@@ -179,7 +180,7 @@ fn shares_follow_weights_guarantees_and_who_is_there() {
 }
 
 #[test]
-fn others_keep_the_law_without_giving_back() {
+fn contracts_that_cannot_give_back_are_governed_as_before() {
     let contracts = [
         Contract { give_back: false, ..marked() },
         marked().reclaimed_as(Reclaiming::Hard),
@@ -194,14 +195,14 @@ fn others_keep_the_law_without_giving_back() {
         }
         let before = bench.settings.len();
         bench.wait_until(at(1_118));
-        assert_eq!(bench.settings.len(), before, "nothing is given back, nothing taken: {contract:?}");
+        assert_eq!(bench.settings.len(), before, "nothing is given back or taken: {contract:?}");
     }
     let mut program = bench(90);
     let app = program.join(&marked(), Covers::Program, &[1, 2]).unwrap();
     for k in 0..3 {
         job(&mut program, app, k, 8, 20);
     }
-    assert_eq!(program.budget_us(1), 2_000, "8 ms in 40: of several threads none rests");
+    assert_eq!(program.budget_us(1), 2_000, "8 ms in 40 ms: a program with several threads does not give back");
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn a_job_that_begins_early_ends_the_rest() {
 }
 
 #[test]
-fn nobody_gives_back_where_that_would_cost_the_daemon_too_much() {
+fn no_application_gives_back_if_that_costs_the_daemon_too_much() {
     let mut bench = bench(90);
     let apps: Vec<AppId> = (1..=21).map(|thread| bench.join_thread(&marked(), thread).unwrap()).collect();
     for k in 0..3 {
@@ -223,16 +224,16 @@ fn nobody_gives_back_where_that_would_cost_the_daemon_too_much() {
     }
     let before = bench.settings.len();
     bench.wait_until(at(1_117));
-    assert_eq!(bench.settings.len(), before, "21 players of 25 jobs a second are more than 500");
+    assert_eq!(bench.settings.len(), before, "21 players with 25 jobs/s are above the limit of 500 jobs/s");
     bench.input(qfabric_host::Input::Leave { app: apps[20] });
     job(&mut bench, apps[0], 3, 2, 10);
     bench.wait_until(at(1_157));
-    assert_eq!(bench.budget_us(1), 135, "30 % of a twentieth of 0.9 CPUs");
+    assert_eq!(bench.budget_us(1), 135, "30 % of a twentieth of 0.9 CPU");
     bench.wait_until(at(1_159));
     assert_eq!(bench.budget_us(1), 450);
 }
 
-/// A film that is read in bursts: three frames of 5 ms each, every 120 ms.
+/// Plays a film that is read in bursts: three frames of 5 ms each, every 120 ms.
 fn bursts(bench: &mut Bench, app: AppId, thread: i32, from: u64, bursts: u64) -> u64 {
     for k in 0..bursts {
         bench.ran(app, thread, at(from + 120 * k), Nanos::from_millis(15), true);
@@ -246,7 +247,7 @@ fn unmarked() -> Contract {
 }
 
 #[test]
-fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_late_or_others_compete() {
+fn an_unmarked_program_reserves_its_mean_until_a_job_is_late_or_others_compete() {
     let mut bench = bench(90);
     let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
     let next = bursts(&mut bench, player, 1, 1_000, 10);
@@ -254,7 +255,7 @@ fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_la
     let next = bursts(&mut bench, player, 1, next, 60);
     let mean = 1_250.0 * 1.15;
     assert!((bench.budget_us(1) as f64 / mean - 1.0).abs() < 0.1, "15 ms in 120: {} µs in 10 ms", bench.budget_us(1));
-    // A burst that is kept waiting until it is late.
+    // A burst that has to wait until it is late.
     let (thread, used) = (ThreadId(1), Nanos::from_millis(15));
     bench.wait_until(at(next + 45));
     let (from, to) = (at(next), at(next + 45));
@@ -262,8 +263,8 @@ fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_la
     bench.wait_until(at(next + 120));
     assert!(bench.budget_us(1) >= 3_750, "after a late job: {} µs in 10 ms", bench.budget_us(1));
     let next = bursts(&mut bench, player, 1, next + 120, 60);
-    assert!(bench.budget_us(1) < 1_700, "it is trusted again: {} µs in 10 ms", bench.budget_us(1));
-    // Others whose jobs need half of the capacity, and nobody has to lend.
+    assert!(bench.budget_us(1) < 1_700, "the mean is relied on again: {} µs in 10 ms", bench.budget_us(1));
+    // The jobs of others need half of the capacity, so little time is unused.
     let other = bench.join_thread(&marked(), 2).unwrap();
     for k in 0..3 {
         let release = at(next + 40 * k);
@@ -281,7 +282,7 @@ fn an_unmarked_program_that_is_lent_the_rest_reserves_its_mean_until_a_job_is_la
 }
 
 #[test]
-fn a_quiet_program_that_is_lent_to_costs_no_timer() {
+fn a_quiet_program_that_relies_on_unused_time_needs_no_timer() {
     let mut bench = bench(90);
     let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
     bursts(&mut bench, player, 1, 1_000, 60);

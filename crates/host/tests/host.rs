@@ -1,4 +1,4 @@
-//! What a host promises, as plans.
+//! The promises of a host, as plans.
 
 mod common;
 
@@ -11,13 +11,13 @@ use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Sample, S
 fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
     let mut bench = Bench::new(share(90));
     let app = bench.join_thread(&marked(), 7).unwrap();
-    assert_eq!(bench.budget_us(7), 9_000, "nothing is known: all there is");
+    assert_eq!(bench.budget_us(7), 9_000, "without a prediction: the whole capacity");
     bench.job(app, 0, 12, 0);
     assert_eq!(bench.budget_us(7), 3_000, "12 ms in four periods");
     bench.job(app, 1, 16, 0);
     assert_eq!(bench.budget_us(7), 4_000);
     bench.job(app, 2, 12, 5);
-    assert_eq!(bench.budget_us(7), 4_000, "late by one server period: 12 ms in three");
+    assert_eq!(bench.budget_us(7), 4_000, "late by one server period: 12 ms in three periods");
     let seen = bench.host.application(app).unwrap();
     assert_eq!((seen.quality.jobs, seen.quality.misses), (3, 1));
     assert_eq!((seen.wanted, seen.granted), (share(40), share(40)));
@@ -37,25 +37,29 @@ fn a_constant_job_changes_no_setting() {
 }
 
 #[test]
-fn the_next_decision_is_due_before_the_release_it_is_for() {
+fn the_next_decision_is_due_before_its_release() {
     let mut bench = Bench::new(share(90));
     let app = bench.join_thread(&marked(), 7).unwrap();
-    assert_eq!(bench.host.look_at(app), Instant::ZERO, "no job is known yet");
+    assert_eq!(bench.host.look_at(app), Instant::ZERO, "no job has ended yet");
     bench.job(app, 0, 12, 0);
     assert_eq!(bench.host.look_at(app), at(1_078), "job 1 ends before 1080, 2 ms before job 2");
-    assert_eq!(bench.host.next_wakeup(), Some(at(1_050)), "first, the old budget's room is free");
+    assert_eq!(bench.host.next_wakeup(), Some(at(1_050)), "before that, the room of the old budget becomes free");
     bench.wait_until(at(1_079));
-    assert_eq!(bench.host.look_at(app), Instant::ZERO, "job 1 is overdue: let it wake us");
+    assert_eq!(bench.host.look_at(app), Instant::ZERO, "job 1 is overdue: the application must wake the daemon");
     assert_eq!(bench.host.next_wakeup(), None);
     assert_eq!(bench.host.grant(app).map(|g| (g.budget, g.jobs)), Some((Nanos::from_millis(3), 1)));
 }
 
 #[test]
-fn more_than_the_capacity_is_never_in_force_and_growth_waits_for_the_shrinking() {
+fn reservations_never_exceed_the_capacity_and_increases_wait_for_decreases() {
     let mut bench = Bench::new(share(90));
     let first = bench.join_thread(&marked(), 1).unwrap();
     let second = bench.join_thread(&marked(), 2).unwrap();
-    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 0), "the first shrinks, the room is not free yet");
+    assert_eq!(
+        (bench.budget_us(1), bench.budget_us(2)),
+        (4_500, 0),
+        "the first one shrinks, but its room is not free yet"
+    );
     bench.wait_until(at(1_010));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (4_500, 4_500));
     bench.job(first, 0, 12, 0);
@@ -72,7 +76,7 @@ fn unanswered_settings_count_with_the_larger_of_old_and_new() {
     bench.hold_back = true;
     bench.join_thread(&marked(), 2).unwrap();
     bench.wait_until(at(2_000));
-    assert_eq!(bench.unanswered.len(), 1, "the shrinking of 1; nothing is known to be free");
+    assert_eq!(bench.unanswered.len(), 1, "only the decrease of thread 1; no room is free yet");
     bench.hold_back = false;
     bench.catch_up();
     assert_eq!(bench.budget_us(2), 0);
@@ -81,14 +85,14 @@ fn unanswered_settings_count_with_the_larger_of_old_and_new() {
 }
 
 #[test]
-fn a_busy_mechanism_is_asked_again_for_less() {
+fn a_busy_mechanism_receives_smaller_settings() {
     let mut bench = Bench::new(share(90));
     bench.outcomes = [Outcome::Busy, Outcome::Busy].into();
     bench.join_thread(&marked(), 7).unwrap();
     assert_eq!(bench.budget_us(7), 0);
     bench.wait_until(at(1_100));
     let asked: Vec<_> = bench.settings.iter().map(|s| s.reservation.unwrap().budget().get() / 1_000).collect();
-    assert_eq!(asked, [9_000, 4_500, 2_250, 9_000], "after it obeyed, the rest is asked for again");
+    assert_eq!(asked, [9_000, 4_500, 2_250, 9_000], "after it obeyed, the rest is requested again");
     let busy = |event: &&HostEvent| matches!(event, HostEvent::Busy { .. });
     assert_eq!(bench.events.iter().filter(busy).count(), 2);
 }
@@ -99,7 +103,7 @@ fn a_denied_thread_goes_back_and_is_left_alone_until_the_contract_changes() {
     let app = bench.join_thread(&marked(), 7).unwrap();
     bench.outcomes = [Outcome::Denied(1)].into();
     bench.job(app, 0, 12, 0);
-    assert_eq!(bench.budget_us(7), 0, "put back under the normal scheduler");
+    assert_eq!(bench.budget_us(7), 0, "returned to the normal scheduler");
     assert!(bench.events.contains(&HostEvent::Denied { app, thread: ThreadId(7), errno: 1 }));
     let before = bench.settings.len();
     bench.job(app, 1, 20, 0);
@@ -121,7 +125,7 @@ fn a_thread_that_is_gone_frees_its_room() {
 }
 
 #[test]
-fn leaving_puts_every_thread_back_and_then_says_so() {
+fn leaving_restores_every_thread_and_is_then_reported() {
     let mut bench = Bench::new(share(90));
     let app = bench.join(&marked(), Covers::Program, &[1, 2, 3]).unwrap();
     bench.wait_until(at(2_000));
@@ -170,7 +174,7 @@ fn refusals_have_stable_codes_and_change_nothing() {
 }
 
 #[test]
-fn threads_above_the_bound_are_left_out_and_told() {
+fn threads_above_the_bound_are_left_out_and_reported() {
     let mut bench = Bench::new(share(90));
     let app = bench.join(&marked(), Covers::Program, &[1]).unwrap();
     for thread in 2..1_000 {
@@ -204,12 +208,12 @@ fn activations_of_an_unmarked_thread_are_its_jobs() {
     assert_eq!(bench.budget_us(1), 3_000);
     assert_eq!(bench.host.application(app).unwrap().quality.jobs, 10);
     bench.wait_until(at(10_000));
-    assert_eq!(bench.host.next_wakeup(), None, "a quiet thread costs no timer");
+    assert_eq!(bench.host.next_wakeup(), None, "a quiet thread needs no timer");
     assert_eq!(bench.budget_us(1), 3_000, "its next job needs no less");
 }
 
 #[test]
-fn the_thread_that_works_leads() {
+fn the_busiest_thread_is_the_lead() {
     let mut contract = marked();
     contract.jobs = JobSource::Activations;
     let mut bench = Bench::new(share(90));
@@ -219,7 +223,7 @@ fn the_thread_that_works_leads() {
         bench.ran(app, 2, at(1_005 + 40 * k), Nanos::from_millis(12), true);
     }
     bench.wait_until(at(3_500));
-    assert_eq!(bench.budget_us(2), 3_000, "its jobs are known exactly");
+    assert_eq!(bench.budget_us(2), 3_000, "its jobs are measured exactly");
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn impossible_inputs_are_counted_and_change_nothing() {
 }
 
 #[test]
-fn a_smaller_capacity_shrinks_what_is_in_force() {
+fn a_smaller_capacity_shrinks_reservations_in_force() {
     let mut bench = Bench::new(share(90));
     let mut contract = marked();
     (contract.class, contract.guaranteed) = (Class::A, Some(share(60)));
@@ -274,12 +278,12 @@ fn a_smaller_capacity_shrinks_what_is_in_force() {
 }
 
 #[test]
-fn a_lower_user_maximum_shrinks_what_is_in_force_down_to_the_guarantee_and_no_further() {
+fn a_lower_user_maximum_shrinks_reservations_down_to_the_guarantee() {
     let mut bench = Bench::new(share(90));
     let mut contract = marked();
     (contract.class, contract.guaranteed) = (Class::A, Some(share(30)));
     let app = bench.join_thread(&contract, 7).unwrap();
-    assert_eq!(bench.budget_us(7), 9_000, "a controller that has seen nothing asks for all there is");
+    assert_eq!(bench.budget_us(7), 9_000, "a controller without jobs requests the maximum");
     let lower = |percent| {
         let limits = Limits { users: [(ME.uid, share(percent))].into(), ..Limits::of_capacity(share(90)) };
         Input::Limits { limits, max_applications: 1, max_threads: 8 }
@@ -288,14 +292,14 @@ fn a_lower_user_maximum_shrinks_what_is_in_force_down_to_the_guarantee_and_no_fu
     assert_eq!(bench.budget_us(7), 5_000);
     bench.input(lower(0));
     assert_eq!(bench.budget_us(7), 3_000);
-    bench.change(app, &Contract { weight: 3, ..contract.clone() }).expect("its guarantee is not asked for anew");
+    bench.change(app, &Contract { weight: 3, ..contract.clone() }).expect("its guarantee is not admitted again");
     assert!(bench.join_thread(&marked(), 8).unwrap_err().code == "too_many_applications");
     bench.input(lower(90));
     assert_eq!(bench.budget_us(7), 9_000);
 }
 
 #[test]
-fn an_unmarked_program_gets_what_it_consumes_and_rests_when_it_does() {
+fn an_unmarked_program_gets_what_it_consumes_and_comes_to_rest() {
     let mut contract = marked();
     contract.jobs = JobSource::Consumption;
     let mut bench = Bench::new(share(90));
@@ -309,12 +313,12 @@ fn an_unmarked_program_gets_what_it_consumes_and_rests_when_it_does() {
     assert!(at_rest.contains(&bench.budget_us(2)) && at_rest.contains(&bench.budget_us(3)));
     bench.wait_until(at(20_000));
     assert!(at_rest.contains(&bench.budget_us(1)));
-    assert_eq!(bench.host.next_wakeup(), None, "a program at rest costs no timer");
+    assert_eq!(bench.host.next_wakeup(), None, "a program at rest needs no timer");
 }
 
-/// A program as stress-ng is: the main thread sleeps, two workers use all that they get.
+/// A program like stress-ng: the main thread sleeps, two workers use as much CPU time as they get.
 #[test]
-fn a_report_says_what_all_threads_of_a_program_held_together() {
+fn a_report_covers_all_threads_of_a_program_together() {
     let contract = Contract { jobs: JobSource::Consumption, max_bandwidth: share(80), ..marked() };
     let mut bench = Bench::new(share(90));
     let app = bench.join(&contract, Covers::Program, &[1, 2, 3]).unwrap();
@@ -334,11 +338,11 @@ fn a_report_says_what_all_threads_of_a_program_held_together() {
         seen.quality.mean_bandwidth
     );
     assert!((seen.used.as_f64() - 0.8).abs() < 0.02, "two threads with 16 of 40 ms: {}", seen.used);
-    assert_eq!((seen.quality.jobs, seen.quality.misses), (0, 0), "no period: no jobs to count");
+    assert_eq!((seen.quality.jobs, seen.quality.misses), (0, 0), "without a period there are no jobs to count");
 }
 
 #[test]
-fn many_threads_at_rest_leave_most_to_the_one_that_works() {
+fn many_threads_at_rest_leave_most_to_the_working_one() {
     let mut contract = marked();
     contract.max_bandwidth = share(10);
     let mut bench = Bench::new(share(90));
@@ -349,7 +353,7 @@ fn many_threads_at_rest_leave_most_to_the_one_that_works() {
 }
 
 #[test]
-fn a_profile_says_what_is_guaranteed_to_class_a() {
+fn a_profile_determines_the_guarantee_of_class_a() {
     let mut contract = marked();
     contract.class = Class::A;
     contract.profile = Some(qfabric_types::Profile { costs: vec![Nanos::from_millis(8); 50], hints: vec![] });
@@ -357,19 +361,19 @@ fn a_profile_says_what_is_guaranteed_to_class_a() {
     let app = bench.join_thread(&contract, 1).unwrap();
     let guaranteed = bench.host.application(app).unwrap().guaranteed;
     assert!(guaranteed >= share(20) && guaranteed < share(60), "{guaranteed}");
-    let invariance = bench.host.application(app).unwrap().invariance.expect("there is a profile");
+    let invariance = bench.host.application(app).unwrap().invariance.expect("the contract has a profile");
     assert!(invariance.holds && invariance.alpha == 1.0, "{invariance:?}");
     contract.profile = None;
     let refused = bench.change(app, &contract).unwrap_err();
-    assert_eq!(refused.code, "no_profile", "a class A that claims a whole CPU by default");
+    assert_eq!(refused.code, "no_profile", "class A that needs a whole CPU by default");
     assert!(refused.next_step.contains("qfabric probe") && refused.next_step.contains("--max-bandwidth"));
     contract.max_bandwidth = share(40);
     bench.change(app, &contract).unwrap();
-    assert_eq!(bench.host.application(app).unwrap().guaranteed, share(40), "the maximum that it set itself");
+    assert_eq!(bench.host.application(app).unwrap().guaranteed, share(40), "the largest bandwidth of its own contract");
 }
 
 #[test]
-fn class_a_is_refused_a_target_that_its_prediction_cannot_keep_and_the_others_are_told() {
+fn class_a_is_refused_an_unattainable_target_and_other_classes_are_informed() {
     let costs = (0..100).map(|k| Nanos::from_millis(if k % 2 == 0 { 4 } else { 12 })).collect();
     let profile = Some(qfabric_types::Profile { costs, hints: vec![] });
     let predictor = "ma:3".parse().unwrap();
@@ -377,23 +381,23 @@ fn class_a_is_refused_a_target_that_its_prediction_cannot_keep_and_the_others_ar
     let mut bench = Bench::new(share(90));
     let refused = bench.join_thread(&of(Class::A), 1).unwrap_err();
     assert_eq!(refused.code, "not_attainable");
-    for part in ["0.750", "α is 0.277", "class B"] {
+    for part in ["0.750", "α = 0.277", "class B"] {
         assert!(format!("{} {}", refused.message, refused.next_step).contains(part), "{refused:?}");
     }
     for (class, thread) in [(Class::B, 2), (Class::C, 3)] {
         let app = bench.join_thread(&of(class), thread).unwrap();
-        let stated = bench.host.application(app).unwrap().invariance.expect("stated in the answer");
+        let stated = bench.host.application(app).unwrap().invariance.expect("the answer contains it");
         assert!(!stated.holds && stated.alpha < stated.least_alpha, "{stated:?}");
     }
 }
 
 #[test]
-fn a_mechanism_that_is_always_busy_is_not_asked_for_ever() {
+fn a_mechanism_that_is_always_busy_receives_a_bounded_number_of_settings() {
     let mut bench = Bench::new(share(90));
     let app = bench.join_thread(&marked(), 7).unwrap();
     bench.outcomes = vec![Outcome::Busy; 10_000].into();
     for k in 0..25 {
-        // Decreases are refused as well, and increases inside what is still booked.
+        // Decreases are refused as well, and increases within what is still booked.
         bench.job(app, k, if u64::is_multiple_of(k, 2) { 12 } else { 24 }, 0);
     }
     let asked = 10_000 - bench.outcomes.len();
@@ -406,11 +410,11 @@ fn keep(bench: &mut Bench, percent: u32) -> Result<AppId, Problem> {
 }
 
 #[test]
-fn what_is_kept_is_guaranteed_to_nobody_else_and_used_by_whoever_can() {
+fn a_kept_share_is_guaranteed_to_no_other_application_but_may_be_used() {
     let mut bench = Bench::new(share(90));
     let kept = keep(&mut bench, 60).unwrap();
     bench.join_thread(&marked(), 7).unwrap();
-    assert_eq!(bench.budget_us(7), 9_000, "nobody uses it yet");
+    assert_eq!(bench.budget_us(7), 9_000, "no application uses it yet");
     let wants = Contract { class: Class::A, guaranteed: Some(share(40)), max_bandwidth: share(40), ..marked() };
     let refused = bench.join_thread(&wants, 8).unwrap_err();
     assert_eq!((refused.code.as_str(), refused.free), ("over_committed", Some(share(30))));
@@ -422,7 +426,7 @@ fn what_is_kept_is_guaranteed_to_nobody_else_and_used_by_whoever_can() {
 }
 
 #[test]
-fn what_is_kept_for_others_is_bounded_as_nobodys() {
+fn kept_shares_count_against_the_maximum_of_user_nobody() {
     let users = [(65_534, share(30))].into();
     let mut bench = Bench::with_limits(Limits { users, ..Limits::of_capacity(share(90)) });
     keep(&mut bench, 30).unwrap();
@@ -430,18 +434,18 @@ fn what_is_kept_for_others_is_bounded_as_nobodys() {
 }
 
 #[test]
-fn the_error_of_a_job_is_taken_from_its_servers_deadline_where_that_is_told() {
+fn the_error_of_a_job_comes_from_its_servers_deadline_if_that_is_known() {
     let mut contract = marked();
     contract.server_period = Nanos::from_millis(10);
     let mut bench = Bench::new(share(90));
     let app = bench.join_thread(&contract, 7).unwrap();
     let error_us = |bench: &Bench| bench.host.grant(app).unwrap().error_ns / 1_000;
     bench.job(app, 0, 8, 2);
-    assert_eq!(error_us(&bench), 10_000, "untold: the finish, 2 ms late, rounded up to the server period");
+    assert_eq!(error_us(&bench), 10_000, "without a deadline: the end, 2 ms late, rounded up to the server period");
     let deadline = at(1_000 + 80 + 5);
     bench.input(Input::Served { app, thread: ThreadId(7), deadline });
     bench.job(app, 1, 8, 2);
     assert_eq!((error_us(&bench), bench.host.lead(app)), (5_000, Some(ThreadId(7))));
     bench.job(app, 2, 8, 2);
-    assert_eq!(error_us(&bench), 10_000, "a deadline speaks for one job");
+    assert_eq!(error_us(&bench), 10_000, "a deadline counts for one job only");
 }

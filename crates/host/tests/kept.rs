@@ -1,4 +1,4 @@
-//! Random lives of a host that lends: what is kept is there for who claims it, whatever happens in between.
+//! Random lives of a host that lends: a kept share is available to its claim, whatever happens in between.
 
 mod common;
 
@@ -11,9 +11,9 @@ use qfabric_types::{Abilities, AppId, Class, Contract, Share};
 enum Step {
     Keep(u32),
     Join(u32),
-    /// Who shows the claim of one of those that are kept.
+    /// An application shows the claim of a kept share.
     Claim(usize),
-    LetGo(usize),
+    EndLoan(usize),
     Leave(usize),
 }
 
@@ -23,7 +23,7 @@ fn step() -> impl Strategy<Value = Step> {
         percent.clone().prop_map(Step::Keep),
         percent.prop_map(Step::Join),
         any::<usize>().prop_map(Step::Claim),
-        any::<usize>().prop_map(Step::LetGo),
+        any::<usize>().prop_map(Step::EndLoan),
         any::<usize>().prop_map(Step::Leave),
     ]
 }
@@ -67,7 +67,7 @@ impl Life {
                     assert!(self.join(percent), "{percent} % were kept");
                 }
             }
-            Step::LetGo(which) => {
+            Step::EndLoan(which) => {
                 self.take(which);
             }
             Step::Leave(which) => {
@@ -83,7 +83,7 @@ impl Life {
         let promised: u32 = self.kept.iter().chain(&self.apps).map(|(_, percent)| percent).sum();
         assert_eq!(self.bench.host.guaranteed(), share(promised));
         assert!(self.bench.host.guaranteed() <= capacity);
-        assert_eq!(self.bench.host.status().applications.len(), self.apps.len(), "what is kept is no application");
+        assert_eq!(self.bench.host.status().applications.len(), self.apps.len(), "a kept share is not an application");
     }
 }
 
@@ -96,7 +96,7 @@ fn two_cpus() -> HostConfig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn a_claim_is_never_refused_what_is_kept_for_it(
+    fn a_claim_always_gets_its_kept_share(
         steps in prop::collection::vec(step(), 1..60),
         on_cpus in any::<bool>(),
     ) {

@@ -1,4 +1,4 @@
-//! Managers of several hosts, joined by a queue instead of channels.
+//! Managers of several hosts, connected by a queue instead of channels.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ fn channel(text: &str) -> ChannelId {
     ChannelId { plane: Plane::Quality, name: name(text) }
 }
 
-/// What a broker was asked to keep, and until when; none: to let go.
+/// The amount of a loan that a broker was asked to keep, with its end; `None`: to end the loan.
 type Keeping = Option<(i64, Instant)>;
 
 #[derive(Default)]
@@ -31,14 +31,14 @@ struct Wires {
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
     kept: Vec<(usize, u64, Keeping)>,
-    /// Who was told whose offer is taken.
+    /// Hosts that were informed that their loan was claimed.
     taken: Vec<(usize, Name, u64)>,
-    /// Nobody has measured how far hosts are.
+    /// No distance of a host has been measured.
     unmeasured: bool,
 }
 
 impl Wires {
-    /// Does what a manager wants done.
+    /// Carries out an output of a manager.
     fn carry_out(&mut self, host: usize, output: Output) {
         match output {
             Output::Tell(channel, to, event) => self.queue.push_back((host, channel, to, event)),
@@ -156,7 +156,7 @@ impl Net {
 }
 
 #[test]
-fn the_first_offer_wins_and_the_rest_is_cancelled() {
+fn the_first_offer_wins_and_the_others_are_cancelled() {
     let mut net = Net::asking(4, Rule::First);
     net.run_for(MS(200));
     assert_eq!(*net.outcome(), Outcome::Met { host: name("h1") });
@@ -164,23 +164,23 @@ fn the_first_offer_wins_and_the_rest_is_cancelled() {
 }
 
 #[test]
-fn of_n_offers_the_one_with_most_wins() {
+fn the_largest_of_n_offers_wins() {
     let mut net = Net::asking(4, Rule::BestOf(2));
     net.run_for(MS(200));
     assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h2") }, vec![0, 30, 0]));
 }
 
 #[test]
-fn when_patience_ends_the_nearest_wins() {
+fn the_nearest_offer_wins_when_patience_ends() {
     let mut net = Net::asking(4, Rule::Nearest);
     net.run_for(MS(300));
-    assert!(net.wires.answered.is_empty(), "it waits for nearer ones");
+    assert!(net.wires.answered.is_empty(), "it waits for nearer hosts");
     net.run_for(MS(300));
     assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h3") }, vec![0, 0, 30]));
 }
 
 #[test]
-fn the_way_to_a_host_may_be_measured_after_its_offer() {
+fn the_distance_of_a_host_may_be_measured_after_its_offer() {
     let mut net = Net::asking(4, Rule::Nearest);
     net.wires.unmeasured = true;
     net.run_for(MS(200));
@@ -199,7 +199,7 @@ fn a_chosen_host_that_is_silent_is_replaced_by_the_next() {
 }
 
 #[test]
-fn what_nobody_has_is_said_to_be_unmet_and_nothing_stays_held() {
+fn a_request_that_no_host_can_meet_is_unmet_and_leaves_no_holds() {
     let mut net = Net::asking(3, Rule::First);
     net.run_for(MS(100));
     let ask = Ask {
@@ -218,7 +218,7 @@ fn what_nobody_has_is_said_to_be_unmet_and_nothing_stays_held() {
 }
 
 #[test]
-fn what_an_asker_had_is_free_when_it_is_gone() {
+fn the_amount_of_an_asker_that_is_gone_is_free() {
     let mut net = Net::asking(3, Rule::First);
     net.run_for(MS(200));
     net.kill(0);
@@ -226,7 +226,7 @@ fn what_an_asker_had_is_free_when_it_is_gone() {
 }
 
 #[test]
-fn an_offer_that_is_never_answered_ends_by_itself() {
+fn an_offer_without_an_answer_expires() {
     let mut net = Net::asking(3, Rule::Nearest);
     net.deliver();
     assert_eq!(net.lent(), [30, 30]);
@@ -236,7 +236,7 @@ fn an_offer_that_is_never_answered_ends_by_itself() {
 }
 
 #[test]
-fn an_application_that_comes_adjusts_the_others_and_one_that_does_not_fit_is_refused() {
+fn a_new_application_adjusts_the_others_and_one_that_does_not_fit_is_refused() {
     let mut net = Net::new(1);
     let wish =
         |application, least, most| Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 };
@@ -250,7 +250,7 @@ fn an_application_that_comes_adjusts_the_others_and_one_that_does_not_fit_is_ref
     assert_eq!(net.wires.applied.last(), Some(&(0, AppId(1), 100)));
 }
 
-/// Answers every control event by asking for it again.
+/// Answers every control event with a request for the same event.
 struct Echo(Vec<Interest>);
 
 impl Controller for Echo {
@@ -305,7 +305,7 @@ fn a_controller_is_called_for_its_interests_and_for_nothing_else() {
 }
 
 #[test]
-fn controllers_that_never_come_to_an_end_are_stopped_and_counted() {
+fn controllers_that_answer_each_other_without_end_are_stopped_and_counted() {
     let mut net = Net::new(1);
     net.on(0, |manager, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
     for _ in 0..2 {
@@ -323,7 +323,8 @@ fn joined(host: usize) -> Input {
     Input::Joined(name(&format!("h{host}")), registration)
 }
 
-/// Three hosts in one group of the level of streams, 50 in all; each wants 10 to 30, the last is the most important.
+/// Three hosts in a group at the level of streams, with 50 in total; each wants 10 to 30, the last is the most
+/// important.
 fn class() -> Net {
     let mut net = Net::new(3);
     for host in 0..3 {
@@ -340,19 +341,19 @@ fn last_applied(net: &Net, host: usize) -> i64 {
 }
 
 #[test]
-fn a_group_divides_what_it_has_among_applications_of_many_hosts() {
+fn a_group_divides_its_amount_among_applications_of_many_hosts() {
     let mut net = class();
     net.run_for(MS(3_000));
     assert_eq!([0, 1, 2].map(|host| last_applied(&net, host)), [10, 10, 30]);
 }
 
 #[test]
-fn when_the_leader_of_a_group_is_gone_the_next_leads() {
+fn the_next_host_leads_when_the_leader_of_a_group_is_gone() {
     let mut net = class();
     net.run_for(MS(3_000));
     net.kill(0);
     net.run_for(MS(6_000));
-    assert_eq!([1, 2].map(|host| last_applied(&net, host)), [10, 30], "it may be behind a cut cable");
+    assert_eq!([1, 2].map(|host| last_applied(&net, host)), [10, 30], "it may be behind a partition");
     net.run_for(MS(6_000));
     assert_eq!([1, 2].map(|host| last_applied(&net, host)), [20, 30]);
 }
@@ -376,23 +377,23 @@ fn broker_says(net: &mut Net, host: usize, left: Option<i64>) {
 }
 
 #[test]
-fn nothing_is_offered_before_the_broker_keeps_it_and_then_for_as_long_as_was_agreed() {
+fn an_amount_is_offered_only_when_the_broker_keeps_it_and_kept_for_the_agreed_time() {
     let mut net = asking_brokers(Rule::First);
     let asked = |net: &Net| net.wires.kept.iter().map(|(host, ..)| *host).collect::<Vec<_>>();
     assert_eq!((asked(&net), net.wires.answered.len()), (vec![1, 2], 0));
     broker_says(&mut net, 1, None);
-    assert!(net.wires.answered.is_empty(), "it was refused: nothing is offered");
+    assert!(net.wires.answered.is_empty(), "the broker refused, so nothing is offered");
     broker_says(&mut net, 2, Some(20));
     assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
     assert_eq!(net.wires.kept.last(), Some(&(2, 7, Some((30, net.now + MS(60_000))))));
     net.run_for(MS(59_000));
-    assert_eq!(asked(&net), [1, 2, 2], "it is kept");
+    assert_eq!(asked(&net), [1, 2, 2], "the amount is kept");
     net.run_for(MS(2_000));
-    assert_eq!(net.wires.kept[3..], [(2, 7, None)], "and let go when its time is over");
+    assert_eq!(net.wires.kept[3..], [(2, 7, None)], "the loan ends when its time is over");
 }
 
 #[test]
-fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gives_it_back() {
+fn a_loan_ends_when_another_offer_wins_the_asker_is_gone_or_gives_it_back() {
     let won = |net: &mut Net| {
         broker_says(net, 1, Some(20));
         broker_says(net, 2, Some(20));
@@ -414,11 +415,11 @@ fn what_a_broker_keeps_is_let_go_when_another_offer_wins_the_asker_is_gone_or_gi
     net.deliver();
     assert!(net.wires.taken.contains(&(0, name("h1"), 7)), "{:?}", net.wires.taken);
     net.kill(0);
-    assert_eq!(net.wires.kept.len(), before, "an application has it: it is not the asker's any more");
+    assert_eq!(net.wires.kept.len(), before, "an application claimed it, so it is not the asker's any more");
 }
 
 #[test]
-fn where_no_way_is_measured_the_quickest_offer_is_the_nearest() {
+fn without_a_measured_distance_the_fastest_offer_counts_as_the_nearest() {
     let mut net = asking_brokers(Rule::Nearest);
     net.wires.unmeasured = true;
     broker_says(&mut net, 2, Some(20));
@@ -471,20 +472,20 @@ fn said(kind: QualityKind, request: u64, value: i64) -> QualityEvent {
 }
 
 #[test]
-fn one_host_is_one_offer_however_often_it_says_so() {
+fn repeated_offers_of_one_host_count_once() {
     let mut net = Net::asking(1, Rule::BestOf(2));
     net.wires.queue.clear();
     for amount in 0..1_000 {
         net.handle(0, Input::Control(channel("pool"), name("h1"), said(QualityKind::Offer, 7, amount)));
     }
-    assert!(net.wires.queue.is_empty(), "two hosts are waited for");
+    assert!(net.wires.queue.is_empty(), "the rule waits for two hosts");
     net.handle(0, Input::Control(channel("pool"), name("h2"), said(QualityKind::Offer, 7, 7)));
-    let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the better one is taken");
+    let (_, _, to, accepted) = net.wires.queue.pop_front().expect("the larger offer is accepted");
     assert_eq!((to, accepted.kind), (Recipient::Host(name("h1")), QualityKind::Accept));
 }
 
 #[test]
-fn who_asks_without_end_is_held_256_times() {
+fn at_most_256_requests_of_other_hosts_are_held() {
     let mut net = Net::new(1);
     net.on(0, |manager, now| manager.capacity(CPU, 1_000_000, now));
     for request in 0..1_000 {
@@ -496,7 +497,7 @@ fn who_asks_without_end_is_held_256_times() {
     assert_eq!(net.managers[0].lent(CPU), 0);
 }
 
-/// Computes elsewhere: here it only passes on what it hears.
+/// A policy that computes elsewhere; this controller only passes on changes.
 struct Absent;
 
 impl Controller for Absent {
@@ -512,7 +513,7 @@ impl Controller for Absent {
 }
 
 #[test]
-fn what_is_decided_elsewhere_is_carried_out_until_the_policy_is_removed() {
+fn decisions_computed_elsewhere_are_carried_out_until_the_policy_is_removed() {
     let (mut manager, now) = (Manager::new(name("a")), Instant::ZERO);
     let number = manager.add(Box::new(Absent));
     let decided = || vec![Decision::Apply { application: AppId(1), attribute: CPU, amount: 5 }];

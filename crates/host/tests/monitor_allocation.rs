@@ -1,4 +1,4 @@
-//! A poll allocates nothing: it runs in the daemon's control thread, which must not wait for memory.
+//! A poll allocates no memory: it runs in the daemon's control thread, which must not wait for memory.
 
 use qfabric_ecode::{Interpreter, Limits};
 use qfabric_host::monitor::{Adaptive, Derived, Monitor, Watch};

@@ -1,4 +1,4 @@
-//! A thread of a program gets a contract of its own and goes back: its reservation, and the books, without a gap.
+//! A thread of a program gets its own contract and returns: its reservation and the accounts continue without a gap.
 
 mod common;
 
@@ -9,7 +9,7 @@ use qfabric_types::{Abilities, AppId, Class, Contract, JobSource, Nanos, ThreadI
 
 const WORKER: i32 = 1;
 
-/// A program whose first thread works, the others rest.
+/// A program whose first thread works while the others rest.
 fn program(bench: &mut Bench) -> AppId {
     let contract = Contract { jobs: JobSource::Consumption, ..marked() };
     let app = bench.join(&contract, Covers::Program, &[WORKER, 2, 3]).unwrap();
@@ -20,17 +20,20 @@ fn program(bench: &mut Bench) -> AppId {
     app
 }
 
-/// What is in force is booked, and no more than there is.
+/// Checks that what is in force is booked and within the capacity.
 fn check_books(bench: &Bench, capacity: u32) {
     assert!(bench.host.held() >= bench.in_force(), "{} is booked of {}", bench.host.held(), bench.in_force());
     assert!(bench.host.held() <= share(capacity), "{} is booked", bench.host.held());
 }
 
-/// Answers what was told, setting by setting, looking at the books in between.
+/// Answers the settings one by one and checks the accounts in between.
 fn obey(bench: &mut Bench, capacity: u32) {
     check_books(bench, capacity);
     while let Some(setting) = bench.unanswered.pop_front() {
-        assert!(setting.thread != ThreadId(WORKER) || setting.reservation.is_some(), "it was taken out: {setting:?}");
+        assert!(
+            setting.thread != ThreadId(WORKER) || setting.reservation.is_some(),
+            "the thread lost its reservation: {setting:?}"
+        );
         bench.apply(setting);
         check_books(bench, capacity);
         bench.input(Input::Tick);
@@ -44,14 +47,14 @@ fn hand_back(bench: &mut Bench, own: AppId, program: AppId) {
 }
 
 #[test]
-fn a_thread_keeps_its_reservation_through_both_moves_and_all_books_follow_in_one_step() {
+fn a_thread_keeps_its_reservation_through_both_moves_and_the_accounts_follow_in_one_step() {
     for capacity in [90, 26] {
         let mut bench = Bench::new(share(capacity));
         let program = program(&mut bench);
         let before = bench.budget_us(WORKER);
         assert!(before > 2_000);
         bench.hold_back = true;
-        let own = bench.join_thread(&marked(), WORKER).expect("its program's contract gives way");
+        let own = bench.join_thread(&marked(), WORKER).expect("the contract of its program gives way");
         assert_eq!(bench.host.covering(ThreadId(WORKER)), Some(own));
         obey(&mut bench, capacity);
         assert!(bench.budget_us(WORKER) >= before, "{} µs of {capacity} %, {before} before", bench.budget_us(WORKER));
@@ -70,7 +73,7 @@ fn a_thread_keeps_its_reservation_through_both_moves_and_all_books_follow_in_one
         bench.hold_back = false;
         bench.catch_up();
         bench.wait_until(at(10_000));
-        assert_eq!((bench.host.held(), bench.kernel.len()), (share(0), 0), "nothing is left in the books");
+        assert_eq!((bench.host.held(), bench.kernel.len()), (share(0), 0), "nothing is left in the ledger");
     }
 }
 
@@ -86,7 +89,7 @@ fn a_refused_contract_moves_nothing() {
 }
 
 #[test]
-fn what_was_told_and_not_answered_moves_with_the_thread() {
+fn an_unanswered_setting_moves_with_the_thread() {
     let mut bench = Bench::new(share(90));
     bench.hold_back = true;
     let contract = Contract { jobs: JobSource::Consumption, ..marked() };
@@ -111,7 +114,7 @@ fn a_server_that_several_threads_share_stays_with_the_others_and_is_counted_once
     bench.hold_back = false;
     bench.catch_up();
     bench.wait_until(at(3_000));
-    assert_eq!(bench.host.held(), share(50), "the server of the others, and its own");
+    assert_eq!(bench.host.held(), share(50), "the server of the others, and the thread's own");
     bench.input(Input::HandBack { app: own, thread: ThreadId(WORKER), to: program });
     bench.input(Input::Leave { app: own });
     bench.wait_until(at(4_000));

@@ -1,4 +1,4 @@
-//! What an application is told when its jobs are short of what they need (AQuoSA §7).
+//! The overload that an application sees when its jobs are short of what they need (AQuoSA §7).
 
 mod common;
 
@@ -9,11 +9,11 @@ use qfabric_types::{Abilities, AppId, Foresight, JobRecord, Nanos, Overload};
 
 fn overload(bench: &Bench, app: AppId) -> Option<Overload> {
     let shown = bench.host.grant(app).unwrap().overload;
-    assert_eq!(shown, bench.host.application(app).unwrap().overload, "ring and status say the same");
+    assert_eq!(shown, bench.host.application(app).unwrap().overload, "ring and status agree");
     shown
 }
 
-/// After how many of `jobs` it was told that it began or ended.
+/// The job numbers in `jobs` after which the overload began or ended.
 fn changes(bench: &mut Bench, apps: [AppId; 2], jobs: std::ops::Range<u64>, costs_ms: [u64; 2]) -> Vec<(u64, bool)> {
     let mut told = Vec::new();
     let mut before = overload(bench, apps[0]).is_some();
@@ -29,22 +29,22 @@ fn changes(bench: &mut Bench, apps: [AppId; 2], jobs: std::ops::Range<u64>, cost
 }
 
 #[test]
-fn an_application_is_told_when_its_requests_exceed_its_grants_and_when_that_ends() {
+fn an_overload_is_reported_when_it_begins_and_when_it_ends() {
     let mut bench = Bench::new(share(80));
     let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
-    // 20 ms and 16 ms in 40 ms: 0.5 and 0.4 of a CPU, of which 0.8 is there; equal weights, 0.4 each.
+    // 20 ms and 16 ms in 40 ms: 0.5 and 0.4 CPU, of 0.8 CPU; equal weights, so 0.4 CPU each.
     let told = changes(&mut bench, apps, 0..30, [20, 16]);
-    assert_eq!(told, [(8, true)], "job 0 is not predicted; of the jobs that are, the eighth begins it");
+    assert_eq!(told, [(8, true)], "job 0 has no prediction; the eighth predicted job begins the overload");
     let Overload { wanted, granted } = overload(&bench, apps[0]).unwrap();
     assert_eq!((wanted, granted), (share(50), share(40)));
-    assert_eq!(overload(&bench, apps[1]), None, "the other one has what it asks for");
-    // It heeds that: its frames cost 0.8 of what they did.
+    assert_eq!(overload(&bench, apps[1]), None, "the other one has what it requests");
+    // The application adapts: its frames cost 0.8 of the earlier cost.
     let told = changes(&mut bench, apps, 30..60, [16, 16]);
-    assert_eq!(told, [(44, false)], "job 30 was decided for the old cost; then fourteen jobs in a row are not short");
+    assert_eq!(told, [(44, false)], "job 30 was decided for the old cost; then 14 jobs in a row are not short");
 }
 
 #[test]
-fn what_the_administrator_takes_away_is_an_overload() {
+fn a_lower_limit_of_the_administrator_causes_an_overload() {
     let mut bench = Bench::new(share(90));
     let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
     assert_eq!(changes(&mut bench, apps, 0..20, [16, 8]), []);
@@ -55,7 +55,7 @@ fn what_the_administrator_takes_away_is_an_overload() {
 }
 
 #[test]
-fn what_it_gives_back_while_it_sleeps_is_no_overload() {
+fn giving_back_while_asleep_is_no_overload() {
     let abilities = Abilities { gives_back: true, ..Abilities::default() };
     let mut bench = Bench::with_config(HostConfig { abilities, ..HostConfig::default() });
     let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
@@ -69,5 +69,5 @@ fn what_it_gives_back_while_it_sleeps_is_no_overload() {
             assert_eq!(overload(&bench, app), None, "job {k}");
         }
     }
-    assert!(bench.budget_us(1) < 3_500, "it does give back: {} µs", bench.budget_us(1));
+    assert!(bench.budget_us(1) < 3_500, "the thread gives back: {} µs", bench.budget_us(1));
 }

@@ -1,4 +1,5 @@
-//! What a host promises where servers are bound to CPUs, as plans; then random lives against every CPU's books.
+//! The promises of a host if servers are bound to CPUs, as plans; then random lives, checked against the sum on
+//! every CPU.
 
 mod common;
 
@@ -19,7 +20,7 @@ fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-/// Two CPUs with 90 % of each for servers, under a mechanism that can do everything.
+/// Two CPUs with 90 % of each for servers, under a mechanism with all abilities.
 fn config() -> HostConfig {
     let abilities =
         Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], ..Abilities::default() };
@@ -46,11 +47,11 @@ fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> Result<Ap
 }
 
 fn last(bench: &Bench, thread: i32) -> Setting {
-    *bench.settings.iter().rfind(|setting| setting.thread == ThreadId(thread)).expect("nothing was set")
+    *bench.settings.iter().rfind(|setting| setting.thread == ThreadId(thread)).expect("the thread has a setting")
 }
 
 #[test]
-fn soft_and_iris_are_refused_by_name_where_the_mechanism_has_hard_and_grub() {
+fn soft_and_iris_are_refused_if_the_mechanism_has_only_hard_and_grub() {
     let config = HostConfig { abilities: Abilities::default(), mechanism: "deadline".to_owned(), ..config() };
     let mut bench = Bench::with_config(config);
     for (kind, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
@@ -58,7 +59,7 @@ fn soft_and_iris_are_refused_by_name_where_the_mechanism_has_hard_and_grub() {
         let refused = bench.join(&asked, Covers::Program, &[1]).unwrap_err();
         assert!(refused.message.contains(named) && refused.next_step.contains("--mechanism ext"), "{refused:?}");
     }
-    assert!(bench.settings.is_empty(), "nothing was changed");
+    assert!(bench.settings.is_empty(), "a refusal changes nothing");
     for kind in [Reclaiming::Hard, Reclaiming::Grub] {
         bench.join(&Contract::new("player", ms(40)).reclaimed_as(kind), Covers::Program, &[1 + kind as i32]).unwrap();
     }
@@ -76,13 +77,13 @@ fn a_fixed_service_is_one_server_for_all_threads_and_counts_once() {
     }
     let seen = bench.host.application(app).unwrap();
     assert_eq!((seen.guaranteed, seen.granted, seen.cpus), (share(20), share(20), vec![0]));
-    assert_eq!(bench.host.held(), share(20), "less what the window lets pass");
+    assert_eq!(bench.host.held(), share(20), "less the part that the window lets pass");
     bench.input(Input::ThreadGone { app, thread: ThreadId(1) });
-    assert_eq!(bench.host.held(), share(20), "another thread counts for all now");
+    assert_eq!(bench.host.held(), share(20), "another thread is counted for all now");
 }
 
 #[test]
-fn what_is_kept_has_its_place_on_one_cpu() {
+fn a_kept_share_has_its_place_on_one_cpu() {
     let mut bench = bench();
     let mut keep = |percent| {
         let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
@@ -90,13 +91,13 @@ fn what_is_kept_has_its_place_on_one_cpu() {
     };
     let kept = keep(60).unwrap();
     keep(60).unwrap();
-    assert_eq!(keep(40).unwrap_err().code, "over_committed", "30 % are left of each");
+    assert_eq!(keep(40).unwrap_err().code, "over_committed", "30 % of each CPU is left");
     bench.input(Input::Leave { app: kept });
     program(&mut bench, &fixed(24, 40, None), &[1]).unwrap();
 }
 
 #[test]
-fn what_the_mechanism_cannot_give_is_refused_by_name_with_what_could() {
+fn a_missing_ability_of_the_mechanism_is_refused_with_an_alternative() {
     let mut bench = Bench::with_config(HostConfig { mechanism: "deadline".to_owned(), ..HostConfig::default() });
     let refused = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1]).unwrap_err();
     assert_eq!(refused.code, "unavailable");
@@ -106,7 +107,7 @@ fn what_the_mechanism_cannot_give_is_refused_by_name_with_what_could() {
 }
 
 #[test]
-fn what_fits_no_cpu_is_refused_with_the_numbers_and_changes_nothing() {
+fn a_server_that_fits_no_cpu_is_refused_with_the_numbers_and_changes_nothing() {
     let mut bench = bench();
     for thread in [1, 2] {
         program(&mut bench, &fixed(20, 40, None), &[thread]).unwrap();
@@ -135,7 +136,7 @@ fn services_go_to_the_cpu_where_most_is_free() {
 }
 
 #[test]
-fn who_holds_more_than_was_promised_makes_room_and_moves() {
+fn bandwidth_without_a_promise_makes_room_for_a_promise_and_moves() {
     let mut bench = bench();
     bench.join_thread(&Contract { max_bandwidth: share(60), ..marked() }, 1).unwrap();
     bench.join_thread(&Contract { max_bandwidth: share(60), ..marked() }, 2).unwrap();
@@ -147,11 +148,15 @@ fn who_holds_more_than_was_promised_makes_room_and_moves() {
     let cpu = last(&bench, 3).terms.cpu;
     let (crowded, other) = if cpu == Some(0) { (1, 2) } else { (2, 1) };
     assert_ne!(last(&bench, crowded).terms.cpu, cpu, "5 % is left there, more elsewhere");
-    assert_eq!((bench.budget_us(other), bench.budget_us(crowded)), (4_750, 4_250), "both lack the same of 1.2 CPU");
+    assert_eq!(
+        (bench.budget_us(other), bench.budget_us(crowded)),
+        (4_750, 4_250),
+        "both lack the same part of 1.2 CPU"
+    );
 }
 
 #[test]
-fn a_guarantee_holds_on_its_cpu_against_those_who_have_none() {
+fn a_guarantee_holds_on_its_cpu_against_applications_without_one() {
     let mut bench = bench();
     let guaranteed = Contract { class: Class::A, guaranteed: Some(share(50)), max_bandwidth: share(50), ..marked() };
     let app = bench.join_thread(&guaranteed, 1).unwrap();
@@ -168,7 +173,7 @@ fn a_guarantee_holds_on_its_cpu_against_those_who_have_none() {
     assert!(there <= 4_000, "{there} µs in 10 ms beside a guarantee of 50 %");
     bench.job(app, 1, 20, 0);
     bench.wait_until(at(1_120));
-    assert_eq!(bench.budget_us(1), 5_000, "it is there when it is wanted");
+    assert_eq!(bench.budget_us(1), 5_000, "the guarantee is available when it is wanted");
 }
 
 #[test]
@@ -182,15 +187,15 @@ fn a_job_that_has_used_up_its_budget_is_rescued_at_once() {
     }
     assert_eq!(bench.budget_us(1), 2_000);
     bench.ran(app, 1, at(1_120), ms(8), false);
-    assert_eq!(bench.budget_us(1), 9_000, "all that 90 % of a CPU gives");
+    assert_eq!(bench.budget_us(1), 9_000, "90 % of a CPU");
     assert!(bench.events.contains(&HostEvent::Rescue { app, thread: ThreadId(1) }));
     bench.ran(app, 1, at(1_130), ms(2), true);
     bench.wait_until(at(1_159));
-    assert!(bench.budget_us(1) < 4_000, "the next job is predicted as ever: {} µs", bench.budget_us(1));
+    assert!(bench.budget_us(1) < 4_000, "the prediction of the next job is unaffected: {} µs", bench.budget_us(1));
 }
 
 #[test]
-fn a_mechanism_that_cannot_rescue_is_not_asked_to() {
+fn a_mechanism_without_rescues_receives_none() {
     let abilities = Abilities { rescues: false, ..config().abilities };
     let mut bench = Bench::with_config(HostConfig { abilities, ..config() });
     let app = bench.join_thread(&Contract { jobs: JobSource::Activations, ..marked() }, 1).unwrap();
@@ -203,7 +208,7 @@ fn a_mechanism_that_cannot_rescue_is_not_asked_to() {
 }
 
 #[test]
-fn a_controller_in_the_kernel_decides_within_what_is_granted() {
+fn a_controller_in_the_kernel_decides_within_the_grant() {
     let mut bench = bench();
     let contract = Contract {
         controller: ControlPlace::Kernel,
@@ -218,7 +223,7 @@ fn a_controller_in_the_kernel_decides_within_what_is_granted() {
     for k in 0..3 {
         bench.ran(app, 1, at(1_000 + 40 * k), ms(8), true);
     }
-    assert_eq!(bench.settings.len(), 1, "what it wants is not decided here");
+    assert_eq!(bench.settings.len(), 1, "the controller in the kernel decides its budget");
 }
 
 #[test]
@@ -234,26 +239,26 @@ fn a_refused_change_leaves_the_old_promise_in_force() {
 }
 
 #[test]
-fn the_room_of_who_left_is_used_only_after_its_period() {
+fn the_room_of_an_application_that_left_is_used_only_after_its_period() {
     let mut bench = bench();
     let apps: Vec<_> = [1, 2].map(|thread| program(&mut bench, &fixed(32, 40, None), &[thread]).unwrap()).into();
     bench.input(Input::Leave { app: apps[0] });
     assert!(!bench.kernel.contains_key(&ThreadId(1)));
     program(&mut bench, &fixed(32, 40, None), &[3]).unwrap();
-    assert!(!bench.kernel.contains_key(&ThreadId(3)), "what it used up of its period is still booked");
+    assert!(!bench.kernel.contains_key(&ThreadId(3)), "its last period is still booked");
     bench.wait_until(at(1_041));
     assert_eq!(bench.budget_us(3), 32_000);
 }
 
 #[test]
-fn periods_are_aligned_where_only_windows_make_room() {
+fn periods_are_aligned_if_promises_fit_only_with_windows() {
     let mut bench =
         Bench::with_config(HostConfig { abilities: Abilities { cpus: vec![0], ..config().abilities }, ..config() });
     program(&mut bench, &fixed(20, 40, Some("1/2")), &[1]).unwrap();
-    assert!(!last(&bench, 1).terms.aligned, "half a CPU fits without its window");
+    assert!(!last(&bench, 1).terms.aligned, "half a CPU fits without a window");
     program(&mut bench, &fixed(20, 40, Some("1/2")), &[2]).unwrap();
     let aligned = [1, 2].map(|thread| last(&bench, thread).terms.aligned);
-    assert_eq!(aligned, [true, true], "both together do not, nor does the promise hold for other releases");
+    assert_eq!(aligned, [true, true], "both together fit only with windows and aligned releases");
 }
 
 #[test]
@@ -269,7 +274,7 @@ fn the_services_own_threads_count_on_their_cpu() {
 }
 
 #[test]
-fn another_mechanism_starts_anew_and_suspends_what_it_cannot_give() {
+fn another_mechanism_starts_again_and_suspends_promises_that_it_cannot_keep() {
     let mut bench = bench();
     let windowed = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1]).unwrap();
     let plain = bench.join_thread(&Contract { max_bandwidth: share(60), ..marked() }, 2).unwrap();
@@ -289,11 +294,11 @@ fn another_mechanism_starts_anew_and_suspends_what_it_cannot_give() {
     assert_eq!(bench.host.sink(plain), Some(ThreadId(2)));
     bench.change(windowed, &Contract { jobs: JobSource::Marked, ..Contract::new("player", T) }).unwrap();
     bench.wait_until(at(1_100));
-    assert!(bench.budget_us(1) > 0, "what it asks for now can be given");
+    assert!(bench.budget_us(1) > 0, "the changed contract can be served");
 }
 
 #[test]
-fn what_a_cpu_that_is_gone_had_moves_where_there_is_room() {
+fn servers_of_an_offline_cpu_move_where_there_is_room() {
     let mut bench = bench();
     let player = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1, 2]).unwrap();
     let other = program(&mut bench, &fixed(10, 40, None), &[3]).unwrap();
@@ -313,11 +318,11 @@ fn what_a_cpu_that_is_gone_had_moves_where_there_is_room() {
         bench.input(Input::Leave { app });
     }
     bench.wait_until(at(400));
-    assert_eq!(bench.kernel.len(), 0, "all are put back: {:?}", bench.kernel);
+    assert_eq!(bench.kernel.len(), 0, "all are restored: {:?}", bench.kernel);
 }
 
 #[test]
-fn what_fits_on_no_cpu_that_is_left_is_suspended_until_one_comes() {
+fn a_server_that_fits_no_remaining_cpu_is_suspended_until_one_comes() {
     let mut bench = bench();
     let (kept, lost) = (fixed(30, 40, None), fixed(20, 40, None));
     program(&mut bench, &kept, &[1]).unwrap();
@@ -326,7 +331,11 @@ fn what_fits_on_no_cpu_that_is_left_is_suspended_until_one_comes() {
     bench.wait_until(at(100));
     let what = "room on the CPUs that are left";
     assert!(bench.events.contains(&HostEvent::Suspended { app: lost, what }));
-    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (30_000, 0), "who has its CPU keeps its service");
+    assert_eq!(
+        (bench.budget_us(1), bench.budget_us(2)),
+        (30_000, 0),
+        "the server whose CPU is online keeps its service"
+    );
     bench.input(Input::Cpus(vec![0, 7]));
     bench.wait_until(at(300));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (30_000, 20_000));
@@ -335,7 +344,7 @@ fn what_fits_on_no_cpu_that_is_left_is_suspended_until_one_comes() {
 }
 
 #[test]
-fn the_services_own_threads_go_where_a_cpu_is_left() {
+fn the_services_own_threads_move_to_a_remaining_cpu() {
     let own = Reservation::new(Nanos::from_micros(500), ms(5)).ok();
     let mut bench = Bench::with_config(HostConfig { own, ..config() });
     bench.input(Input::Cpus(vec![1]));
@@ -364,7 +373,7 @@ enum Step {
     Wait {
         ms: u64,
     },
-    /// Those CPUs of 0 and 1 are there.
+    /// Which of the CPUs 0 and 1 are online.
     Cpus {
         online: Vec<u32>,
     },
@@ -382,12 +391,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Sums up what is in force on every CPU.
+/// Sums the bandwidth in force on every CPU.
 #[derive(Default)]
 struct Cpus {
-    /// By server: its CPU and its share.
+    /// For each server: its CPU and its share.
     servers: BTreeMap<(Option<AppId>, ThreadId), (u32, u64)>,
-    /// Of servers that several threads share.
+    /// Servers that several threads share.
     members: BTreeMap<ThreadId, AppId>,
     seen: usize,
 }
@@ -430,7 +439,7 @@ proptest! {
         let (mut cpus, mut thread) = (Cpus::default(), 0);
         for (k, step) in steps.into_iter().enumerate() {
             thread += 8;
-            // Refused or not is the host's business; what is in force is looked at.
+            // The answer is up to the host; the test checks what is in force.
             match step {
                 Step::Fixed { service_ms, threads } => {
                     let all: Vec<i32> = (thread..thread + threads).collect();

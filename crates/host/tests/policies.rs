@@ -1,4 +1,4 @@
-//! Policies by which several do one thing: what applications report, and what they are told.
+//! Policies of several applications: the reports of applications and the decisions for them.
 
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
@@ -24,7 +24,7 @@ fn film() -> ChannelId {
     ChannelId { plane: Plane::Quality, name: name("film") }
 }
 
-/// What a manager did.
+/// The outputs of a manager.
 #[derive(Default)]
 struct Done {
     applied: Vec<(AppId, AttributeId, i64)>,
@@ -98,7 +98,7 @@ fn a_request_that_waits_too_long_is_forwarded_and_one_that_is_served_is_not() {
     host.reports(SERVER, REQUEST, 2);
     host.reports(SERVER, REQUEST, 3);
     host.reports(SERVER, BEGUN, 2);
-    assert_eq!(host.manager.next_wakeup(), Some(Instant::ZERO + MS(2_500)), "nobody polls");
+    assert_eq!(host.manager.next_wakeup(), Some(Instant::ZERO + MS(2_500)), "there is one timer");
     host.wait(MS(1_499));
     assert!(host.applied().is_empty());
     host.wait(MS(1));
@@ -110,23 +110,23 @@ fn a_request_that_waits_too_long_is_forwarded_and_one_that_is_served_is_not() {
 }
 
 #[test]
-fn who_begins_a_copy_cancels_it_at_the_others() {
+fn a_server_that_begins_a_copy_cancels_the_other_copies() {
     let [mut one, mut two] = [balanced(true), balanced(true)];
     one.reports(SERVER, COPY, 9);
     two.reports(SERVER, COPY, 9);
     one.reports(SERVER, BEGUN, 9);
-    let (to, event) = one.done.told.pop().expect("said");
+    let (to, event) = one.done.told.pop().expect("a control event is sent");
     assert_eq!((to, event.value), (Recipient::All, 9));
     one.handle(Input::Control(film(), name("here"), event));
     two.handle(Input::Control(film(), name("one"), event));
     assert_eq!((one.applied(), two.applied()), (vec![], vec![told(SERVER, DROP, 9)]));
     two.handle(Input::Control(film(), name("one"), event));
     two.reports(SERVER, BEGUN, 9);
-    assert!(two.applied().is_empty() && two.done.told.is_empty(), "it is forgotten");
+    assert!(two.applied().is_empty() && two.done.told.is_empty(), "the copy is forgotten");
 }
 
 #[test]
-fn nobody_waits_for_a_sink_that_has_left() {
+fn a_sink_that_has_left_is_not_waited_for() {
     let mut host = Host::with(SinkSync::new(&film(), SyncTerms::default(), Instant::ZERO));
     host.hears("quick", NEED, 20_000_000);
     host.hears("slow", NEED, 400_000_000);
@@ -139,7 +139,7 @@ fn nobody_waits_for_a_sink_that_has_left() {
         host.wait(MS(1_000));
         host.hears("quick", NEED, 20_000_000);
     }
-    assert_eq!(last(&host), Some((AttributeId::of(SHOW), 30_000_000)), "slowly, but all of it");
+    assert_eq!(last(&host), Some((AttributeId::of(SHOW), 30_000_000)), "slowly, but completely");
 }
 
 fn positions(host: &mut Host, voice: u64, picture: u64) {
@@ -148,7 +148,7 @@ fn positions(host: &mut Host, voice: u64, picture: u64) {
 }
 
 #[test]
-fn a_jump_is_told_once_however_often_the_follower_speaks_before_it_jumps() {
+fn a_jump_is_ordered_once_however_often_the_follower_reports_before_it() {
     let mut host = Host::with(MediaSync::new(VOICE, PICTURE, MediaTerms::default()));
     positions(&mut host, 2_000, 1_000);
     assert_eq!(host.applied(), [told(PICTURE, SKIP, 1_000_000_000)]);
@@ -161,7 +161,7 @@ fn a_jump_is_told_once_however_often_the_follower_speaks_before_it_jumps() {
 }
 
 #[test]
-fn who_stands_still_is_not_asked_to_stand_still_again() {
+fn a_follower_that_stands_still_is_not_told_to_wait_again() {
     let mut host = Host::with(MediaSync::new(VOICE, PICTURE, MediaTerms::default()));
     positions(&mut host, 1_000, 2_000);
     assert_eq!(host.applied(), [told(PICTURE, SKIP, -1_000_000_000)]);
@@ -169,10 +169,10 @@ fn who_stands_still_is_not_asked_to_stand_still_again() {
         host.wait(MS(100));
         positions(&mut host, 1_000 + tenth * 100, 2_000);
     }
-    assert!(host.applied().is_empty(), "it does as it was told");
+    assert!(host.applied().is_empty(), "the follower waits as instructed");
     host.wait(MS(100));
     positions(&mut host, 2_200, 2_200);
-    assert!(host.applied().is_empty(), "in step");
+    assert!(host.applied().is_empty(), "the follower is synchronous");
 }
 
 fn wants(channel: &str, min: i64, max: i64) -> Registration {
@@ -181,7 +181,7 @@ fn wants(channel: &str, min: i64, max: i64) -> Registration {
 }
 
 #[test]
-fn a_tree_without_a_broker_divides_what_it_was_said_to_have() {
+fn a_tree_without_a_broker_divides_the_given_amount() {
     let stream = |channel: &str, bits: f64| {
         let channel = ChannelId { plane: Plane::Quality, name: name(channel) };
         Stream { channel, bits, weight: 1.0 }
@@ -194,7 +194,7 @@ fn a_tree_without_a_broker_divides_what_it_was_said_to_have() {
         let connection = connection_of(&name(channel), &name("wall"));
         host.done.applied.iter().rev().find(|(of, ..)| *of == connection).map(|(.., rate)| *rate)
     };
-    assert_eq!(rate(&host, "film"), Some(20_000), "alone it has all that it wants");
+    assert_eq!(rate(&host, "film"), Some(20_000), "a lone stream has the rate that it wants");
     host.handle(Input::Joined(name("wall"), wants("sound", 25, 50)));
     let both = [rate(&host, "film").unwrap(), rate(&host, "sound").unwrap()];
     assert!((both[0] - 12_500).abs() < 3 && (both[1] - 31_250).abs() < 3, "{both:?}: a quarter of both ranges");
@@ -207,35 +207,35 @@ fn viewer(application: &str, channel: &str, min: i64, max: i64) -> Registration 
 }
 
 #[test]
-fn a_stream_is_there_as_long_as_somebody_on_the_host_watches_it() {
+fn a_stream_lasts_as_long_as_the_host_has_a_viewer() {
     let mut host = Host::with(Roles::new(&film(), 8e3, CapacityTerms::default(), Instant::ZERO));
     let (wall, stream) = (name("wall"), stream_of(&name("wall")));
     let rate = |per_second: i64| vec![told(stream, RATE, per_second * 1_000)];
     host.handle(Input::Joined(wall.clone(), viewer("left", "film", 10, 15)));
     assert_eq!(host.applied(), rate(15));
     host.handle(Input::Joined(wall.clone(), viewer("right", "film", 20, 25)));
-    assert_eq!(host.applied(), rate(25), "enough for the more demanding one");
+    assert_eq!(host.applied(), rate(25), "enough for the more demanding viewer");
     host.handle(Input::Left(wall.clone(), viewer("right", "news", 20, 25)));
-    assert!(host.applied().is_empty(), "another group is none of its business");
+    assert!(host.applied().is_empty(), "another group has no effect");
     host.handle(Input::Left(wall.clone(), viewer("right", "film", 20, 25)));
-    assert_eq!(host.applied(), rate(15), "the other one goes on watching");
+    assert_eq!(host.applied(), rate(15), "the other viewer still watches");
     assert!(host.manager.next_wakeup().is_some());
     host.handle(Input::Left(wall.clone(), viewer("left", "film", 10, 15)));
-    assert_eq!((host.applied(), host.manager.next_wakeup()), (vec![], None), "nobody watches");
+    assert_eq!((host.applied(), host.manager.next_wakeup()), (vec![], None), "there is no viewer");
 }
 
 #[test]
-fn two_viewers_of_one_name_are_two() {
+fn two_viewers_of_one_name_count_separately() {
     let mut host = Host::with(Roles::new(&film(), 8e3, CapacityTerms::default(), Instant::ZERO));
     (0..2).for_each(|_| host.handle(Input::Joined(name("wall"), wants("film", 10, 15))));
     host.handle(Input::Left(name("wall"), wants("film", 10, 15)));
-    assert!(host.manager.next_wakeup().is_some(), "one is left");
+    assert!(host.manager.next_wakeup().is_some(), "one viewer is left");
     host.handle(Input::Left(name("wall"), wants("film", 10, 15)));
     assert_eq!(host.manager.next_wakeup(), None);
 }
 
 #[test]
-fn a_connection_of_a_tree_is_there_as_long_as_somebody_watches_it() {
+fn a_connection_of_a_tree_lasts_as_long_as_it_has_a_viewer() {
     let streams = vec![Stream { channel: film(), bits: 8e3, weight: 1.0 }];
     let mut host = Host::with(TreeShare::new(HOST, AttributeId::of("net"), streams, Vec::new()).with_grant(1e6));
     let connection = connection_of(&name("film"), &name("wall"));
@@ -247,14 +247,14 @@ fn a_connection_of_a_tree_is_there_as_long_as_somebody_watches_it() {
 }
 
 #[test]
-fn who_is_asked_to_report_later_is_told_which_report() {
+fn a_delay_request_names_the_report() {
     let mut host = Host::with(Spread::new(&film(), "cpu.run_queue", MS(1_000), SpreadRule::Placed, 1, Instant::ZERO));
     for _ in 0..5 {
         (0..50).for_each(|client| host.hears(&format!("client{client}"), "cpu.run_queue", 1));
         host.now = host.now + MS(1_000);
     }
     let asked = &host.done.told;
-    assert!(!asked.is_empty(), "all report at once");
+    assert!(!asked.is_empty(), "all hosts report at once");
     let names_it = |event: &QualityEvent| {
         (event.kind, event.subject.as_str(), event.attribute)
             == (QualityKind::Delay, "cpu.run_queue", AttributeId::of("cpu.run_queue"))

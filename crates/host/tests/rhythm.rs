@@ -1,4 +1,4 @@
-//! Programs whose period the host finds by itself.
+//! Programs whose period the host finds.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn auto() -> Contract {
     Contract { jobs: JobSource::Auto, ..Contract::new("player", T) }
 }
 
-/// Runs `thread` for `cost_ms` every `period_us`, `jobs` times; answers when the next job would begin.
+/// Runs `thread` for `cost_ms` every `period_us`, `jobs` times. Returns when the next job would begin.
 fn play(bench: &mut Bench, app: AppId, thread: i32, from_us: u64, period_us: u64, cost_ms: u64, jobs: u64) -> u64 {
     for k in 0..jobs {
         let from = qfabric_types::Instant::new((from_us + k * period_us) * 1_000);
@@ -33,7 +33,7 @@ fn found(bench: &Bench) -> Vec<Nanos> {
 }
 
 #[test]
-fn a_period_is_found_put_in_force_and_followed_when_it_changes() {
+fn a_period_is_found_applied_and_followed_when_it_changes() {
     let mut bench = Bench::new(share(90));
     let app = bench.join(&auto(), Covers::Program, &[1]).unwrap();
     let next = play(&mut bench, app, 1, 1_000_000, 20_000, 4, 150);
@@ -61,16 +61,16 @@ fn a_program_without_a_rhythm_is_governed_by_its_consumption() {
     assert_eq!(found(&bench), []);
     assert_eq!(bench.host.application(app).unwrap().rhythm, None);
     let budget = bench.budget_us(1);
-    assert!((1_000..=5_000).contains(&budget), "some 4 ms in every 37: {budget} µs in 10 ms");
+    assert!((1_000..=5_000).contains(&budget), "about 4 ms in every 37 ms: {budget} µs in 10 ms");
 }
 
 #[test]
-fn a_period_that_is_gone_is_told_and_given_up_but_a_pause_is_not() {
+fn a_lost_period_is_reported_and_given_up_but_a_pause_is_not() {
     let mut bench = Bench::new(share(90));
     let app = bench.join(&auto(), Covers::Program, &[1]).unwrap();
     let next = play(&mut bench, app, 1, 1_000_000, 20_000, 4, 150);
     bench.wait_until(at(60_000));
-    assert!(bench.host.application(app).unwrap().rhythm.is_some(), "it slept, and showed nothing else");
+    assert!(bench.host.application(app).unwrap().rhythm.is_some(), "it slept, and showed no other period");
     let mut from_us = next.max(60_000_000);
     for k in 0..700_u64 {
         from_us = play(&mut bench, app, 1, from_us, 7_000 + k * k * 7_919 % 61_000, 4, 1);
@@ -81,7 +81,7 @@ fn a_period_that_is_gone_is_told_and_given_up_but_a_pause_is_not() {
 }
 
 #[test]
-fn the_thread_that_works_says_the_period() {
+fn the_busiest_thread_determines_the_period() {
     let mut bench = Bench::new(share(90));
     let app = bench.join(&auto(), Covers::Program, &[1, 2]).unwrap();
     let mut from_us = 1_000_000;
@@ -94,7 +94,7 @@ fn the_thread_that_works_says_the_period() {
 }
 
 #[test]
-fn what_needs_a_known_period_is_refused() {
+fn contracts_that_need_a_known_period_are_refused() {
     let mut bench = Bench::new(share(90));
     let kernel = Contract { controller: ControlPlace::Kernel, ..auto() };
     assert_eq!(bench.join(&kernel, Covers::Program, &[1]).unwrap_err().code, "invalid_contract");

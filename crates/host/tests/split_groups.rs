@@ -1,4 +1,5 @@
-//! A group that is cut into parts never hands out more than there is, whoever leads whom: random cuts, joins and deaths.
+//! A group that is split never hands out more than its amount, whichever hosts lead: random partitions, joins and
+//! crashes.
 
 use std::collections::VecDeque;
 
@@ -12,9 +13,9 @@ use qfabric_types::{AppId, Instant};
 const CPU: AttributeId = AttributeId::of("cpu.share");
 const CAPACITY: i64 = 100;
 const HOSTS: usize = 5;
-/// A step of time, in ms.
+/// Length of a simulation step, in ms.
 const TICK: u64 = 50;
-/// What is promised: after a change of who sees whom, more than there is may be handed out for so long at most, in ms.
+/// The promise: after a change of connectivity, more than the amount may be handed out for at most this time, in ms.
 const AT_MOST: u64 = 3_000;
 
 type Sent = (usize, ChannelId, Recipient, QualityEvent);
@@ -32,13 +33,13 @@ struct Net {
     managers: Vec<Manager>,
     wires: VecDeque<Sent>,
     has: Vec<i64>,
-    /// In which part of the network each host is, and whom it sees.
+    /// The part of the network of each host, and the hosts that it sees.
     parts: Vec<u8>,
     sees: Vec<Vec<bool>>,
-    /// Since when it is otherwise than each host sees it, in ms.
+    /// Since when the real connectivity differs from what each host sees, in ms.
     since: Vec<Vec<u64>>,
     dead: Vec<bool>,
-    /// How late each host notices, in ms.
+    /// How late each host notices a change, in ms.
     late: Vec<u64>,
     at: u64,
     changed: u64,
@@ -79,7 +80,7 @@ impl Net {
         !self.dead[a] && !self.dead[b] && self.parts[a] == self.parts[b]
     }
 
-    /// Each host notices what changed, sooner or later; that a host is there again sooner than that it is gone.
+    /// Each host notices a change after its delay; it notices a returned host sooner than a lost one.
     fn notice(&mut self) {
         for (host, other) in (0..HOSTS).flat_map(|host| (0..HOSTS).map(move |other| (host, other))) {
             let there = self.joined(host, other);
@@ -154,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn parts_of_a_group_together_never_have_more_than_there_is(
+    fn parts_of_a_group_never_exceed_its_amount_together(
         wants in proptest::collection::vec((0i64..40, 0i64..60, 0u32..3), HOSTS),
         late in proptest::collection::vec(0u64..2_000, HOSTS),
         steps in proptest::collection::vec(step(), 1..8),
@@ -168,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn after_all_have_found_each_other_everything_is_handed_out_again(
+    fn the_whole_amount_is_handed_out_after_all_hosts_see_each_other(
         late in proptest::collection::vec(0u64..2_000, HOSTS),
         parts in proptest::collection::vec(0u8..3, HOSTS),
         seconds in 1u64..30,
@@ -185,7 +186,7 @@ proptest! {
 }
 
 #[test]
-fn the_greater_part_goes_on_with_everything_and_the_smaller_stops() {
+fn the_majority_continues_with_the_whole_amount_and_the_minority_stops() {
     let mut net = Net::new(&[(10, 40, 1); HOSTS], vec![1_000; HOSTS]);
     net.run(6).unwrap();
     net.change(&[0, 0, 0, 1, 1], None);
@@ -194,8 +195,8 @@ fn the_greater_part_goes_on_with_everything_and_the_smaller_stops() {
     assert!(net.used() > CAPACITY - 3, "{:?}", net.has);
 }
 
-/// Found by the random cases above: each step is who is in which part, and for how many seconds.
-fn never_more_than_there_is(wants: [(i64, i64, u32); HOSTS], late: [u64; HOSTS], steps: &[([u8; HOSTS], u64)]) {
+/// Found by the random cases above: each step has the part of each host, and a duration in seconds.
+fn check_never_exceeds_the_amount(wants: [(i64, i64, u32); HOSTS], late: [u64; HOSTS], steps: &[([u8; HOSTS], u64)]) {
     let mut net = Net::new(&wants, late.to_vec());
     net.run(6).unwrap();
     for (parts, seconds) in steps {
@@ -208,18 +209,18 @@ fn never_more_than_there_is(wants: [(i64, i64, u32); HOSTS], late: [u64; HOSTS],
 fn a_member_gets_more_only_after_another_has_given_it_back() {
     let wants = [(0, 0, 0), (0, 0, 0), (4, 31, 0), (23, 10, 0), (18, 15, 0)];
     let steps = [([1, 2, 2, 1, 2], 7), ([0, 1, 1, 2, 1], 4)];
-    never_more_than_there_is(wants, [151, 0, 0, 601, 0], &steps);
+    check_never_exceeds_the_amount(wants, [151, 0, 0, 601, 0], &steps);
 }
 
 #[test]
-fn a_leader_that_has_not_seen_the_cut_gives_back_nothing_that_was_given_up() {
+fn a_leader_that_has_not_seen_the_partition_grants_nothing_that_was_given_up() {
     let wants = [(0, 0, 0), (0, 0, 0), (0, 3, 0), (22, 10, 0), (18, 48, 0)];
     let steps = [([0, 0, 0, 0, 1], 12), ([2, 0, 0, 2, 2], 1), ([2, 0, 0, 0, 1], 6)];
-    never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
+    check_never_exceeds_the_amount(wants, [1_001, 0, 0, 0, 0], &steps);
 }
 #[test]
-fn a_majority_waits_for_members_that_were_with_the_minority_meanwhile() {
+fn a_majority_waits_for_members_that_were_with_the_minority() {
     let wants = [(0, 0, 0), (0, 0, 0), (0, 1, 0), (8, 40, 0), (10, 42, 0)];
     let steps = [([1, 1, 1, 2, 0], 5), ([1, 0, 0, 0, 0], 1), ([0, 0, 0, 1, 1], 8)];
-    never_more_than_there_is(wants, [1_001, 0, 0, 0, 0], &steps);
+    check_never_exceeds_the_amount(wants, [1_001, 0, 0, 0, 0], &steps);
 }

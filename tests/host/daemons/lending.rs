@@ -97,7 +97,7 @@ fn the_first_the_best_or_the_nearest_offer_wins_and_who_else_offered_keeps_nothi
         assert_eq!(applications(&there), 1, "{rule}");
         // The other one's offer may come last, and keeps its room until it is told, too.
         eventually("nobody keeps anything", || lenders.keep() == [0, 0]);
-        player::run(&there, &["--claim", &claim(&refused)]).expect(3, &["nothing is kept here"]);
+        player::run(&there, &["--claim", &claim(&refused)]).expect(3, &["this host has no loan for the claim"]);
         drop((player, full));
         eventually("it has left", || applications(&there) == 0);
     }

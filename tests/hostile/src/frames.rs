@@ -70,7 +70,6 @@ fn with_members(mut node: Node) -> Node {
 ///
 /// Input: a byte (bit 0: the node believes creations), then pieces. A piece is a byte and a frame. Bits of the
 /// byte: bit 0 the sending host, bit 1 the data lane, the other bits the time that passes.
-/// frame.
 pub fn channel_frame(bytes: &[u8]) {
     let mut script = Script(bytes);
     let create = script.byte() & 1 == 1;

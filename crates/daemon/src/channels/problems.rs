@@ -47,7 +47,7 @@ pub(super) fn not_joined(error: &dyn std::fmt::Display, is_open: bool) -> Proble
 }
 
 pub(super) fn no_such_lease(lease: u64) -> Problem {
-    let message = format!("connection {lease} belongs to another user");
+    let message = format!("connection {lease} does not exist or belongs to another user");
     new(
         "no_such_lease",
         message,

@@ -2,8 +2,8 @@
 //! instructions that loop iterations may add.
 //!
 //! The range of a loop is its test, its body and its step. A call of a program executes its code once. It executes
-//! code more often only in loop iterations, each of which was charged beforehand. So a call executes at most *code
-//! + charges* instructions. The final test of an inner loop runs once more than the loop has iterations; it counts
+//! code more often only in loop iterations, each of which was charged beforehand. So a call executes at most
+//! *code + charges* instructions. The final test of an inner loop runs once more than the loop has iterations; it counts
 //! towards the iteration of the enclosing loop.
 
 use std::cell::Cell;

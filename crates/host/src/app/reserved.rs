@@ -1,7 +1,7 @@
-//! What an application holds over time: the sum over its threads, weighted by how long it held it.
+//! The reservations of an application over time: the sum over its threads, weighted by duration.
 //!
-//! A mean per job of the lead thread says nothing of a program with several threads, nor of one that gives its
-//! reservation back between jobs. Shares as fractions of one CPU, times in nanoseconds.
+//! A mean per job of the lead thread is wrong for a program with several threads, and for one that gives its
+//! reservation back between jobs. Shares are fractions of one CPU, times are in nanoseconds.
 
 use qfabric_types::api::Reserved;
 use qfabric_types::{Instant, Nanos};
@@ -9,7 +9,7 @@ use qfabric_types::{Instant, Nanos};
 /// Mean and standard deviation of a value that changes in steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OverTime {
-    /// None before the first value.
+    /// `None` before the first value.
     since: Option<Instant>,
     value: f64,
     length: f64,
@@ -18,12 +18,12 @@ pub(super) struct OverTime {
 }
 
 impl OverTime {
-    /// It is `value` from `now` on.
+    /// Sets the value from `now` on.
     pub fn set(&mut self, value: f64, now: Instant) {
         *self = OverTime { since: Some(now), value, ..self.until(now) };
     }
 
-    /// Mean and population standard deviation up to `now`; of no time at all the value itself, and 0.
+    /// Mean and population standard deviation up to `now`; without any duration the value itself, and 0.
     pub fn mean_and_sd(&self, now: Instant) -> (f64, f64) {
         let all = self.until(now);
         if all.length == 0.0 {
@@ -33,13 +33,13 @@ impl OverTime {
         (mean, (all.squares / all.length - mean * mean).max(0.0).sqrt())
     }
 
-    /// The integral of the value up to `now`, and the time it was taken over.
+    /// The integral of the value up to `now`, and its duration.
     pub fn so_far(&self, now: Instant) -> Reserved {
         let all = self.until(now);
         Reserved { cpu_time: Nanos::from_f64(all.sum), over: Nanos::from_f64(all.length) }
     }
 
-    /// With the time up to `now` counted at the present value.
+    /// With the time up to `now` added at the present value.
     fn until(&self, now: Instant) -> OverTime {
         let step = self.since.map_or(0.0, |since| now.since(since).as_f64());
         OverTime {
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(
             (second.mean_since(first), first.mean_since(first)),
             (Some(1.0), None),
-            "what came before is left out"
+            "the time before the earlier reading is left out"
         );
         assert_eq!(OverTime { since: Some(Instant::new(7)), value: 0.5, ..held }.until(Instant::new(7)).sum, held.sum);
     }

@@ -1,49 +1,50 @@
-//! Giving back between jobs: a thread that sleeps keeps a part of its share only, and takes the rest back before its
+//! Giving back between jobs: a sleeping thread keeps only a part of its share, and takes the rest back before its
 //! next job.
 //!
 //! ```text
-//!            job ended, its next ask more than LEAST away
+//!            job ended, next request more than LEAST away
 //!   running ----------------------------------------------> resting
-//!   asks max(c, min(s, AHEAD·c))                            asks KEPT·s
+//!   requests max(c, min(s, AHEAD·c))                        requests KEPT·s
 //!      ^---- lead before the release, or a job begins ---------'
 //! ```
-//! c is what the controller asks, s the application's share of the capacity by weight. After a job that cost more than
-//! AHEAD times what was foreseen, the next WARY jobs ask max(c, s). Why: docs/design/0021.
+//! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
+//! more than AHEAD times the foreseen cost, the next WARY_JOBS jobs request max(c, s). Reasons: docs/design/0021.
 
 use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
 
 use super::{App, FLOOR_RECLAIMING, lead};
 use crate::thread::Governor;
 
-/// Part of its share that a sleeping thread keeps, in percent. Between 5 and 30 made no difference; 60 lost half.
+/// Percentage of its share that a sleeping thread keeps. Between 5 and 30 made no difference; 60 lost half of the
+/// benefit.
 const KEPT_PERCENT: u64 = 30;
-/// While predictions hold, a running thread asks for no more than this part of what its controller wants, in percent:
-/// the rest of its share helps others more.
+/// While predictions hold, a running thread requests at most this percentage of what its controller wants: the rest
+/// of its share helps others more.
 const AHEAD_PERCENT: u64 = 130;
-/// For how many jobs predictions are doubted after one that fell so short.
-const WARY: u32 = 16;
+/// Number of jobs for which predictions are not relied on after one that was far too low.
+const WARY_JOBS: u32 = 16;
 /// Shorter rests are not worth two settings.
 const LEAST: Nanos = Nanos::from_millis(1);
-/// Jobs that come faster are not worth a wake-up of the daemon each.
+/// Jobs with a shorter period are not worth a wake-up of the daemon each.
 const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
-/// With more of such jobs per second on the host, nobody gives back: each costs the daemon a wake-up, two settings and two
-/// looks into `/proc`, some 100 µs together.
+/// With more of such jobs per second on the host, no application gives back: each costs the daemon a wake-up, two
+/// settings and two reads of `/proc`, together about 100 µs.
 const MOST_JOBS_PER_SECOND: u64 = 500;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 
-/// Whether an application rests between jobs, and until when.
+/// The rest of an application between jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
-    /// The mechanism in force can lower the reservation of a sleeper.
+    /// Whether the mechanism in force can decrease the reservation of a sleeping thread.
     able: bool,
-    /// s: what it would hold if all applications asked for all that their contracts allow.
+    /// s: the share that it would hold if all applications requested their largest bandwidth.
     share: Share,
     /// When it takes back what it gave; [`Instant::NEVER`] while it runs.
     until: Instant,
-    /// Attempts of this rest that found the thread awake.
+    /// Attempts in this rest that found the thread awake.
     attempts: u32,
-    /// Jobs for which predictions are doubted still.
+    /// Remaining jobs for which predictions are not relied on.
     wary: u32,
 }
 
@@ -57,7 +58,7 @@ impl Rest {
     }
 }
 
-/// Whether the contract lets its application give back: marked jobs that are not too short, under GRUB and feedback.
+/// Whether the contract allows giving back: marked jobs that are not too short, under GRUB and feedback.
 fn allows(contract: &Contract) -> bool {
     contract.give_back
         && contract.reclaiming == Reclaiming::Grub
@@ -68,7 +69,7 @@ fn allows(contract: &Contract) -> bool {
         && contract.period >= SHORTEST_PERIOD
 }
 
-/// Whether the daemon has the time for all that may give back.
+/// Whether the daemon has the time for all applications that may give back.
 pub(crate) fn is_affordable(apps: &[App]) -> bool {
     let rate = |app: &App| 1_000_000_000 / app.contract.period.get().max(1);
     apps.iter().filter(|app| app.may_give_back()).map(rate).sum::<u64>() <= MOST_JOBS_PER_SECOND
@@ -80,13 +81,13 @@ impl App {
         self.rest.able && self.may_give_back()
     }
 
-    /// Whether it would, where the mechanism and the daemon's time allow.
+    /// Whether it would give back if the mechanism and the daemon's time allow.
     pub(crate) fn may_give_back(&self) -> bool {
         let marked = matches!(self.threads.as_slice(), [only] if matches!(only.governor, Governor::Marked(_)));
         !self.leaving && marked && allows(&self.contract)
     }
 
-    /// Its share of the capacity, and what the mechanism can do, changed perhaps.
+    /// Updates its share of the capacity and the ability of the mechanism.
     pub(crate) fn set_share(&mut self, able: bool, share: Share) {
         (self.rest.able, self.rest.share) = (able, share);
         if !self.gives_back() {
@@ -98,25 +99,25 @@ impl App {
         self.rest.until != Instant::NEVER
     }
 
-    /// A job released at `release` has ended: it rests until shortly before the next release.
+    /// A job released at `release` has ended: rests until shortly before the next release.
     pub(super) fn begin_rest(&mut self, release: Instant, now: Instant) {
         let ask = release + self.contract.period - lead(&self.contract);
         let worth = self.gives_back() && ask > now + LEAST;
         (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
     }
 
-    /// A job cost `cost` where its controller had foreseen no more than `foreseen`.
+    /// Compares the cost of a job with the largest cost that its controller had foreseen.
     pub(super) fn compare(&mut self, foreseen: Nanos, cost: Nanos) {
         let short = u128::from(cost.get()) * 100 > u128::from(foreseen.get()) * u128::from(AHEAD_PERCENT);
-        self.rest.wary = if short { WARY } else { self.rest.wary.saturating_sub(1) };
+        self.rest.wary = if short { WARY_JOBS } else { self.rest.wary.saturating_sub(1) };
     }
 
     pub(super) fn end_rest(&mut self) {
         self.rest.until = Instant::NEVER;
     }
 
-    /// What its thread asks for where its controller asks for `wanted`.
-    pub(super) fn asks(&self, wanted: Share) -> Share {
+    /// The request of its thread if its controller wants `wanted`.
+    pub(super) fn request(&self, wanted: Share) -> Share {
         if !self.gives_back() {
             return wanted;
         }
@@ -128,7 +129,7 @@ impl App {
         }
     }
 
-    /// The thread was awake: when to try again, not before it takes back if that comes first.
+    /// The thread was awake: when to try again; not if taking back comes first.
     pub(crate) fn retry_rest(&mut self, now: Instant) -> Instant {
         let pause = FIRST_RETRY.saturating_mul(1 << self.rest.attempts.min(10));
         self.rest.attempts += 1;

@@ -1,23 +1,23 @@
-//! What the threads of an application are told beyond budgets: the server that they share, their CPU, favour for
-//! events, a controller in the kernel; and the rescue of a job that runs, where that is possible.
+//! What a setting has beside the budget: the shared server, the CPU, favour for events, a controller in the kernel;
+//! and the rescue of a running job, if the mechanism supports it.
 
 use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, Share, Terms, ThreadId};
 
 use super::App;
 use crate::thread::{Governor, Thread, Value, value_of};
 
-/// A job that has used all but this of what was foreseen for it has used it up: clocks are read at both ends.
+/// A job that has used all but this of its foreseen budget counts as having used it up: clocks are read at both ends.
 const MARGIN: Nanos = Nanos::from_micros(50);
 
 impl App {
-    /// The thread that counts for all where they share a server.
+    /// The thread that is counted for all if they share a server.
     pub(super) fn carrier(&self) -> Option<ThreadId> {
         self.threads.iter().find(|thread| !thread.denied).map(|thread| thread.id)
     }
 
-    /// Who counts for their shared server in place of a thread that has left it; none where they share none, or where
-    /// nobody else is in it yet.
-    pub(crate) fn heir(&self) -> Option<ThreadId> {
+    /// The thread that is counted for the shared server in place of one that has left it; `None` if no server is
+    /// shared, or no other thread is in it yet.
+    pub(crate) fn successor(&self) -> Option<ThreadId> {
         let carrier = self.carrier().filter(|_| self.shares_server())?;
         self.threads.iter().find(|thread| thread.id == carrier && thread.applied.is_some()).map(|thread| thread.id)
     }
@@ -32,13 +32,12 @@ impl App {
         if self.shares_server() { self.carrier() } else { self.lead }
     }
 
-    /// The thread whose jobs are governed, and where its application was promised something.
+    /// Whether the thread belongs to the application's promise: the lead, or every thread of a shared server.
     pub(crate) fn is_bound(&self, thread: ThreadId) -> bool {
         self.shares_server() || self.lead == Some(thread)
     }
 
-    /// The controller that the thread's server carries in the kernel: its budgets are decided there, within what
-    /// is granted here.
+    /// The controller that the thread's server has in the kernel: it decides budgets there, within the grant.
     pub(super) fn control_of(&self, thread: ThreadId) -> Option<KernelControl> {
         let Contract { controller, predictor, choice, rho, early, late, .. } = self.contract;
         if controller != ControlPlace::Kernel || self.lead != Some(thread) {
@@ -61,7 +60,7 @@ impl App {
         Terms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
     }
 
-    /// What a thread is told for its part of the grant.
+    /// The value for a thread's part of the grant.
     pub(super) fn value(&self, thread: &Thread, part: Share) -> Option<Value> {
         match self.contract.static_server().filter(|_| self.shares_server()) {
             Some(server) => self.shared_value(thread, server),
@@ -69,7 +68,7 @@ impl App {
         }
     }
 
-    /// The server that all threads share; shorter where a fallen capacity leaves less than was promised.
+    /// The server that all threads share; with a shorter budget if a fallen capacity leaves less than promised.
     fn shared_value(&self, thread: &Thread, server: Reservation) -> Option<Value> {
         let (period, promised) = (server.period(), self.contract.promised()?);
         if thread.denied {
@@ -84,7 +83,7 @@ impl App {
         if self.carrier() == Some(thread.id) {
             return Some(value(granted));
         }
-        // Whoever joins would make the server: the one that counts for all makes it, when there is room.
+        // The first thread in the server creates it. Only the counted thread may do that, when there is room.
         let carrier = self.threads.iter().find(|other| Some(other.id) == self.carrier());
         let lives = |value: &Value| carrier.is_some_and(|carrier| carrier.cpu == value.terms.cpu);
         match carrier.and_then(|carrier| carrier.applied).filter(lives) {
@@ -93,8 +92,8 @@ impl App {
         }
     }
 
-    /// A job that has used up its budget before its end, where a larger budget would help it still: the thread
-    /// wants all that it may have until the job ends. Answers whether that is new.
+    /// If a job has used up its budget before its end and a larger budget still helps: the thread wants the largest
+    /// budget until the job ends. Returns whether that is new.
     pub(crate) fn rescue(&mut self, at: usize) -> bool {
         let (periods, fixed) = (self.contract.periods_per_job(), self.contract.static_server().is_some());
         let thread = &mut self.threads[at];

@@ -33,17 +33,17 @@ impl Host {
         self.next_app += 1;
         self.kept.push(app);
         self.make_room_for(app);
-        self.share_anew();
+        self.recompute_shares();
         Ok(app)
     }
 
     /// Ends a kept share. Returns false if `app` is not one.
-    pub(super) fn let_go(&mut self, app: AppId) -> bool {
+    pub(super) fn release_kept(&mut self, app: AppId) -> bool {
         let Some(at) = self.kept.iter().position(|kept| *kept == app) else { return false };
         self.kept.remove(at);
         self.books.release(app, self.now);
         self.end_promise(app);
-        self.share_anew();
+        self.recompute_shares();
         self.follow_grants();
         true
     }

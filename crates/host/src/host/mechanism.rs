@@ -8,7 +8,7 @@ use crate::thread::Thread;
 
 impl Host {
     /// Every thread starts again under the new mechanism, with the budget that its governor wants now.
-    pub(super) fn another_mechanism(&mut self, name: String, abilities: Abilities, capacity: Share) {
+    pub(super) fn replace_mechanism(&mut self, name: String, abilities: Abilities, capacity: Share) {
         (self.config.mechanism, self.config.abilities) = (name, abilities);
         self.config.limits.capacity = capacity;
         (self.partition, self.ledger) = placing::partition(&self.config);
@@ -24,7 +24,7 @@ impl Host {
         self.set_limits(self.config.limits.clone());
         for at in (0..self.apps.len()).rev() {
             self.refresh(at);
-            self.bury_if_restored(at);
+            self.remove_if_restored(at);
         }
     }
 

@@ -44,7 +44,7 @@ impl Host {
         self.follow_grants();
         self.refresh(old);
         // A leaving application may have waited for this thread alone, so it is removed here.
-        self.bury_if_restored(old);
+        self.remove_if_restored(old);
     }
 
     /// Returns a thread to the contract of its program, if the program may cover one more.
@@ -57,7 +57,7 @@ impl Host {
             return self.leave_out(at, thread);
         }
         self.take_over(thread, to);
-        self.share_anew();
+        self.recompute_shares();
         if let Some(at) = self.find(to) {
             self.refresh(at);
         }
@@ -66,9 +66,9 @@ impl Host {
     /// If the thread was counted for a shared server, another thread is counted for it from now on.
     fn leave_server(&mut self, old: usize, moved: &mut Thread) {
         let app = &mut self.apps[old];
-        let heir = app.heir().and_then(|heir| app.find(heir));
-        if let Some(heir) = heir.filter(|_| millionths(moved.applied) > 0) {
-            self.ledger.inherit(moved, &mut app.threads[heir]);
+        let successor = app.successor().and_then(|successor| app.find(successor));
+        if let Some(successor) = successor.filter(|_| millionths(moved.applied) > 0) {
+            self.ledger.inherit(moved, &mut app.threads[successor]);
         }
     }
 }

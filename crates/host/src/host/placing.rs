@@ -198,7 +198,7 @@ impl Host {
             return None;
         }
         self.ledger.settle_on(thread, Some(place), covered, self.now);
-        self.due = self.due.min(self.ledger.next_bequest());
+        self.due = self.due.min(self.ledger.next_pending());
         let of_place = (thread.cpu, self.aligned_on.get(place).copied().unwrap_or_default());
         (_, thread.aligned) = of_place;
         (value.terms.cpu, value.terms.aligned) = of_place;

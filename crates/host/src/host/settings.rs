@@ -16,7 +16,7 @@ use crate::thread::{Value, Wait, millionths};
 use crate::{HostEvent, Outcome, Output};
 
 /// Shortest time between [`HostEvent::Saturated`] and [`HostEvent::Satisfied`] of one application.
-const TELL_AGAIN: Nanos = Nanos::from_millis(1_000);
+const REPORT_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// Longest pause before a setting without room is tried again.
 const LONGEST_RETRY: Nanos = Nanos::from_millis(1_000);
 /// First pause before a thread tries again to take back what it gave: its release is near.
@@ -74,7 +74,7 @@ impl Host {
     }
 
     fn place_as_weighed(&mut self, at: usize) {
-        self.tell_saturation(at);
+        self.report_saturation(at);
         let app = &mut self.apps[at];
         app.split();
         for thread in &mut app.threads {
@@ -89,11 +89,14 @@ impl Host {
         }
     }
 
-    fn tell_saturation(&mut self, at: usize) {
+    fn report_saturation(&mut self, at: usize) {
         let now = self.now;
         let app = &mut self.apps[at];
         let lacks = app.granted + HYSTERESIS < app.wanted;
-        if app.leaving || lacks == app.saturated || (app.told_at != Instant::ZERO && now < app.told_at + TELL_AGAIN) {
+        if app.leaving
+            || lacks == app.saturated
+            || (app.told_at != Instant::ZERO && now < app.told_at + REPORT_INTERVAL)
+        {
             return;
         }
         (app.saturated, app.told_at) = (lacks, now.max(Instant::new(1)));
@@ -128,8 +131,8 @@ impl Host {
         let contended = those > 1 && much;
         if contended != self.contended {
             self.contended = contended;
-            self.share_anew();
-            self.rely_anew();
+            self.recompute_shares();
+            self.recheck_lending();
         }
     }
 
@@ -148,7 +151,7 @@ impl Host {
     }
 
     /// Refreshes the applications whose reliance on unused time of others changes.
-    fn rely_anew(&mut self) {
+    fn recheck_lending(&mut self) {
         for at in 0..self.apps.len() {
             if self.apps[at].lent != self.lends() {
                 self.refresh(at);
@@ -158,7 +161,7 @@ impl Host {
     }
 
     /// Recomputes each application's share of the capacity, which bounds what it requests while it runs.
-    pub(super) fn share_anew(&mut self) {
+    pub(super) fn recompute_shares(&mut self) {
         let able = self.config.abilities.gives_back && self.contended && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
             return;
@@ -205,7 +208,7 @@ impl Host {
             }
         }
         let thread = &mut self.apps[at].threads[index];
-        self.ledger.told(thread, value);
+        self.ledger.sent(thread, value);
         self.in_flight.push_back((app, thread.id));
         thread.giving_back = resting && value.is_some() && millionths(value) < millionths(thread.applied);
         let setting = thread.setting(value);
@@ -229,7 +232,7 @@ impl Host {
         let Wait::Answer(value) = self.apps[at].threads[index].wait else { return };
         let mut placed = false;
         match outcome {
-            Outcome::Done => placed = self.obeyed(at, index, value),
+            Outcome::Done => placed = self.confirmed(at, index, value),
             Outcome::Busy => self.busy(at, index, value),
             Outcome::Awake => self.awake(at, index, value),
             Outcome::Gone => return self.thread_gone(app, thread),
@@ -239,17 +242,17 @@ impl Host {
         if !placed {
             self.place(at);
         }
-        self.bury_if_restored(at);
+        self.remove_if_restored(at);
     }
 
     /// Handles a confirmed setting. Returns whether the application was placed already, as [`Host::denied`] does.
-    fn obeyed(&mut self, at: usize, index: usize, value: Option<Value>) -> bool {
+    fn confirmed(&mut self, at: usize, index: usize, value: Option<Value>) -> bool {
         let mut placed = false;
         let reclaims = value.is_some_and(|value| value.reclaiming == Reclaiming::Grub);
         let at_once = reclaims && self.apps[at].gives_back();
         let thread = &mut self.apps[at].threads[index];
         (thread.ceiling, thread.giving_back) = (None, false);
-        if self.ledger.obeyed(thread, value, at_once, self.now) {
+        if self.ledger.applied(thread, value, at_once, self.now) {
             self.books.settle(self.apps[at].id, self.now);
             placed = self.places_by_grants(at);
             self.serve_starved();
@@ -314,10 +317,10 @@ impl Host {
                 self.on_time_of(at);
             }
         }
-        self.ledger.free_bequests(self.now);
+        self.ledger.free_pending(self.now);
         self.serve_starved();
         let earliest = self.apps.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER);
-        self.due = earliest.min(self.ledger.next_bequest());
+        self.due = earliest.min(self.ledger.next_pending());
     }
 
     fn on_time_of(&mut self, at: usize) {

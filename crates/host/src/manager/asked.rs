@@ -1,6 +1,6 @@
-//! Readings go to who asked for them: a manager says at its sink on a Q-channel which attributes its controllers want, and
-//! an OUT-filter at the source leaves out the managers that want no such reading. Sinks that say nothing, which are
-//! those of applications, get all. Source: thesis §5.1.1.
+//! Sends readings only to managers that want them. A manager marks its sink on a Q-channel with the attributes that
+//! its controllers want, and an OUT-filter at the source skips managers that do not want a reading. Sinks without
+//! marks, which belong to applications, receive all readings. Source: thesis §5.1.1.
 
 use std::collections::BTreeSet;
 
@@ -8,26 +8,26 @@ use qfabric_channel::{Choose, Direction, Key, Spot};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, ReadingEvent};
 
-/// The attribute of a sink that gets only what it asks for.
+/// The Q-attribute of a sink that receives only the readings that it marks.
 const ASKED: &str = "asked";
 
-/// Most attributes that a sink asks for; with more it says nothing, and gets all.
-const MOST: usize = 48;
+/// Most attributes that a sink marks; with more it has no marks and receives all readings.
+const MAX_MARKS: usize = 48;
 
-/// What a manager's sink says of itself, where its controllers want readings of these.
-pub(super) fn said(wanted: &BTreeSet<AttributeId>) -> BTreeSet<Key> {
+/// The marks of a manager's sink whose controllers want readings of these attributes.
+pub(super) fn marks(wanted: &BTreeSet<AttributeId>) -> BTreeSet<Key> {
     let keys = wanted.iter().map(|attribute| key(*attribute)).chain([ASKED.to_owned()]);
     let keys = keys.map(|key| key.parse().expect("a key")).collect();
-    if wanted.len() > MOST { BTreeSet::new() } else { keys }
+    if wanted.len() > MAX_MARKS { BTreeSet::new() } else { keys }
 }
 
-/// Where the filter is; the name is the service's own.
+/// The place of the filter; its name is reserved for the service.
 pub(super) fn spot(channel: &ChannelId) -> Spot {
     let name = "zz.asked".parse().expect("a name");
     Spot { channel: channel.clone(), direction: Direction::Out, name }
 }
 
-/// The filter, for events that are readings.
+/// The filter for events that are readings.
 pub(super) fn filter() -> Choose {
     Box::new(|event, sinks, chosen| {
         let Some(key) = ReadingEvent::attribute_of(event.payload).map(key) else { return };

@@ -1,4 +1,4 @@
-//! What an engineer writes: interests, and what to do when one of them changes.
+//! The interface of policies: a controller states its interests, and decides when one of them changes.
 
 use qfabric_channel::Registration;
 use qfabric_types::channel::{ChannelId, Name};
@@ -7,82 +7,73 @@ use qfabric_types::{AppId, Instant};
 
 use super::{Ask, Outcome, Readings};
 
-/// What about.
+/// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Readings of one attribute.
     Reading(AttributeId),
     /// Control events.
     Control,
-    /// What an application of this host is granted of a resource.
+    /// The amount of a resource that an application of this host is granted.
     Granted,
-    /// Hosts that vanish, and applications that join and leave groups.
+    /// Hosts that crash, and applications that join and leave groups.
     Members,
-    /// What became of requests to other hosts.
+    /// Outcomes of requests to other hosts.
     Answers,
 }
 
-/// Changes that a controller is called for.
+/// A kind of change for which a controller is called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interest {
-    /// Only where it was said here; none: anywhere. What happens on this host itself is said nowhere.
+    /// Only events on this channel; `None`: on any. Changes of this host itself come on no channel.
     pub channel: Option<ChannelId>,
-    /// What about.
     pub topic: Topic,
 }
 
 impl Interest {
-    /// Wherever it is said.
+    /// Changes on any channel and of this host.
     pub fn anywhere(topic: Topic) -> Interest {
         Interest { channel: None, topic }
     }
 
-    /// What is said on one channel.
+    /// Changes on one channel.
     pub fn on(channel: &ChannelId, topic: Topic) -> Interest {
         Interest { channel: Some(channel.clone()), topic }
     }
 }
 
-/// Something changed.
+/// A change with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Where it was said; none: on this host.
+    /// The channel of the event; `None`: this host.
     pub channel: Option<ChannelId>,
-    /// Whose it is.
+    /// The host that it concerns.
     pub host: Name,
-    /// What changed.
     pub what: ChangeKind,
 }
 
-/// What changed.
+/// The content of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChangeKind {
     /// A monitoring event.
     Reading(Reading),
     /// A control event.
     Control(QualityEvent),
-    /// An application of this host now has so much of a resource.
+    /// An application of this host is granted another amount of a resource.
     Granted {
-        /// Which.
         application: AppId,
-        /// Of what.
         attribute: AttributeId,
-        /// How much; 0: stopped.
+        /// The new amount; 0: stopped.
         amount: i64,
     },
-    /// A host is gone, with all that ran there.
+    /// A host is gone, with all its applications.
     HostGone,
     /// An application joined a group.
     Joined(Registration),
-    /// It left.
+    /// An application left a group.
     Left(Registration),
     /// A request to other hosts ended.
-    Answer {
-        /// Which.
-        request: u64,
-        /// How.
-        outcome: Outcome,
-    },
+    Answer { request: u64, outcome: Outcome },
 }
 
 impl ChangeKind {
@@ -97,77 +88,49 @@ impl ChangeKind {
     }
 }
 
-/// Who is told.
+/// The recipients of a control event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recipient {
-    /// All managers on the channel.
+    /// The managers on the channel of all hosts.
     All,
     /// The manager of one host.
     Host(Name),
-    /// The managers of those hosts that have a source on the data channel: where reports of sinks go.
+    /// The managers of the hosts that have a source on the data channel; sinks send their reports there.
     Sources,
 }
 
-/// A filter of this host.
+/// The place of a filter of this host.
 pub type Filter = qfabric_channel::Spot;
 
-/// What a controller wants done.
+/// A decision of a controller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// A control event.
-    Tell {
-        /// Where.
-        channel: ChannelId,
-        /// To whom.
-        to: Recipient,
-        /// What.
-        event: QualityEvent,
-    },
-    /// A filter's parameter changes; the next event sees it.
-    Parameter {
-        /// Which filter.
-        filter: Filter,
-        /// Which parameter.
-        parameter: String,
-        /// To what.
-        value: i64,
-    },
-    /// An application of this host gets so much of a resource, through its broker.
-    Apply {
-        /// Which.
-        application: AppId,
-        /// Of what.
-        attribute: AttributeId,
-        /// How much.
-        amount: i64,
-    },
-    /// Nobody decides any more how much of a resource it gets: what keeps it at the last amount lets go.
-    Release {
-        /// Which.
-        application: AppId,
-        /// Of what.
-        attribute: AttributeId,
-    },
-    /// Other hosts are asked for what cannot be had here.
+    /// Publish a control event.
+    Tell { channel: ChannelId, to: Recipient, event: QualityEvent },
+    /// Change a parameter of a filter; the next event uses it.
+    Parameter { filter: Filter, parameter: String, value: i64 },
+    /// Give an application of this host an amount of a resource, through its broker.
+    Apply { application: AppId, attribute: AttributeId, amount: i64 },
+    /// No policy decides about this amount any more: the mechanism that keeps the last amount may release it.
+    Release { application: AppId, attribute: AttributeId },
+    /// Ask other hosts for a resource that this host cannot give.
     Ask(Ask),
 }
 
-/// What a controller wants done, in order.
+/// Decisions, in order.
 pub type Decisions = Vec<Decision>;
 
-/// What is known when a controller is called.
+/// The facts available to a controller when it is called.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// This host.
     pub host: &'a Name,
-    /// Now.
     pub now: Instant,
-    /// What was heard before.
+    /// The last readings received.
     pub readings: &'a Readings,
 }
 
 impl View<'_> {
-    /// The last reading of a host's attribute that some controller is interested in.
+    /// The last reading of a host's attribute, if some controller is interested in it.
     pub fn latest(&self, host: &Name, attribute: AttributeId, application: AppId) -> Option<&Reading> {
         self.readings.get(host, attribute, application)
     }
@@ -178,21 +141,21 @@ impl View<'_> {
     }
 }
 
-/// A policy: called when something of interest changes, answers with decisions.
+/// A policy together with its interests: called when one of them changes, answers with decisions.
 pub trait Controller: Send {
-    /// Its name; control events carry its number.
+    /// Its name; control events carry the name's number.
     fn name(&self) -> &str;
 
-    /// What it wants to be called for. Asked once, when it is added.
+    /// The changes for which it is called. Read once, when the controller is added.
     fn interests(&self) -> Vec<Interest>;
 
-    /// Something of interest changed.
+    /// One of its interests changed.
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions);
 
-    /// Its time has come.
+    /// The time from [`Controller::next_wakeup`] has come.
     fn woken(&mut self, _view: &View<'_>, _decisions: &mut Decisions) {}
 
-    /// When [`Controller::woken`] is to be called; asked after every call.
+    /// When [`Controller::woken`] must be called; read after every call.
     fn next_wakeup(&self) -> Option<Instant> {
         None
     }

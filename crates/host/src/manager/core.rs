@@ -1,4 +1,4 @@
-//! The manager itself: calls controllers, admits, divides, asks and answers other hosts.
+//! The manager: calls controllers, admits applications, divides resources, and asks and answers other hosts.
 
 mod brokered;
 mod output;
@@ -13,24 +13,25 @@ use qfabric_types::{AppId, Instant, Nanos};
 use output::Outputs;
 pub use output::{Effect, Output};
 
-use super::requests::{Held, Holds, MOST_HELD, Requests, Stage, Told, reply, said};
+use super::requests::{Held, Holds, MAX_HELD, Message, Requests, Stage, quality_event, reply};
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, ChangeKind, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Readings, Recipient,
     Topic, View, Wish,
 };
 
-/// Readings that are remembered: of 200 hosts 80 each. One more is passed on to controllers and counted, not kept.
+/// Most readings that are stored: 80 of each of 200 hosts. A further one is passed to controllers and counted, not
+/// stored.
 const MOST_READINGS: usize = 16_384;
 
-/// Changes that controllers may cause in one another by one input: a host that vanishes causes as many as there are
-/// applications. A policy that answers its own answers ends here.
+/// Most changes that controllers may cause in each other by one input: a crashed host causes as many as it had
+/// applications. A policy that reacts to its own decisions without end is stopped here.
 const MOST_CHANGES: usize = 4_096;
 
-/// What happened.
+/// An event for the manager.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A monitoring event; on no channel: of this host's own monitor.
+    /// A reading; without a channel, of this host's own monitor.
     Reading(Option<ChannelId>, Name, Reading),
     /// A control event of another host.
     Control(ChannelId, Name, QualityEvent),
@@ -38,30 +39,30 @@ pub enum Input {
     HostGone(Name),
     /// An application joined a group.
     Joined(Name, Registration),
-    /// It left.
+    /// An application left a group.
     Left(Name, Registration),
-    /// Time passed.
+    /// Only time has passed.
     Wake,
 }
 
-/// What was counted.
+/// Counters of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Inputs.
+    /// Inputs handled.
     pub inputs: u64,
     /// Calls of controllers.
     pub calls: u64,
     /// Decisions carried out.
     pub decisions: u64,
-    /// Readings that were not kept: too many.
+    /// Readings that were not stored because there were too many.
     pub not_kept: u64,
-    /// Changes that were dropped because controllers kept answering each other.
+    /// Changes that were dropped because controllers reacted to each other without end.
     pub runaway: u64,
-    /// Holds for other hosts that ended by themselves.
+    /// Holds for other hosts that expired.
     pub holds_expired: u64,
 }
 
-/// A host's resource manager. After every call, ask [`Manager::poll`] for what it wants done until there is nothing more.
+/// The resource manager of a host. After every call, take outputs from [`Manager::poll`] until there are none.
 pub struct Manager {
     host: Name,
     controllers: BTreeMap<u64, Box<dyn Controller>>,
@@ -72,7 +73,7 @@ pub struct Manager {
     shares: Shares,
     requests: Requests,
     holds: Holds,
-    /// Resources whose books are a broker's, and where others may ask for them.
+    /// Resources that a broker accounts for, with the channel on which other hosts may ask for them.
     brokered: BTreeMap<AttributeId, ChannelId>,
     queue: VecDeque<Change>,
     out: Outputs,
@@ -81,7 +82,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Without controllers and without resources.
+    /// A manager without controllers and resources.
     pub fn new(host: Name) -> Manager {
         Manager {
             host,
@@ -101,7 +102,7 @@ impl Manager {
         }
     }
 
-    /// Adds a policy; its number, for [`Manager::remove`].
+    /// Adds a controller. Returns its number for [`Manager::remove`].
     pub fn add(&mut self, controller: Box<dyn Controller>) -> u64 {
         self.added += 1;
         for interest in controller.interests() {
@@ -111,7 +112,7 @@ impl Manager {
         self.added
     }
 
-    /// Tells a policy that came late who is in which group already.
+    /// Informs a newly added controller of the present members of groups.
     pub fn introduce(&mut self, number: u64, members: impl IntoIterator<Item = (Name, Registration)>, now: Instant) {
         for (host, member) in members {
             let change = Change { channel: None, host, what: ChangeKind::Joined(member) };
@@ -122,7 +123,7 @@ impl Manager {
         self.run(now);
     }
 
-    /// Removes a policy. What it decided stays as it is, until somebody else decides.
+    /// Removes a controller. Its decisions stay in force until another one decides.
     pub fn remove(&mut self, number: u64) -> Option<Box<dyn Controller>> {
         self.removed += 1;
         self.interests.retain(|_, interested| {
@@ -132,12 +133,12 @@ impl Manager {
         self.controllers.remove(&number)
     }
 
-    /// How often policies came or went.
+    /// Number of controllers added and removed so far.
     pub fn turnover(&self) -> u64 {
         self.added + self.removed
     }
 
-    /// The attributes of which some policy wants to hear readings that come on the channel.
+    /// The attributes whose readings on the channel some controller wants.
     pub fn wanted(&self, channel: &ChannelId) -> BTreeSet<AttributeId> {
         let heard = self.interests.keys().filter(|interest| interest.channel.as_ref().is_none_or(|of| of == channel));
         let attribute = |interest: &Interest| match interest.topic {
@@ -147,31 +148,31 @@ impl Manager {
         heard.filter_map(attribute).collect()
     }
 
-    /// There is so much of a resource on this host.
+    /// Sets the amount of a resource on this host.
     pub fn capacity(&mut self, attribute: AttributeId, amount: i64, now: Instant) {
         let granted = self.shares.capacity(attribute, amount);
         self.granted(granted, now);
     }
 
-    /// What nobody has been promised.
+    /// The amount that is not promised.
     pub fn free(&self, attribute: AttributeId) -> i64 {
         self.shares.free(attribute)
     }
 
-    /// What other hosts were promised, or are being offered.
+    /// The amount that is promised or offered to other hosts.
     pub fn lent(&self, attribute: AttributeId) -> i64 {
         self.shares.lent(attribute)
     }
 
-    /// What was promised for a request of another host is now to be used here: it is no longer kept, but free for who
-    /// comes next. None: nothing was, or not any more.
+    /// Ends the hold for a request of another host, because the application uses it here now: the amount is free
+    /// for the next application. Returns the amount, or `None` if there is no hold.
     pub fn redeem(&mut self, asker: &Name, request: u64, now: Instant) -> Option<i64> {
         let amount = self.holds.held.get(&(asker.clone(), request))?.amount;
         self.release(|(of, number), _| of == asker && *number == request, now);
         Some(amount)
     }
 
-    /// What another host has promised for a request of this one is not wanted after all.
+    /// Returns to another host what it promised for a request of this one.
     pub fn give_back(
         &mut self,
         (channel, giver): (&ChannelId, &Name),
@@ -179,31 +180,31 @@ impl Manager {
         request: u64,
         now: Instant,
     ) {
-        let event = said(QualityKind::Cancel, request, attribute, 0, now);
+        let event = quality_event(QualityKind::Cancel, request, attribute, 0, now);
         self.out.tell(channel, Recipient::Host(giver.clone()), event);
     }
 
-    /// An application comes, or wants something else: admitted, and the others adjusted, or refused.
+    /// An application comes, or wants another amount: admits it and adjusts the others, or refuses.
     pub fn came(&mut self, wish: &Wish, now: Instant) -> Result<(), Overcommitted> {
         let granted = self.shares.admit(wish)?;
         self.granted(granted, now);
         Ok(())
     }
 
-    /// An application went: what it had goes to the others.
+    /// An application left: the others get its amount.
     pub fn went(&mut self, application: AppId, now: Instant) {
         let granted = self.shares.leave(application);
         self.granted(granted, now);
     }
 
-    /// Asks other hosts for what cannot be had here; [`Effect::Answered`] says what became of it.
+    /// Asks other hosts for a resource; [`Effect::Answered`] reports the outcome.
     pub fn ask(&mut self, ask: Ask, now: Instant) {
         self.forward(ask, now);
         self.run(now);
     }
 
-    /// Carries out what a policy has decided since it was last called, where its controller only passes on what it hears
-    /// and computes elsewhere. A policy that has been removed decides nothing any more.
+    /// Carries out decisions of a policy that computes elsewhere and whose controller only passes on changes.
+    /// Decisions of a removed policy are ignored.
     pub fn decided(&mut self, number: u64, decisions: Decisions, now: Instant) {
         if !self.controllers.contains_key(&number) {
             return;
@@ -213,18 +214,17 @@ impl Manager {
         self.run(now);
     }
 
-    /// The next thing that the calls before want done; none: nothing more.
+    /// The next output; `None`: there is none.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.poll()
     }
 
-    /// How far hosts are, by half a round trip where it is known: to be said before each [`Input::Wake`] and
-    /// [`Input::HostGone`], which may choose the nearest of those that have offered.
+    /// Sets the distances of hosts: half a round trip if it is known. Must be called before each [`Input::Wake`] and
+    /// [`Input::HostGone`], which may choose the nearest host that offered.
     pub fn measure(&mut self, distance: impl Fn(&Name) -> Option<Nanos>) {
         self.requests.measure(distance);
     }
 
-    /// What was counted.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -235,7 +235,7 @@ impl Manager {
         own.chain(self.controllers.values().filter_map(|controller| controller.next_wakeup())).min()
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub fn handle(&mut self, input: Input, now: Instant) {
         self.counts.inputs += 1;
         match input {
@@ -263,36 +263,36 @@ impl Manager {
     }
 
     fn control(&mut self, channel: ChannelId, host: Name, event: QualityEvent, now: Instant) {
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         match event.kind {
-            QualityKind::Request => self.requested(&channel, &host, &event, now, &mut told),
-            QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut told),
+            QualityKind::Request => self.requested(&channel, &host, &event, now, &mut messages),
+            QualityKind::Accept => self.accepted(&channel, &host, &event, now, &mut messages),
             QualityKind::Cancel => {
                 self.out.effect(Effect::Taken { giver: host.clone(), request: event.request });
                 self.release(|(asker, request), _| *asker == host && *request == event.request, now)
             }
-            QualityKind::Offer => self.requests.offered(&host, &channel, &event, now, &mut told),
+            QualityKind::Offer => self.requests.offered(&host, &channel, &event, now, &mut messages),
             QualityKind::Confirm => {
-                let ended = self.requests.confirmed(&host, &event, now, &mut told);
+                let ended = self.requests.confirmed(&host, &event, now, &mut messages);
                 self.ended(ended);
             }
             _ => self.queue.push_back(Change { channel: Some(channel), host, what: ChangeKind::Control(event) }),
         }
-        self.tell(told);
+        self.tell(messages);
     }
 
-    /// Who can meet a request holds it and offers; who cannot is silent.
+    /// A host that can meet a request holds the amount and offers it; another one does not answer.
     fn requested(
         &mut self,
         channel: &ChannelId,
         host: &Name,
         event: &QualityEvent,
         now: Instant,
-        told: &mut Vec<Told>,
+        messages: &mut Vec<Message>,
     ) {
         let key = (host.clone(), event.request);
         let is_known = self.holds.held.contains_key(&key);
-        if *host == self.host || event.value <= 0 || is_known || self.holds.held.len() >= MOST_HELD {
+        if *host == self.host || event.value <= 0 || is_known || self.holds.held.len() >= MAX_HELD {
             return;
         }
         if self.brokered.contains_key(&event.attribute) {
@@ -302,13 +302,20 @@ impl Manager {
         let Some(granted) = self.shares.lend(event.attribute, event.value) else { return };
         self.granted(granted, now);
         self.holds.held.insert(key, Held::of(event, Stage::Offered, now));
-        told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
+        messages.push((channel.clone(), Some(host.clone()), reply(QualityKind::Offer, event, free, now)));
     }
 
-    /// An offer is taken: it stands until it is cancelled. One that has expired is made again if there is room.
-    fn accepted(&mut self, channel: &ChannelId, host: &Name, event: &QualityEvent, now: Instant, told: &mut Vec<Told>) {
+    /// An accepted offer stands until it is cancelled. An expired one is made again if there is room.
+    fn accepted(
+        &mut self,
+        channel: &ChannelId,
+        host: &Name,
+        event: &QualityEvent,
+        now: Instant,
+        messages: &mut Vec<Message>,
+    ) {
         if self.brokered.contains_key(&event.attribute) {
-            return self.accepted_of_broker(channel, host, event, now, told);
+            return self.accepted_of_broker(channel, host, event, now, messages);
         }
         let key = (host.clone(), event.request);
         if !self.holds.held.contains_key(&key) {
@@ -316,7 +323,7 @@ impl Manager {
         }
         if let Some(held) = self.holds.held.get_mut(&key) {
             (held.until, held.stage) = (Instant::NEVER, Stage::Accepted);
-            told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
+            messages.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
         }
     }
 
@@ -333,18 +340,18 @@ impl Manager {
 
     fn host_gone(&mut self, host: Name, now: Instant) {
         self.release(|(asker, _), _| *asker == host, now);
-        let mut told = Vec::new();
-        self.requests.gone(&host, now, &mut told);
-        self.tell(told);
+        let mut messages = Vec::new();
+        self.requests.gone(&host, now, &mut messages);
+        self.tell(messages);
         self.readings.forget(&host);
         self.queue.push_back(Change { channel: None, host, what: ChangeKind::HostGone });
     }
 
     fn wake(&mut self, now: Instant) {
-        let mut told = Vec::new();
-        let ended = self.requests.due(now, &mut told);
+        let mut messages = Vec::new();
+        let ended = self.requests.due(now, &mut messages);
         self.ended(ended);
-        self.tell(told);
+        self.tell(messages);
         let before = self.holds.held.len();
         self.release(|_, held| held.until <= now, now);
         self.counts.holds_expired += (before - self.holds.held.len()) as u64;
@@ -354,7 +361,7 @@ impl Manager {
         due.into_iter().for_each(|number| self.call(number, None, now));
     }
 
-    /// Calls controllers for what changed, and for what they change by that, until nothing changes.
+    /// Calls controllers for changes, and for the changes that these cause, until there are none.
     fn run(&mut self, now: Instant) {
         for _ in 0..MOST_CHANGES {
             let Some(change) = self.queue.pop_front() else { return };
@@ -395,22 +402,23 @@ impl Manager {
             Decision::Apply { application, attribute, amount } => {
                 self.out.effect(Effect::Apply(application, attribute, amount))
             }
-            // A manager keeps nobody at an amount: who does has heard it from the policy.
+            // The manager keeps no application at an amount; the mechanism that does receives the decision from the
+            // policy.
             Decision::Release { .. } => {}
             Decision::Ask(ask) => self.forward(ask, now),
         }
     }
 
     fn forward(&mut self, ask: Ask, now: Instant) {
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let request = ask.request;
-        let refused = self.requests.ask(ask, now, &mut told).map(|outcome| (request, outcome));
+        let refused = self.requests.ask(ask, now, &mut messages).map(|outcome| (request, outcome));
         self.ended(refused);
-        self.tell(told);
+        self.tell(messages);
     }
 
-    fn tell(&mut self, told: Vec<Told>) {
-        for (channel, to, event) in told {
+    fn tell(&mut self, messages: Vec<Message>) {
+        for (channel, to, event) in messages {
             self.out.tell(&channel, to.map_or(Recipient::All, Recipient::Host), event);
         }
     }
@@ -423,7 +431,7 @@ impl Manager {
         }
     }
 
-    /// Allocations changed: applied, and those controllers called that care.
+    /// Applies changed allocations, and calls the controllers that are interested.
     fn granted(&mut self, granted: Vec<Granted>, now: Instant) {
         for (application, attribute, amount) in granted {
             self.out.effect(Effect::Apply(application, attribute, amount));

@@ -1,18 +1,18 @@
-//! Groups of the QoS tree whose members are on many hosts.
+//! Groups of the QoS tree whose members are on several hosts.
 //!
 //! ```text
 //!   member ──Want──> leader of its group ──Want (the sum)──> leader of the parent group …
 //!   member <─Grant── leader of its group <─Grant──────────── leader of the parent group …
 //! ```
-//! Every member host runs the same controller; the host with the first name among the members leads, so there is no
-//! host that the group cannot lose. A leader knows its members' wants and its own grant, nothing above or below.
-//! Wants are said again every [`REFRESH`], each with what the member has: a new leader needs nothing from the old one.
-//! Source: Q-channels paper §3.3.
+//! Every member host runs the same controller. The host with the first name among the members is the leader, so the
+//! group survives the loss of any host. A leader has its members' wants and its own grant, nothing of the levels
+//! above or below. Wants are sent again every [`REFRESH`], each with the amount that the member has: a new leader
+//! needs nothing from the old one. Source: Q-channels paper §3.3.
 //!
-//! A group that is cut in two has two leaders. Each divides what is in its *pot*: all there is while the group is whole;
-//! while somebody is missing, that less what the missing had, or what its own members have. When the pot becomes whole
-//! again, or empty, says [`Split`]. So all parts together never hand out more than there is, but for [`LISTEN`] after a
-//! change of members.
+//! A group that a partition cuts in two has two leaders. Each divides its *pool*: the whole amount while the group
+//! is complete; while members are missing, the amount without that of the missing members, or the amount that its
+//! own members have. [`Split`] decides when the pool becomes whole again, or empty. So all parts together never
+//! hand out more than the whole amount, except for [`LISTEN`] after a change of members.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,31 +26,32 @@ use qfabric_types::{AppId, Instant, Nanos};
 
 use super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 
-/// How often a want is said again.
+/// Interval at which a want is sent again.
 const REFRESH: Nanos = Nanos::from_millis(1_000);
 
-/// After so long without a want a child is forgotten: it went and its word was lost.
+/// A child without a want for this time is removed: it left, and its message was lost.
 const FORGET: Nanos = Nanos::from_millis(3_500);
 
-/// So long a new leader only listens: what the old one has told members has reached them then, and they have said so.
+/// Time for which a new leader only listens. In this time the grants of the old leader have reached the members,
+/// and the members have reported their amounts.
 const LISTEN: Nanos = Nanos::from_millis(1_500);
 
-/// What a leader has to give.
+/// The amount that a leader may hand out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pool {
-    /// It does not lead.
-    Not,
-    /// It has just begun to lead.
+    /// This host is not the leader.
+    NotLeading,
+    /// This host has just become the leader.
     Listening { since: Instant },
-    /// This much.
+    /// The amount.
     Has(f64),
 }
 
-/// What a child has, as its leader knows.
+/// The amount of a child, as its leader has recorded it.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     amount: f64,
-    /// No more than this, where the last words have not reached it: it has not said yet that it has less.
+    /// Upper bound of the child's amount: the last grant may not have reached it, so it has not reported less yet.
     at_most: f64,
 }
 
@@ -63,24 +64,25 @@ pub struct GroupController {
     channel: ChannelId,
     parent: Option<ChannelId>,
     importance: u32,
-    /// What there is to divide, where there is no parent.
+    /// The amount to divide, if there is no parent.
     capacity: f64,
     members: BTreeSet<(Name, Name)>,
     locals: BTreeMap<AppId, Want>,
     children: Group,
     homes: BTreeMap<u64, (Name, AppId, Instant)>,
     granted: Option<f64>,
-    told: BTreeMap<u64, i64>,
+    /// The last amount applied for each application of this host.
+    amounts: BTreeMap<u64, i64>,
     split: Split<Name>,
     /// The last answer of [`Split`].
-    standing: SplitState,
+    state: SplitState,
     pool: Pool,
     given: BTreeMap<u64, Given>,
     next: Instant,
 }
 
 impl GroupController {
-    /// For a group's resource. `capacity` is what a group without a parent divides; `level` is that of
+    /// For a resource of a group. `capacity` is the amount of a group without a parent; `level` is that of
     /// [`Registration`].
     pub fn new(group: &Name, parent: Option<&Name>, level: u8, attribute: AttributeId, capacity: i64) -> Option<Self> {
         let division = match level {
@@ -106,33 +108,34 @@ impl GroupController {
             children: Group::new(division),
             homes: BTreeMap::new(),
             granted: None,
-            told: BTreeMap::new(),
+            amounts: BTreeMap::new(),
             split: Split::new(Instant::ZERO),
-            standing: SplitState::Share,
-            pool: Pool::Not,
+            state: SplitState::Share,
+            pool: Pool::NotLeading,
             given: BTreeMap::new(),
             next: Instant::ZERO,
         })
     }
 
-    /// How important the group is to its parent.
+    /// The group's importance to its parent.
     pub fn with_importance(mut self, importance: u32) -> Self {
         self.importance = importance;
         self
     }
 
-    /// An application of this host that is in the group wants so much.
+    /// Adds the want of an application of this host.
     pub fn with_local(mut self, application: AppId, least: i64, most: i64, importance: u32) -> Self {
         self.local(application, least, most, importance);
         self
     }
 
-    /// An application of this host came to the group, or wants something else.
+    /// Adds or changes the want of an application of this host.
     pub fn local(&mut self, application: AppId, least: i64, most: i64, importance: u32) {
         self.locals.insert(application, Want::range(least as f64, most as f64, importance));
     }
 
-    /// An application of this host left: what it had goes to the others when it has not been heard of for a while.
+    /// An application of this host left: the others get its amount when the leader has had no want of it for
+    /// [`FORGET`].
     pub fn forget_local(&mut self, application: AppId) {
         self.locals.remove(&application);
     }
@@ -155,28 +158,28 @@ impl GroupController {
         }
     }
 
-    /// Says what this host's applications have and want to the leader, who may be this host.
-    fn say_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+    /// Sends the amounts and wants of this host's applications to the leader, which may be this host.
+    fn send_wants(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let locals: Vec<_> = self.locals.iter().map(|(id, want)| (*id, *want)).collect();
         for (application, want) in locals {
             if self.leads(view.host) {
-                let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
-                self.has(view.host, application, has as f64);
-                self.wanted(view.host, application, want, view.now);
+                let has = self.amounts.get(&child_number(view.host, application)).copied().unwrap_or(0);
+                self.on_amount(view.host, application, has as f64);
+                self.on_want(view.host, application, want, view.now);
                 continue;
             }
             let Some((leader, _)) = self.members.first() else { return };
-            self.say_want(application, want, leader, view, decisions);
+            self.send_want(application, want, leader, view, decisions);
         }
     }
 
-    fn say_want(&self, application: AppId, want: Want, leader: &Name, view: &View<'_>, decisions: &mut Decisions) {
-        let has = self.told.get(&child_number(view.host, application)).copied().unwrap_or(0);
-        self.say(&self.channel, &Recipient::Host(leader.clone()), (application, has), want, view, decisions);
+    fn send_want(&self, application: AppId, want: Want, leader: &Name, view: &View<'_>, decisions: &mut Decisions) {
+        let has = self.amounts.get(&child_number(view.host, application)).copied().unwrap_or(0);
+        self.send(&self.channel, &Recipient::Host(leader.clone()), (application, has), want, view, decisions);
     }
 
-    /// First what somebody has, then what it wants.
-    fn say(
+    /// Sends the amount of an application, then its want.
+    fn send(
         &self,
         channel: &ChannelId,
         to: &Recipient,
@@ -194,17 +197,18 @@ impl GroupController {
         }
     }
 
-    fn wanted(&mut self, host: &Name, application: AppId, want: Want, now: Instant) {
+    fn on_want(&mut self, host: &Name, application: AppId, want: Want, now: Instant) {
         let child = child_number(host, application);
         self.homes.insert(child, (host.clone(), application, now));
         self.children.want(child, want);
     }
 
-    /// A child says what it has: a new leader believes it, one that has given it something knows better.
-    fn has(&mut self, host: &Name, application: AppId, amount: f64) {
+    /// Handles the reported amount of a child. A new leader adopts it; a leader with its own record of the child
+    /// keeps the record.
+    fn on_amount(&mut self, host: &Name, application: AppId, amount: f64) {
         let child = child_number(host, application);
         match &mut self.pool {
-            Pool::Not => {}
+            Pool::NotLeading => {}
             Pool::Listening { .. } => {
                 self.given.insert(child, Given { amount, at_most: amount });
             }
@@ -218,8 +222,8 @@ impl GroupController {
         }
     }
 
-    /// The leader divides its pot. Increases wait until other children have given back the same amount, because a
-    /// partition may come between an increase and the decrease that pays for it.
+    /// Divides the pool, as the leader. Increases wait until other children have given back the same amount,
+    /// because a partition may come between an increase and the decrease that pays for it.
     fn lead(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         if !self.leads(view.host) {
             return self.follow();
@@ -260,22 +264,22 @@ impl GroupController {
         }
     }
 
-    /// What a leader knows is of no use once another leads.
+    /// Clears the leader's records when another host leads.
     fn follow(&mut self) {
-        if self.pool != Pool::Not {
-            self.pool = Pool::Not;
+        if self.pool != Pool::NotLeading {
+            self.pool = Pool::NotLeading;
             self.given.clear();
             self.homes.clear();
             self.children = Group::new(self.children.division());
         }
     }
 
-    /// What there is to divide now; nothing is divided while the leader listens.
+    /// The amount to divide now; `None` while the leader listens.
     fn fill(&mut self, now: Instant) -> Option<f64> {
-        let standing = self.look(now);
+        let state = self.update_state(now);
         let most = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(f64::MAX) };
-        self.pool = match (self.pool, standing) {
-            (Pool::Not, _) => Pool::Listening { since: now },
+        self.pool = match (self.pool, state) {
+            (Pool::NotLeading, _) => Pool::Listening { since: now },
             (Pool::Listening { since }, _) if now.since(since) < LISTEN => return None,
             (_, SplitState::Whole) if self.parent.is_some() => Pool::Has(self.granted.unwrap_or(0.0)),
             (_, SplitState::Whole) => Pool::Has(self.capacity),
@@ -288,16 +292,17 @@ impl GroupController {
         self.pool().map(|pool| pool.min(most))
     }
 
-    /// Who is there: looked at by all, since each may have to lead.
-    fn look(&mut self, now: Instant) -> SplitState {
+    /// Updates the state of the group. Every host does this, because each may become the leader.
+    fn update_state(&mut self, now: Instant) -> SplitState {
         let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
-        self.standing = self.split.look(&hosts, now);
-        self.standing
+        self.state = self.split.look(&hosts, now);
+        self.state
     }
 
-    /// The majority part takes over this part's amount, so a member gives it up by itself: its leader may be gone.
+    /// The majority part takes over this part's amount, so a member gives it up without the leader, which may be
+    /// gone.
     fn give_up(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        if self.standing != SplitState::Nothing {
+        if self.state != SplitState::Nothing {
             return;
         }
         for application in self.locals.keys().copied().collect::<Vec<_>>() {
@@ -309,17 +314,17 @@ impl GroupController {
         if let Pool::Has(amount) = self.pool { Some(amount) } else { None }
     }
 
-    fn say_total(&self, view: &View<'_>, decisions: &mut Decisions) {
+    fn send_total(&self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(parent) = self.parent.clone().filter(|_| self.leads(view.host)) else { return };
         let total = self.children.total(Want { importance: self.importance, ..Want::NOTHING });
         let has = self.pool().unwrap_or(0.0).min(self.granted.unwrap_or(f64::MAX)).max(self.handed_out());
-        // A group is a child like an application; its number cannot be one of those.
-        self.say(&parent, &Recipient::All, (group_number(&self.group), has as i64), total, view, decisions);
+        // A group is a child like an application, with a number that no application has.
+        self.send(&parent, &Recipient::All, (group_number(&self.group), has as i64), total, view, decisions);
     }
 
     /// Returns whether the amount changed.
     fn apply(&mut self, application: AppId, amount: i64, child: u64, decisions: &mut Decisions) -> bool {
-        let changes = self.told.insert(child, amount) != Some(amount);
+        let changes = self.amounts.insert(child, amount) != Some(amount);
         if changes {
             decisions.push(Decision::Apply { application, attribute: self.attribute, amount });
         }
@@ -332,7 +337,8 @@ impl GroupController {
         old.into_iter().for_each(|child| self.lose(child));
     }
 
-    /// What a child had that is silent or gone may still be in use: it is not in the pot until the group is whole.
+    /// Removes a child that is silent or gone. Its amount may still be in use, so it is not in the pool until the
+    /// group is whole.
     fn lose(&mut self, child: u64) {
         self.homes.remove(&child);
         self.children.leave(child);
@@ -342,27 +348,27 @@ impl GroupController {
         }
     }
 
-    fn vanished(&mut self, gone: &Name) {
+    fn host_gone(&mut self, gone: &Name) {
         self.members.retain(|(host, _)| host != gone);
         let children: Vec<u64> =
             self.homes.iter().filter(|(_, (host, ..))| host == gone).map(|(child, _)| *child).collect();
         children.into_iter().for_each(|child| self.lose(child));
     }
 
-    fn left(&mut self, host: &Name, application: &Name) {
+    fn member_left(&mut self, host: &Name, application: &Name) {
         self.members.remove(&(host.clone(), application.clone()));
         if self.members.iter().all(|(other, _)| other != host) {
             self.split.left(host);
         }
     }
 
-    fn said(&mut self, change: &Change, event: &QualityEvent, view: &View<'_>, decisions: &mut Decisions) {
+    fn on_event(&mut self, change: &Change, event: &QualityEvent, view: &View<'_>, decisions: &mut Decisions) {
         let here = change.channel.as_ref() == Some(&self.channel);
         let above = change.channel.is_some() && change.channel == self.parent;
         match event.kind {
             QualityKind::Achieved if here => {
-                self.has(&change.host, event.application, event.value.max(0) as f64);
-                // What a subordinate group's leader sees are other hosts than those of this group.
+                self.on_amount(&change.host, event.application, event.value.max(0) as f64);
+                // The leader of a subordinate group sees the hosts of that group, not of this one.
                 if !is_group(event.application) {
                     let same_for = Nanos::new(event.other.max(0).unsigned_abs());
                     self.split.member_changed(view.now - same_for);
@@ -370,23 +376,23 @@ impl GroupController {
             }
             QualityKind::Want if here => {
                 let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
-                self.wanted(&change.host, event.application, want, view.now);
+                self.on_want(&change.host, event.application, want, view.now);
                 self.lead(view, decisions);
             }
             // A leader that has not noticed the partition yet would grant again what this member has given up.
-            QualityKind::Grant if here && self.standing == SplitState::Nothing => {}
+            QualityKind::Grant if here && self.state == SplitState::Nothing => {}
             QualityKind::Grant if here => {
                 let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
                 if self.apply(event.application, event.value, child, decisions) {
                     // The leader may hand out a decrease only after this report.
-                    self.say_want(event.application, want, &change.host, view, decisions);
+                    self.send_want(event.application, want, &change.host, view, decisions);
                 }
             }
             QualityKind::Grant if above && event.application == group_number(&self.group) => {
                 self.granted = Some(event.value as f64);
                 self.lead(view, decisions);
-                self.say_total(view, decisions);
+                self.send_total(view, decisions);
             }
             _ => {}
         }
@@ -411,26 +417,26 @@ impl Controller for GroupController {
                 self.next = view.now;
             }
             ChangeKind::Left(Registration { application, group, .. }) if *group == self.group => {
-                self.left(&change.host, application);
+                self.member_left(&change.host, application);
                 self.next = view.now;
             }
             ChangeKind::HostGone => {
-                self.vanished(&change.host);
-                self.look(view.now);
+                self.host_gone(&change.host);
+                self.update_state(view.now);
                 self.lead(view, decisions);
             }
-            ChangeKind::Control(event) => self.said(change, event, view, decisions),
+            ChangeKind::Control(event) => self.on_event(change, event, view, decisions),
             _ => {}
         }
     }
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.next = view.now + REFRESH;
-        self.look(view.now);
+        self.update_state(view.now);
         self.give_up(view, decisions);
-        self.say_wants(view, decisions);
+        self.send_wants(view, decisions);
         self.lead(view, decisions);
-        self.say_total(view, decisions);
+        self.send_total(view, decisions);
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
@@ -442,7 +448,7 @@ fn group_channel(group: &Name) -> Option<ChannelId> {
     Some(ChannelId { plane: Plane::Quality, name: format!("group.{group}").parse().ok()? })
 }
 
-/// A number for a group as a child: applications of hosts count from 1 and stay below.
+/// The number of a group as a child; applications of hosts count from 1 and stay below.
 fn group_number(group: &Name) -> AppId {
     AppId(u64::from(AttributeId::of(group.as_str()).0) | 1 << 31)
 }
@@ -451,7 +457,7 @@ fn is_group(application: AppId) -> bool {
     application.0 >= 1 << 31
 }
 
-/// One number for an application of a host; a group is the same child whoever leads it.
+/// One number for an application of a host; a group has the same number under every leader.
 fn child_number(host: &Name, application: AppId) -> u64 {
     if is_group(application) {
         return application.0;

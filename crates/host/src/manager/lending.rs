@@ -1,11 +1,11 @@
-//! Where the broker's books and the manager's meet: what applications of this host are guaranteed is not lent to other
-//! hosts, and what is lent is guaranteed to nobody here.
+//! Keeps the accounts of the broker and of the manager consistent: what applications of this host are guaranteed is
+//! not lent to other hosts, and what is lent is not guaranteed to applications here.
 //!
 //! ```text
-//!   manager's capacity = all there is − guaranteed       broker's capacity = all there is − lent
+//!   manager's capacity = total − guaranteed       broker's capacity = total − lent
 //! ```
-//! So neither has to ask the other, and a refusal of the broker is the whole truth about this host: it can be forwarded
-//! as it is. Shares in millionths of one CPU.
+//! So neither has to ask the other, and a refusal of the broker is final for this host: it can be forwarded to
+//! other hosts. Shares in millionths of one CPU.
 
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Instant, Share};
@@ -13,7 +13,7 @@ use qfabric_types::{Instant, Share};
 use super::Manager;
 use crate::{Host, Input};
 
-/// The processor of one host, as it is lent.
+/// The lending of one host's processor.
 #[derive(Clone, Debug)]
 pub struct Lending {
     attribute: AttributeId,
@@ -22,13 +22,13 @@ pub struct Lending {
 }
 
 impl Lending {
-    /// `all` is what the broker of the host may hand out when nothing is lent.
+    /// `all` is the broker's capacity when nothing is lent.
     pub fn new(attribute: AttributeId, all: Share) -> Lending {
         Lending { attribute, all, lent: Share::ZERO }
     }
 
-    /// Tells each side what the other has done. To be called when either may have promised something or taken it back, and
-    /// before either is asked for more.
+    /// Updates the capacity of each side with the promises of the other. Must be called when either may have
+    /// promised or released something, and before either is asked for more.
     pub fn settle(&mut self, host: &mut Host, manager: &mut Manager, now: Instant) {
         let free = self.all.ppm().saturating_sub(host.guaranteed().ppm());
         manager.capacity(self.attribute, free.into(), now);
@@ -38,7 +38,7 @@ impl Lending {
         }
     }
 
-    /// What is lent.
+    /// The share that is lent.
     pub fn lent(&self) -> Share {
         self.lent
     }

@@ -1,8 +1,8 @@
-//! A manager and the node by which it takes part: what the node hears of quality channels goes to the manager, what the
-//! manager decides goes out through the node.
+//! A manager together with its node: events that the node receives on Q-channels go to the manager, and decisions
+//! of the manager go out through the node.
 //!
-//! A data channel that an application opens brings its Q-channel with it; the member sees that it was opened, joins it
-//! with a source and a sink, and leaves with it. The application knows nothing of either.
+//! A data channel that an application opens also opens its Q-channel. The member sees this, joins the Q-channel
+//! with a source and a sink, and leaves with it. The application is not involved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,50 +16,50 @@ use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format
 
 use super::{Controller, Effect, Input, Manager, Output, Recipient, asked};
 
-/// Number of the type `reading` on quality channels.
+/// Number of the event type `reading` on Q-channels.
 const READING: u16 = 0;
-/// Number of the type `quality`.
+/// Number of the event type `quality`.
 const QUALITY: u16 = 1;
 
-/// Control events go before everything that is not more urgent still.
+/// Priority of control events: before all but more urgent events.
 const CONTROL_PRIORITY: u8 = 6;
 
-/// What all quality channels carry: readings and control events.
+/// The event types of all Q-channels: readings and control events.
 pub fn quality_spec() -> Spec {
     let types = [reading_format(), quality_format()].into_iter().map(|format| EventType { format });
     Spec { types: types.collect(), ..Spec::default() }
 }
 
-/// One thing that a member wants done; see [`Member::poll`].
+/// One output of a member; see [`Member::poll`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemberOutput {
-    /// By the network, or by applications.
+    /// For the network or for applications.
     Node(NodeOutput),
-    /// By this host.
+    /// For this host.
     Effect(Effect),
 }
 
-/// How this host takes part in one quality channel.
+/// The source and sink of this host on one Q-channel.
 #[derive(Clone, Debug)]
 struct Outlet {
     source: SourceId,
     sink: SinkId,
-    /// Hosts with sources on the data channel, and how many each has.
+    /// Hosts with sources on the data channel, with their numbers of sources.
     feeds: BTreeMap<Name, u32>,
-    /// What the sink says that its manager wants to hear.
-    asks: BTreeSet<Key>,
+    /// The marks of the sink: the attributes whose readings its manager wants.
+    marks: BTreeSet<Key>,
 }
 
-/// A node and its manager. After every call, ask [`Member::poll`] for what they want done until there is nothing more.
+/// A node and its manager. After every call, take outputs from [`Member::poll`] until there are none.
 pub struct Member {
     node: Node,
     manager: Manager,
     outlets: BTreeMap<ChannelId, Outlet>,
     /// The sinks of the outlets.
-    ears: BTreeMap<SinkId, ChannelId>,
-    /// The policies that the outlets have spoken for: [`Manager::turnover`].
-    spoken_for: u64,
-    /// The moment of the last call.
+    own_sinks: BTreeMap<SinkId, ChannelId>,
+    /// [`Manager::turnover`] when the marks of the sinks were last updated.
+    turnover: u64,
+    /// The time of the last call.
     now: Instant,
     taken: Taken,
     unsent: u64,
@@ -67,26 +67,26 @@ pub struct Member {
 }
 
 impl Member {
-    /// A host that knows of no other. Quality channels carry what managers understand, whatever `config` says.
+    /// A host that has heard of no other. Q-channels have the formats of managers, whatever `config` contains.
     pub fn new(mut config: Config, now: Instant) -> Member {
         config.quality = quality_spec();
         let manager = Manager::new(config.host.clone());
         let node = Node::new(config, now);
-        let (outlets, ears, taken) = Default::default();
-        Member { node, manager, outlets, ears, spoken_for: 0, now, taken, unsent: 0, unread: 0 }
+        let (outlets, own_sinks, taken) = Default::default();
+        Member { node, manager, outlets, own_sinks, turnover: 0, now, taken, unsent: 0, unread: 0 }
     }
 
-    /// The node, to look at.
+    /// The node, for reading.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// The manager, to look at.
+    /// The manager, for reading.
     pub fn managed(&self) -> &Manager {
         &self.manager
     }
 
-    /// Control events that could not be submitted, and events of others that could not be read.
+    /// The number of control events that could not be submitted, and of events of others that could not be read.
     pub fn lost(&self) -> (u64, u64) {
         (self.unsent, self.unread)
     }
@@ -101,12 +101,11 @@ impl Member {
     pub fn manager<R>(&mut self, now: Instant, act: impl FnOnce(&mut Manager) -> R) -> R {
         self.now = now;
         let result = act(&mut self.manager);
-        self.say_what_is_wanted();
+        self.update_marks();
         result
     }
 
-    /// The next thing that the calls before want done; none: nothing more. What the manager hears of the node, and what it
-    /// says through the node, is done on the way.
+    /// The next output; `None`: there is none. Messages between the manager and the node are passed on the way.
     pub fn poll(&mut self) -> Option<MemberOutput> {
         loop {
             match self.manager.poll() {
@@ -116,7 +115,7 @@ impl Member {
                 }
                 Some(Output::Effect(effect)) => return Some(MemberOutput::Effect(effect)),
                 None => match self.node.poll()? {
-                    NodeOutput::Ready(sink) if self.ears.contains_key(&sink) => self.hear(sink),
+                    NodeOutput::Ready(sink) if self.own_sinks.contains_key(&sink) => self.read_sink(sink),
                     NodeOutput::Notice(notice) => {
                         self.noticed(&notice);
                         return Some(MemberOutput::Node(NodeOutput::Notice(notice)));
@@ -132,7 +131,7 @@ impl Member {
         self.node.frame(frame)
     }
 
-    /// Adds a policy, and tells it who is in which group already; its number.
+    /// Adds a controller and informs it of the present members of groups. Returns its number.
     pub fn add(&mut self, controller: Box<dyn Controller>, now: Instant) -> u64 {
         let known = self.node.directory().hosts().flat_map(|(host, record)| {
             record.registrations.values().map(|registration| (host.clone(), registration.clone()))
@@ -145,13 +144,13 @@ impl Member {
         })
     }
 
-    /// Removes a policy.
+    /// Removes a controller.
     pub fn remove(&mut self, number: u64, now: Instant) -> Option<Box<dyn Controller>> {
         self.manager(now, |manager| manager.remove(number))
     }
 
-    /// A reading of this host's monitor: for this host's controllers, and for those on a channel (none: on all that are
-    /// open here) that want it.
+    /// Passes a reading of this host's monitor to this host's controllers, and to those on a channel (`None`: on
+    /// all that are open here) that want it.
     pub fn reading(
         &mut self,
         (reading, name): (&Reading, &str),
@@ -170,7 +169,7 @@ impl Member {
         self.manage(Input::Reading(None, host, *reading));
     }
 
-    /// When [`Member::wake`] is to be called; it may change with every call.
+    /// When [`Member::wake`] must be called; it may change with every call.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup().into_iter().chain(self.manager.next_wakeup()).min()
     }
@@ -183,7 +182,7 @@ impl Member {
         }
         if self.manager.next_wakeup().is_some_and(|at| at <= now) {
             self.manage(Input::Wake);
-            self.say_what_is_wanted();
+            self.update_marks();
         }
     }
 
@@ -204,10 +203,10 @@ impl Member {
         self.unsent += submit(&mut self.node, outlet, event, to, self.now);
     }
 
-    /// What has come to one of the member's own sinks.
-    fn hear(&mut self, sink: SinkId) {
+    /// Reads the events of one of the member's own sinks.
+    fn read_sink(&mut self, sink: SinkId) {
         let mut taken = std::mem::take(&mut self.taken);
-        // A sink that was ended by the access list meanwhile has nothing.
+        // A sink that the access list has ended in the meantime has no events.
         while self.node.take(sink, &mut taken, self.now).unwrap_or(false) {
             match taken.event().and_then(|event| read(&event)) {
                 Some(input) => self.manage(input),
@@ -228,7 +227,8 @@ impl Member {
             }
             Notice::HostVanished(host) => self.manage(Input::HostGone(host.clone())),
             Notice::Registered(host, registration) => self.manage(Input::Joined(host.clone(), registration.clone())),
-            // A host that vanished takes its registrations along: that it is gone is said of all of it, and nobody left.
+            // A crashed host takes its registrations with it; that it is gone covers all of them, and none counts
+            // as having left.
             Notice::Unregistered(host, registration) if self.node.directory().host(host).is_some() => {
                 self.manage(Input::Left(host.clone(), registration.clone()));
             }
@@ -238,16 +238,16 @@ impl Member {
 
     fn join(&mut self, channel: ChannelId) {
         let now = self.now;
-        let asks = asked::said(&self.manager.wanted(&channel));
-        let attributes = asks.iter().map(|key| (key.clone(), 1)).collect();
+        let marks = asked::marks(&self.manager.wanted(&channel));
+        let attributes = marks.iter().map(|key| (key.clone(), 1)).collect();
         let source = self.node.source_subscribe(&channel, SourceSpec::default(), now);
         let sink = self.node.sink_subscribe(&channel, SinkSpec { attributes, ..SinkSpec::default() }, now);
         let (Ok(source), Ok(sink)) = (source, sink) else {
-            // The access list lets this host only listen, or only speak: it takes no part.
+            // The access list allows this host only to receive, or only to send: it takes no part.
             self.unsent += 1;
             return;
         };
-        // A channel that was closed meanwhile carries nothing that could be left out.
+        // Fails if the channel was closed in the meantime; then there is nothing to filter.
         let _ = self.node.install_own(asked::spot(&channel), None, &["reading".to_owned()], asked::filter());
         let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
         let holders = self.node.directory().holders(&data);
@@ -255,17 +255,18 @@ impl Member {
             .map(|(host, held)| (host.clone(), held.sources.len() as u32))
             .filter(|(_, sources)| *sources > 0)
             .collect();
-        self.ears.insert(sink, channel.clone());
-        self.outlets.insert(channel, Outlet { source, sink, feeds, asks });
+        self.own_sinks.insert(sink, channel.clone());
+        self.outlets.insert(channel, Outlet { source, sink, feeds, marks });
     }
 
     fn leave(&mut self, channel: &ChannelId) {
         if let Some(outlet) = self.outlets.remove(channel) {
-            self.ears.remove(&outlet.sink);
+            self.own_sinks.remove(&outlet.sink);
         }
     }
 
-    /// Reports go to who feeds the data channel; and the manager's sink says whether that is this host, for filters.
+    /// Counts the sources of a host on the data channel, because reports of sinks go there. For this host, the
+    /// manager's sink gets the attribute `source`, which filters use.
     fn count_sources(&mut self, data: &ChannelId, host: Name) {
         let quality = ChannelId { plane: Plane::Quality, name: data.name.clone() };
         let own = host == *self.node.host();
@@ -279,26 +280,26 @@ impl Member {
         };
         if own {
             let (sink, key) = (outlet.sink, "source".parse().expect("a key"));
-            // A sink that was ended by the access list meanwhile needs no attribute.
+            // Fails if the access list has ended the sink in the meantime; then it needs no attribute.
             let _ = self.node.set_sink_attribute(sink, key, Some(sources.into()), self.now);
         }
     }
 
-    /// Where there are other policies than before.
-    fn say_what_is_wanted(&mut self) {
+    /// Updates the marks of the sinks if controllers were added or removed.
+    fn update_marks(&mut self) {
         let turnover = self.manager.turnover();
-        if std::mem::replace(&mut self.spoken_for, turnover) == turnover {
+        if std::mem::replace(&mut self.turnover, turnover) == turnover {
             return;
         }
         let mut changes = Vec::new();
         for (channel, outlet) in &mut self.outlets {
-            let asks = asked::said(&self.manager.wanted(channel));
-            let before = std::mem::replace(&mut outlet.asks, asks);
-            let changed = before.symmetric_difference(&outlet.asks);
-            changes.extend(changed.map(|key| (outlet.sink, key.clone(), outlet.asks.contains(key).then_some(1))));
+            let marks = asked::marks(&self.manager.wanted(channel));
+            let before = std::mem::replace(&mut outlet.marks, marks);
+            let changed = before.symmetric_difference(&outlet.marks);
+            changes.extend(changed.map(|key| (outlet.sink, key.clone(), outlet.marks.contains(key).then_some(1))));
         }
         for (sink, key, value) in changes {
-            // A sink that was ended by the access list meanwhile needs no attribute.
+            // Fails if the access list has ended the sink in the meantime; then it needs no attribute.
             let _ = self.node.set_sink_attribute(sink, key, value, self.now);
         }
     }
@@ -310,7 +311,7 @@ impl std::fmt::Debug for Member {
     }
 }
 
-/// Submits once for each target; how many did not go out.
+/// Submits once for each target. Returns the number of failures.
 fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Recipient, now: Instant) -> u64 {
     let mut send = |target| u64::from(node.submit(outlet.source, &Submission { target, ..event }, now).is_err());
     match to {
@@ -320,7 +321,7 @@ fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Recipien
     }
 }
 
-/// An event of a quality channel; none: it is not to be understood.
+/// Decodes an event of a Q-channel; `None`: it cannot be decoded.
 fn read(event: &Event<'_>) -> Option<Input> {
     let (channel, host) = (event.channel.clone(), event.host.clone());
     match event.event_type {

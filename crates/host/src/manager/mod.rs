@@ -1,13 +1,14 @@
-//! The resource manager of one host: who is called when something changes, who gets how much, who else is asked.
+//! The resource manager of one host: calls controllers, admits applications, divides resources, asks other hosts.
 //!
 //! ```text
 //!   readings, control events ──> Manager ──> controllers of interest ──> decisions ──> channels, filters, brokers
 //!   applications come and go ──>    │ admission, division of each resource
-//!   what cannot be met here  ──>    └ asked of other hosts: first, best of n, nearest; the rest is cancelled
+//!   requests beyond this host ──>   └ sent to other hosts: first, best of n, nearest; the other offers are cancelled
 //! ```
-//! A [`Controller`] is what an engineer writes: a plain value with a list of interests. [`Member`] ties a manager to a
-//! `qfabric_channel::Node`; the daemon and the simulator run the same one. Source: thesis §2.2, §4.3, Figures 7, 28.
-#![doc = "Nothing here reads a clock, does I/O or knows how many hosts there are."]
+//! A [`Controller`] is the part that an engineer writes: a plain value with a list of interests. [`Member`]
+//! connects a manager to a `qfabric_channel::Node`; the daemon and the simulator run the same code. Source: thesis
+//! §2.2, §4.3, Figures 7, 28.
+#![doc = "The code reads no clock, does no I/O and does not depend on the number of hosts."]
 
 mod asked;
 mod controller;

@@ -1,4 +1,4 @@
-//! The last readings that were heard, for controllers that look at more than the change they are called for.
+//! The last readings received, for controllers that look at more than the change for which they are called.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// None yet, and never more than `most`.
+    /// No readings yet, and never more than `most`.
     pub fn new(most: usize) -> Readings {
         Readings { known: BTreeMap::new(), most }
     }
 
-    /// Keeps a host's reading in place of the one before. `false`: there is no room for another.
+    /// Stores a host's reading in place of the one before. `false`: there is no room for another key.
     pub fn keep(&mut self, host: &Name, reading: Reading) -> bool {
         let key = (host.clone(), reading.attribute, reading.application);
         let has_room = self.known.len() < self.most || self.known.contains_key(&key);
@@ -29,7 +29,7 @@ impl Readings {
         has_room
     }
 
-    /// Drops the readings of a host that is gone.
+    /// Removes the readings of a host that is gone.
     pub fn forget(&mut self, host: &Name) {
         self.known.retain(|(of, _, _), _| of != host);
     }

@@ -1,4 +1,5 @@
-//! Who of this host's applications has how much of each resource: admission, and adjustment when one comes or goes.
+//! The amounts of each resource that this host's applications have: admission, and adjustment when an application
+//! comes or leaves.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +7,39 @@ use qfabric_control::adapt::group::{Division, Group, Want};
 use qfabric_types::AppId;
 use qfabric_types::monitor::AttributeId;
 
-/// What an application wants of a resource.
+/// The want of an application for a resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
-    /// Who.
     pub application: AppId,
-    /// Of what.
     pub attribute: AttributeId,
-    /// From which amount on it is of use.
+    /// The smallest amount that is of use.
     pub least: i64,
-    /// What more than this is of no use.
+    /// The largest amount that is of use.
     pub most: i64,
-    /// Who keeps more when there is little: the greatest.
+    /// Applications with a larger importance keep more when the resource is scarce.
     pub importance: u32,
 }
 
 /// The minima would exceed the resource. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{asked} of the resource {attribute} asked for, {free} is free; take less, or ask other hosts")]
+#[error("requested {asked} of the resource {attribute}, {free} is free; request less, or ask other hosts")]
 pub struct Overcommitted {
-    /// Of what.
     pub attribute: AttributeId,
-    /// How much.
     pub asked: i64,
-    /// How much is not promised to anybody.
+    /// The amount that is not promised.
     pub free: i64,
 }
 
 #[derive(Debug)]
 struct Resource {
     capacity: i64,
-    /// Promised to other hosts, or held for them.
+    /// Amount that is promised to, or held for, other hosts.
     lent: i64,
     group: Group,
     granted: BTreeMap<AppId, i64>,
 }
 
-/// All resources of this host that are divided here.
+/// All resources of this host that the manager divides.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     resources: BTreeMap<AttributeId, Resource>,
@@ -52,7 +49,7 @@ pub(super) struct Shares {
 pub(super) type Granted = (AppId, AttributeId, i64);
 
 impl Shares {
-    /// There is so much of a resource.
+    /// Sets the amount of a resource.
     pub fn capacity(&mut self, attribute: AttributeId, capacity: i64) -> Vec<Granted> {
         let fresh =
             || Resource { capacity: 0, lent: 0, group: Group::new(Division::Importance), granted: BTreeMap::new() };
@@ -60,12 +57,12 @@ impl Shares {
         self.divide(attribute)
     }
 
-    /// What nobody has been promised: the minima of all are kept.
+    /// The amount that is not promised: the minima of all applications are kept.
     pub fn free(&self, attribute: AttributeId) -> i64 {
         self.resources.get(&attribute).map_or(0, Resource::free)
     }
 
-    /// An application comes, or wants something else.
+    /// Admits an application, or changes its want.
     pub fn admit(&mut self, wish: &Wish) -> Result<Vec<Granted>, Overcommitted> {
         let Wish { application, attribute, least, most, importance } = *wish;
         let refused = |free| Overcommitted { attribute, asked: least, free };
@@ -78,7 +75,7 @@ impl Shares {
         Ok(self.divide(attribute))
     }
 
-    /// An application went.
+    /// Removes an application.
     pub fn leave(&mut self, application: AppId) -> Vec<Granted> {
         let mut changed = Vec::new();
         for attribute in self.resources.keys().copied().collect::<Vec<_>>() {
@@ -91,19 +88,19 @@ impl Shares {
         changed
     }
 
-    /// Keeps an amount for another host. False: there is not so much.
+    /// Keeps an amount for another host. `None`: there is not enough.
     pub fn lend(&mut self, attribute: AttributeId, amount: i64) -> Option<Vec<Granted>> {
         let resource = self.resources.get_mut(&attribute).filter(|resource| amount <= resource.free())?;
         resource.lent += amount;
         Some(self.divide(attribute))
     }
 
-    /// What is kept for other hosts.
+    /// The amount kept for other hosts.
     pub fn lent(&self, attribute: AttributeId) -> i64 {
         self.resources.get(&attribute).map_or(0, |resource| resource.lent)
     }
 
-    /// It is no longer kept.
+    /// Ends a loan of `amount`.
     pub fn take_back(&mut self, attribute: AttributeId, amount: i64) -> Vec<Granted> {
         if let Some(resource) = self.resources.get_mut(&attribute) {
             resource.lent -= amount;
@@ -112,13 +109,13 @@ impl Shares {
         self.divide(attribute)
     }
 
-    /// The allocations that change.
+    /// Divides a resource. Returns the allocations that change.
     fn divide(&mut self, attribute: AttributeId) -> Vec<Granted> {
         let Some(resource) = self.resources.get_mut(&attribute) else { return Vec::new() };
         let grants = resource.group.divide((resource.capacity - resource.lent).max(0) as f64);
         let mut changed = Vec::new();
         for (application, amount) in grants {
-            // Handed out: rounded down.
+            // Handed out, so rounded down.
             let (application, amount) = (AppId(application), amount as i64);
             if resource.granted.insert(application, amount) != Some(amount) {
                 changed.push((application, attribute, amount));
@@ -151,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_takes_from_those_above_their_minimum() {
+    fn a_new_application_takes_from_those_above_their_minimum() {
         let mut shares = Shares::default();
         shares.capacity(CPU, 100);
         assert_eq!(shares.admit(&wish(1, 20, 90)).unwrap(), [(AppId(1), CPU, 90)]);
@@ -170,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_not_given_twice() {
+    fn a_lent_amount_is_not_granted_twice() {
         let mut shares = Shares::default();
         shares.capacity(CPU, 100);
         assert_eq!(shares.lend(CPU, 60), Some(vec![]));

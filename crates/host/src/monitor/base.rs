@@ -1,12 +1,12 @@
-//! From raw numbers to values.
+//! Converts raw numbers into values.
 
 use qfabric_types::monitor::Shape;
 use qfabric_types::{Instant, Nanos};
 
-/// Shortest time a rate is made over: over less, one packet would be a flood.
+/// Shortest time for a rate: over a shorter time, one packet would look like a flood.
 const MIN_OVER: Nanos = Nanos::new(500_000);
 
-/// The raw reading that the next value counts from, and the last value.
+/// The raw reading from which the next value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     pub raw: i64,
@@ -14,14 +14,14 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The value since, and the time it is over; the base stays.
+    /// The value since the base and its duration; the base stays.
     pub fn value(self, shape: Shape, raw: i64, now: Instant) -> (i64, Nanos) {
         let over = now.since(self.at);
         (shape.value(self.raw, raw, over), if shape.is_total() { over } else { Nanos::ZERO })
     }
 }
 
-/// Values from look to look. None before the second look at a total.
+/// Converts a sequence of looks into values. A total has no value before the second look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
     base: Option<Base>,
@@ -29,7 +29,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Takes a raw reading, and gives the value since the one before. Where that was a moment ago, it still holds.
+    /// Takes a raw reading. Returns the value since the one before; if that is too recent, returns the last value
+    /// again.
     pub fn step(&mut self, shape: Shape, raw: i64, now: Instant) -> Option<(i64, Nanos)> {
         let too_soon = shape.is_total() && self.base.is_some_and(|base| now.since(base.at) < MIN_OVER);
         if too_soon {
@@ -63,10 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_made_over_a_moment() {
+    fn no_rate_is_computed_over_a_very_short_time() {
         let mut steps = Steps::default();
         steps.step(Shape::PerSecond, 0, Instant::new(0));
         let before = steps.step(Shape::PerSecond, 100, Instant::new(100_000_000));
-        assert_eq!(steps.step(Shape::PerSecond, 101, Instant::new(100_000_001)), before, "not a thousand million");
+        assert_eq!(
+            steps.step(Shape::PerSecond, 101, Instant::new(100_000_001)),
+            before,
+            "one event in a nanosecond is no rate of a thousand million"
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! Attributes made of others by E-code.
+//! Attributes that E-code computes from other attributes.
 //!
 //! ```c
 //! struct input { long cpu_run_queue; long cpu_utilization; };   // attributes, with `_` for `.` and `-`
 //! struct output { long value; };
-//! output.value = input.cpu_run_queue * input.cpu_utilization;   // `return 0;`: nothing this time
+//! output.value = input.cpu_run_queue * input.cpu_utilization;   // `return 0;`: no reading this time
 //! ```
-//! Totals among the inputs come as values since the last look, as a watcher would be told them. What the text declares
-//! `static` lasts from look to look, its attributes (`get_attribute`) are its parameters.
+//! Totals among the inputs are values since the last look, as for a watcher. Variables declared `static` keep their
+//! values from look to look; the attributes of the code (`get_attribute`) are its parameters.
 
 use qfabric_ecode::{Engine, Environment, Program, World, compile};
 use qfabric_types::event_json::scalar;
@@ -17,21 +17,21 @@ use qfabric_types::{AppId, Instant};
 use super::base::Steps;
 use super::words::Source;
 
-/// Most attributes that one text may be over.
+/// Most input attributes of one derived attribute.
 const MAX_INPUTS: usize = 64;
 
-/// Gives an engine for a program, or says why not.
+/// Creates an engine for a program, or returns the reason why it cannot.
 pub type Make<'a> = dyn FnMut(&Program) -> Result<Box<dyn Engine + Send>, String> + 'a;
 
-/// An attribute that E-code makes.
+/// An attribute that E-code computes.
 pub struct Derived {
     engine: Box<dyn Engine + Send>,
     inputs: Vec<Input>,
-    /// The event that is given to the text, put together anew at every look.
+    /// The input event of the code, filled again at every look.
     event: Vec<u8>,
-    /// Where in the output the value lies.
+    /// The place of the value in the output.
     value: (usize, Scalar),
-    /// The application whose attributes `app_…` are.
+    /// The application for attributes `app.…`.
     application: AppId,
     faults: u64,
 }
@@ -44,23 +44,23 @@ struct Input {
     ty: Scalar,
 }
 
-/// Why a text makes no attribute.
+/// The reason why a text cannot be a derived attribute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivedError {
-    /// The text is no E-code.
+    /// The text is not valid E-code.
     #[error("{0}")]
     Text(String),
-    /// Its structures are not over attributes.
+    /// Its structures do not name attributes.
     #[error("{0}")]
     Formats(String),
-    /// The engine refused it.
+    /// The engine refused the program.
     #[error("{0}")]
     Engine(String),
 }
 
 impl Derived {
-    /// Compiles a text over the attributes of `readers`; `application`: whose `app_…` it reads, [`HOST`]: none.
-    /// `make` runs the program: the interpreter, or machine code.
+    /// Compiles a text with the attributes of `readers` as inputs. `application`: the application for `app.…`
+    /// attributes, or [`HOST`]. `make` creates the engine: the interpreter, or machine code.
     pub fn new(
         text: &str,
         application: AppId,
@@ -76,17 +76,17 @@ impl Derived {
         Ok(Derived { engine, inputs, event, value, application, faults: 0 })
     }
 
-    /// The engine, for its attributes: the text's parameters.
+    /// The engine, whose attributes are the parameters of the code.
     pub fn engine(&mut self) -> &mut dyn Engine {
         &mut *self.engine
     }
 
-    /// Calls that ended with a fault; they gave no reading.
+    /// Number of calls that ended with a fault and gave no reading.
     pub fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// Fills the event. None where an input cannot be read, or is a total that was not looked at before.
+    /// Fills the event. `None` if an input cannot be read, or is a total at its first look.
     fn gather(&mut self, now: Instant, others: &mut dyn Readers) -> Option<()> {
         let mut all = Some(());
         for input in &mut self.inputs {
@@ -116,7 +116,7 @@ impl Source for Derived {
     }
 }
 
-/// A value beyond the range of its member is the nearest in it.
+/// Writes a value; one beyond the range of its field becomes the nearest value in the range.
 fn put(event: &mut [u8], input: &Input, value: i64) {
     let value = saturated(input.ty, value);
     let size = input.ty.bytes() as usize;
@@ -135,9 +135,7 @@ fn output_of(program: &Program) -> Result<(usize, Scalar), String> {
     let field = program.output.as_ref().and_then(|output| output.field("value"));
     match field.map(|field| (field, &field.kind, field.dims.is_empty())) {
         Some((field, Kind::Scalar(scalar), true)) => Ok((field.offset as usize, *scalar)),
-        _ => {
-            Err("the text has to say what it makes: `struct output { long value; };`, and set output.value".to_owned())
-        }
+        _ => Err("the code needs an output: declare `struct output { long value; };` and set output.value".to_owned()),
     }
 }
 
@@ -145,7 +143,7 @@ fn inputs_of(input: &Format, application: AppId, known: &[Attribute]) -> Result<
     if input.fields.is_empty() || input.fields.len() > MAX_INPUTS {
         let count = input.fields.len();
         return Err(format!(
-            "the text is over {count} attributes; name 1 to {MAX_INPUTS}: `struct input {{ long cpu_run_queue; }};`"
+            "the input has {count} attributes; name 1 to {MAX_INPUTS}: `struct input {{ long cpu_run_queue; }};`"
         ));
     }
     input.fields.iter().map(|field| input_of(field, application, known)).collect()
@@ -154,22 +152,28 @@ fn inputs_of(input: &Format, application: AppId, known: &[Attribute]) -> Result<
 fn input_of(field: &Field, application: AppId, known: &[Attribute]) -> Result<Input, String> {
     let name = &field.name;
     let (Kind::Scalar(ty), true) = (&field.kind, field.dims.is_empty()) else {
-        return Err(format!("`{name}` of the input is no number"));
+        return Err(format!("`{name}` of the input must be an integer"));
     };
     let mut found = known.iter().filter(|attribute| c_name(attribute.name.as_str()) == *name);
     let attribute = match (found.next(), found.next()) {
         (Some(attribute), None) => attribute,
-        (Some(one), Some(two)) => return Err(format!("`{name}` may be {} or {}", one.name, two.name)),
-        _ => return Err(format!("no attribute of this host is called `{name}` (with `_` for `.` and `-`)")),
+        (Some(one), Some(two)) => {
+            return Err(format!("`{name}` may be {} or {}; both have this name with `_`", one.name, two.name));
+        }
+        _ => {
+            return Err(format!(
+                "this host has no attribute `{name}` (with `_` for `.` and `-`); list them with `qfabric monitor ls`"
+            ));
+        }
     };
     if attribute.is_of_application() && application == HOST {
-        return Err(format!("{} is about an application: say which", attribute.name));
+        return Err(format!("{} is an attribute of applications; name the application", attribute.name));
     }
     let (attribute, shape) = (attribute.id(), attribute.shape);
     Ok(Input { attribute, shape, steps: Steps::default(), offset: field.offset as usize, ty: *ty })
 }
 
-/// An attribute's name as a member of a structure.
+/// An attribute's name as a field name in C.
 fn c_name(name: &str) -> String {
     name.replace(['.', '-'], "_")
 }

@@ -1,7 +1,7 @@
-//! What a host itself knows of its applications: jobs, misses, budgets.
+//! Attributes of applications that a host itself counts: jobs, misses, budgets.
 //!
-//! The owner of the [`Host`] publishes them as atomics; a monitor reads them on any thread without a lock. A monitor holds
-//! a [`Weak`] to each application's numbers: they end when the application leaves.
+//! The owner of the [`Host`] publishes them as atomics; a monitor reads them on any thread without a lock. A
+//! monitor holds a [`Weak`] to each application's numbers, which end when the application leaves.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute>> = LazyLock::new(|| {
     ["app.jobs", "app.misses", "app.budget"].into_iter().filter_map(of).collect()
 });
 
-/// The published numbers of one application. Each is exact; two of them may be from different moments.
+/// The published numbers of one application. Each is exact; two of them may be from different times.
 #[derive(Debug, Default)]
 pub struct Published {
     jobs: AtomicI64,
@@ -29,21 +29,22 @@ pub struct Published {
     budget_ns: AtomicI64,
 }
 
-/// The writing end, of one application.
+/// The writing end for one application.
 #[derive(Debug, Default)]
 pub struct Publisher {
     published: Arc<Published>,
-    /// Jobs and misses of the host at the last call: a change of the period begins them anew, what is published goes on.
+    /// Jobs and misses of the host at the last call. A change of the period resets the host's numbers, but not the
+    /// published ones.
     before: (u64, u64),
 }
 
 impl Publisher {
-    /// The reading end.
+    /// A reference for readers.
     pub fn reader(&self) -> Weak<Published> {
         Arc::downgrade(&self.published)
     }
 
-    /// Publishes the numbers of `app` as they are now. Allocates nothing.
+    /// Publishes the present numbers of `app`. Allocates no memory.
     pub fn publish(&mut self, host: &Host, app: AppId) {
         if let Some(grant) = host.grant(app) {
             self.published.budget_ns.store(whole(grant.budget.get()), Relaxed);
@@ -57,27 +58,27 @@ impl Publisher {
     }
 }
 
-/// Reads what is published of several applications.
+/// Reads the published numbers of several applications.
 #[derive(Debug, Default)]
 pub struct Jobs(BTreeMap<AppId, Weak<Published>>);
 
 impl Jobs {
-    /// Reads these numbers for `application` from now on.
+    /// Adds an application with its numbers.
     pub fn add(&mut self, application: AppId, numbers: Weak<Published>) {
         self.0.insert(application, numbers);
     }
 
-    /// Whether its numbers are read, or were when it left.
+    /// Whether the application was added, even if it has left since.
     pub fn has(&self, application: AppId) -> bool {
         self.0.contains_key(&application)
     }
 
-    /// Forgets an application.
+    /// Removes an application.
     pub fn remove(&mut self, application: AppId) {
         self.0.remove(&application);
     }
 
-    /// Applications that have left.
+    /// Added applications that have left.
     pub fn left(&self) -> impl Iterator<Item = AppId> {
         self.0.iter().filter(|(_, numbers)| numbers.strong_count() == 0).map(|(application, _)| *application)
     }

@@ -1,18 +1,18 @@
-//! The resource monitor: which attributes are looked at when, and who is told what.
+//! The resource monitor: decides when each attribute is read, and sends readings to its watchers.
 //!
 //! ```text
 //!   watch(application, attribute) ──> probe: one per attribute ──look──> readers, plug-ins     raw numbers
 //!                                        │
 //!                                        └──> watchers: each its own period, threshold, summary ──tell──> Reading
 //! ```
-//! A *look* reads an attribute once for all who watch it; it is due when the first of them wants it, so the shortest
-//! period wins. All moments are whole multiples of their period on the common clock, unless a watch was delayed: they
-//! never drift, and looks of equal periods fall together, so that readers open one file once for all attributes in it. A
-//! late poll skips what it missed and counts it. Readers give levels and totals, never differences, so that no watcher takes away from another
-//! what happened since its last look.
+//! A *look* reads an attribute once for all its watchers. It is due when the first of them needs it, so the
+//! shortest period wins. All times are whole multiples of their period on the common clock, unless a watch was
+//! delayed: so they never drift, and looks of equal periods coincide, so that a reader opens a file once for all
+//! attributes in it. A late poll skips the missed readings and counts them. Readers give levels and totals, never
+//! differences, so that watchers do not affect each other.
 //!
-//! Source: Q-Fabric §2.2. Departure: thresholds hold for passive monitors too; they are judged at every look, whoever
-//! it was for, and with `Watch::check` more often than the watcher is told.
+//! Source: Q-Fabric §2.2. Departure: passive monitors have thresholds, too. Thresholds are checked at every look,
+//! whichever watcher it was for, and with `Watch::check` more often than the watcher receives readings.
 
 mod base;
 mod derived;
@@ -33,45 +33,44 @@ pub use jobs::{Jobs, Published, Publisher};
 pub use pace::{Adaptive, Pace};
 pub use words::{Counters, MonitorError, Source, Summary, Watch, Watched};
 
-/// Shortest time between two looks that may be asked for: below it looking costs more than it says.
+/// Shortest period of a watch: with shorter ones looking costs more than it is worth.
 pub const MIN_PERIOD: Nanos = Nanos::from_millis(1);
-/// Longest.
+/// Longest period of a watch.
 pub const MAX_PERIOD: Nanos = Nanos::from_millis(3_600_000);
-/// Most attributes that are looked at, those of different applications counted singly.
+/// Most attributes that are looked at; those of different applications count separately.
 pub const MAX_PROBES: usize = 4_096;
-/// Most attributes one application may watch.
+/// Most attributes that one application may watch.
 pub const MAX_WATCHES: usize = 256;
-/// A delay puts a reading off by at most so many periods: nobody is silenced by it.
+/// A delay postpones a reading by at most this number of periods, so that no watcher is silenced.
 pub const MOST_DELAY: u64 = 2;
-/// Most attributes plugged in.
+/// Most plugged-in attributes.
 pub const MAX_PLUGS: usize = 256;
 
 /// The monitor of one host.
 #[derive(Default)]
 pub struct Monitor {
-    /// Ascending by attribute, then by the application it is about.
+    /// In ascending order of attribute, then of the application that it belongs to.
     probes: Vec<Probe>,
     plugs: BTreeMap<AttributeId, Plug>,
-    /// No look is due before.
+    /// The earliest look.
     due: Option<Instant>,
     counters: Counters,
 }
 
-/// An attribute that was plugged in.
 struct Plug {
-    /// Who did, and takes it away by leaving.
+    /// The application that plugged it in; the attribute ends when it leaves.
     owner: AppId,
     attribute: Attribute,
     source: Box<dyn Source>,
 }
 
 impl Monitor {
-    /// One that watches nothing yet.
+    /// A monitor without watches.
     pub fn new() -> Monitor {
         Monitor::default()
     }
 
-    /// Watches an attribute for an application, or changes how. What is counted from the beginning counts from now.
+    /// Watches an attribute for an application, or changes the watch. A new watch counts totals from now.
     pub fn watch(
         &mut self,
         application: AppId,
@@ -92,21 +91,20 @@ impl Monitor {
         Ok(())
     }
 
-    /// Ends a watch; says whether there was one.
+    /// Ends a watch. Returns whether there was one.
     pub fn unwatch(&mut self, application: AppId, attribute: AttributeId) -> bool {
         let before = self.watches().count();
         self.retain(|id, watcher| id != attribute || watcher.application != application);
         self.watches().count() < before
     }
 
-    /// An application is gone: its watches end, what it plugged in is taken away.
+    /// Ends the watches of an application that has left, and removes the attributes that it plugged in.
     pub fn leave(&mut self, application: AppId) {
         self.plugs.retain(|_, plug| plug.owner != application);
         self.retain(|_, watcher| watcher.application != application);
     }
 
-    /// Feedback: from now on the application is told every `period`. Its threshold is still judged every
-    /// `Watch::check`.
+    /// Sets the period of a watch by feedback. Its threshold is still checked every `Watch::check`.
     pub fn set_period(
         &mut self,
         application: AppId,
@@ -120,8 +118,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// Whoever watches the attribute is told next so much later, but within [`MOST_DELAY`] periods from now; then one
-    /// period after the other.
+    /// Postpones the next reading of every watcher of the attribute by this time, up to [`MOST_DELAY`] periods from
+    /// now; afterwards one reading per period.
     pub fn delay(&mut self, attribute: AttributeId, by: Nanos, now: Instant) {
         for probe in self.probes.iter_mut().filter(|probe| probe.attribute.id() == attribute) {
             probe.watchers.iter_mut().for_each(|watcher| watcher.delay(by, now));
@@ -129,7 +127,7 @@ impl Monitor {
         self.schedule();
     }
 
-    /// Lets `pace` choose the period after every reading; none: it stays as it is.
+    /// Lets `pace` choose the period after every reading; `None`: the period stays.
     pub fn set_pace(
         &mut self,
         application: AppId,
@@ -140,12 +138,12 @@ impl Monitor {
         Ok(())
     }
 
-    /// When [`Monitor::poll`] is due; none: nothing is watched.
+    /// When [`Monitor::poll`] is due; `None`: there is no watch.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Looks at what is due and tells what is to be told. Allocates nothing.
+    /// Performs the looks that are due and passes readings to `tell`. Allocates no memory.
     pub fn poll(&mut self, now: Instant, readers: &mut dyn Readers, tell: &mut dyn FnMut(Reading)) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -156,8 +154,8 @@ impl Monitor {
         self.schedule();
     }
 
-    /// What the attribute is now, for whoever watches it, without waiting for its time. Totals are told over the time
-    /// since that watcher was told last, and go on being so.
+    /// The present reading for a watcher, before its time. Totals cover the time since the watcher's last regular
+    /// reading, which stays the base of the next one.
     pub fn ask(
         &mut self,
         application: AppId,
@@ -171,8 +169,8 @@ impl Monitor {
         Ok(probe.read(now, plugs, readers, counters).and_then(|raw| probe.asked(application, raw, now)))
     }
 
-    /// The kernel says that the attribute rose above `level`, or fell below it: it is looked at, and who has such a
-    /// threshold is told at once, whatever the mean since the last look may be.
+    /// Handles a report of the kernel that the attribute rose above `level`, or fell below it: looks at it and
+    /// informs every watcher with such a threshold at once, whatever the mean since the last look is.
     pub fn alert(
         &mut self,
         attribute: AttributeId,
@@ -189,13 +187,13 @@ impl Monitor {
         self.schedule();
     }
 
-    /// The thresholds that somebody has on an attribute: what the kernel may be asked to watch for.
+    /// The thresholds of an attribute's watchers, for the kernel to watch.
     pub fn thresholds(&self, attribute: AttributeId) -> impl Iterator<Item = Threshold> + '_ {
         let probes = self.probes.iter().filter(move |probe| probe.attribute.id() == attribute);
         probes.flat_map(|probe| probe.watchers.iter().filter_map(|watcher| watcher.watch.threshold))
     }
 
-    /// Adds an attribute made by code, or by E-code ([`Derived`]). It lives until its owner leaves.
+    /// Adds an attribute computed by code, or by E-code ([`Derived`]). It ends when its owner leaves.
     pub fn plug_in(
         &mut self,
         owner: AppId,
@@ -205,7 +203,7 @@ impl Monitor {
     ) -> Result<(), MonitorError> {
         let id = attribute.id();
         if self.plugs.len() >= MAX_PLUGS {
-            return Err(MonitorError::TooMany { what: "attributes plugged in", limit: MAX_PLUGS });
+            return Err(MonitorError::TooMany { what: "plugged-in attributes", limit: MAX_PLUGS });
         }
         let known = readers.attributes().iter().find(|known| known.id() == id);
         match known.or(self.plugs.get(&id).map(|plug| &plug.attribute)) {
@@ -217,30 +215,28 @@ impl Monitor {
         }
     }
 
-    /// Takes a plugged-in attribute away; who watches it is told nothing more until somebody plugs it in again.
+    /// Removes a plugged-in attribute. Its watchers receive no readings until it is plugged in again.
     pub fn unplug(&mut self, owner: AppId, attribute: AttributeId) -> bool {
         let is_own = self.plugs.get(&attribute).is_some_and(|plug| plug.owner == owner);
         is_own && self.plugs.remove(&attribute).is_some()
     }
 
-    /// All that can be watched here.
+    /// All attributes that can be watched on this host.
     pub fn attributes<'a>(&'a self, readers: &'a dyn Readers) -> impl Iterator<Item = &'a Attribute> {
         readers.attributes().iter().chain(self.plugs.values().map(|plug| &plug.attribute))
     }
 
-    /// The name of a watched attribute.
     pub fn name(&self, attribute: AttributeId) -> Option<&str> {
         let at = self.probes.partition_point(|probe| probe.attribute.id() < attribute);
         let probe = self.probes.get(at).filter(|probe| probe.attribute.id() == attribute);
         probe.map(|probe| probe.attribute.name.as_str())
     }
 
-    /// Who watches what, with the last values.
+    /// All watches with their last values.
     pub fn watches(&self) -> impl Iterator<Item = Watched<'_>> {
         self.probes.iter().flat_map(|probe| probe.watchers.iter().map(|watcher| probe.watched(watcher)))
     }
 
-    /// What the monitor has done.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -269,7 +265,7 @@ impl Monitor {
         self.probes.binary_search_by_key(&(id, about), |probe| (probe.attribute.id(), probe.about))
     }
 
-    /// The place of an attribute's probe; makes one.
+    /// The index of an attribute's probe; creates the probe if needed.
     fn probe(&mut self, attribute: Attribute, about: AppId) -> usize {
         self.find(attribute.id(), about).unwrap_or_else(|at| {
             self.probes.insert(at, Probe::new(attribute, about));
@@ -288,7 +284,7 @@ impl Monitor {
         Ok(watchers.iter_mut().find(|watcher| watcher.application == application).expect("just found"))
     }
 
-    /// Ends the watches that `keep` does not want, and looks that nobody wants any more.
+    /// Ends the watches for which `keep` returns false, and probes without watches.
     fn retain(&mut self, keep: impl Fn(AttributeId, &Watcher) -> bool) {
         for probe in &mut self.probes {
             let id = probe.attribute.id();
@@ -304,7 +300,7 @@ impl Monitor {
     }
 }
 
-/// Whom an attribute is about: the application that watches it, or the host.
+/// The application that an attribute belongs to: the one that watches it, or the host.
 fn about(attribute: &Attribute, application: AppId) -> Result<AppId, MonitorError> {
     match (attribute.is_of_application(), application) {
         (true, HOST) => Err(MonitorError::NeedsApplication { name: attribute.name.to_string() }),

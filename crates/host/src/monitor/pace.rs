@@ -1,11 +1,11 @@
-//! Poll periods by feedback.
+//! Poll periods that follow the readings.
 
 use qfabric_types::Nanos;
 use qfabric_types::monitor::{AdaptivePeriod, Reading};
 
-/// Chooses how often an attribute is polled from what came out (Q-Fabric §2.2).
+/// Chooses the poll period of an attribute from its readings (Q-Fabric §2.2).
 pub trait Pace: Send {
-    /// The period from this reading on; `period` is the one in force. What is out of range is brought into it.
+    /// The period after this reading; `period` is the present one. A result out of range is clamped.
     fn next(&mut self, reading: &Reading, period: Nanos) -> Nanos;
 }
 
@@ -15,7 +15,7 @@ impl<F: FnMut(&Reading, Nanos) -> Nanos + Send> Pace for F {
     }
 }
 
-/// Often while the value moves, seldom while it rests. The ratio makes it quick to notice and slow to forget.
+/// Polls often while the value moves and seldom while it rests. The ratio makes it fast to react and slow to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adaptive {
     terms: AdaptivePeriod,
@@ -23,7 +23,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Between its periods.
+    /// With the given bounds.
     pub const fn new(terms: AdaptivePeriod) -> Adaptive {
         Adaptive { terms, before: None }
     }

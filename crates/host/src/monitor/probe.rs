@@ -1,11 +1,11 @@
-//! One attribute under watch: looked at once for all.
+//! One watched attribute, which a look reads once for all watchers.
 //!
 //! ```text
-//!               value beyond threshold                      told: Crossed
+//!               value beyond threshold                      reading: Crossed
 //!   inside ───────────────────────────────> beyond
 //!     ^                                        │
 //!     └────────────────────────────────────────┘
-//!               value back by the hysteresis                told: Cleared
+//!               value back by the hysteresis                reading: Cleared
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use super::{MAX_PERIOD, MIN_PERIOD, MOST_DELAY, Plug, next_multiple};
 
 pub(super) struct Probe {
     pub attribute: Attribute,
-    /// The application it is about, or the host.
+    /// The application that it belongs to, or the host.
     pub about: AppId,
     id: AttributeId,
     /// The next look.
@@ -33,17 +33,17 @@ pub(super) struct Watcher {
     pub application: AppId,
     pub watch: Watch,
     pub pace: Option<Box<dyn Pace>>,
-    /// Told next.
+    /// When the next reading is due.
     due: Instant,
-    /// Judged next.
+    /// When the threshold is checked next.
     check_due: Instant,
-    /// What the next telling counts from.
+    /// The base of the next reading.
     since: Option<Base>,
     looks: Looks,
     beyond: bool,
 }
 
-/// The looks since a watcher was told.
+/// The looks since a watcher's last reading.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looks {
     count: i64,
@@ -68,7 +68,7 @@ impl Probe {
         Probe { attribute, about, id, due: Instant::NEVER, watchers: Vec::new(), steps: Steps::default() }
     }
 
-    /// Takes a watcher in, who counts from the raw reading of now; or changes how one watches, who goes on counting.
+    /// Adds a watcher, which counts from the present raw reading; or changes a watcher, which keeps its base.
     pub fn watch(&mut self, application: AppId, watch: Watch, raw: Option<i64>, now: Instant) {
         if let Some(raw) = raw.filter(|_| self.watchers.is_empty()) {
             self.steps.step(self.attribute.shape, raw, now);
@@ -105,7 +105,7 @@ impl Probe {
         raw
     }
 
-    /// One look: read once, judge every threshold, tell those whose time has come.
+    /// One look: reads once, checks every threshold, and passes readings to the watchers that are due.
     pub fn look(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl Probe {
         }
     }
 
-    /// The kernel has seen the attribute beyond `level`.
+    /// Handles a report of the kernel that the attribute is beyond `level`.
     pub fn alert(
         &mut self,
         level: i64,
@@ -134,7 +134,7 @@ impl Probe {
         tell: &mut dyn FnMut(Reading),
     ) {
         let Some(raw) = self.read(now, plugs, readers, counters) else { return };
-        // Of a total that was never looked at before, all that is known is that it is beyond.
+        // For a total at its first look, the level is the only known value.
         let step = self.steps.step(self.attribute.shape, raw, now).unwrap_or((level, Nanos::ZERO));
         let Probe { id, attribute, watchers, .. } = self;
         for watcher in watchers.iter_mut().filter(|watcher| watcher.minds(level)) {
@@ -144,7 +144,7 @@ impl Probe {
         }
     }
 
-    /// What a watcher would be told now.
+    /// The reading for a watcher now.
     pub fn asked(&self, application: AppId, raw: i64, now: Instant) -> Option<Reading> {
         let watcher = &self.watchers[self.find(application)?];
         let (value, over) = match self.attribute.shape {
@@ -167,7 +167,7 @@ impl Probe {
     }
 }
 
-/// Tells readings of one look.
+/// Passes readings of one look.
 struct Teller<'a> {
     id: AttributeId,
     attribute: &'a Attribute,
@@ -216,7 +216,7 @@ impl Watcher {
         self.due = (self.due + by).min(latest).max(self.due);
     }
 
-    /// Who has no threshold and wants no summary has nothing to check.
+    /// Without a threshold or a summary there is nothing to check between readings.
     fn next_check(&self, now: Instant) -> Instant {
         let Watch { check, threshold, summary, .. } = self.watch;
         let check = check.filter(|_| threshold.is_some() || summary != Summary::Last);
@@ -243,7 +243,7 @@ impl Watcher {
         }
     }
 
-    /// What was told of a crossing.
+    /// Checks the threshold. Returns the reading if it was crossed.
     fn judge(&mut self, step: (i64, Nanos), teller: &mut Teller) -> Option<Reading> {
         let beyond = self.watch.threshold?.is_beyond(self.beyond, step.0);
         let has_crossed = beyond != std::mem::replace(&mut self.beyond, beyond);
@@ -268,7 +268,7 @@ impl Watcher {
         self.adapt(&reading, now);
     }
 
-    /// None before the second look at a total.
+    /// The value of the next reading; `None` before the second look at a total.
     fn summary(&self, shape: Shape, raw: i64, now: Instant) -> Option<(i64, Nanos)> {
         let over = self.since.map_or(Nanos::ZERO, |since| now.since(since.at));
         let Looks { count, sum, min, max } = self.looks;
@@ -289,7 +289,7 @@ impl Watcher {
         }
     }
 
-    /// Whether the kernel's message is about a threshold of this watcher that it did not know to be crossed.
+    /// Whether the kernel's report concerns a threshold of this watcher that was not crossed yet.
     fn minds(&self, level: i64) -> bool {
         let crossed = match self.watch.threshold {
             Some(Threshold::Above { limit, .. }) => limit <= level,

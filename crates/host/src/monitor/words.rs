@@ -1,4 +1,4 @@
-//! What the monitor is asked, and what it answers.
+//! Watches and errors of the monitor.
 
 use qfabric_types::api::Problem;
 pub use qfabric_types::monitor::Summary;
@@ -10,33 +10,33 @@ use super::{MAX_PERIOD, MIN_PERIOD};
 /// How an attribute is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The watcher is told every so often.
+    /// Interval of readings.
     pub period: Nanos,
-    /// It is looked at so often, for its threshold and its summary, where that is more often; none: every `period`.
+    /// Interval of looks for the threshold and the summary, if it is shorter; `None`: `period`.
     pub check: Option<Nanos>,
-    /// Beyond it the watcher is told at once.
+    /// Crossing it causes a reading at once.
     pub threshold: Option<Threshold>,
-    /// What is told of the looks since it was told last.
+    /// How the looks since the last reading are summarised.
     pub summary: Summary,
-    /// It is told of crossings only; needs a threshold.
+    /// Only crossings cause readings; needs a threshold.
     pub quiet: bool,
 }
 
 impl Watch {
-    /// Told every `period`, nothing else.
+    /// A reading every `period`, nothing else.
     pub const fn every(period: Nanos) -> Watch {
         Watch { period, check: None, threshold: None, summary: Summary::Last, quiet: false }
     }
 
-    /// With a threshold.
+    /// Adds a threshold.
     pub const fn with(self, threshold: Threshold) -> Watch {
         Watch { threshold: Some(threshold), ..self }
     }
 
-    /// Its period may be set by feedback between these two.
+    /// Checks the bounds of a period that is set by feedback.
     ///
     /// # Errors
-    /// One of them is out of its range, or the shortest is longer than the longest.
+    /// A bound is out of range, or the shortest period is longer than the longest.
     pub fn check_adaptive(period: &AdaptivePeriod) -> Result<(), MonitorError> {
         let AdaptivePeriod { least_ns: least, most_ns: most, .. } = *period;
         Watch::every(least).check()?;
@@ -55,41 +55,40 @@ impl Watch {
     }
 }
 
-/// A watch as it stands.
+/// The state of a watch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watched<'a> {
-    /// Who watches.
     pub application: AppId,
-    /// What.
     pub attribute: &'a Attribute,
-    /// How, with the period that feedback has chosen.
+    /// The watch, with the period that feedback has chosen.
     pub watch: Watch,
-    /// The last look's value, since the look before.
+    /// The value of the last look, since the look before.
     pub value: Option<i64>,
     /// Whether the threshold is crossed.
     pub beyond: bool,
-    /// When the watcher is told next, at the latest.
+    /// When the next reading is due at the latest.
     pub due: Instant,
 }
 
-/// What a monitor has done.
+/// Counters of a monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Looks at attributes.
     pub looks: u64,
-    /// Looks at which nothing could be read.
+    /// Looks at which the attribute could not be read.
     pub unread: u64,
-    /// Readings told.
+    /// Readings passed to watchers.
     pub told: u64,
-    /// Tellings that came too late by a period or more, and were left out.
+    /// Readings left out because they were late by a period or more.
     pub skipped: u64,
-    /// Thresholds that the kernel reported.
+    /// Reports of the kernel about thresholds.
     pub alerts: u64,
 }
 
-/// An attribute that is plugged in.
+/// A plugged-in attribute.
 pub trait Source: Send {
-    /// The raw number now: the level or the total. `others` are the attributes of this host that are not plugged in.
+    /// The present raw number: the level or the total. `others` are the attributes of this host that are not
+    /// plugged in.
     fn read(&mut self, application: AppId, now: Instant, others: &mut dyn Readers) -> Option<i64>;
 }
 
@@ -99,80 +98,58 @@ impl<F: FnMut(AppId, Instant, &mut dyn Readers) -> Option<i64> + Send> Source fo
     }
 }
 
-/// Why something is not watched. Nothing was changed.
+/// The reason of a refusal. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum MonitorError {
-    /// There is no such attribute.
+    /// The host has no such attribute.
     Unknown {
-        /// What was asked for.
         name: String,
-        /// What there is, or how to find out.
+        /// Similar names, or how to list all.
         near: String,
     },
-    /// The period is out of its range.
-    Period {
-        /// What was asked for.
-        period: Nanos,
-    },
-    /// The shortest of a range of periods is longer than the longest.
-    Adaptive {
-        /// The shortest.
-        least: Nanos,
-        /// The longest.
-        most: Nanos,
-    },
-    /// Only crossings of a threshold are to be told, and there is none.
+    /// The period is out of range.
+    Period { period: Nanos },
+    /// The shortest period is longer than the longest.
+    Adaptive { least: Nanos, most: Nanos },
+    /// The watch is quiet, but has no threshold.
     Quiet,
     /// A limit is reached.
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many there may be.
-        limit: usize,
-    },
+    TooMany { what: &'static str, limit: usize },
     /// The name, or its number, is in use.
     Taken {
-        /// What was to be plugged in.
+        /// The attribute to plug in.
         name: String,
-        /// What is there.
+        /// The existing attribute.
         by: String,
     },
-    /// An attribute of applications is watched for none.
-    NeedsApplication {
-        /// The attribute.
-        name: String,
-    },
-    /// There is no such watch.
-    NotWatched {
-        /// Who.
-        application: AppId,
-        /// What.
-        attribute: AttributeId,
-    },
+    /// An attribute of applications is watched without an application.
+    NeedsApplication { name: String },
+    /// The application does not watch the attribute.
+    NotWatched { application: AppId, attribute: AttributeId },
 }
 
 impl MonitorError {
-    /// What happened, and what to do about it.
+    /// The refusal with its next step.
     pub fn problem(&self) -> Problem {
         match self {
             MonitorError::Unknown { name, near } => {
-                Problem::new("channel_invalid", format!("no attribute {name:?} on this host"), near)
+                Problem::new("channel_invalid", format!("this host has no attribute {name:?}"), near)
             }
             MonitorError::Period { period } => Problem::new(
                 "channel_invalid",
-                format!("a poll period of {period} is not possible"),
+                format!("the poll period {period} is out of range"),
                 format!("use {MIN_PERIOD} to {MAX_PERIOD}"),
             ),
             MonitorError::Adaptive { least, most } => Problem::new(
                 "channel_invalid",
-                format!("no period is at least {least} and at most {most}"),
-                "say the shorter one first",
+                format!("the shortest period {least} is longer than the longest {most}"),
+                "give the shorter one first",
             ),
             MonitorError::Quiet => Problem::new(
                 "channel_invalid",
-                "a quiet watch tells crossings of its threshold, and has no threshold",
-                "give it one too, such as '> 4'",
+                "a quiet watch reports only crossings of its threshold, but has no threshold",
+                "add a threshold, such as '> 4'",
             ),
             MonitorError::TooMany { what, limit } => Problem::new(
                 "channel_invalid",
@@ -181,12 +158,14 @@ impl MonitorError {
             ),
             MonitorError::Taken { name, by } => Problem::new(
                 "channel_invalid",
-                format!("{name} cannot be plugged in: {by} has its name or its number"),
+                format!("{name} cannot be plugged in: {by} has the same name or number"),
                 "choose another name",
             ),
-            MonitorError::NeedsApplication { name } => {
-                Problem::new("channel_invalid", format!("{name} is about an application"), "say which (--application)")
-            }
+            MonitorError::NeedsApplication { name } => Problem::new(
+                "channel_invalid",
+                format!("{name} is an attribute of applications"),
+                "name the application (--application)",
+            ),
             MonitorError::NotWatched { application, attribute } => Problem::new(
                 "channel_invalid",
                 format!("application {application} does not watch attribute {attribute}"),
@@ -196,14 +175,14 @@ impl MonitorError {
     }
 }
 
-/// What to say to one who looks for an attribute that is not there: those that begin or end alike.
+/// The next step for an unknown attribute: names that begin or end in the same way.
 pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a Attribute>) -> String {
     let first = name.split('.').next().unwrap_or_default();
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_near = |known: &str| known.split('.').next() == Some(first) || known.rsplit('.').next() == Some(last);
     let names: Vec<_> = known.map(|attribute| attribute.name.as_str()).filter(|name| is_near(name)).take(8).collect();
     match names.is_empty() {
-        true => "`qfabric monitor ls` lists what there is".to_owned(),
-        false => format!("near it: {}", names.join(", ")),
+        true => "list the attributes with `qfabric monitor ls`".to_owned(),
+        false => format!("similar names: {}", names.join(", ")),
     }
 }

@@ -1,4 +1,4 @@
-//! A host with a mechanism that does as it is told, or not, and a careful look at what it is told.
+//! A host with a mechanism that obeys, or not as the test wants, and records what it is sent.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ pub fn at(ms: u64) -> Instant {
     Instant::new(ms * 1_000_000)
 }
 
-/// Jobs every 40 ms, marked, served every 10 ms, predicted by the last one.
+/// A contract for marked jobs every 40 ms, with a server period of 10 ms, predicted by the last job.
 pub fn marked() -> Contract {
     let mut contract = Contract::new("player", T);
     (contract.jobs, contract.predictor) = (JobSource::Marked, "ma:1".parse().unwrap());
@@ -31,7 +31,7 @@ pub fn marked() -> Contract {
     contract
 }
 
-/// The host and what the mechanism made of its settings.
+/// The host and the reservations in force.
 pub struct Bench {
     pub host: Host,
     pub now: Instant,
@@ -40,7 +40,7 @@ pub struct Bench {
     pub settings: Vec<Setting>,
     /// Answers of the mechanism to the next settings; afterwards it obeys.
     pub outcomes: VecDeque<Outcome>,
-    /// Settings wait here instead of being answered at once.
+    /// Whether settings wait in `unanswered` instead of being answered at once.
     pub hold_back: bool,
     pub unanswered: VecDeque<Setting>,
     request: u64,
@@ -101,7 +101,7 @@ impl Bench {
         self.host.handle(Input::Applied { thread: setting.thread, outcome }, self.now);
     }
 
-    /// Answers the settings held back.
+    /// Answers the waiting settings.
     pub fn catch_up(&mut self) {
         while let Some(setting) = self.unanswered.pop_front() {
             self.apply(setting);
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass, waking the host whenever it wants to be woken.
+    /// Lets time pass, and wakes the host whenever it is due.
     pub fn wait_until(&mut self, moment: Instant) {
         for _ in 0..100_000 {
             match self.host.next_wakeup().filter(|&due| due <= moment) {
@@ -120,7 +120,7 @@ impl Bench {
                 None => break,
             }
         }
-        assert!(self.host.next_wakeup().is_none_or(|due| due > moment), "the host wants to be woken for ever");
+        assert!(self.host.next_wakeup().is_none_or(|due| due > moment), "the host has wake-ups without end");
         self.now = moment;
         self.input(Input::Tick);
     }
@@ -146,7 +146,7 @@ impl Bench {
         self.input(Input::Change { request: 0, app, contract: contract.clone() }).expect("every change is answered")
     }
 
-    /// Job `k` of an application whose first one was released at second 1; ends with `cost` ms of CPU time.
+    /// Ends job `k` of an application whose first job was released at 1 s, with `cost` ms of CPU time.
     pub fn job(&mut self, app: AppId, k: u64, cost_ms: u64, late_ms: u64) {
         let release = at(1_000 + 40 * k);
         let finish = release + T + Nanos::from_millis(late_ms);

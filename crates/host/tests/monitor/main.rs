@@ -1,4 +1,4 @@
-//! The resource monitor over made-up readers and a made-up clock.
+//! Tests of the resource monitor with simulated readers and a simulated clock.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ const B: AppId = AppId(2);
 const QUEUE: AttributeId = AttributeId::of("cpu.run_queue");
 const BYTES: AttributeId = AttributeId::of("net.eth0.rx_bytes");
 
-/// Attributes whose raw numbers the test sets.
+/// Readers whose raw numbers the test sets.
 struct Made {
     attributes: Vec<Attribute>,
     raw: BTreeMap<(AttributeId, AppId), i64>,
@@ -84,7 +84,7 @@ fn watching(period_ms: u64) -> (Monitor, Made) {
 }
 
 #[test]
-fn the_shortest_period_wins_and_each_is_told_at_its_own() {
+fn looks_follow_the_shortest_period_and_readings_each_watchers_own() {
     let (mut monitor, mut made) = watching(100);
     monitor.watch(B, "cpu.run_queue", Watch::every(ms(20)), &mut made, at(0)).unwrap();
     made.reads = 0;
@@ -95,7 +95,7 @@ fn the_shortest_period_wins_and_each_is_told_at_its_own() {
 }
 
 #[test]
-fn levels_are_told_as_they_are_and_totals_as_what_came_since() {
+fn readings_of_levels_are_absolute_and_of_totals_relative() {
     let (mut monitor, mut made) = watching(50);
     monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(50)), &mut made, at(0)).unwrap();
     made.set(QUEUE, 5);
@@ -107,7 +107,7 @@ fn levels_are_told_as_they_are_and_totals_as_what_came_since() {
 }
 
 #[test]
-fn each_watcher_counts_a_total_for_itself() {
+fn each_watcher_counts_a_total_separately() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(30)), &mut made, at(0)).unwrap();
     monitor.watch(B, "net.eth0.rx_bytes", Watch::every(ms(100)), &mut made, at(0)).unwrap();
@@ -122,7 +122,7 @@ fn each_watcher_counts_a_total_for_itself() {
 }
 
 #[test]
-fn a_threshold_is_told_at_the_look_that_sees_it_and_once() {
+fn a_crossed_threshold_is_reported_once_at_the_look_that_sees_it() {
     let (mut monitor, mut made) = watching(20);
     let watch = Watch { quiet: true, ..Watch::every(ms(1_000)).with("> 4 until 2".parse().unwrap()) };
     monitor.watch(B, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
@@ -136,7 +136,7 @@ fn a_threshold_is_told_at_the_look_that_sees_it_and_once() {
 }
 
 #[test]
-fn a_threshold_is_judged_more_often_than_its_watcher_is_told() {
+fn a_threshold_may_be_checked_more_often_than_readings_are_sent() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     let watch = Watch { check: Some(ms(10)), ..Watch::every(ms(500)).with(Threshold::above(4)) };
     monitor.watch(A, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
@@ -149,7 +149,7 @@ fn a_threshold_is_judged_more_often_than_its_watcher_is_told() {
 }
 
 #[test]
-fn what_the_kernel_reports_is_told_at_once_and_not_again() {
+fn a_crossing_reported_by_the_kernel_is_passed_on_at_once_and_only_once() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     let watch = Watch::every(ms(1_000)).with("> 100000 until 50000".parse().unwrap());
     monitor.watch(A, "cpu.pressure", watch, &mut made, at(0)).unwrap();
@@ -168,7 +168,7 @@ fn what_the_kernel_reports_is_told_at_once_and_not_again() {
 }
 
 #[test]
-fn looks_between_two_tellings_are_summed_up_as_wanted() {
+fn looks_between_two_readings_are_summarised_as_requested() {
     for (summary, expected) in [(Summary::Last, 2), (Summary::Mean, 3), (Summary::Min, 1), (Summary::Max, 6)] {
         let (mut monitor, mut made) = watching(10);
         monitor.watch(B, "cpu.run_queue", Watch { summary, ..Watch::every(ms(30)) }, &mut made, at(0)).unwrap();
@@ -182,9 +182,9 @@ fn looks_between_two_tellings_are_summed_up_as_wanted() {
     }
 }
 
-/// Nobody else looks in between.
+// No other watcher looks in between.
 #[test]
-fn a_lone_watch_has_looks_of_its_own_to_sum_up() {
+fn a_single_watch_with_a_summary_has_additional_looks() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     let watch = Watch { summary: Summary::Max, check: Some(ms(10)), ..Watch::every(ms(30)) };
     monitor.watch(A, "cpu.run_queue", watch, &mut made, at(0)).unwrap();
@@ -196,7 +196,7 @@ fn a_lone_watch_has_looks_of_its_own_to_sum_up() {
     assert_eq!(told.iter().map(|r| (r.value, r.at)).collect::<Vec<_>>(), [(6, at(30))]);
 }
 
-/// Polls that are not told set the period, too; a crossing at the moment of a poll takes nothing from it.
+/// Polls without a reading set the period, too; a crossing at the time of a poll does not change that.
 #[test]
 fn a_quiet_watch_needs_a_threshold_and_follows_feedback() {
     let (mut monitor, mut made) = watching(80);
@@ -245,7 +245,7 @@ fn feedback_changes_a_period_while_it_runs() {
 }
 
 #[test]
-fn an_adaptive_pace_is_quick_where_the_value_moves_and_slow_where_it_rests() {
+fn an_adaptive_pace_is_fast_while_the_value_moves_and_slow_while_it_rests() {
     let (mut monitor, mut made) = watching(80);
     monitor
         .set_pace(
@@ -266,7 +266,7 @@ fn an_adaptive_pace_is_quick_where_the_value_moves_and_slow_where_it_rests() {
 }
 
 #[test]
-fn attributes_of_applications_are_about_who_watches() {
+fn attributes_of_applications_concern_the_watching_application() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     let misses = AttributeId::of("app.misses");
     made.raw.extend([((misses, A), 10), ((misses, B), 20)]);
@@ -277,11 +277,11 @@ fn attributes_of_applications_are_about_who_watches() {
     let told = run(&mut monitor, &mut made, at(100));
     assert_eq!(told.iter().map(|r| (r.application, r.value)).collect::<Vec<_>>(), [(A, 1), (B, 5)]);
     let refused = monitor.watch(HOST, "app.misses", Watch::every(ms(100)), &mut made, at(100)).unwrap_err();
-    assert!(refused.to_string().contains("say which"), "{refused}");
+    assert!(refused.to_string().contains("name the application"), "{refused}");
 }
 
 #[test]
-fn a_host_tells_the_jobs_and_misses_of_its_applications() {
+fn a_host_publishes_jobs_and_misses_of_its_applications() {
     let mut bench = common::Bench::new(common::share(90));
     let app = bench.join_thread(&common::marked(), 7).unwrap();
     let (mut monitor, mut publisher, mut jobs) = (Monitor::new(), Publisher::default(), Jobs::default());
@@ -305,7 +305,7 @@ fn a_host_tells_the_jobs_and_misses_of_its_applications() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted_and_what_came_meanwhile_is_told_later() {
+fn unreadable_looks_are_counted_and_the_next_reading_covers_their_time() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(10)), &mut made, at(0)).unwrap();
     made.raw.clear();
@@ -325,27 +325,31 @@ fn a_late_poll_skips_and_counts() {
 }
 
 #[test]
-fn one_may_ask_without_waiting() {
+fn a_watcher_may_ask_for_a_reading_before_its_time() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(100)), &mut made, at(0)).unwrap();
     made.set(BYTES, 1_250);
     let reading = monitor.ask(A, BYTES, at(40), &mut made).unwrap().unwrap();
     assert_eq!((reading.value, reading.over, reading.cause), (250, ms(40), Cause::Asked));
-    assert_eq!(run(&mut monitor, &mut made, at(100))[0].value, 250, "asking takes nothing away");
+    assert_eq!(
+        run(&mut monitor, &mut made, at(100))[0].value,
+        250,
+        "an additional reading does not change the next one"
+    );
 }
 
 #[test]
-fn refusals_name_what_was_wrong_and_what_would_be_right() {
+fn refusals_name_the_wrong_value_and_the_valid_ones() {
     let (mut monitor, mut made) = (Monitor::new(), Made::new());
     let mut refusal =
         |name: &str, period| monitor.watch(A, name, Watch::every(period), &mut made, at(0)).unwrap_err().to_string();
-    assert!(refusal("cpu.run_que", ms(10)).contains("near it: cpu.run_queue, cpu.pressure"));
+    assert!(refusal("cpu.run_que", ms(10)).contains("similar names: cpu.run_queue, cpu.pressure"));
     assert!(refusal("net.eth7.rx_bytes", ms(10)).contains("net.eth0.rx_bytes"));
     assert!(refusal("nonsense", ms(10)).contains("qfabric monitor ls"));
     assert!(
-        refusal("cpu.run_queue", Nanos::new(1)).contains("a poll period of 1 ns is not possible; use 1 ms to 3600 s")
+        refusal("cpu.run_queue", Nanos::new(1)).contains("the poll period 1 ns is out of range; use 1 ms to 3600 s")
     );
-    assert_eq!(monitor.next_wakeup(), None, "nothing was changed");
+    assert_eq!(monitor.next_wakeup(), None, "a refusal changes nothing");
 }
 
 #[test]
@@ -371,5 +375,5 @@ fn a_delayed_reading_comes_later_and_so_do_those_after_it() {
     let told: Vec<_> = run(&mut monitor, &mut made, at(350)).iter().map(|reading| reading.at).collect();
     assert_eq!(told, [at(130), at(230), at(330)]);
     (0..10).for_each(|_| monitor.delay(QUEUE, ms(1_000), at(350)));
-    assert_eq!(monitor.next_wakeup(), Some(at(550)), "nobody is silenced by a delay");
+    assert_eq!(monitor.next_wakeup(), Some(at(550)), "a delay does not silence a watcher");
 }

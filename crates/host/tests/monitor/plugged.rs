@@ -1,4 +1,4 @@
-//! Attributes that plug in, as code and as E-code.
+//! Plugged-in attributes, as code and as E-code.
 
 use qfabric_ecode::{Engine, Interpreter, Limits, Program};
 use qfabric_host::monitor::{Derived, Monitor, Source, Watch};
@@ -14,9 +14,9 @@ fn an_attribute_plugs_in_as_code_and_leaves_with_its_owner() {
     let twice = |_: AppId, now: Instant, others: &mut dyn Readers| Some(2 * others.read(QUEUE, HOST, now)?);
     monitor.plug_in(A, attribute.clone(), Box::new(twice), &made).unwrap();
     let again = monitor.plug_in(B, attribute, Box::new(twice), &made).unwrap_err();
-    assert!(again.to_string().contains("has its name"), "{again}");
+    assert!(again.to_string().contains("has the same name"), "{again}");
     let standard = Attribute::new("cpu.run_queue", Unit::Count, Shape::Level).unwrap();
-    assert!(monitor.plug_in(A, standard, Box::new(twice), &made).is_err(), "nobody can shadow the standard ones");
+    assert!(monitor.plug_in(A, standard, Box::new(twice), &made).is_err(), "standard attributes cannot be replaced");
     monitor.watch(B, "game.players", Watch::every(ms(10)), &mut made, at(0)).unwrap();
     made.set(QUEUE, 21);
     assert_eq!(run(&mut monitor, &mut made, at(10))[0].value, 42);
@@ -50,13 +50,13 @@ fn an_attribute_plugs_in_as_e_code_over_others() {
     made.set(BYTES, 1_050);
     assert_eq!(run(&mut monitor, &mut made, at(10))[0].value, 1_000_150, "50 bytes came, at a queue of 3");
     made.set(QUEUE, 101);
-    assert!(run(&mut monitor, &mut made, at(20)).is_empty(), "the text said that there is nothing to tell");
+    assert!(run(&mut monitor, &mut made, at(20)).is_empty(), "the text returned 0, so there is no reading");
     made.set(QUEUE, i64::MAX);
-    assert!(run(&mut monitor, &mut made, at(30)).is_empty(), "a value is brought into its member's range");
+    assert!(run(&mut monitor, &mut made, at(30)).is_empty(), "a value is clamped to the range of its field");
 }
 
 #[test]
-fn a_fault_of_a_text_gives_no_reading() {
+fn a_faulting_text_gives_no_reading() {
     let mut made = Made::new();
     let text = "struct input { long cpu_run_queue; }; struct output { long value; };
                 output.value = 100 / (input.cpu_run_queue - 1);";
@@ -68,18 +68,15 @@ fn a_fault_of_a_text_gives_no_reading() {
 }
 
 #[test]
-fn texts_that_make_no_attribute_are_refused_with_the_reason() {
+fn texts_that_are_no_derived_attribute_are_refused_with_the_reason() {
     let made = Made::new();
     let output = "struct output { long value; }; output.value = 1;";
     for (text, reason) in [
         ("this is no program".to_owned(), "there is no type `this`"),
-        (
-            format!("struct input {{ long cpu_run_que; }}; {output}"),
-            "no attribute of this host is called `cpu_run_que`",
-        ),
-        (format!("struct input {{ long app_misses; }}; {output}"), "say which"),
-        (format!("struct input {{ long cpu_run_queue[2]; }}; {output}"), "is no number"),
-        (output.to_owned(), "over 0 attributes"),
+        (format!("struct input {{ long cpu_run_que; }}; {output}"), "this host has no attribute `cpu_run_que`"),
+        (format!("struct input {{ long app_misses; }}; {output}"), "name the application"),
+        (format!("struct input {{ long cpu_run_queue[2]; }}; {output}"), "must be an integer"),
+        (output.to_owned(), "has 0 attributes"),
         ("struct input { long cpu_run_queue; }; return 1;".to_owned(), "struct output { long value; }"),
         ("x".repeat(70_000), "the limit is 65536"),
     ] {

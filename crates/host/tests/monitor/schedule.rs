@@ -1,4 +1,4 @@
-//! What holds of the schedule whatever is asked in whatever order.
+//! Properties of the schedule for every sequence of calls.
 
 use std::collections::BTreeMap;
 
@@ -56,10 +56,10 @@ fn carry_out(op: &Op, monitor: &mut Monitor, made: &mut Made, now: Instant, told
 }
 
 proptest! {
-    /// Whatever is asked in whatever order: nobody is told who does not watch, what is due lies ahead and on its grid,
-    /// and crossings and clearings of a watch take turns.
+    /// For every sequence of calls: only watchers receive readings, due times lie ahead and on their grid, and
+    /// crossings and clearings of a watch alternate.
     #[test]
-    fn nothing_breaks_the_schedule(ops in prop::collection::vec(op(), 1..80)) {
+    fn no_sequence_of_calls_breaks_the_schedule(ops in prop::collection::vec(op(), 1..80)) {
         let (mut monitor, mut made, mut now) = (Monitor::new(), Made::new(), at(3));
         let mut beyond: BTreeMap<(AppId, AttributeId), bool> = BTreeMap::new();
         for op in &ops {
@@ -85,15 +85,15 @@ proptest! {
             }
             prop_assert_eq!(monitor.next_wakeup().is_none(), monitor.watches().count() == 0);
             if matches!(op, Op::Wait(_)) {
-                prop_assert!(monitor.next_wakeup().is_none_or(|due| due > now), "it would be polled without end");
+                prop_assert!(monitor.next_wakeup().is_none_or(|due| due > now), "the monitor would be polled without end");
             }
         }
     }
 
-    /// However late it is polled: tellings happen at the first poll at or behind each multiple of the period, and their
-    /// sums come to the whole.
+    /// However late the polls are: readings come at the first poll at or after each multiple of the period, and
+    /// their values add up to the total.
     #[test]
-    fn polls_do_not_drift_and_lose_nothing(lateness in prop::collection::vec(0u64..40_000_000, 1..100)) {
+    fn polls_do_not_drift_and_lose_no_amount(lateness in prop::collection::vec(0u64..40_000_000, 1..100)) {
         let (mut monitor, mut made) = (Monitor::new(), Made::new());
         monitor.watch(A, "net.eth0.rx_bytes", Watch::every(ms(10)), &mut made, at(0)).unwrap();
         let (mut sum, mut last) = (0, at(0));

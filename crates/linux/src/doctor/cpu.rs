@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(rt_throttling(Some(Limit::None), true).state, State::Warn);
         assert!(rt_throttling(Some(Limit::Units(996_147)), true).reason.contains("95.0 %"));
         let [user, root] = [false, true].map(|to_root| rt_throttling(None, to_root).fix.unwrap());
-        assert!(user.contains("run the command as root") && user.contains("mount -t debugfs"), "{user}");
+        assert!(user.contains("run it as root") && user.contains("mount -t debugfs"), "{user}");
         assert!(root.contains("mount -t debugfs") && !root.contains("as root"), "{root}");
     }
 }

@@ -1,9 +1,9 @@
-//! Resources whose books are a broker's, who answers later: nothing is offered to another host before the broker keeps
-//! it, and nothing is kept beyond the time that was agreed.
+//! Resources that a broker accounts for. The broker answers later: an amount is offered to another host only when
+//! the broker keeps it, and is kept only for the agreed time.
 //!
 //! ```text
-//!   Request ──> asked ── keep ──> broker ── kept ──> offered ── Accept ──> accepted ── time, Cancel, asker gone ──> let go
-//!                                    └── refused ──> nothing was said            └── claimed: used ──> Cancel to the asker
+//!   Request ──> asked ── keep ──> broker ── kept ──> offered ── Accept ──> accepted ── time over, Cancel, asker gone ──> ended
+//!                                    └── refused ──> no answer             └── claimed: used ──> Cancel to the asker
 //! ```
 
 use qfabric_types::channel::{ChannelId, Name};
@@ -11,37 +11,38 @@ use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::Recipient;
-use super::super::requests::{HOLD, Held, Stage, Told, reply, said};
+use super::super::requests::{HOLD, Held, Message, Stage, quality_event, reply};
 use super::{Effect, Manager};
 
-/// Longest that something is kept, whatever an asker says.
+/// Longest time that an amount is kept, whatever the asker requests.
 const LONGEST: Nanos = Nanos::from_millis(600_000);
 
 impl Manager {
-    /// From now on a broker has the books of a resource, and [`Effect::Keep`] asks it. Other hosts ask for it on this
-    /// channel and no other: its access list says who may.
+    /// From now on a broker accounts for a resource, and [`Effect::Keep`] asks it. Other hosts ask for the resource
+    /// on this channel only: its access list decides which hosts may.
     pub fn broker(&mut self, attribute: AttributeId, channel: ChannelId) {
         self.brokered.insert(attribute, channel);
     }
 
-    /// What the broker says: it keeps what was asked for, and has so much left; or does not keep it.
+    /// The broker's answer: it keeps the requested amount and has `left` more; `None`: it does not keep it.
     pub fn kept(&mut self, (asker, request): (&Name, u64), left: Option<i64>, now: Instant) {
         let key = (asker.clone(), request);
-        let Some(Held { stage: Stage::Asked(channel), attribute, .. }) = self.holds.held.get(&key).cloned() else {
+        let Some(Held { stage: Stage::AskingBroker(channel), attribute, .. }) = self.holds.held.get(&key).cloned()
+        else {
             return;
         };
         let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
         self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
-        let offer = said(QualityKind::Offer, request, attribute, left, now);
+        let offer = quality_event(QualityKind::Offer, request, attribute, left, now);
         self.out.tell(&channel, Recipient::Host(asker.clone()), offer);
     }
 
-    /// An application of this host has what was kept: it is no longer, and the broker knows. So does the asker, which does not
-    /// offer it to anybody again.
+    /// An application of this host uses the kept amount: the loan ends. The broker knows already; the asker is
+    /// informed, so that it does not offer the loan to another application.
     pub fn used(&mut self, asker: &Name, request: u64, now: Instant) {
         let Some(held) = self.holds.held.remove(&(asker.clone(), request)) else { return };
         let Some(channel) = self.brokered.get(&held.attribute) else { return };
-        let taken = said(QualityKind::Cancel, request, held.attribute, 0, now);
+        let taken = quality_event(QualityKind::Cancel, request, held.attribute, 0, now);
         self.out.tell(channel, Recipient::Host(asker.clone()), taken);
     }
 
@@ -49,32 +50,32 @@ impl Manager {
         if self.brokered.get(&event.attribute) != Some(channel) {
             return;
         }
-        let held = Held::of(event, Stage::Asked(channel.clone()), now);
+        let held = Held::of(event, Stage::AskingBroker(channel.clone()), now);
         self.out.effect(keep(host, event.request, &held));
         self.holds.held.insert((host.clone(), event.request), held);
     }
 
-    /// An offer that has expired is not made again: the asker hears nothing, and takes the next.
+    /// An expired offer is not made again: the asker gets no answer and takes the next offer.
     pub(super) fn accepted_of_broker(
         &mut self,
         channel: &ChannelId,
         host: &Name,
         event: &QualityEvent,
         now: Instant,
-        told: &mut Vec<Told>,
+        messages: &mut Vec<Message>,
     ) {
         let Some(held) = self.holds.held.get_mut(&(host.clone(), event.request)) else { return };
         match held.stage {
-            Stage::Asked(_) => return,
+            Stage::AskingBroker(_) => return,
             Stage::Offered => {
                 let hold = Nanos::new(event.other.max(0).unsigned_abs()).clamp(HOLD, LONGEST);
                 (held.until, held.stage) = (now + hold, Stage::Accepted);
                 self.out.effect(keep(host, event.request, held));
             }
-            // Its confirmation was lost, and said again.
+            // The confirmation was lost, so it is sent again.
             Stage::Accepted => {}
         }
-        told.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
+        messages.push((channel.clone(), Some(host.clone()), reply(QualityKind::Confirm, event, held.amount, now)));
     }
 }
 

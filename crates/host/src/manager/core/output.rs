@@ -1,4 +1,4 @@
-//! What a manager wants done, in the order in which it is to be done.
+//! The outputs of a manager, in order.
 
 use std::collections::VecDeque;
 
@@ -8,53 +8,51 @@ use qfabric_types::{AppId, Instant};
 
 use super::super::{Filter, Outcome, Recipient};
 
-/// One thing that a manager wants done; see [`super::Manager::poll`].
+/// One output; see [`super::Manager::poll`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Publish a control event.
     Tell(ChannelId, Recipient, QualityEvent),
     /// Change a filter's parameter.
     Parameter(Filter, String, i64),
-    /// Something on this host, beside channels.
+    /// An effect on this host, beside channels.
     Effect(Effect),
 }
 
-/// What a manager wants done on its own host.
+/// An effect that the manager requests on its own host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// An application gets so much of a resource.
+    /// Give an application an amount of a resource.
     Apply(AppId, AttributeId, i64),
-    /// What became of a request that the host itself made ([`super::Manager::ask`]) or a controller.
+    /// The outcome of a request of a controller, or of the host itself ([`super::Manager::ask`]).
     Answered(u64, Outcome),
-    /// The broker ([`super::Manager::broker`]) is to keep so much for a request of another host, or the same for longer;
-    /// [`super::Manager::kept`] says what it did. It lets go by itself when the time is over.
+    /// The broker ([`super::Manager::broker`]) must keep this amount for a request of another host, or extend the
+    /// time; [`super::Manager::kept`] reports the result. The broker ends the loan when the time is over.
     Keep {
-        /// Whose request.
+        /// The host that asked.
         asker: Name,
-        /// Its number there.
+        /// The number of the request on that host.
         request: u64,
-        /// How much.
         amount: i64,
-        /// Until then.
         until: Instant,
     },
-    /// The broker need not keep it any more.
+    /// The broker may end the loan.
     LetGo {
-        /// Whose request.
+        /// The host that asked.
         asker: Name,
-        /// Its number there.
+        /// The number of the request on that host.
         request: u64,
     },
-    /// What that host kept for a request of this one has an application of that host, by now.
+    /// The lender reports that the loan for a request of this host was claimed.
     Taken {
-        /// Who kept it.
+        /// The lender.
         giver: Name,
-        /// The request's number here.
+        /// The number of the request on this host.
         request: u64,
     },
 }
 
-/// The outputs that nobody has asked for yet.
+/// The outputs that were not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(VecDeque<Output>);
 

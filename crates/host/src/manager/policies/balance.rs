@@ -1,12 +1,13 @@
-//! At every server of a channel: what waits too long goes to the least loaded others (load balancing).
+//! Load balancing between the servers of a channel: a request that waits too long goes to the least loaded other
+//! servers.
 //!
 //! ```text
-//!   server ── REQUEST ──> Balance ── waits for too long ──> FORWARD ──> server submits it; the OUT-filter chooses
+//!   server ── REQUEST ──> Balance ── waits too long ──> FORWARD ──> server submits it; the OUT-filter chooses
 //!   other  ── COPY, BEGUN ──> Balance ── a control event to all ──> Balance of the others ── DROP ──> server
 //! ```
-//! Requests are numbered by who gets them, differently on each server. The load that the filter looks at is an attribute
-//! of each server's sink. Of several answers the first counts: whoever asked forgets a request with its first answer, so
-//! that the next one finds nothing. Source: thesis §4.5 (Figures 31, 32).
+//! Each server numbers its requests itself. The load that the filter compares is an attribute of each server's
+//! sink. If there are several answers, the first one counts: the client forgets a request with its first answer, so
+//! later ones are ignored. Source: thesis §4.5 (Figures 31, 32).
 
 use std::collections::BTreeMap;
 
@@ -18,43 +19,43 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::told;
 
-/// A request of this number, which came to this server, waits: the attribute's name.
+/// Name of the attribute by which a server reports that the request with this number, which came to it, waits.
 pub const REQUEST: &str = "app.request";
 
-/// A copy of this number, for another server, waits.
+/// Name of the attribute by which a server reports that a copy with this number, from another server, waits.
 pub const COPY: &str = "app.copy";
 
-/// A request or a copy of this number waits no more: it is being served, or it was given up.
+/// Name of the attribute by which a server reports that a request or copy with this number no longer waits: it is
+/// being served or was given up.
 pub const BEGUN: &str = "app.begun";
 
-/// The request of this number is to go to others, and waits no more.
+/// Name of the attribute that tells a server to forward the request with this number; the request no longer waits.
 pub const FORWARD: &str = "app.forward";
 
-/// The copy of this number is to be forgotten: another server has begun it.
+/// Name of the attribute that tells a server to drop the copy with this number, because another server has begun it.
 pub const DROP: &str = "app.drop";
 
-/// The controller.
 #[derive(Debug)]
 pub struct Balance {
     channel: ChannelId,
     waiting: Waiting,
-    /// Whose the requests are that wait.
+    /// The application of each waiting request.
     owners: BTreeMap<u64, AppId>,
-    /// Copies for others that wait, and at which application.
+    /// Waiting copies from other servers, with their application.
     copies: BTreeMap<u64, AppId>,
     most: usize,
     cancels: bool,
 }
 
 impl Balance {
-    /// For servers of a data channel, on its Q-channel: what waited `patience` is forwarded. `most` requests and as many
-    /// copies are remembered at once; more wait without anybody forwarding them.
+    /// For servers of a data channel, on its Q-channel: a request that waited `patience` is forwarded. At most
+    /// `most` requests and `most` copies are remembered; further ones are never forwarded.
     pub fn new(channel: &ChannelId, patience: Nanos, most: usize) -> Self {
         let (channel, waiting) = (channel.clone(), Waiting::new(patience, most));
         Balance { channel, waiting, owners: BTreeMap::new(), copies: BTreeMap::new(), most, cancels: false }
     }
 
-    /// Who begins a copy cancels the others.
+    /// A server that begins a copy cancels the other copies.
     pub fn cancelling(mut self) -> Self {
         self.cancels = true;
         self
@@ -79,7 +80,7 @@ impl Balance {
         }
     }
 
-    /// Another server has begun what waits here as well.
+    /// Another server has begun the request of a copy that waits here.
     fn begun(&mut self, number: i64, decisions: &mut Decisions) {
         if let Some(application) = self.copies.remove(&number.cast_unsigned()) {
             decisions.push(Decision::Apply { application, attribute: AttributeId::of(DROP), amount: number });
@@ -100,7 +101,7 @@ impl Controller for Balance {
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let here = change.host == *view.host;
         match &change.what {
-            // What a server says to others comes back on channels that this host feeds: once is enough.
+            // A server's reports to others come back on channels that this host feeds; only the first one counts.
             ChangeKind::Reading(reading) if here && change.channel.is_none() => self.reported(reading, view, decisions),
             ChangeKind::Control(event) if !here && event.attribute == AttributeId::of(BEGUN) => {
                 self.begun(event.value, decisions);

@@ -1,4 +1,5 @@
-//! At the source: keeps the rate that arrives at each host at its target (rate control, intra-media synchronization).
+//! Rate control at the source: keeps the rate of events that arrive at each host at its target (intra-media
+//! synchronization).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,6 @@ use qfabric_types::monitor::AttributeId;
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 use super::{RATE, stream_of};
 
-/// The controller.
 #[derive(Debug)]
 pub struct HoldRate {
     channel: ChannelId,

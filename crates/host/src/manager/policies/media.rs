@@ -1,6 +1,6 @@
-//! At a sink: the picture keeps to its sound (inter-media synchronization).
+//! Inter-media synchronization at a sink: the picture follows the sound.
 //!
-//! Both players of this host report [`POSITION`]; what the follower is to do comes back as [`SPEED`] and [`SKIP`].
+//! Both players of this host report [`POSITION`]; the instructions to the follower are [`SPEED`] and [`SKIP`].
 
 use qfabric_control::adapt::inter_media::{Correction, InterMedia, Terms};
 use qfabric_types::monitor::{AttributeId, Reading};
@@ -8,39 +8,40 @@ use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 
-/// How far a player is, in ns of media time: the attribute's name.
+/// Name of the attribute by which a player reports its position, in ns of media time.
 pub const POSITION: &str = "app.position";
 
-/// Millionths that the follower is to play faster (positive) or slower than normal.
+/// Name of the attribute that tells the follower by how many millionths to play faster (positive) or slower than
+/// normal.
 pub const SPEED: &str = "app.speed_ppm";
 
-/// Media time, in ns, that the follower is to leave out (positive) or to stand still for (negative), once.
+/// Name of the attribute that tells the follower how much media time, in ns, to skip (positive) or to wait
+/// (negative), once.
 pub const SKIP: &str = "app.skip";
 
-/// A position that is older says nothing: its player stands still or is gone.
+/// An older position is ignored: its player stands still or has ended.
 const FRESH: Nanos = Nanos::from_millis(1_000);
 
-/// Positions that may have been said before a jump was heard of, and would ask for another one.
+/// Time after a jump in which positions are ignored: they may be from before the jump, and would cause another one.
 const ON_THE_WAY: Nanos = Nanos::from_millis(200);
 
-/// The controller.
 #[derive(Debug)]
 pub struct MediaSync {
     leader: AppId,
     follower: AppId,
     policy: InterMedia,
     speed: i32,
-    /// Until then the follower jumps, or stands still: what it says is not where it is going to be.
+    /// Until then the follower jumps or stands still, and its reports do not show its new position.
     jumps_until: Instant,
 }
 
 impl MediaSync {
-    /// For two applications of this host: sound leads, the picture follows.
+    /// For two applications of this host: the sound leads, the picture follows.
     pub fn new(leader: AppId, follower: AppId, terms: Terms) -> Self {
         MediaSync { leader, follower, policy: InterMedia::new(terms), speed: 0, jumps_until: Instant::ZERO }
     }
 
-    /// The follower has reported; where the leader was at that moment: it plays at the normal speed.
+    /// The leader's position at the time of the follower's report, for a leader at normal speed.
     fn leader_at(&self, follower: &Reading, view: &View<'_>) -> Option<Nanos> {
         let leader = view.latest(view.host, follower.attribute, self.leader)?;
         let since = follower.at.signed_since(leader.at);
@@ -55,7 +56,7 @@ impl MediaSync {
         decisions.push(Decision::Apply { application, attribute, amount });
     }
 
-    /// Once; `standing`: for so long the follower stands still.
+    /// Jumps once; the follower stands still for the time `standing`.
     fn jump(&mut self, by: i64, standing: Nanos, now: Instant, decisions: &mut Decisions) {
         self.play_at(0, decisions);
         self.apply(SKIP, by, decisions);
@@ -80,7 +81,7 @@ impl Controller for MediaSync {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let ChangeKind::Reading(reading) = &change.what else { return };
-        // What it says to others comes back on channels that this host feeds: once is enough.
+        // Reports to others come back on channels that this host feeds; only the first one counts.
         let here = change.channel.is_none() && change.host == *view.host;
         if !here || reading.application != self.follower || view.now < self.jumps_until {
             return;

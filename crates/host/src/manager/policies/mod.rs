@@ -1,4 +1,5 @@
-//! The seeds' policies as controllers: how `qfabric_control::adapt` meets events. Each is small enough to be copied.
+//! The policies of the papers as controllers: they apply the arithmetic of `qfabric_control::adapt` to events. Each
+//! is small enough to be copied.
 
 mod balance;
 mod hold;
@@ -29,18 +30,19 @@ pub use spread::Spread;
 pub use sync::{NEED, SHOW, SinkSync};
 pub use tree::{Stream, StreamLink, TreeShare, connection_of};
 
-/// Events that arrive, or are to be sent, in thousandths per second: the attribute's name.
+/// Name of the attribute for a rate of events, arriving or to be sent, in thousandths of an event per second.
 pub const RATE: &str = "app.rate_milli";
 
-/// How much later the next report is to be sent, in ns: what an application is told that reports by itself.
+/// Name of the attribute that tells an application that sends its own reports to send the next one later, by this
+/// time in ns.
 pub const DELAY: &str = "app.report_delay";
 
-/// A stream by the host of its sink: the same number at both ends, without anybody handing out numbers.
+/// The number of a stream, from the host of its sink: the same at both ends without an agreement.
 pub fn stream_of(host: &Name) -> AppId {
     AppId(AttributeId::of(host.as_str()).0.into())
 }
 
-/// A control event about one attribute, which it names.
+/// A control event about one attribute, with its name.
 pub fn told(controller: &str, kind: QualityKind, attribute: &str, value: i64, now: Instant) -> QualityEvent {
     QualityEvent {
         controller: AttributeId::of(controller),

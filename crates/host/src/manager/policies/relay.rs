@@ -1,4 +1,4 @@
-//! At a sink: what its source's controllers tell it becomes what its application, or its monitor, does.
+//! At a sink: applies control events of its source's controllers to this host's application or monitor.
 
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, QualityKind};
@@ -6,7 +6,7 @@ use qfabric_types::monitor::{AttributeId, QualityKind};
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 use super::DELAY;
 
-/// The controller: control events of some kinds are applied to the application that they name.
+/// Applies control events of some kinds to the application that they name.
 #[derive(Debug)]
 pub struct Relay {
     channel: ChannelId,
@@ -33,7 +33,7 @@ impl Controller for Relay {
         let ChangeKind::Control(event) = &change.what else { return };
         if self.kinds.contains(&event.kind) {
             let (application, amount) = (event.application, event.value);
-            // Of a delay the attribute says which report is late; what is applied is the delay.
+            // The attribute of a delay request names the report to delay; the delay itself is applied.
             let is_delay = event.kind == QualityKind::Delay;
             let attribute = if is_delay { AttributeId::of(DELAY) } else { event.attribute };
             decisions.push(Decision::Apply { application, attribute, amount });

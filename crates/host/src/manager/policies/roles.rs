@@ -1,8 +1,8 @@
-//! At the source of a data channel: multipoint feedback for its sinks, in roles.
+//! Multipoint feedback at the source of a data channel, for the roles of its sinks.
 //!
-//! Sinks are known by their applications' registrations in a group of the channel's name, or in a part of it: the range
-//! of the metric `frame_rate` is the role, that of `importance` says who keeps its quality longest. Their monitors report
-//! [`RATE`] on the Q-channel; what changes is applied to the stream here and told to the sink.
+//! Sinks are the hosts of applications registered in a group of the channel's name, or in a subgroup: the range of
+//! the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest. Their monitors
+//! report [`RATE`] on the Q-channel; changed rates are applied to the stream here and sent to the sink.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,10 @@ use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest
 use super::viewers::Viewers;
 use super::{RATE, stream_of, told};
 
-/// The controller.
 #[derive(Debug)]
 pub struct Roles {
     channel: ChannelId,
-    /// Bits of one event on the way.
+    /// Size of one event on the network, in bits.
     bits: f64,
     fades: bool,
     policy: Multipoint,
@@ -30,13 +29,13 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// For the Q-channel of a data channel whose events have so many bits.
+    /// For the Q-channel of a data channel whose events have `bits` bits.
     pub fn new(channel: &ChannelId, bits: f64, terms: Terms, now: Instant) -> Self {
         let (channel, policy) = (channel.clone(), Multipoint::new(terms, now));
         Roles { channel, bits, fades: false, policy, viewers: Viewers::default(), sinks: BTreeMap::new() }
     }
 
-    /// Streams fade below their minimum instead of stopping there.
+    /// Streams may go below their minimum instead of stopping there.
     pub fn fading(mut self) -> Self {
         self.fades = true;
         self
@@ -51,7 +50,7 @@ impl Roles {
         self.seat(host, now)
     }
 
-    /// The stream of a host is what those who watch there want together.
+    /// Sets the stream of a host to the common role of its viewers.
     fn seat(&mut self, host: &Name, now: Instant) -> Vec<Rate> {
         let Some(role) = self.viewers.role(host) else { return Vec::new() };
         let role = if self.fades { Role { least: 0.5, ..role } } else { role };

@@ -1,4 +1,5 @@
-//! At whoever gets reports: asks excess senders of a slot to report later, so that replies do not implode.
+//! At the receiver of reports: asks excess senders of a time slot to report later, so that reports do not arrive
+//! all at once.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +11,18 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::{stream_of, told};
 
-/// The controller.
 #[derive(Debug)]
 pub struct Spread {
     channel: ChannelId,
-    /// The name of the attribute whose reports are spread.
+    /// Name of the attribute whose reports are spread.
     attribute: String,
     policy: Implosion,
     senders: BTreeMap<u64, Name>,
 }
 
 impl Spread {
-    /// For reports of an attribute on a Q-channel, one per `period` from each sender, in slots of a tenth of it.
+    /// For reports of an attribute on a Q-channel, one per `period` from each sender, in slots of a tenth of the
+    /// period.
     pub fn new(channel: &ChannelId, attribute: &str, period: Nanos, rule: Rule, seed: u64, now: Instant) -> Self {
         let policy = Implosion::new(rule, period, 10, seed, now);
         Spread { channel: channel.clone(), attribute: attribute.to_owned(), policy, senders: BTreeMap::new() }

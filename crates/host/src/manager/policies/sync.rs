@@ -1,9 +1,10 @@
-//! At the source of a data channel: all its sinks show the same moment at the same time (inter-sink synchronization).
+//! Inter-sink synchronization at the source of a data channel: all its sinks show an event at the same time.
 //!
-//! Sinks report [`NEED`] on the Q-channel: how long after its sending they could show an event at the earliest. All are
-//! told [`SHOW`]: how long after its sending they are to show it. When an event was sent each knows by its own clock
-//! (`qfabric_channel` measures how clocks differ), so that nobody's clock has to be right. A host whose application left
-//! the group of the channel's name is waited for no more.
+//! Sinks report [`NEED`] on the Q-channel: the shortest time from the sending of an event to its showing. All sinks
+//! are told
+//! [`SHOW`]: the time from sending to showing. Each sink converts the sending time to its own clock (`qfabric_channel`
+//! measures the clock offsets), so no clock has to be right. A host whose application left the group of the
+//! channel's name is not waited for any more.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,12 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use super::{stream_of, told};
 
-/// From sending to the earliest showing, in ns: the attribute's name.
+/// Name of the attribute by which a sink reports the shortest possible time from sending to showing, in ns.
 pub const NEED: &str = "app.show_need";
 
-/// From sending to showing, as decided, in ns.
+/// Name of the attribute for the decided time from sending to showing, in ns.
 pub const SHOW: &str = "app.show_delay";
 
-/// The controller.
 #[derive(Debug)]
 pub struct SinkSync {
     channel: ChannelId,
@@ -40,7 +40,7 @@ impl SinkSync {
         decisions.push(Decision::Tell { channel: self.channel.clone(), to, event });
     }
 
-    /// A sink that is new has not heard of what holds already.
+    /// Handles a report. A new sink gets the present decision, because it missed the earlier message.
     fn reported(&mut self, host: &Name, needs: i64, view: &View<'_>, decisions: &mut Decisions) {
         let AppId(sink) = stream_of(host);
         let fresh = self.sinks.insert(sink, host.clone()).is_none();
@@ -52,7 +52,7 @@ impl SinkSync {
         }
     }
 
-    /// Nobody waits for a host that shows nothing.
+    /// Removes a host that no longer shows events, so that no sink waits for it.
     fn gone(&mut self, host: &Name, view: &View<'_>, decisions: &mut Decisions) {
         let AppId(sink) = stream_of(host);
         if self.sinks.remove(&sink).is_some()

@@ -1,12 +1,12 @@
-//! At a host that feeds several data channels: what its broker grants for all of them together is divided over the four
-//! levels of the QoS tree, and links are kept.
+//! At a host that feeds several data channels: divides the broker's grant for all of them over the four levels of
+//! the QoS tree, and keeps links.
 //!
 //! ```text
-//!   broker ── grant ──> system ── by weight ──> stream (a channel) ── by importance ──> role ── alike ──> connection
+//!   broker ── grant ──> system ── by weight ──> stream (a channel) ── by importance ──> role ── equally ──> connection
 //! ```
-//! Connections are known by registrations in groups of the channels' names, as for [`super::Roles`]; those of one
-//! importance are a role. A rate is applied to [`connection_of`] the channel and the sink's host, and told to that host.
-//! Source: Q-channels paper §3.3, Figure 2.
+//! Connections follow from registrations in groups of the channels' names, as for [`super::Roles`]; those of one
+//! importance are a role. A rate is applied to [`connection_of`] the channel and the sink's host, and sent to that
+//! host. Source: Q-channels paper §3.3, Figure 2.
 
 use std::collections::BTreeMap;
 
@@ -24,29 +24,28 @@ use super::{RATE, told};
 /// A stream of this host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
-    /// Its Q-channel.
+    /// The Q-channel of the stream.
     pub channel: ChannelId,
-    /// What one event takes on the way, in the unit of what is granted: bits.
+    /// Size of one event on the network, in the unit of the grant: bits.
     pub bits: f64,
-    /// Its part of what is left above all minima.
+    /// The stream's weight in the amount above all minima.
     pub weight: f64,
 }
 
-/// What is degraded alike, and stops together.
+/// Streams or connections that are degraded equally and stop together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamLink {
-    /// These streams as wholes.
+    /// These streams as a whole.
     Streams(Vec<Name>),
-    /// At every sink that has several of these streams, its connections: lips and voice.
+    /// At every sink that has several of these streams, their connections: for example lips and voice.
     AtEachSink(Vec<Name>),
 }
 
-/// A connection by its channel and the sink's host: the same number at both ends.
+/// The number of a connection, from its channel and the sink's host: the same at both ends.
 pub fn connection_of(channel: &Name, host: &Name) -> AppId {
     AppId(AttributeId::of(&format!("{channel}/{host}")).0.into())
 }
 
-/// The controller.
 #[derive(Debug)]
 pub struct TreeShare {
     application: AppId,
@@ -56,7 +55,7 @@ pub struct TreeShare {
     /// By stream and host.
     viewers: Viewers<(usize, Name)>,
     tree: Tree,
-    /// Which connection a leaf of the tree is.
+    /// The connection of each leaf of the tree.
     leaves: BTreeMap<NodeId, (usize, Name)>,
     granted: f64,
     told: BTreeMap<(usize, Name), i64>,
@@ -69,7 +68,7 @@ impl TreeShare {
         TreeShare { application, resource, streams, links, viewers, tree: Tree::default(), leaves, granted: 0.0, told }
     }
 
-    /// There is so much, where no broker grants anything.
+    /// Sets the amount, if no broker grants one.
     pub fn with_grant(mut self, amount: f64) -> Self {
         self.granted = amount.max(0.0);
         self
@@ -105,7 +104,7 @@ impl TreeShare {
         self.grow();
     }
 
-    /// The tree of those who are there.
+    /// Builds the tree of the present connections.
     fn grow(&mut self) {
         (self.tree, self.leaves) = (Tree::default(), BTreeMap::new());
         let mut nodes = BTreeMap::new();
@@ -164,7 +163,7 @@ impl TreeShare {
         let grants = self.tree.divide(self.granted);
         for (leaf, (at, host)) in &self.leaves {
             let stream = &self.streams[*at];
-            // Handed out: rounded down, but not for the last bit of a sum.
+            // Handed out, so rounded down; the tolerance covers the last bit of a sum.
             let amount = (grants[leaf] / stream.bits * 1e3 + 1e-6).floor() as i64;
             if self.told.insert((*at, host.clone()), amount) == Some(amount) {
                 continue;

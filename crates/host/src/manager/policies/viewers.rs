@@ -1,12 +1,12 @@
-//! Who watches at a sink: applications that are registered in a group of the channel's name. A host has one stream of a
-//! channel, however many of its applications watch it: the stream is there as long as one of them is.
+//! The viewers at a sink: applications that are registered in a group of the channel's name. A host has one stream
+//! of a channel, however many of its applications watch it; the stream stays as long as one of them does.
 
 use std::collections::BTreeMap;
 
 use qfabric_channel::Registration;
 use qfabric_control::adapt::multipoint::Role;
 
-/// Registrations by the sink that they make, each as often as it was made.
+/// Registrations by sink; an identical registration is stored as often as it was made.
 #[derive(Debug)]
 pub(super) struct Viewers<K>(BTreeMap<K, Vec<Registration>>);
 
@@ -17,7 +17,7 @@ impl<K> Default for Viewers<K> {
 }
 
 impl<K: Ord> Viewers<K> {
-    /// An application watches. False: it says no role.
+    /// Adds a viewer. Returns false if it has no role.
     pub fn join(&mut self, sink: K, viewer: &Registration) -> bool {
         let has_role = role_of(viewer).is_some();
         if has_role {
@@ -26,7 +26,7 @@ impl<K: Ord> Viewers<K> {
         has_role
     }
 
-    /// An application watches no more. False: it was none of those who do.
+    /// Removes a viewer. Returns false if it was not one.
     pub fn leave(&mut self, sink: &K, viewer: &Registration) -> bool {
         let Some(viewers) = self.0.get_mut(sink) else { return false };
         let Some(at) = viewers.iter().position(|one| one == viewer) else { return false };
@@ -37,23 +37,23 @@ impl<K: Ord> Viewers<K> {
         true
     }
 
-    /// Sinks for which `keep` does not hold are gone, with all who watched there.
+    /// Removes all viewers of sinks for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.0.retain(|sink, _| keep(sink));
     }
 
-    /// What all who watch there want together; none: nobody does.
+    /// The common role of all viewers at a sink; `None` if there are none.
     pub fn role(&self, sink: &K) -> Option<Role> {
         self.0.get(sink)?.iter().filter_map(role_of).reduce(Role::with)
     }
 
-    /// All sinks where somebody watches.
+    /// All sinks with viewers.
     pub fn roles(&self) -> impl Iterator<Item = (&K, Role)> {
         self.0.keys().filter_map(|sink| Some((sink, self.role(sink)?)))
     }
 }
 
-/// The range of `frame_rate` is the role, that of `importance` says who keeps its quality longest.
+/// The range of the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest.
 fn role_of(viewer: &Registration) -> Option<Role> {
     let range = |name: &str| viewer.qos.iter().find(|range| range.metric.as_str() == name);
     let rate = range("frame_rate")?;
