@@ -144,7 +144,7 @@ fn refusals_name_what_was_asked_and_what_to_do() {
     assert!(refusal(ours.create("video", &Spec::of(FRAME))).contains("exists, created by alpha; open it"));
     let formats = "struct frame { long number; int size; };".to_owned();
     let other = SinkOptions { formats, ..SinkOptions::default() };
-    assert!(refusal(video.sink(&other)).contains("`number` is long at byte 0 here, int at byte 0 there"));
+    assert!(refusal(video.sink(&other)).contains("`number` is long at byte 0 here, but int at byte 0 there"));
     let types = vec!["sound".to_owned()];
     assert!(
         refusal(video.sink(&SinkOptions { types, ..SinkOptions::default() })).contains("no events of type `sound`")

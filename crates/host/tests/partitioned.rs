@@ -329,7 +329,7 @@ fn a_server_that_fits_no_remaining_cpu_is_suspended_until_one_comes() {
     let lost = program(&mut bench, &lost, &[2]).unwrap();
     bench.input(Input::Cpus(vec![0]));
     bench.wait_until(at(100));
-    let what = "room on the CPUs that are left";
+    let what = "room on the remaining CPUs";
     assert!(bench.events.contains(&HostEvent::Suspended { app: lost, what }));
     assert_eq!(
         (bench.budget_us(1), bench.budget_us(2)),

@@ -52,7 +52,7 @@ fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connect
     assert_eq!(reload(&site[0]), (false, false));
     site.access("hosts = ['h0']\n[[rule]]\nchannels = ['video']\nhosts = ['h9']\nrights = []");
     let refused = site[0].run(&["channel", "reload"]);
-    refused.expect(3, &["nothing has changed", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"]);
+    refused.expect(3, &["the previous ones stay in force", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"]);
     talk.flows(&ALL);
 
     // What this host checks alone changes without anybody's noticing.
@@ -127,7 +127,7 @@ fn a_new_certificate_is_taken_without_a_restart() {
     let file = site[1].folder.join("tls/h1.pem");
     let old = std::fs::read(&file).unwrap();
     std::fs::write(&file, "nonsense").unwrap();
-    site[1].run(&["channel", "reload"]).expect(3, &["nothing has changed", "h1.pem"]);
+    site[1].run(&["channel", "reload"]).expect(3, &["the previous ones stay in force", "h1.pem"]);
     std::fs::write(&file, &old).unwrap();
     assert_eq!(reload(&site[1]), (false, false));
     certificate(&site, "h1", -60, 5);
@@ -139,7 +139,7 @@ fn a_new_certificate_is_taken_without_a_restart() {
     eventually("it has expired", || site[0].sees() == ["h0"] && site[1].sees() == ["h1"]);
     // It is good to the end of its last second.
     eventually("it is refused", || site[1].run(&["channel", "reload"]).code == 3);
-    site[1].run(&["channel", "reload"]).expect(3, &["nothing has changed", "h1.pem", "it expired on"]);
+    site[1].run(&["channel", "reload"]).expect(3, &["the previous ones stay in force", "h1.pem", "it expired on"]);
     site.cli(&["channel", "issue", "h1", "--ca", "authority", "--out", "renewed"]);
     for end in ["pem", "key"] {
         let renewed = site.folder.path().join(format!("renewed/h1.{end}"));
