@@ -49,7 +49,7 @@ fn streams_are_admitted_up_to_the_link_and_refused_beyond_it_with_numbers() {
     let over = refusal(client.begin_stream("lo", &stream(8, 30_000)));
     assert_eq!(over.code, "over_link");
     assert!(over.message.contains("= 120 %") && over.message.contains("10000000 bit/s"), "{over:?}");
-    assert!(refusal(client.begin_stream("lo", &stream(7, 1_000))).message.contains("taken by stream 0"));
+    assert!(refusal(client.begin_stream("lo", &stream(7, 1_000))).message.contains("stream 0 of lo already has"));
     let changed = StreamChange { size: Some(60_000), ..StreamChange::default() };
     assert_eq!(refusal(client.change_stream("lo", first.id, &changed)).code, "over_link");
     assert_eq!(client.interface("lo").unwrap().streams[0].spec, stream(7, 30_000));

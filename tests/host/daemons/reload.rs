@@ -52,7 +52,10 @@ fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connect
     assert_eq!(reload(&site[0]), (false, false));
     site.access("hosts = ['h0']\n[[rule]]\nchannels = ['video']\nhosts = ['h9']\nrights = []");
     let refused = site[0].run(&["channel", "reload"]);
-    refused.expect(3, &["the previous ones stay in force", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"]);
+    refused.expect(
+        3,
+        &["the previous ones stay in force", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"],
+    );
     talk.flows(&ALL);
 
     // What this host checks alone changes without anybody's noticing.
