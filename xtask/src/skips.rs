@@ -40,7 +40,7 @@ pub fn check(sh: &Shell, root: &Path, file: &Path) -> Result<()> {
     println!("\n{} tests were skipped on this machine", skips.len());
     let mut wrong = 0;
     for (test, why) in skips {
-        let verdict = verdict(&allowed.skip, why, |thing| has(sh, thing));
+        let verdict = verdict(&allowed.skip, why, |thing| has(sh, thing, why));
         println!("  {test}: {why}{}", verdict.as_ref().map_or(String::new(), |wrong| format!("  <- {wrong}")));
         wrong += usize::from(verdict.is_some());
     }
@@ -62,7 +62,7 @@ fn verdict(rules: &[Rule], why: &str, has: impl Fn(&str) -> bool) -> Option<Stri
 }
 
 /// Whether this machine has what a rule names.
-fn has(sh: &Shell, thing: &str) -> bool {
+fn has(sh: &Shell, thing: &str, why: &str) -> bool {
     let exists = |path: &str| Path::new(path).exists();
     match thing {
         "root" => cmd!(sh, "id -u").quiet().read().is_ok_and(|id| id == "0"),
@@ -73,7 +73,8 @@ fn has(sh: &Shell, thing: &str) -> bool {
         "figures" => env::var_os("QFABRIC_OUT").is_some(),
         "anything" => false,
         other => {
-            let program = other.strip_prefix("program ").unwrap_or(other);
+            let first = why.split(' ').next().unwrap_or_default();
+            let program = other.strip_prefix("program ").unwrap_or(first);
             env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).exists()))
         }
     }
