@@ -168,11 +168,10 @@ impl Core {
         }
     }
     /// A covered thread created another one, which returns later to the scheduling policy that its parent had before.
-    /// A covered thread made another, which inherits what its parent was before it was reserved.
     pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
         self.mechanism.born(child, parent);
     }
-    /// Checks reserved threads; see [`Mechanism::tend`]. Looks after reserved threads; see [`Mechanism::tend`].
+    /// Checks reserved threads; see [`Mechanism::tend`].
     pub fn tend(&mut self, now: Instant) {
         for thread in self.mechanism.tend() {
             self.notes.push(Note::Rescued { thread });
@@ -181,8 +180,7 @@ impl Core {
         self.look_for_cpus(now);
         self.cover_own();
     }
-    /// Continues with threads that are leaving; see [`Mechanism::advance`]. Goes on with threads that are on their
-    /// way back; see [`Mechanism::advance`].
+    /// Continues with threads that are leaving; see [`Mechanism::advance`].
     pub fn advance(&mut self, now: Instant) {
         for error in self.mechanism.advance(now) {
             if !matches!(error, ApplyError::Gone { .. }) {
@@ -190,7 +188,7 @@ impl Core {
             }
         }
     }
-    /// Whether the thread is still leaving. Whether the thread is still on its way back.
+    /// Whether the thread is still leaving.
     pub fn is_leaving(&self, thread: ThreadId) -> bool {
         self.mechanism.is_leaving(thread)
     }
@@ -200,12 +198,10 @@ impl Core {
         self.mechanism.next_step()
     }
     /// Whether regular checks are needed even without applications, because the kernel may eject the scheduler.
-    /// Whether there is something to look after also without applications: a scheduler that the kernel may end.
     pub fn tends_itself(&self) -> bool {
         self.host.own_cpu().is_some() || self.instead.journal.is_some()
     }
-    /// If servers are bound to CPUs: moves the servers of an offline CPU to the others. Where servers are bound to
-    /// CPUs, what was promised on one that is gone moves to those that are left.
+    /// If servers are bound to CPUs: moves the servers of an offline CPU to the others.
     fn look_for_cpus(&mut self, now: Instant) {
         let cpus = self.mechanism.abilities().cpus;
         if cpus != self.cpus {
@@ -221,7 +217,7 @@ impl Core {
         self.counters.own_threads_left_out += left_out as u64;
     }
     /// If the kernel has ejected the mechanism, every thread is under the normal scheduler. Another mechanism takes
-    /// over and gives what it can. takes over, with what it can give.
+    /// over and gives what it can.
     pub fn look_for_ejection(&mut self, now: Instant) {
         self.gone = false;
         let Some(reason) = self.mechanism.ejected() else { return };
