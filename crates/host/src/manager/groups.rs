@@ -134,8 +134,7 @@ impl GroupController {
         self.locals.insert(application, Want::range(least as f64, most as f64, importance));
     }
 
-    /// An application of this host left: the others get its amount when the leader has had no want of it for
-    /// [`FORGET`].
+    /// An application of this host left: the others get its amount when the leader has had no want of it for 3.5 s.
     pub fn forget_local(&mut self, application: AppId) {
         self.locals.remove(&application);
     }
