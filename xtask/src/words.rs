@@ -34,6 +34,9 @@ mod tests {
         "whosoever",
     ];
 
+    /// Files that quote these words.
+    const QUOTING: [&str; 2] = ["xtask/src/words.rs", "docs/design/0032-plain-english.md"];
+
     /// Last words of type names that need no entry in the glossary, because every engineer knows them.
     const PLAIN: [&str; 79] = [
         "answer",
@@ -186,7 +189,7 @@ mod tests {
         let code = tracked(&["*.rs", "*.c", "*.h", "*.py", "*.md", "*.toml"]);
         assert!(code.len() > 500, "{} files were found", code.len());
         let mut found = Vec::new();
-        for file in code.iter().filter(|file| *file != "xtask/src/words.rs") {
+        for file in code.iter().filter(|file| !QUOTING.contains(&file.as_str())) {
             for (number, line) in read(file).lines().enumerate() {
                 let is_prose = file.ends_with(".md");
                 let words = RETIRED.iter().filter(|word| !(is_prose && word.starts_with(char::is_uppercase)));
