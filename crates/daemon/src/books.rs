@@ -19,8 +19,8 @@ use crate::ending::Ending;
 /// The first measurement waits until the service has settled. Each costs some milliseconds of an ordinary thread.
 const FIRST: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_secs(30);
-/// Time between the two measurements that must agree. The kernel subtracts a thread that left at its 0-lag time, so a
-/// single measurement may include bandwidth that is not lost.
+/// Time between the two measurements that must agree. The kernel subtracts a thread that left at its 0-lag time, so
+/// a single measurement may include bandwidth that is not lost.
 const APART: Duration = Duration::from_secs(3);
 
 /// The measuring thread; ends when dropped.

@@ -343,7 +343,8 @@ fn within<T: PartialOrd + ToString>(
     if (low..=high).contains(&value) { Ok(()) } else { Err(out_of_range(key, value, expected)) }
 }
 
-/// Refuses a path with `..` or control characters, because it could name another place than the one it seems to name.
+/// Refuses a path with `..` or control characters, because it could name another place than the one it seems to
+/// name.
 pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidConfig> {
     let goes_up = path.components().any(|part| part == Component::ParentDir);
     let text = path.to_string_lossy();

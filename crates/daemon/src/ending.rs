@@ -4,7 +4,7 @@
 //! SIGTERM ─────────┐                     ┌─> control thread: restores every thread, ends
 //! dropped ─────────┼─> Ending: a flag ───┤
 //! panic ───────────┘   beside all queues └─> API thread: no new callers, stops the other threads, ends
-//!                                 not over in time ──> the thread that began it: restores from the journal, ends the process
+//!                                 not over in time ──> restored from the journal, process ended
 //! ```
 //! The flag needs no place in a queue and no lock, so it reaches the control thread however many requests wait. The
 //! first reason stays. A thread that panics ends the service in the same order, because a service without one of its
@@ -30,8 +30,8 @@ pub(crate) const PUT_BACK: Duration = Duration::from_millis(2_500);
 pub(crate) const OTHER_THREADS: Duration = Duration::from_millis(2_000);
 /// Time that the process has to log and exit after that.
 const FINAL_LOG: Duration = Duration::from_millis(300);
-/// A panic in a debug build ends the process at once, so that no test continues after it. Unit tests of the behaviour
-/// after a panic need the panic contained.
+/// A panic in a debug build ends the process at once, so that no test continues after it. Unit tests of the
+/// behaviour after a panic need the panic contained.
 const PANICS_ABORT: bool = cfg!(all(debug_assertions, not(test)));
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +167,8 @@ impl Ending {
         }
     }
 
-    /// As [`Ending::put_back_instead`], then ends the process. The last step is a SIGKILL, which no thread can delay.
+    /// As [`Ending::put_back_instead`], then ends the process. The last step is a SIGKILL, which no thread can
+    /// delay.
     pub fn force(&self) -> ! {
         let outcome = self.put_back_instead();
         // Logging and `exit` may both wait for a lock of the hanging thread, so they run in a thread of their own.

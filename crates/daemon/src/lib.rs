@@ -9,9 +9,9 @@
 //! | signals | SIGTERM and SIGINT; ends the process if another thread hangs | signals only |
 //!
 //! Callers reach the control thread only through a bounded queue. Applications under contract reach it only through
-//! their own rings, and the daemon treats the contents of a ring as hostile. If the service dies, threads keep their
-//! last reservation: the kernel continues to replenish it, so no thread is stuck. The next start restores the threads
-//! from the journal.
+//! their own rings, and the daemon treats the contents of a ring as hostile. If the service dies, threads keep
+//! their last reservation: the kernel continues to replenish it, so no thread is stuck. The next start restores the
+//! threads from the journal.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -17,8 +17,8 @@ pub(crate) fn reloading() -> String {
     format!("RELOADING=1\nMONOTONIC_USEC={}", qfabric_linux::clock::now().get() / 1_000)
 }
 
-/// Sends `state` if `$NOTIFY_SOCKET` is set. A failure is only logged: systemd itself reports a service that does not
-/// notify it.
+/// Sends `state` if `$NOTIFY_SOCKET` is set. A failure is only logged: systemd itself reports a service that does
+/// not notify it.
 pub(crate) fn notify(state: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(Path::new(&path), state)

@@ -15,7 +15,7 @@ pub(crate) fn document() -> String {
 #[openapi(
     info(
         title = "Q-Fabric local API",
-        description = "HTTP over the Unix socket qfabric.sock; rights follow from peer credentials. Times are in nanoseconds, \
+        description = "HTTP over the Unix socket qfabric.sock; peer credentials decide. Times are in nanoseconds, \
                        shares in CPUs. Every refusal is a Problem; a refused request changes nothing.",
     ),
     paths(

@@ -248,7 +248,7 @@ fn daemon(folder: &Path) -> (Process, Client) {
 }
 
 #[test]
-#[ignore = "run by others: a service until it is told to stop"]
+#[ignore = "run by other tests: a service until it is stopped"]
 fn a_daemon() {
     qfabric_daemon::run(ext().in_directory(given("FOLDER"))).unwrap();
 }

@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const REQUESTS: usize = 100;
 
 #[test]
-#[ignore = "run by others: a service until it is told to stop"]
+#[ignore = "run by other tests: a service until it is stopped"]
 fn a_daemon() {
     let log = Log { filter: std::env::var("LOG").unwrap_or("error".into()), ..Log::default() };
     // The exit code is the result: a test harness that prints the result would block on a full pipe.

@@ -14,7 +14,7 @@ use qfabric_types::{JobSource, ThreadId};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
-#[ignore = "run by others: a service until it is told to stop"]
+#[ignore = "run by other tests: a service until it is stopped"]
 fn a_daemon() {
     qfabric_daemon::run(quiet().in_directory(given("FOLDER"))).unwrap();
 }

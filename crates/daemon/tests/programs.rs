@@ -68,7 +68,7 @@ fn children_are_covered_and_restored_when_the_contract_is_released() {
     });
     client.release(id).unwrap();
     // A child that has used up its budget leaves after its refill, so later than the answer (page 0007).
-    eventually("both children are put back", || {
+    eventually("both children are restored", || {
         children().iter().all(|pid| policy(qfabric_types::ThreadId(*pid)) == Some(Policy::OTHER))
     });
     for pid in children() {

@@ -1,10 +1,11 @@
 //! Finds the jobs of a thread without marks: its CPU time between sleeps, merged into one job per period.
 //!
-//! **Merging.** A job begins with the first stretch on a CPU after a sleep. It includes every later stretch in the same
-//! period T, even after sleeps (a decoder that waits for its display, a reader that waits for its disk). It ends when the
-//! thread last slept in that period. The period is closed `lead` before the next release, so that the decision takes effect
-//! in time. The job of a thread that has not slept by then stays open. At each release that the thread runs through without
-//! a sleep, one late job is counted, with the CPU time since the last one; it ends with the next server period.
+//! **Merging.** A job begins with the first stretch on a CPU after a sleep. It includes every later stretch in the
+//! same period T, even after sleeps (a decoder that waits for its display, a reader that waits for its disk). It
+//! ends when the thread last slept in that period. The period is closed `lead` before the next release, so that the
+//! decision takes effect in time. The job of a thread that has not slept by then stays open. At each release that
+//! the thread runs through without a sleep, one late job is counted, with the CPU time since the last one; it ends
+//! with the next server period.
 //!
 //! ```text
 //!   Asleep --ran--> Open --slept, T − lead over--> Asleep        one job, on time or early
@@ -13,11 +14,11 @@
 //!                    `-- slept after the release --> Asleep      one late job
 //! ```
 //!
-//! **Release.** Only stretches on the CPU are seen, not wake-ups. A thread that runs up to a quarter period before its
-//! expected release was released early, and the grid moves there at once. A thread that runs later had to wait, or its clock
-//! drifts: the release is taken at the grid, and the grid follows by an eighth of the distance. After half a period without
-//! a stretch the grid starts again. Source: issue of part 1, "jobs are taken as activations between sleeps"; AQuoSA leaves
-//! this open.
+//! **Release.** Only stretches on the CPU are seen, not wake-ups. A thread that runs up to a quarter period before
+//! its expected release was released early, and the grid moves there at once. A thread that runs later had to wait,
+//! or its clock drifts: the release is taken at the grid, and the grid follows by an eighth of the distance. After
+//! half a period without a stretch the grid starts again. Source: issue of part 1, "jobs are taken as activations
+//! between sleeps"; AQuoSA leaves this open.
 
 use qfabric_types::{Foresight, Instant, JobRecord, Nanos, Sample};
 
@@ -92,7 +93,8 @@ impl Activations {
         Some(self.record(job, job.end))
     }
 
-    /// Handles a thread that ran past the next release. If it slept there, the job is late; otherwise the thread is behind.
+    /// Handles a thread that ran past the next release. If it slept there, the job is late; otherwise the thread is
+    /// behind.
     fn ran_past(&mut self, job: Open) -> Option<JobRecord> {
         let next = job.release + self.period;
         if job.end < next {

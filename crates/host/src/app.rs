@@ -455,7 +455,8 @@ impl App {
         self.request(self.mean_of(thread).map_or(thread.needs, |mean| mean.min(thread.needs)))
     }
 
-    /// The mean consumption of a thread, if that is enough: unused time of others covers the rest of its jobs' needs.
+    /// The mean consumption of a thread, if that is enough: unused time of others covers the rest of its jobs'
+    /// needs.
     fn mean_of(&self, thread: &Thread) -> Option<Share> {
         let lent = self.lent && !thread.rescued;
         let Governor::Activations(_, found) = &thread.governor else { return None };

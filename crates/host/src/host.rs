@@ -5,8 +5,8 @@
 //!                                                                            ^                  |
 //!                                                 ledger: does it fit yet? --'    Applied <-----'
 //! ```
-//! Each input changes as little as possible: a job costs a look-up, a decision, and a setting if the budget moved by more
-//! than [`HYSTERESIS`]. A job allocates no memory.
+//! Each input changes as little as possible: a job costs a look-up, a decision, and a setting if the budget moved
+//! by more than [`HYSTERESIS`]. A job allocates no memory.
 
 mod hotplug;
 mod keeping;
@@ -29,8 +29,8 @@ use crate::ledger::Ledger;
 use crate::problem;
 use crate::{HostConfig, HostEvent, Input, Output};
 
-/// Smaller changes of wants and smaller increases are not worth a setting: a two-thousandth of a CPU, 20 µs in 10 ms. This is
-/// far below the spread of predictors and above the noise of a constant job.
+/// Smaller changes of wants and smaller increases are not worth a setting: a two-thousandth of a CPU, 20 µs in 10
+/// ms. This is far below the spread of predictors and above the noise of a constant job.
 pub(crate) const HYSTERESIS: Share = Share::from_ppm(500);
 /// One host: the contracts of applications, and the reservation that every thread should have.
 pub struct Host {
@@ -138,8 +138,8 @@ impl Host {
         }
     }
 
-    /// The next output, if there is one. Call it until `None` after every [`Host::handle`]. Answers and events come first, then
-    /// settings that decrease, then those that increase.
+    /// The next output, if there is one. Call it until `None` after every [`Host::handle`]. Answers and events come
+    /// first, then settings that decrease, then those that increase.
     pub fn poll(&mut self) -> Option<Output> {
         if let Some(output) = self.outbox.pop_front() {
             return Some(output);
@@ -158,13 +158,15 @@ impl Host {
         (due != Instant::NEVER).then_some(due)
     }
 
-    /// Until this time nothing needs to look at the application's ring: its next decision is due then, `min(P, 2 ms)` before the
-    /// release. [`Instant::ZERO`]: no job has ended yet, or the job is overdue; the application must wake the daemon.
+    /// Until this time nothing needs to look at the application's ring: its next decision is due then, `min(P, 2
+    /// ms)` before the release. [`Instant::ZERO`]: no job has ended yet, or the job is overdue; the application
+    /// must wake the daemon.
     pub fn look_at(&self, app: AppId) -> Instant {
         self.find(app).map_or(Instant::ZERO, |at| self.apps[at].look)
     }
 
-    /// The lead thread, whose jobs govern the application's budget; `None` under a contract that follows consumption alone.
+    /// The lead thread, whose jobs govern the application's budget; `None` under a contract that follows
+    /// consumption alone.
     pub fn lead(&self, app: AppId) -> Option<ThreadId> {
         let app = &self.apps[self.find(app)?];
         app.lead().filter(|_| app.contract.jobs != JobSource::Consumption)
@@ -217,8 +219,9 @@ impl Host {
         self.books.guaranteed()
     }
 
-    /// Sum of the bandwidth that threads may be consuming under reservations: applied, sent to the mechanism, or decreased less
-    /// than a server period ago (except by giving back). Never above the capacity, except while a lowered capacity takes effect.
+    /// Sum of the bandwidth that threads may be consuming under reservations: applied, sent to the mechanism, or
+    /// decreased less than a server period ago (except by giving back). Never above the capacity, except while a
+    /// lowered capacity takes effect.
     pub fn held(&self) -> Share {
         self.ledger.held()
     }

@@ -1,14 +1,16 @@
-//! The bandwidth that the kernel may be holding in reservations, thread by thread: the last check of Σ ≤ U_lub. Shares in
-//! millionths of one CPU.
+//! The bandwidth that the kernel may be holding in reservations, thread by thread: the last check of Σ ≤ U_lub.
+//! Shares in millionths of one CPU.
 //!
-//! The supervisor's accounting is about applications and intended grants; the ledger is about settings on their way. A thread
-//! counts with the largest of its applied value, the value sent and not answered, and a value that was decreased less than
-//! one server period ago, because a running thread may still consume that (AQuoSA §3.2). A thread that gives back under GRUB
-//! counts with its applied value only: docs/design/0021. A setting is sent only if it fits.
+//! The supervisor's accounting is about applications and intended grants; the ledger is about settings on their
+//! way. A thread counts with the largest of its applied value, the value sent and not answered, and a value that
+//! was decreased less than one server period ago, because a running thread may still consume that (AQuoSA §3.2). A
+//! thread that gives back under GRUB counts with its applied value only: docs/design/0021. A setting is sent only
+//! if it fits.
 //!
-//! If servers are bound to CPUs, each CPU has an account beside the sum: `room` is what its promises leave (Σ C/T of them,
-//! without windows, so that the rest keeps its deadlines by EDF alone), `loose` is what its threads hold beyond promises. No
-//! thread grows beyond the room; a thread without room on its CPU moves to the CPU with the most.
+//! If servers are bound to CPUs, each CPU has an account beside the sum: `room` is what its promises leave (Σ C/T
+//! of them, without windows, so that the rest keeps its deadlines by EDF alone), `loose` is what its threads hold
+//! beyond promises. No thread grows beyond the room; a thread without room on its CPU moves to the CPU with the
+//! most.
 
 use qfabric_types::{Instant, Nanos, Share};
 
@@ -75,8 +77,9 @@ impl Ledger {
         (self.cpus[place].loose, self.cpus[place].room)
     }
 
-    /// A place at which `thread` could hold `wanted`, and how much of it: its own place if there is room, otherwise the one with
-    /// the most room. A thread with a promise is `bound` to the promise's CPU, where the promise covers the given amount.
+    /// A place at which `thread` could hold `wanted`, and how much of it: its own place if there is room, otherwise
+    /// the one with the most room. A thread with a promise is `bound` to the promise's CPU, where the promise
+    /// covers the given amount.
     pub(crate) fn find_place(&self, thread: &Thread, wanted: u64, bound: Option<(usize, u64)>) -> (usize, u64) {
         if let Some((place, covered)) = bound {
             return (place, self.most_on(place, thread, covered));
@@ -93,8 +96,8 @@ impl Ledger {
         (place, self.most_on(place, thread, 0))
     }
 
-    /// The most that `thread` could hold on a place. While others hold more there than the room, because a promise came and they
-    /// have not shrunk yet, this is the value in force for the thread, if it is in force there.
+    /// The most that `thread` could hold on a place. While others hold more there than the room, because a promise
+    /// came and they have not shrunk yet, this is the value in force for the thread, if it is in force there.
     fn most_on(&self, place: usize, thread: &Thread, covered: u64) -> u64 {
         let CpuAccount { id, room, loose, online } = self.cpus[place];
         if !online {
@@ -117,8 +120,8 @@ impl Ledger {
         self.pending.push(PendingRelease { due, held: 0, loose: Some((place, full.ppm().into())) });
     }
 
-    /// From now on the thread is on `place`, where `promised` of its bandwidth is promised. What it leaves behind stays booked
-    /// until the end of the period that may have begun.
+    /// From now on the thread is on `place`, where `promised` of its bandwidth is promised. What it leaves behind
+    /// stays booked until the end of the period that may have begun.
     pub(crate) fn settle_on(&mut self, thread: &mut Thread, place: Option<usize>, promised: u64, now: Instant) {
         thread.cpu = place.map(|place| self.cpus[place].id);
         if (thread.place, thread.promised) == (place, promised) {
@@ -157,8 +160,8 @@ impl Ledger {
         self.book(thread, millionths(value).max(thread.booked));
     }
 
-    /// Records that the mechanism applied a value. A decrease stays booked for another server period, unless it is free `at_once`
-    /// and no earlier one is still booked. Returns whether it was freed.
+    /// Records that the mechanism applied a value. A decrease stays booked for another server period, unless it is
+    /// free `at_once` and no earlier one is still booked. Returns whether it was freed.
     pub(crate) fn applied(&mut self, thread: &mut Thread, value: Option<Value>, at_once: bool, now: Instant) -> bool {
         let free = at_once && thread.free_at == Instant::NEVER && millionths(value) < thread.booked;
         let before = thread.applied.map_or(Nanos::ZERO, |old| old.reservation.period());
@@ -202,7 +205,8 @@ impl Ledger {
         true
     }
 
-    /// `thread` leaves a server for which it was counted; from now on `successor`, which is in the server, is counted for it.
+    /// `thread` leaves a server for which it was counted; from now on `successor`, which is in the server, is
+    /// counted for it.
     pub(crate) fn inherit(&mut self, thread: &mut Thread, successor: &mut Thread) {
         let (counted, booked) = (thread.applied.map(|value| value.counted), thread.booked);
         let (Some(of_server), Some(in_it)) = (counted, &mut successor.applied) else { return };

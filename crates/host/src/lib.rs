@@ -1,8 +1,8 @@
 //! One host as a value: controllers, supervisor, and the order in which reservations change.
 //!
 //! Give every event to [`Host::handle`], take outputs from [`Host::poll`] until there are none, and come back at
-//! [`Host::next_wakeup`]. The host reads no clock and does no I/O: the daemon runs it on Linux, the simulator on a model of
-//! the processor. [`monitor`] decides when which attribute is read.
+//! [`Host::next_wakeup`]. The host reads no clock and does no I/O: the daemon runs it on Linux, the simulator on a
+//! model of the processor. [`monitor`] decides when which attribute is read.
 #![forbid(unsafe_code)]
 
 mod activation;

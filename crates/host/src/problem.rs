@@ -53,6 +53,6 @@ pub(crate) fn incapable(mechanism: &str, what: &str) -> Problem {
     Problem::new(
         "unavailable",
         message,
-        "use --mechanism ext (kernel 6.19 or newer; `qfabric doctor` shows if this kernel supports it), or omit the option",
+        "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`), or omit the option",
     )
 }

@@ -4,8 +4,8 @@
 //!   Searching ──two looks in a row agree──> Held ──[`LOST_AFTER`] looks without it──> Searching
 //!                                            `──two looks agree on another one──> Held
 //! ```
-//! The lead thread is analysed, once it has run often enough since the last look: so a paused film does not lose its period.
-//! A look costs about a millisecond of CPU time, so looks are rare.
+//! The lead thread is analysed, once it has run often enough since the last look: so a paused film does not lose
+//! its period. A look costs about a millisecond of CPU time, so looks are rare.
 
 use qfabric_control::{Rhythm, RhythmAnalyser};
 use qfabric_types::api::FoundRhythm;

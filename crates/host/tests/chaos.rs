@@ -306,8 +306,8 @@ impl Outside {
     fn obey(&mut self, setting: Setting) {
         let new = setting.reservation.map_or(0, |r| u64::from(r.share().ppm()));
         let entry = self.kernel.entry(setting.thread).or_default();
-        // A decrease under GRUB is free in the kernel's own sum at once, and only that sum matters there, even if the
-        // reservation was hard before.
+        // A decrease under GRUB is free in the kernel's own sum at once, and only that sum matters there, even if
+        // the reservation was hard before.
         let at_once = setting.reclaiming == Reclaiming::Grub && setting.reservation.is_some();
         if new < entry.0 && at_once {
             (entry.1, entry.2) = (Instant::ZERO, 0);
@@ -345,7 +345,7 @@ impl Outside {
         let reserved: Vec<_> =
             self.kernel.iter().filter(|(thread, value)| value.0 > 0 && !self.stuck.contains(thread)).collect();
         assert!(reserved.is_empty(), "still under reservation: {reserved:?}");
-        assert_eq!(self.left.len(), self.apps.len(), "not everybody was told to have left");
+        assert_eq!(self.left.len(), self.apps.len(), "some applications were not reported as left");
         assert_eq!(self.host.held(), Share::ZERO);
         assert_eq!(self.host.next_wakeup(), None);
     }

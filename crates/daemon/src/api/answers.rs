@@ -1,7 +1,7 @@
 //! Helpers of all paths: reading a body or a number in a path, and converting the result of a call into an answer.
 //!
-//! A call that compiles, installs, asks the kernel or waits for a lock runs in a worker thread, so that the API's own
-//! thread continues to serve.
+//! A call that compiles, installs, asks the kernel or waits for a lock runs in a worker thread, so that the API's
+//! own thread continues to serve.
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -83,7 +83,7 @@ pub(crate) async fn unregister(
 /// Raise an event of a service of this user
 #[utoipa::path(post, path = "/v1/services/{name}/events", request_body = EventRequest,
     params(("name" = String, Path, description = "The service's name")), responses(
-    (status = 200, description = "The number of subscriptions for which the event was queued, and dropped", body = Raised),
+    (status = 200, description = "Number of subscriptions for which the event was queued, and dropped", body = Raised),
     (status = 403, description = "The service belongs to another user, or to the kernel", body = Problem),
     (status = 404, description = "No service has this name", body = Problem),
     (status = 422, description = "The data do not have the service's format", body = Problem),
@@ -181,10 +181,10 @@ pub(crate) async fn remove_handler(
 /// Subscribe to a service
 #[utoipa::path(post, path = "/v1/subscriptions", request_body = SubscriptionRequest, responses(
     (status = 201, description = "Installed", body = SubscriptionInfo),
-    (status = 403, description = "The service is not granted to this user, or the process belongs to another user", body = Problem),
+    (status = 403, description = "Service not granted to this user, or process of another user", body = Problem),
     (status = 404, description = "No such service, handler or connection", body = Problem),
     (status = 409, description = "The service is not available on this host", body = Problem),
-    (status = 422, description = "The code does not compile, or parts of the request contradict each other", body = Problem),
+    (status = 422, description = "The code does not compile, or the request contradicts itself", body = Problem),
     (status = 429, description = "A limit of the section [ecalls] is reached", body = Problem),
 ))]
 pub(crate) async fn subscribe(

@@ -102,7 +102,7 @@ pub(crate) async fn join(
     (status = 201, description = "Admitted; the loan has ended", body = Application),
     (status = 400, description = "The request does not parse", body = Problem),
     (status = 404, description = "This host has no loan for this claim", body = Problem),
-    (status = 409, description = "The application needs more than the loan and the free capacity; the loan stays", body = Problem),
+    (status = 409, description = "More is requested than the loan and the free capacity; the loan stays", body = Problem),
     (status = 422, description = "The contract is not valid, or the thread may not run on all CPUs", body = Problem),
 ))]
 pub(crate) async fn claim(

@@ -1,5 +1,5 @@
-//! Keeps the targets of handlers in the kernel up to date: such a handler favours the servers of one process, and the
-//! servers appear, move to other CPUs and end.
+//! Keeps the targets of handlers in the kernel up to date: such a handler favours the servers of one process, and
+//! the servers appear, move to other CPUs and end.
 
 use std::sync::Weak;
 

@@ -167,7 +167,8 @@ impl Core {
             self.host.handle(Input::Served { app, thread, deadline }, now);
         }
     }
-    /// A covered thread created another one, which returns later to the scheduling policy that its parent had before.
+    /// A covered thread created another one, which returns later to the scheduling policy that its parent had
+    /// before.
     pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
         self.mechanism.born(child, parent);
     }

@@ -6,8 +6,8 @@
 //!   ^                                                                                                  │
 //!   └── until the earliest of: host, rings, observer, births, graces <── promises, grants, settings <──┘
 //! ```
-//! Each step is bounded, so each turn is bounded; no step blocks. Every turn drains all rings, so that many applications
-//! with events at nearly the same time cost one wake-up.
+//! Each step is bounded, so each turn is bounded; no step blocks. Every turn drains all rings, so that many
+//! applications with events at nearly the same time cost one wake-up.
 
 use std::io;
 use std::sync::mpsc::Receiver;

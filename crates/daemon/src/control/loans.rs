@@ -129,7 +129,7 @@ impl Engine {
     pub(super) fn let_go(&mut self, claim: &Claim, now: Instant) {
         if let Some(kept) = self.loans.0.remove(claim) {
             self.core.handle(Input::Leave { app: kept.app }, now);
-            self.core.notes.push(Note::LentNoMore { host: claim.host.clone(), share: kept.share });
+            self.core.notes.push(Note::LoanEnded { host: claim.host.clone(), share: kept.share });
         }
     }
 

@@ -43,8 +43,8 @@ pub(super) enum Kind {
     Ext,
 }
 
-/// The configured mechanism. For `auto`: `deadline`, unless only `ext` works here. `deadline` needs no program in the
-/// kernel, and threads keep their reservations if the service dies.
+/// The configured mechanism. For `auto`: `deadline`, unless only `ext` works here. `deadline` needs no program in
+/// the kernel, and threads keep their reservations if the service dies.
 pub(super) fn choose(config: &Config) -> Kind {
     match config.mechanism.name {
         MechanismName::Ext => Kind::Ext,

@@ -1,7 +1,7 @@
 //! The control thread. No other thread uses the host, the mechanism, the rings or the observer.
 //!
-//! The thread has its own reservation, so that the applications that it schedules cannot starve it. It waits only for
-//! its own event sources.
+//! The thread has its own reservation, so that the applications that it schedules cannot starve it. It waits only
+//! for its own event sources.
 
 mod aims;
 mod apps;

@@ -94,7 +94,7 @@ pub(crate) enum Note {
         share: Share,
     },
     /// A loan ended without a claim.
-    LentNoMore {
+    LoanEnded {
         host: Name,
         share: Share,
     },
@@ -139,15 +139,14 @@ pub(crate) fn log(note: Note) {
                 mechanism,
                 instead,
                 reason,
-                "the kernel ejected the mechanism; another one takes over until the daemon restarts"
+                "the kernel ejected the mechanism; `instead` is in force until the daemon restarts"
             )
         }
         Note::Cpus { online, before } => {
             tracing::warn!(online, before, "the number of online CPUs changed; servers are placed again")
         }
         Note::BookedForNobody { lost: Share::ZERO, capacity } => {
-            tracing::info!(%capacity, "the kernel has no bandwidth booked for no thread any more; all of it can be \
-                                       promised")
+            tracing::info!(%capacity, "the lost bandwidth is free again; the whole capacity can be promised")
         }
         Note::BookedForNobody { lost, capacity } => tracing::warn!(
             %lost,
@@ -166,7 +165,7 @@ pub(crate) fn log(note: Note) {
         Note::Silenced { app } => {
             tracing::warn!(
                 app = app.0,
-                "sends more wake-ups than it can have jobs; its wake-ups are ignored for up to 100 ms"
+                "the application sends more wake-ups than it can have jobs; its wake-ups are ignored for up to 100 ms"
             )
         }
         Note::BirthsDropped { app, thread } => {
@@ -179,8 +178,8 @@ pub(crate) fn log(note: Note) {
         }
         Note::RecordsLost { count } => tracing::warn!(
             count,
-            "the kernel dropped records of context switches, so the use of programs is underestimated for a moment; check \
-             in the log of the start that the control thread has its reservation, or observe fewer programs"
+            "the kernel dropped records of context switches, so the CPU time of programs is underestimated for a \
+             moment; check in the log of the start that the control thread has its reservation, or observe fewer programs"
         ),
         Note::NotObserved { pid, error } => {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
@@ -194,7 +193,7 @@ pub(crate) fn log(note: Note) {
         Note::LoanGranted { host, share } => {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }
-        Note::LentNoMore { host, share } => tracing::info!(%host, %share, "loan ended: no application claimed it"),
+        Note::LoanEnded { host, share } => tracing::info!(%host, %share, "loan ended: no application claimed it"),
         Note::NotWaited { app, error } => tracing::warn!(
             app = app.0,
             error,
@@ -258,7 +257,9 @@ fn log_event(event: HostEvent) {
             tracing::warn!(%capacity, %guaranteed, "the capacity fell below the sum of guarantees; end an application \
                                                     or bring CPUs back")
         }
-        HostEvent::Ignored { count } => tracing::warn!(count, "an inconsistent input was ignored; please report this"),
+        HostEvent::Ignored { count } => {
+            tracing::warn!(count, "ignored inconsistent inputs, such as impossible job times of an application")
+        }
     }
 }
 

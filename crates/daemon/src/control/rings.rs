@@ -5,8 +5,8 @@
 //! take ≤ batch records ─> feed the host ─> promise the next look ─> new records, or promise changed?
 //!                                                                    └── no ──> sleep
 //! ```
-//! The look after the promise makes the promise safe: the writer of a record that arrived between the last read and the
-//! promise saw the old promise and may not have woken this thread (see [`qfabric_types::ring`]).
+//! The look after the promise makes the promise safe: the writer of a record that arrived between the last read and
+//! the promise saw the old promise and may not have woken this thread (see [`qfabric_types::ring`]).
 
 use std::os::fd::OwnedFd;
 

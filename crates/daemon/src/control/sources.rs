@@ -1,9 +1,9 @@
 //! The event sources that wake the control thread, and its sleep time.
 //!
-//! Each ring has its own eventfd. The application holds it open for writing *and* reading: with a shared eventfd, any
-//! application could consume the wake-ups of others, or fill the counter until the writes of others block. A separate
-//! eventfd also identifies the ring, so that only the ring that floods is silenced. All sources are edge-triggered: a
-//! wake-up needs no read to be acknowledged, which saves one of two system calls.
+//! Each ring has its own eventfd. The application holds it open for writing *and* reading: with a shared eventfd,
+//! any application could consume the wake-ups of others, or fill the counter until the writes of others block. A
+//! separate eventfd also identifies the ring, so that only the ring that floods is silenced. All sources are
+//! edge-triggered: a wake-up needs no read to be acknowledged, which saves one of two system calls.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -11,8 +11,8 @@ use super::plan::Plan;
 use super::problems;
 use crate::auth::{self, Peer, Target};
 
-/// The process that receives the events: alive, and the caller's. Without a lease, it is the process whose events are
-/// filtered; without either, there is none, which is allowed for root only.
+/// The process that receives the events: alive, and the caller's. Without a lease, it is the process whose events
+/// are filtered; without either, there is none, which is allowed for root only.
 pub(super) fn receiver(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
     if request.process_id == 0 {
         request.process_id = match request.lease {

@@ -1,8 +1,8 @@
 //! A set of threads that share work: as many threads as there is work, up to a limit. A thread without work ends
 //! after a time.
 //!
-//! This file holds the state only; the caller starts the threads. Every change, and the check that led to the change,
-//! happen under one lock: with a check outside of the lock, work that arrived in between could be lost.
+//! This file holds the state only; the caller starts the threads. Every change, and the check that led to the
+//! change, happen under one lock: with a check outside of the lock, work that arrived in between could be lost.
 //! `tests/handler_threads.rs` runs this file through the orders in which threads can meet.
 
 use std::time::Duration;

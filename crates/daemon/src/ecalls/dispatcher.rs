@@ -6,8 +6,8 @@
 //!   ^                                                                                         │
 //!   └───────── faults judged every 100 ms while there is a subscription <─────────────────────┘
 //! ```
-//! Each step is bounded. Events that arrive between two deliveries may overtake waiting ones: the order is by deadline,
-//! not by arrival. The thread runs at nice −10: before batch work, after all threads with a reservation.
+//! Each step is bounded. Events that arrive between two deliveries may overtake waiting ones: the order is by
+//! deadline, not by arrival. The thread runs at nice −10: before batch work, after all threads with a reservation.
 
 use std::io;
 use std::os::fd::OwnedFd;

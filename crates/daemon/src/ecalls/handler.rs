@@ -66,8 +66,8 @@ impl Handler {
     }
 }
 
-/// Compiles to machine code. If that is not possible (another processor, no executable memory), uses the interpreter,
-/// which gives the same results.
+/// Compiles to machine code. If that is not possible (another processor, no executable memory), uses the
+/// interpreter, which gives the same results.
 fn engine(program: &Program, limits: Limits) -> Box<dyn Engine + Send> {
     match qfabric_jit::Jit::new(program, limits) {
         Ok(jit) => Box::new(jit),

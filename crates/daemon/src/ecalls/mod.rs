@@ -19,8 +19,8 @@
 //! | `lease` | messages through `ecalls.sock`; hostile |
 //! | `misses` | `sched.deadline_miss`, from the control thread without a wait |
 //!
-//! The API's worker threads install subscriptions, one at a time; they compile and call the kernel without the registry's
-//! lock. The lock is held for look-ups only, never while a handler runs.
+//! The API's worker threads install subscriptions, one at a time; they compile and call the kernel without the
+//! registry's lock. The lock is held for look-ups only, never while a handler runs.
 //!
 //! Order of locks: `setup`, then `registry`, then a leaf: `queue`, or a lock of a subscription or the pool
 //! ([`qfabric_sync::rank`]; debug builds assert the order). A thread that holds a leaf takes no other lock.

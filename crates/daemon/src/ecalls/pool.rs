@@ -4,8 +4,8 @@
 //! submit ──> backlog of the subscription (EDF) ──> ready: subscriptions (EDF) ──> thread: one event, then back
 //!            full: dropped, counted                 each at most once              idle for 5 s: ends
 //! ```
-//! One thread at a time works for a subscription, so its events stay in the order of their deadlines, and its handlers'
-//! variables need no lock. There are as many threads as there is work for, up to the limit.
+//! One thread at a time works for a subscription, so its events stay in the order of their deadlines, and its
+//! handlers' variables need no lock. There are as many threads as there is work for, up to the limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,6 +162,6 @@ mod tests {
         let State::TakenOut { why } = subscription.info().state else { panic!("it is active") };
         assert!(why.contains("a mistake in the engine"), "{why}");
         ecalls.stop();
-        assert_eq!((ecalls.pool.threads(), ending.reason()), (0, None), "the service goes on");
+        assert_eq!((ecalls.pool.threads(), ending.reason()), (0, None), "the service continues");
     }
 }

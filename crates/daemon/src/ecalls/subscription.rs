@@ -169,7 +169,8 @@ impl Subscription {
     }
 
     fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
-        // The guard is released before the chain continues: a later step may need the same handler in another thread.
+        // The guard is released before the chain continues: a later step may need the same handler in another
+        // thread.
         let began = thread_time();
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);

@@ -92,7 +92,7 @@ impl Net {
         let entry = Interface { attachment, followed: BTreeMap::new() };
         let info = entry.info();
         attached.insert(interface.to_owned(), entry);
-        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "interface is under packet scheduling");
+        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packet scheduling begins");
         Ok(info)
     }
 

@@ -87,7 +87,7 @@ pub(crate) async fn detach(
     (status = 201, description = "Admitted", body = StreamInfo),
     (status = 403, description = "The user may not change interfaces", body = Problem),
     (status = 404, description = "The interface is not under packet scheduling", body = Problem),
-    (status = 409, description = "The link does not carry the stream, or its packets belong to another stream", body = Problem),
+    (status = 409, description = "The link does not carry the stream, or another stream has its packets", body = Problem),
     (status = 422, description = "A value is out of range", body = Problem),
 ))]
 pub(crate) async fn begin(

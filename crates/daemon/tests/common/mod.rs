@@ -17,7 +17,8 @@ use qfabric_types::{JobSource, ThreadId};
 
 /// A user without processes or files on this host.
 pub const NOBODY: u32 = 65_534;
-/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per core.
+/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per
+/// core.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn quiet() -> Config {

@@ -6,7 +6,8 @@ use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, S
 use super::App;
 use crate::thread::{Governor, Thread, Value, value_of};
 
-/// A job that has used all but this of its foreseen budget counts as having used it up: clocks are read at both ends.
+/// A job that has used all but this of its foreseen budget counts as having used it up: clocks are read at both
+/// ends.
 const MARGIN: Nanos = Nanos::from_micros(50);
 
 impl App {

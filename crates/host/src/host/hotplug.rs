@@ -60,7 +60,8 @@ impl Host {
         }
     }
 
-    /// Detaches threads from offline CPUs until they are sent another one. What they hold until then is not promised.
+    /// Detaches threads from offline CPUs until they are sent another one. What they hold until then is not
+    /// promised.
     fn leave_gone_cpus(&mut self, at: usize) {
         let Some(partition) = &self.partition else { return };
         let is_gone = |thread: &&mut Thread| thread.cpu.is_some_and(|cpu| !partition.is_online(cpu));

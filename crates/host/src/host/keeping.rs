@@ -1,8 +1,9 @@
 //! Shares kept for future applications (loans): guarantees without threads.
 //!
-//! For the supervisor, a kept share is an application that wants nothing at present. Its guarantee counts in admission; until
-//! it is claimed, applications that want more than their guarantees use it. It counts for user and group `nobody`, so that an
-//! administrator can bound all loans like a user. If servers are bound to CPUs, it has a place on one.
+//! For the supervisor, a kept share is an application that wants nothing at present. Its guarantee counts in
+//! admission; until it is claimed, applications that want more than their guarantees use it. It counts for user and
+//! group `nobody`, so that an administrator can bound all loans like a user. If servers are bound to CPUs, it has a
+//! place on one.
 
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, Class, Contract, Nanos, Owner, Share};

@@ -1,10 +1,10 @@
-//! Moves a thread from one application to another: a program's contract gives way to a contract of the thread, and takes the
-//! thread back afterwards.
+//! Moves a thread from one application to another: a program's contract gives way to a contract of the thread, and
+//! takes the thread back afterwards.
 //!
-//! The kernel's reservation belongs to the thread and continues through the move. The ledger and the supervisor follow in one
-//! step: what the thread may be consuming is charged to the old application before and to the new one after, never to both
-//! or to neither. Then both applications are served by their own contracts, as after any change. A server that several
-//! threads share stays with the other threads.
+//! The kernel's reservation belongs to the thread and continues through the move. The ledger and the supervisor
+//! follow in one step: what the thread may be consuming is charged to the old application before and to the new one
+//! after, never to both or to neither. Then both applications are served by their own contracts, as after any
+//! change. A server that several threads share stays with the other threads.
 
 use qfabric_types::api::Covers;
 use qfabric_types::{AppId, Share, ThreadId};

@@ -1,8 +1,8 @@
 //! Servers bound to CPUs: chooses the CPU of each promise, and finds room for bandwidth without a promise.
 //!
-//! A promise (a fixed service, or the guarantee of class A or B) is admitted on one CPU by DWCS's own test and stays there.
-//! Bandwidth that threads hold beyond promises goes where most is free. If a new promise needs room that is in use, the
-//! threads that use it without a promise shrink together and look for room elsewhere.
+//! A promise (a fixed service, or the guarantee of class A or B) is admitted on one CPU by DWCS's own test and
+//! stays there. Bandwidth that threads hold beyond promises goes where most is free. If a new promise needs room
+//! that is in use, the threads that use it without a promise shrink together and look for room elsewhere.
 
 use qfabric_broker::{Partition, Promise};
 use qfabric_sched::dwcs;
@@ -66,8 +66,8 @@ fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Prom
     })
 }
 
-/// DWCS's own admission test: the windows of these promises will never be violated on one CPU, of which `capacity` is for
-/// them and the rest for best effort, which is a task among them.
+/// DWCS's own admission test: the windows of these promises will never be violated on one CPU, of which `capacity`
+/// is for them and the rest for best effort, which is a task among them.
 fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), String> {
     move |promises, capacity| {
         let task = |service: Nanos, period: Nanos, window: Window| {
@@ -130,7 +130,8 @@ impl Host {
         }
     }
 
-    /// Updates the rooms at once, except that what a promise gave up stays occupied for a period, because it may be in use.
+    /// Updates the rooms at once, except that what a promise gave up stays occupied for a period, because it may be
+    /// in use.
     fn follow_promises(&mut self, app: AppId, before: &Partition) {
         let Some(partition) = &self.partition else { return };
         if let Some(cpu) = before.cpu_of(app) {

@@ -1,8 +1,8 @@
 //! From wants to settings: wanted, granted, split, queued, sent, answered. Decreases come before increases.
 //!
-//! A setting is sent only if it fits beside everything that may still be consumed ([`Ledger`]). A setting for which the
-//! mechanism has no room is tried again later with less; if the mechanism refuses it permanently, the thread stays under the
-//! normal scheduler.
+//! A setting is sent only if it fits beside everything that may still be consumed ([`Ledger`]). A setting for which
+//! the mechanism has no room is tried again later with less; if the mechanism refuses it permanently, the thread
+//! stays under the normal scheduler.
 //!
 //! [`Ledger`]: crate::ledger::Ledger
 
@@ -54,7 +54,8 @@ impl Host {
         self.places_by_grants(nobody);
     }
 
-    /// As [`Host::follow_grants`]. Returns whether the application at `asked` was placed, so that it need not be placed again.
+    /// As [`Host::follow_grants`]. Returns whether the application at `asked` was placed, so that it need not be
+    /// placed again.
     fn places_by_grants(&mut self, asked: usize) -> bool {
         let mut placed = false;
         while let Some((app, granted)) = { self.books.grants().next() } {
@@ -118,9 +119,9 @@ impl Host {
         *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
     }
 
-    /// Decides whether jobs compete for the capacity. With room to spare, feedback alone misses no more jobs than a static share
-    /// and reserves less, and a lone application has none to give back to. The floor and giving back are for hosts on which jobs
-    /// compete (docs/design/0021).
+    /// Decides whether jobs compete for the capacity. With room to spare, feedback alone misses no more jobs than a
+    /// static share and reserves less, and a lone application has none to give back to. The floor and giving back
+    /// are for hosts on which jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.abilities.gives_back {
             return;
@@ -136,7 +137,8 @@ impl Host {
         }
     }
 
-    /// Whether a thread that reclaims gets what its jobs need beyond its reservation, because few others compete for it.
+    /// Whether a thread that reclaims gets what its jobs need beyond its reservation, because few others compete
+    /// for it.
     fn lends(&self) -> bool {
         self.config.abilities.gives_back && !self.contended
     }
@@ -215,8 +217,8 @@ impl Host {
         Some(if thread.giving_back { Output::GiveBack(setting) } else { Output::Set(setting) })
     }
 
-    /// As much of `value` as there is room for. An application that takes back what it gave does not wait with less than it could
-    /// have.
+    /// As much of `value` as there is room for. An application that takes back what it gave does not wait with less
+    /// than it could have.
     fn part_that_fits(&self, at: usize, index: usize, value: Option<Value>) -> Option<Value> {
         let (app, thread) = (&self.apps[at], &self.apps[at].threads[index]);
         let part = value?.clipped(self.ledger.most_for(thread, self.books.capacity()))?;
@@ -269,8 +271,8 @@ impl Host {
         self.ledger.failed(thread, Wait::Awake(again, value));
     }
 
-    /// Tries again after one server period, then two, four …, with less each time. A thread that takes back what it gave tries
-    /// sooner.
+    /// Tries again after one server period, then two, four …, with less each time. A thread that takes back what it
+    /// gave tries sooner.
     fn busy(&mut self, at: usize, index: usize, value: Option<Value>) {
         let app = &mut self.apps[at];
         let period = app.contract.server_period;

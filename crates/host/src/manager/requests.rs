@@ -1,5 +1,5 @@
-//! Forwards requests that this host cannot meet: hosts that can meet one offer, one offer is accepted, the others are
-//! cancelled.
+//! Forwards requests that this host cannot meet: hosts that can meet one offer, one offer is accepted, the others
+//! are cancelled.
 //!
 //! ```text
 //!   asker     Request ──> all      Accept ──> chosen          Cancel ──> all others that offered, also later

@@ -85,7 +85,7 @@ proptest! {
             }
             prop_assert_eq!(monitor.next_wakeup().is_none(), monitor.watches().count() == 0);
             if matches!(op, Op::Wait(_)) {
-                prop_assert!(monitor.next_wakeup().is_none_or(|due| due > now), "the monitor would be polled without end");
+                prop_assert!(monitor.next_wakeup().is_none_or(|due| due > now), "wake-ups without end");
             }
         }
     }

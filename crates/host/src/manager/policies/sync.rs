@@ -1,10 +1,9 @@
 //! Inter-sink synchronization at the source of a data channel: all its sinks show an event at the same time.
 //!
 //! Sinks report [`NEED`] on the Q-channel: the shortest time from the sending of an event to its showing. All sinks
-//! are told
-//! [`SHOW`]: the time from sending to showing. Each sink converts the sending time to its own clock (`qfabric_channel`
-//! measures the clock offsets), so no clock has to be right. A host whose application left the group of the
-//! channel's name is not waited for any more.
+//! receive [`SHOW`], the time from sending to showing. Each sink converts the sending time to its own clock
+//! (`qfabric_channel` measures the clock offsets), so no clock has to be right. A host whose application left the
+//! group of the channel's name is not waited for any more.
 
 use std::collections::BTreeMap;
 
