@@ -56,11 +56,15 @@ impl Default for Settings {
     }
 }
 
+/// Bytes of bulk frames that wait at an uplink: sixteen batches of 64 KiB, as `link` sets for Zenoh.
+const BULK_QUEUE: usize = 1 << 20;
+
 #[derive(Clone, Copy, Debug)]
 struct Uplink {
     bandwidth: f64,
     control_free: Instant,
     data_free: Instant,
+    bulk_free: Instant,
 }
 
 /// The reason for which a frame does not arrive.
@@ -90,7 +94,7 @@ impl Network {
 
     pub fn add_host(&mut self) {
         let (bandwidth, zero) = (self.settings.bandwidth, Instant::ZERO);
-        self.uplinks.push(Uplink { bandwidth, control_free: zero, data_free: zero });
+        self.uplinks.push(Uplink { bandwidth, control_free: zero, data_free: zero, bulk_free: zero });
     }
 
     /// Sets the bandwidth of a host's uplink that remains for the simulated frames, in bits per second.
@@ -135,20 +139,27 @@ impl Network {
 }
 
 impl Uplink {
-    /// Returns the time at which the last bit has left. Control frames precede waiting data.
+    /// Returns the time at which the last bit has left. Control frames precede waiting data, and data precedes waiting
+    /// bulk frames.
     fn send(&mut self, lane: Lane, bytes: usize, queue: usize, now: Instant) -> Result<Instant, Lost> {
         let needs = |bytes: usize| Nanos::from_f64(bytes as f64 * 8e9 / self.bandwidth);
         let takes = needs(bytes + OVERHEAD);
-        if lane == Lane::Control {
-            self.control_free = self.control_free.max(now) + takes;
+        let queued = |free: Instant, most: usize| free.since(now) > needs(most);
+        match lane {
+            Lane::Control => self.control_free = self.control_free.max(now) + takes,
+            Lane::Data if queued(self.data_free, queue) => return Err(Lost::Full),
+            Lane::Bulk if queued(self.bulk_free, BULK_QUEUE) => return Err(Lost::Full),
+            Lane::Data | Lane::Bulk => {}
+        }
+        if lane != Lane::Bulk {
             self.data_free = self.data_free.max(now) + takes;
-            return Ok(self.control_free);
         }
-        if self.data_free.since(now) > needs(queue) {
-            return Err(Lost::Full);
-        }
-        self.data_free = self.data_free.max(now) + takes;
-        Ok(self.data_free)
+        self.bulk_free = self.bulk_free.max(now) + takes;
+        Ok(match lane {
+            Lane::Control => self.control_free,
+            Lane::Data => self.data_free,
+            Lane::Bulk => self.bulk_free,
+        })
     }
 }
 
@@ -169,6 +180,16 @@ mod tests {
         let mut send = |at| network.send((0, 1), Lane::Data, 100, Instant::new(at), &mut rng).unwrap();
         let arrivals: Vec<_> = (0..100).map(|i| send(i * 1_000)).collect();
         assert!(arrivals.is_sorted());
+    }
+
+    #[test]
+    fn bulk_frames_have_a_queue_of_their_own_behind_data() {
+        let (mut network, mut rng) = network(Settings { bandwidth: 8e6, queue: 10_000, ..Settings::default() });
+        let mut send = |lane| network.send((0, 1), lane, 10_000, Instant::ZERO, &mut rng);
+        let bulk: Vec<_> = (0..50).map(|_| send(Lane::Bulk).unwrap()).collect();
+        let data = send(Lane::Data).unwrap();
+        assert!(data < bulk[1] && send(Lane::Bulk).unwrap() > bulk[49] + Nanos::from_millis(10));
+        assert!((0..200).any(|_| send(Lane::Bulk) == Err(Lost::Full)));
     }
 
     #[test]
