@@ -182,7 +182,7 @@ def test_a_refusal_names_the_requested_and_the_free_amount(socket):
 def test_a_claim_without_a_loan_is_refused(socket):
     with pytest.raises(ValueError, match="HOST:NUMBER"):
         qfabric.Session(period_ms=20, socket=socket, claim="alpha")
-    with pytest.raises(qfabric.Refused, match="nothing is kept") as refused:
+    with pytest.raises(qfabric.Refused, match="no loan for the claim") as refused:
         qfabric.Session(period_ms=20, socket=socket, claim="alpha:1")
     assert refused.value.code == "no_such_claim"
 
