@@ -151,7 +151,9 @@ fn refusals_name_what_was_asked_and_what_to_do() {
     );
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let short = Submission { payload: &[1, 2], ..Submission::default() };
-    assert!(refusal(source.submit_and_wait(&short)).contains("an event of 2 bytes; its format has 8"));
+    assert!(
+        refusal(source.submit_and_wait(&short)).contains("an event of 2 bytes does not fit: its format has 8 bytes")
+    );
     let long = vec![0; (1 << 20) + 1];
     assert!(
         refusal(source.submit(&Submission { payload: &long, ..Submission::default() }))
