@@ -24,6 +24,7 @@ use crate::change::Change;
 use crate::directory::Unfit;
 use crate::exit::Exit;
 use crate::notary::statement;
+use crate::wire::Full;
 use crate::{Action, Config, Directory, Error, Held, HostRecord, Incarnation, Limits, Notary, Notice, Origin, wire};
 
 /// The hosts that are present, and the records of all hosts, this host included.
@@ -64,18 +65,23 @@ impl Membership {
         record.map(|record| record.incarnation.0)
     }
 
-    /// The network reports that a host is present.
-    pub fn appeared(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+    /// The network reports that a host is present. Returns false if the host was already present or is one too many.
+    pub fn appeared(&mut self, host: &Name, now: Instant, exit: &mut Exit) -> bool {
         if *host == *self.host || self.neighbours.contains_key(host) {
-            return;
+            return false;
         }
         if self.neighbours.len() >= Limits::HOSTS {
-            return exit.counts.beyond_limit += 1;
+            exit.counts.beyond_limit += 1;
+            return false;
         }
         self.neighbours.insert(host.clone(), Neighbour { ask_due: Some(now + PATIENCE), ..Neighbour::default() });
-        // If this is lost, the host asks again. A digest to all hosts for each host that appears would be N² frames.
-        self.tell_all(host, now, exit);
         exit.wake_by(now + PATIENCE);
+        true
+    }
+
+    /// Whether the host has sent its record, and now says that it has none of this host: it took this host for gone.
+    pub fn is_forgotten_by(&self, from: &Name, part: &Full) -> bool {
+        part.anew && part.part == 0 && self.directory.host(from).is_some_and(|record| record.version > 0)
     }
 
     /// The network reports that a host is gone; returns whether it was present.

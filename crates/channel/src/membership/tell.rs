@@ -52,6 +52,7 @@ impl Membership {
     /// Sends the whole record to one host.
     pub fn tell_all(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
         let Some(record) = self.own() else { return };
+        let anew = self.incarnation(to).is_none();
         let mut all = Batch::default();
         record.changes().iter().for_each(|change| all.add(change));
         let mut portions = all.portions();
@@ -64,6 +65,7 @@ impl Membership {
                 writer.u64(version);
                 writer.u16(number as u16);
                 writer.flag(number == last);
+                writer.flag(anew);
                 put_part(writer, part, count);
             });
         }

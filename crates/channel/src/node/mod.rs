@@ -79,7 +79,10 @@ impl Node {
 
     /// The network reports that a host is present.
     pub fn appeared(&mut self, host: &Name, now: Instant) {
-        self.members.appeared(host, now, &mut self.exit);
+        if self.members.appeared(host, now, &mut self.exit) {
+            // If this is lost, the host asks again. A digest to all hosts for each host that appears would be N² frames.
+            self.members.tell_all(host, now, &mut self.exit);
+        }
     }
 
     /// The network reports that a host is gone.
@@ -91,6 +94,15 @@ impl Node {
         self.forget(host);
         self.exit.notice(Notice::HostVanished(host.clone()));
         self.settle(now);
+    }
+
+    /// Another host took this host for gone and has detected it again. It has lost this host's record, accounts and
+    /// filters, so this host begins anew with it, too: each disappearance is one on both sides.
+    fn forgotten_by(&mut self, host: &Name, incarnation: u64, now: Instant) {
+        self.vanished(host, now);
+        self.members.appeared(host, now, &mut self.exit);
+        self.begin(host, incarnation, now);
+        self.members.tell_all(host, now, &mut self.exit);
     }
 
     /// The network has stopped: all other hosts are gone.
@@ -133,10 +145,7 @@ impl Node {
                 let news = members.learn_changes(from, wire::Changes::read(reader)?, now, exit);
                 self.learn(from, news);
             }
-            Kind::Full => {
-                let news = members.learn_full(from, wire::Full::read(reader)?, config, exit);
-                self.learn(from, news);
-            }
+            Kind::Full => self.arrived_full(from, wire::Full::read(reader)?, now),
             Kind::Ask => members.asked(from, now, exit),
             Kind::Digest => members.learn_digest(from, &wire::Digest::read(reader)?, now, exit),
             Kind::Mark => delivery.marked(from, &wire::Mark::read(reader)?, config, exit),
@@ -147,6 +156,15 @@ impl Node {
             Kind::Answer => requests.answered(from, wire::Answer::read(reader)?, exit),
         }
         Ok(())
+    }
+
+    fn arrived_full(&mut self, from: &Name, part: wire::Full, now: Instant) {
+        if self.members.is_forgotten_by(from, &part) {
+            let incarnation = self.members.incarnation(from);
+            incarnation.into_iter().for_each(|incarnation| self.forgotten_by(from, incarnation, now));
+        }
+        let news = self.members.learn_full(from, part, &self.config, &mut self.exit);
+        self.learn(from, news);
     }
 
     /// Submits an event: the filters choose among the sinks, and the event goes to each chosen sink, on this host or

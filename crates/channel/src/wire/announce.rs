@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Changes:  before u64 | n u16 | n × change            a host's changes number before+1 … before+n
-//! Full:     version u64 | part u16 | last u8 | n u16 | n × change   the changes from an empty record, in parts
+//! Full:     version u64 | part u16 | last u8 | anew u8 | n u16 | n × change   the changes from an empty record, in parts
 //! ```
 
 use qfabric_types::channel::ChannelId;
@@ -24,6 +24,8 @@ pub(crate) struct Full {
     pub version: u64,
     pub part: u16,
     pub last: bool,
+    /// The sender has no record of the receiver: it has just detected the receiver, for the first time or again.
+    pub anew: bool,
     pub changes: Vec<Change>,
 }
 
@@ -38,8 +40,8 @@ impl Changes {
 
 impl Full {
     pub fn read(reader: &mut Reader<'_>) -> Result<Full, Malformed> {
-        let (version, part, last) = (reader.u64()?, reader.u16()?, reader.flag()?);
-        Ok(Full { version, part, last, changes: reader.list(MOST, Change::read)? })
+        let (version, part, last, anew) = (reader.u64()?, reader.u16()?, reader.flag()?, reader.flag()?);
+        Ok(Full { version, part, last, anew, changes: reader.list(MOST, Change::read)? })
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
 
 /// Version of the protocol; hosts with different versions cannot talk to each other.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes before a frame's body.
 pub(crate) const PREFIX: usize = 10;
 

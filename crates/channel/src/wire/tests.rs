@@ -85,6 +85,7 @@ fn frames() -> Vec<Vec<u8>> {
         writer.u64(12);
         writer.u16(0);
         writer.flag(true);
+        writer.flag(false);
         put(writer);
     });
     let marked = vec![Marked { sink: 4, from: 5, sent: 6 }];
@@ -126,7 +127,7 @@ fn frames_come_back_as_they_went() {
     let told = Changes::read(&mut body(0)).unwrap();
     assert_eq!((told.before, told.changes), (12, changes()));
     let full = Full::read(&mut body(1)).unwrap();
-    assert_eq!((full.version, full.part, full.last, full.changes), (12, 0, true, changes()));
+    assert_eq!((full.version, full.part, full.last, full.anew, full.changes), (12, 0, true, false, changes()));
     let shipped = Shipped::read(&mut body(4)).unwrap();
     assert_eq!(shipped.order, FilterCommand::Install(filter()));
     let event = EventFrame::read(&mut body(10)).unwrap();

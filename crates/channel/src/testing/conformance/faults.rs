@@ -78,6 +78,39 @@ pub fn what_was_changed_during_a_partition_is_known_after_it<W: World>(world: &m
     balanced(world, &hosts[1], to);
 }
 
+/// A host takes another one for gone, which does not notice it: both begin anew, with complete accounts on both sides.
+pub fn a_disappearance_that_one_host_notices_is_one_on_both<W: World>(world: &mut W) {
+    let video = data("video");
+    let hosts = everywhere(world, &video, &spec());
+    let from = source(world, &hosts[0], &video);
+    let to = sink(world, &hosts[1], &video, called());
+    let frames = |world: &mut W, count| {
+        for number in 0..count {
+            submit_frame(world, &hosts[0], from, 0, number);
+            world.run_for(Nanos::from_millis(20));
+        }
+    };
+    frames(world, 200);
+    world.notices(&hosts[0]);
+    world.with(&hosts[1], |node, now| node.vanished(&hosts[0], now));
+    frames(world, 20);
+    world.with(&hosts[1], |node, now| node.appeared(&hosts[0], now));
+    world.settle();
+    frames(world, 20);
+    world.quiet();
+    agree(world, &hosts);
+    let notices = world.notices(&hosts[0]);
+    let gone = Notice::HostVanished(hosts[1].clone());
+    assert_eq!(notices.iter().filter(|notice| **notice == gone).count(), 1, "{notices:?}");
+    let received = numbers(world, &hosts[1], to);
+    assert!(received.ends_with(&(221..=240).collect::<Vec<_>>()), "all events after it arrive: {received:?}");
+    let sink = balanced(world, &hosts[1], to);
+    let crate::SourceCounts { sent, delivered, lost, .. } =
+        world.with(&hosts[0], |node, _| node.source_counts(from)).expect("the source is there");
+    assert_eq!((sent, sent - delivered), (240, lost), "each event has an outcome");
+    assert!(delivered <= sink.delivered && sink.lost <= lost, "{sink:?}: no event is lost that was delivered");
+}
+
 /// Two hosts create one name at once with equal specifications: the result is one channel, and the earlier creation
 /// wins.
 pub fn of_two_creations_the_earlier_stands<W: World>(world: &mut W) {

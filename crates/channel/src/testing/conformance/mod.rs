@@ -50,6 +50,7 @@ macro_rules! conformance_parts {
             a_crashed_host_is_gone_and_its_channel_stays,
             a_restarted_host_is_another_member,
             what_was_changed_during_a_partition_is_known_after_it,
+            a_disappearance_that_one_host_notices_is_one_on_both,
             of_two_creations_the_earlier_stands,
             of_two_creations_that_differ_the_later_ends,
             joins_and_leaves_without_end_leave_nothing_behind,
