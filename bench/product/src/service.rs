@@ -88,7 +88,7 @@ impl Peer for Service {
             let (_, _, source) = &open;
             let event = Submission { payload, ..Submission::default() };
             match topic {
-                "stream" => source.submit_patiently(&event, PATIENCE).map(drop),
+                "stream" => source.submit_queued(&event, PATIENCE),
                 _ => source.submit(&event),
             }
             .expect("submitted");

@@ -265,6 +265,49 @@ fn where_the_policy_is_to_wait_the_source_waits_and_nothing_is_lost() {
 }
 
 #[test]
+fn queued_events_wait_in_the_daemon_in_order_while_their_connection_is_read() {
+    let Some(host) = Host::start() else { return };
+    let ours = host.connect();
+    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
+    let video = ours.create("video", &spec).unwrap();
+    // On the connection of the source: its credit comes behind the events that wait.
+    let mut sink = video.sink(&SinkOptions { capacity: 8, ..SinkOptions::default() }).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let reading = std::thread::spawn(move || {
+        std::thread::sleep(SOON);
+        let read = |_| number(sink.next(PATIENCE).unwrap().expect("none is lost").event().payload);
+        (1..=1_000).map(read).collect::<Vec<_>>()
+    });
+    for n in 1..=1_000 {
+        let payload = payload(n);
+        source.submit_queued(&Submission { payload: &payload, ..Submission::default() }, PATIENCE).unwrap();
+    }
+    assert!(source.drain(PATIENCE).unwrap());
+    assert_eq!(reading.join().unwrap(), (1..=1_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn queued_events_end_with_their_patience_with_a_refusal_or_with_their_source() {
+    let Some(host) = Host::start() else { return };
+    let (ours, slow) = (host.connect(), host.connect());
+    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
+    let video = ours.create("video", &spec).unwrap();
+    let _sink = slow.open("video").unwrap().sink(&SinkOptions { capacity: 8, ..SinkOptions::default() }).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let queue = |payload: &[u8]| source.submit_queued(&Submission { payload, ..Submission::default() }, SOON);
+    queue(&[0; 2]).unwrap();
+    assert!(source.drain(PATIENCE).unwrap());
+    let notice = ours.next_notice().unwrap();
+    assert!(matches!(&notice, Some(Notice::Refused { why, .. }) if why.contains("an event of 2 bytes")), "{notice:?}");
+    let refused = (1..=1_000).find_map(|n| queue(&payload(n)).err()).expect("the number that waits is bounded");
+    assert!(refused.to_string().contains("wait for a slow sink"), "{refused}");
+    assert!(!source.drain(SOON).unwrap());
+    drop(source);
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    assert!(source.drain(Duration::ZERO).unwrap(), "another source waits for nothing");
+}
+
+#[test]
 fn an_out_filter_chooses_among_sinks_by_their_attributes_and_its_parameter_changes_while_events_flow() {
     let Some(host) = Host::start() else { return };
     let (ours, theirs) = (host.connect(), host.connect());

@@ -32,7 +32,7 @@ use crate::api::channel::LeaseId;
 use read::{Reader, text, word};
 
 /// Version of the messages below; a daemon with another version refuses `Hello`.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Most bytes of an event's payload.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Most attributes of an event.

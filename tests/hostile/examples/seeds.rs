@@ -157,6 +157,7 @@ fn messages() -> Vec<Vec<u8>> {
         source: 3,
         tag: 7,
         confirm: true,
+        keep: true,
         event_type: 1,
         priority: 5,
         deadline_ns: 9,

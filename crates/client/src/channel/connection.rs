@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qfabric_shm::{Duplex, Process, fds};
@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::handlers::{Handler, Handlers};
 use super::inbox::{Answer, Inbox, LateEvents, Notice};
 use super::slot::Slot;
+use super::turns::Turns;
 use crate::client::Client;
 use crate::clock;
 use crate::error::ClientError;
@@ -37,8 +38,8 @@ type OnDecided = Arc<Slot<Box<dyn FnMut(&Decided<'_>) + Send>>>;
 
 pub(super) struct Inner {
     pub client: Client,
-    socket: OwnedFd,
-    path: PathBuf,
+    pub(super) socket: OwnedFd,
+    pub(super) path: PathBuf,
     process: Process,
     lease: LeaseId,
     host: String,
@@ -49,11 +50,15 @@ pub(super) struct Inner {
     /// Readable when the socket is, or when something waits in the inbox.
     notify: OwnedFd,
     waiting: OwnedFd,
+    /// Wakes the thread that waits for the socket.
+    pub(super) kick: OwnedFd,
+    /// Wakes the threads that wait for it.
+    pub(super) sorted: Condvar,
 }
 
-struct State {
+pub(super) struct State {
     duplex: Duplex,
-    inbox: Inbox,
+    pub inbox: Inbox,
     buffer: Vec<u8>,
     /// What comes in parts.
     whole: Whole,
@@ -62,6 +67,7 @@ struct State {
     part: Vec<u8>,
     /// Events read of each sink since credit was last given.
     read: BTreeMap<u32, u32>,
+    pub turns: Turns,
 }
 
 impl fmt::Debug for Inner {
@@ -111,7 +117,8 @@ impl Inner {
         };
         let process = Process::current().map_err(ClientError::unnumbered)?;
         let socket = fds::connect(&path, client.patience()).map_err(missing)?;
-        let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()))?;
+        let counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| broken(e.into()));
+        let (waiting, kick) = (counter()?, counter()?);
         let notify = both(&socket, &waiting).map_err(broken)?;
         let (duplex, lease, host) = greet(&socket, &path)?;
         let state = State {
@@ -122,6 +129,7 @@ impl Inner {
             out: Vec::with_capacity(MAX_MESSAGE),
             part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
+            turns: Turns::default(),
         };
         Ok(Inner {
             client: client.clone(),
@@ -136,6 +144,8 @@ impl Inner {
             tags: AtomicU32::new(1),
             notify,
             waiting,
+            kick,
+            sorted: Condvar::new(),
         })
     }
 
@@ -187,7 +197,7 @@ impl Inner {
         Ok(notice)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +243,7 @@ impl Inner {
         self.send_with(&mut self.state(), message)
     }
 
-    fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
+    pub(super) fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
         message.encode(&mut state.out);
         let (out, mut part) = (std::mem::take(&mut state.out), std::mem::take(&mut state.part));
         let mut all = parts(&out);
@@ -290,7 +300,8 @@ impl Inner {
     }
 
     /// What was read beside an answer makes the descriptor readable.
-    fn remember(&self, state: &State) {
+    pub(super) fn remember(&self, state: &State) {
+        self.share(state);
         match state.inbox.is_empty() {
             true => drop(rustix::io::read(&self.waiting, &mut [0; 8])),
             false => drop(rustix::io::write(&self.waiting, &1u64.to_ne_bytes())),
@@ -317,7 +328,7 @@ impl Inner {
     }
 
     /// Everything that is there.
-    fn receive_all(&self, state: &mut State) -> Result<(), ClientError> {
+    pub(super) fn receive_all(&self, state: &mut State) -> Result<(), ClientError> {
         while let Some(answer) = self.receive(state)? {
             if let Some(Answer::Refused { tag: 0, why, .. }) = answer {
                 return Err(lost(&self.path, &why));
@@ -334,6 +345,7 @@ impl Inner {
             let now = clock::now().get();
             let next = self.handlers.first(|has| state.inbox.next_of(now, has));
             self.tell_late(&mut state)?;
+            self.share(&state);
             drop(state);
             let Some((slot, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
             if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
@@ -363,21 +375,11 @@ impl Inner {
 
     /// The next event of a sink that has no handler.
     pub fn next_of(&self, sink: u32, patience: Duration) -> Result<Option<Vec<u8>>, ClientError> {
-        self.own()?;
-        let until = Instant::now() + patience;
-        loop {
-            let mut state = self.state();
-            self.receive_all(&mut state)?;
+        self.wait_until(Instant::now() + patience, |state| {
             let next = state.inbox.next_of(clock::now().get(), |other| other == sink);
-            self.tell_late(&mut state)?;
-            self.remember(&state);
-            drop(state);
-            match next {
-                Some((_, message)) => return Ok(Some(message)),
-                None if self.wait_for_socket(until)? => {}
-                None => return Ok(None),
-            }
-        }
+            self.tell_late(state)?;
+            Ok(next.map(|(_, message)| message))
+        })
     }
 
     /// An event has been read: its memory is used again, and there is room for another one.
@@ -410,17 +412,8 @@ impl Inner {
 
     /// Whether the source may try again before `until`.
     pub fn wait_writable(&self, source: u32, until: Instant) -> Result<bool, ClientError> {
-        self.own()?;
-        loop {
-            let mut state = self.state();
-            self.receive_all(&mut state)?;
-            let writable = state.inbox.take_writable(source);
-            self.remember(&state);
-            drop(state);
-            if writable || !self.wait_for_socket(until)? {
-                return Ok(writable);
-            }
-        }
+        let writable = self.wait_until(until, |state| Ok(state.inbox.take_writable(source).then_some(())))?;
+        Ok(writable.is_some())
     }
 
     /// Whether something came, or waits, before `until`.
@@ -433,14 +426,18 @@ impl Inner {
     }
 
     fn wait_for(&self, fd: BorrowedFd<'_>, until: Instant) -> Result<bool, ClientError> {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout(until))) {
             Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(!left.is_zero()),
+            Err(rustix::io::Errno::INTR) => Ok(Instant::now() < until),
             Err(error) => Err(lost(&self.path, &error.to_string())),
         }
     }
+}
+
+/// The time left.
+pub(super) fn timeout(until: Instant) -> Timespec {
+    let left = until.saturating_duration_since(Instant::now());
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 pub(super) fn name(text: &str) -> Result<Name, ClientError> {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use qfabric_types::channel_wire::{FromDaemon, Member, Sent};
 
+use super::queued::Queued;
+
 /// Notices that wait to be read; the oldest is dropped for the next one.
 const WAITING: usize = 256;
 /// Emptied messages whose memory is used again, and the largest of them.
@@ -80,6 +82,8 @@ pub(super) struct Inbox {
     late: VecDeque<LateEvents>,
     /// The event that is waited for.
     pub awaited: Option<u32>,
+    /// Events without an answer that nobody waits for.
+    pub queued: Queued,
 }
 
 impl Inbox {
@@ -90,16 +94,18 @@ impl Inbox {
             FromDaemon::Welcome { .. } => return None,
             FromDaemon::Event(event) => self.keep(event.sink, message),
             FromDaemon::Sent(sent) if self.awaited == Some(sent.tag) => return Some(Some(Answer::Sent(sent))),
-            FromDaemon::Sent(_) => {}
+            FromDaemon::Sent(sent) => self.queued.answered(sent.tag),
             FromDaemon::Refused(refused) => {
                 let (tag, blocked_until_ns, why) = (refused.tag, refused.blocked_until_ns, refused.why.to_owned());
                 if tag == 0 || self.awaited == Some(tag) {
                     return Some(Some(Answer::Refused { tag, blocked_until_ns, why }));
                 }
+                self.queued.answered(tag);
                 self.note(Notice::Refused { source: refused.source, blocked_until_ns, why });
             }
             FromDaemon::Writable(source) => drop(self.writable.insert(source)),
             FromDaemon::Ended { member: Member::Source, number, why } => {
+                self.queued.forget(number);
                 self.note(Notice::SourceEnded { source: number, why: why.to_owned() });
             }
             FromDaemon::Ended { member: Member::Sink, number, why } => {

@@ -80,6 +80,30 @@ impl Source {
         }
     }
 
+    /// Submits an event without waiting for its answer. While a slow sink holds the channel up, the daemon keeps the event,
+    /// and later events of the source wait behind it. At most 256 events, or 192 KiB, of this connection are without an
+    /// answer; the call waits at most `patience` for room. A refusal comes as a [`super::Notice::Refused`]. Call
+    /// [`Source::drain`] before the source is dropped: events that still wait are lost with it.
+    pub fn submit_queued(&self, event: &Submission<'_>, patience: Duration) -> Result<(), ClientError> {
+        let message = Submit { keep: true, ..self.message(event, true)? };
+        match self.inner.send_queued(message, patience)? {
+            true => Ok(()),
+            false => {
+                let why = format!(
+                    "the events before it wait for a slow sink, and no answer came within {patience:?}; `qfabric channel \
+                     show` lists the sinks with their queues"
+                );
+                Err(ClientError::NotSubmitted { why, blocked_until: None })
+            }
+        }
+    }
+
+    /// Waits until all events of [`Source::submit_queued`] have gone to the channel or were refused. False: not within
+    /// `patience`.
+    pub fn drain(&self, patience: Duration) -> Result<bool, ClientError> {
+        self.inner.drain(self.number, patience)
+    }
+
     /// Sets a Q-attribute; none takes it away.
     pub fn set_attribute(&self, key: &str, value: Option<i64>) -> Result<(), ClientError> {
         self.inner.client.change_member("sources", self.number, &change(key, value))
@@ -100,6 +124,7 @@ impl Source {
             source: self.number,
             tag: self.inner.tag(),
             confirm,
+            keep: false,
             event_type,
             priority,
             deadline_ns: deadline.map_or(0, |deadline| deadline.get().max(1)),

@@ -44,8 +44,10 @@ mod handle;
 mod handlers;
 mod inbox;
 mod members;
+mod queued;
 mod session;
 mod slot;
+mod turns;
 
 pub use handle::{Channel, Filter, SinkOptions, SourceOptions, Spec};
 pub use inbox::Notice;

@@ -26,6 +26,7 @@ mod attributes;
 mod config;
 mod filters;
 mod groups;
+mod held;
 mod lending;
 mod mailbox;
 mod members;

@@ -28,6 +28,9 @@ impl Fabric {
         let mut registry = self.registry();
         noted.ready.drain(..).for_each(|sink| self.is_ready(&mut registry, sink));
         for SourceId(source) in noted.writable.drain(..) {
+            if self.submit_held(&mut registry, SourceId(source)) {
+                continue;
+            }
             if let Some(id) = registry.sources.get(&SourceId(source)).copied() {
                 self.tell(&mut registry, id, &FromDaemon::Writable(source));
             }

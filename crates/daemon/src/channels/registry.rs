@@ -11,6 +11,7 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::Whole;
 use qfabric_types::{Instant, Nanos};
 
+use super::held::Held;
 use super::problems;
 use crate::auth::Peer;
 use crate::closer::Foreign;
@@ -42,8 +43,9 @@ pub(super) struct Lease {
     pub sinks: BTreeMap<SinkId, Credit>,
     pub registrations: Vec<RegistrationId>,
     /// Messages that did not fit. While any wait, this service reads nothing from the connection, so that at most one
-    /// answer and one notice for each of its members wait.
+    /// answer, the answers of its kept events, and one notice for each of its members wait.
     pub outbox: VecDeque<Vec<u8>>,
+    pub held: Held,
 }
 
 /// How often a connection wakes this service; decides which thread reads it.
@@ -102,6 +104,7 @@ impl Registry {
             sinks: BTreeMap::new(),
             registrations: Vec::new(),
             outbox: VecDeque::new(),
+            held: Held::default(),
         };
         self.leases.insert(self.last, lease);
         self.last
@@ -150,7 +153,10 @@ impl Registry {
 
     pub fn forget_source(&mut self, lease: LeaseId, source: SourceId) {
         self.sources.remove(&source);
-        self.leases.get_mut(&lease).map(|lease| lease.sources.remove(&source));
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.sources.remove(&source);
+            lease.held.forget(source);
+        }
     }
 
     pub fn forget_sink(&mut self, lease: LeaseId, sink: SinkId) {

@@ -22,6 +22,9 @@ use super::{Fabric, count, problems};
 use crate::auth::Peer;
 use crate::closer::Foreign;
 
+/// The result of a submission. An error has the time until which a slow sink may hold the channel up, or 0, and why.
+pub(super) type Submitted = Result<qfabric_channel::Sent, (u64, String)>;
+
 /// Largest number of messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
 /// Largest number of their bytes: the network can take in this amount while its own thread is busy with a turn.
@@ -147,7 +150,8 @@ impl Fabric {
             if bytes >= BYTES_PER_TURN {
                 break;
             }
-            let Some(lease) = registry.leases.get_mut(&id).filter(|lease| lease.outbox.is_empty()) else { return };
+            let is_open = |lease: &&mut Lease| lease.outbox.is_empty() && !lease.held.is_full();
+            let Some(lease) = registry.leases.get_mut(&id).filter(is_open) else { return };
             let Some(duplex) = lease.duplex.as_mut() else { return };
             // If the client has ended, its socket shows it.
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
@@ -213,8 +217,24 @@ impl Fabric {
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
+        let source = SourceId(submit.source);
+        // Events of one source stay in order.
+        let waits = registry.leases.get(&id).is_some_and(|lease| lease.held.has(source));
+        match if waits { None } else { Some(self.try_submit(registry, id, submit)) } {
+            Some(Err((until, _))) if until != 0 && submit.keep => self.hold(registry, id, submit),
+            None => self.hold(registry, id, submit),
+            Some(done) => self.confirm(registry, id, submit, done),
+        }
+    }
+
+    fn hold(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
+        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.held.push(*submit));
+    }
+
+    /// Sends the result of a submission to its connection.
+    pub(super) fn confirm(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>, done: Submitted) {
         let Submit { source, tag, confirm, .. } = *submit;
-        match self.try_submit(registry, id, submit) {
+        match done {
             Ok(sent) => {
                 count(&self.totals.submitted);
                 if confirm {
@@ -230,12 +250,7 @@ impl Fabric {
         }
     }
 
-    fn try_submit(
-        &self,
-        registry: &Registry,
-        id: LeaseId,
-        submit: &Submit<'_>,
-    ) -> Result<qfabric_channel::Sent, (u64, String)> {
+    pub(super) fn try_submit(&self, registry: &Registry, id: LeaseId, submit: &Submit<'_>) -> Submitted {
         let source = SourceId(submit.source);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sources.contains(&source));
         if !own {

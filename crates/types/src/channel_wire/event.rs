@@ -23,6 +23,8 @@ pub struct Submit<'a> {
     pub tag: u32,
     /// Whether [`super::Sent`] is wanted; refusals are always sent.
     pub confirm: bool,
+    /// Whether the daemon keeps the event while a slow sink holds the channel up. Then the answer comes later.
+    pub keep: bool,
     pub event_type: u16,
     /// 0 to 7.
     pub priority: u8,
@@ -124,7 +126,7 @@ fn attribute<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, i64)> {
 
 impl<'a> Submit<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend([2, u8::from(self.confirm), self.priority]);
+        out.extend([2, u8::from(self.confirm) | u8::from(self.keep) << 1, self.priority]);
         word(out, self.source);
         word(out, self.tag);
         out.extend(self.event_type.to_le_bytes());
@@ -135,9 +137,10 @@ impl<'a> Submit<'a> {
     }
 
     pub(super) fn decode(mut reader: Reader<'a>) -> Option<Submit<'a>> {
-        let (confirm, priority) = (reader.flag()?, reader.byte()?);
+        let (flags, priority) = (reader.byte().filter(|flags| *flags < 4)?, reader.byte()?);
         let submit = Submit {
-            confirm,
+            confirm: flags & 1 != 0,
+            keep: flags & 2 != 0,
             priority,
             source: reader.word()?,
             tag: reader.word()?,

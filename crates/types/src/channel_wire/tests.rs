@@ -26,7 +26,7 @@ fn an_encoded_message_decodes_to_itself() {
     for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
         let (source, tag, payload) = (1, 2, &b"data"[..]);
-        let submit = Submit { source, tag, payload, attributes, to, confirm: true, ..Submit::default() };
+        let submit = Submit { source, tag, payload, attributes, to, confirm: true, keep: true, ..Submit::default() };
         client(&FromClient::Submit(submit));
     }
     daemon(&FromDaemon::Welcome { lease: 5, host: "a" });

@@ -1,0 +1,76 @@
+//! Threads that wait on one connection. One of them, the leader, waits for the socket; the others wait until some thread
+//! has read messages. Without this, a thread whose message was read by another one would sleep until its time is over.
+
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::connection::{Inner, State, lost, timeout};
+use crate::error::ClientError;
+
+/// Who waits.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// A thread waits for the socket.
+    has_leader: bool,
+    followers: usize,
+}
+
+impl Inner {
+    /// Reads messages until `look` finds something. None: not before `until`.
+    pub(super) fn wait_until<T>(
+        &self,
+        until: Instant,
+        mut look: impl FnMut(&mut State) -> Result<Option<T>, ClientError>,
+    ) -> Result<Option<T>, ClientError> {
+        self.own()?;
+        let mut state = self.state();
+        loop {
+            let found = self.receive_all(&mut state).and_then(|()| look(&mut state));
+            self.remember(&state);
+            match found? {
+                Some(found) => return Ok(Some(found)),
+                None if Instant::now() >= until => return Ok(None),
+                None => state = self.rest(state, until)?,
+            }
+        }
+    }
+
+    fn rest<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until: Instant,
+    ) -> Result<MutexGuard<'a, State>, ClientError> {
+        if state.turns.has_leader {
+            state.turns.followers += 1;
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = self.sorted.wait_timeout(state, left);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.turns.followers -= 1;
+            return Ok(state);
+        }
+        state.turns.has_leader = true;
+        drop(state);
+        let mut fds = [&self.socket, &self.kick].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let waited = poll(&mut fds, Some(&timeout(until)));
+        let mut state = self.state();
+        state.turns.has_leader = false;
+        // If there is nothing to read, nobody has woken this thread.
+        let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+        match waited {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(state),
+            Err(error) => Err(lost(&self.path, &error.to_string())),
+        }
+    }
+
+    /// This thread has read messages, which may be for others.
+    pub(super) fn share(&self, state: &State) {
+        if state.turns.has_leader {
+            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        }
+        if state.turns.followers > 0 {
+            self.sorted.notify_all();
+        }
+    }
+}
