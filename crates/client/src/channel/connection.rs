@@ -68,6 +68,8 @@ pub(super) struct State {
     /// Events read of each sink since credit was last given.
     read: BTreeMap<u32, u32>,
     pub turns: Turns,
+    /// [`Inner::waiting`] is readable.
+    is_readable: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -130,6 +132,7 @@ impl Inner {
             part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
             turns: Turns::default(),
+            is_readable: false,
         };
         Ok(Inner {
             client: client.clone(),
@@ -193,7 +196,7 @@ impl Inner {
         let mut state = self.state();
         self.receive_all(&mut state)?;
         let notice = state.inbox.next_notice();
-        self.remember(&state);
+        self.remember(&mut state);
         Ok(notice)
     }
 
@@ -295,14 +298,16 @@ impl Inner {
         state.inbox.awaited = None;
         // Messages behind the answer wake no thread; an error comes again at the next read.
         let _ = self.receive_all(&mut state);
-        self.remember(&state);
+        self.remember(&mut state);
         answer
     }
 
     /// What was read beside an answer makes the descriptor readable.
-    pub(super) fn remember(&self, state: &State) {
+    pub(super) fn remember(&self, state: &mut State) {
         self.share(state);
-        match state.inbox.is_empty() {
+        let waits = !state.inbox.is_empty();
+        match std::mem::replace(&mut state.is_readable, waits) {
+            before if before == waits => {}
             true => drop(rustix::io::read(&self.waiting, &mut [0; 8])),
             false => drop(rustix::io::write(&self.waiting, &1u64.to_ne_bytes())),
         }
@@ -364,7 +369,7 @@ impl Inner {
         loop {
             let mut state = self.state();
             let next = slot.as_ref().and_then(|slot| Some((slot, state.inbox.next_decided()?)));
-            self.remember(&state);
+            self.remember(&mut state);
             drop(state);
             let Some((slot, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
             let decided = Decided { channel: &channel, attribute: &attribute, subject: &subject, amount };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_types::channel_wire::{FromClient, Submit};
 
-use super::connection::Inner;
+use super::connection::{Inner, State};
 use crate::error::ClientError;
 
 /// The most events under way on one connection, and their bytes. The daemon keeps more than this for a connection, so
@@ -30,6 +30,11 @@ struct Entry {
 impl Queued {
     fn has_room(&self, bytes: usize) -> bool {
         self.events.is_empty() || self.events.len() < EVENTS && self.bytes + bytes <= BYTES
+    }
+
+    /// A thread that found no room waits for this, so that it is not woken for each event.
+    fn is_half_empty(&self) -> bool {
+        self.events.len() <= EVENTS / 2 && self.bytes <= BYTES / 2
     }
 
     fn add(&mut self, submit: &Submit<'_>) {
@@ -60,12 +65,20 @@ impl Queued {
 impl Inner {
     /// Sends an event that the daemon keeps while a slow sink holds the channel up. False: no room within `patience`.
     pub fn send_queued(&self, submit: Submit<'_>, patience: Duration) -> Result<bool, ClientError> {
-        let sent = self.wait_until(Instant::now() + patience, |state| {
-            if !state.inbox.queued.has_room(submit.payload.len()) {
-                return Ok(None);
-            }
+        self.own()?;
+        let add = |state: &mut State| {
             state.inbox.queued.add(&submit);
-            self.send_with(state, &FromClient::Submit(submit)).map(Some)
+            self.send_with(state, &FromClient::Submit(submit))
+        };
+        // Answers are read only if there is no room: a client that does not sleep is not woken for each of them.
+        let mut state = self.state();
+        if state.inbox.queued.has_room(submit.payload.len()) {
+            return add(&mut state).map(|()| true);
+        }
+        drop(state);
+        let sent = self.wait_until(Instant::now() + patience, |state| match state.inbox.queued.is_half_empty() {
+            true => add(state).map(Some),
+            false => Ok(None),
         })?;
         Ok(sent.is_some())
     }

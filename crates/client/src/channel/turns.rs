@@ -28,7 +28,7 @@ impl Inner {
         let mut state = self.state();
         loop {
             let found = self.receive_all(&mut state).and_then(|()| look(&mut state));
-            self.remember(&state);
+            self.remember(&mut state);
             match found? {
                 Some(found) => return Ok(Some(found)),
                 None if Instant::now() >= until => return Ok(None),
