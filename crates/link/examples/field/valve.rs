@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use qfabric_channel::{Binding, Direction, FilterSpec, Frame, Node, Output, Spot, Submission};
-use qfabric_link::{Inside, Link};
+use qfabric_link::{Link, NodeOwner};
 use qfabric_types::monitor::{AttributeId, Cause, Reading, ReadingEvent, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
@@ -24,7 +24,7 @@ struct Valve {
     least: i64,
 }
 
-impl Inside for Valve {
+impl NodeOwner for Valve {
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         let result = act(&mut self.node);
         let least = self.spot.as_ref().and_then(|spot| self.node.parameter(spot, "least").ok());
@@ -58,8 +58,8 @@ impl Inside for Valve {
 /// The host with the filter.
 pub fn valve(rival: &str, net: &str) {
     let config = config(rival, net, 0);
-    let inside = Valve { node: node(&config, 0), spot: None, least: 0 };
-    let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
+    let owner = Valve { node: node(&config, 0), spot: None, least: 0 };
+    let link = Link::open(&config, owner, Arc::new(Quiet), || {}).expect("a link");
     link.with(|valve, now| {
         create(&mut valve.node, "bulk", now);
         let spot = Spot { channel: channel("bulk"), direction: Direction::Out, name: "q".parse().expect("a name") };
