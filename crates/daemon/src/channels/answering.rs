@@ -183,7 +183,7 @@ impl Talk {
     }
 
     /// Length of the next message; none if no message arrives within [`LOOK`].
-    fn hear(&mut self) -> io::Result<Option<usize>> {
+    fn receive(&mut self) -> io::Result<Option<usize>> {
         let patience = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
         if let Some(length) = self.duplex.next(&self.socket, &mut self.buffer)? {
             return Ok(Some(length));
@@ -197,7 +197,7 @@ impl Talk {
 
     /// Answers one ping; false if no message arrived.
     fn answer_next(&mut self) -> io::Result<bool> {
-        let Some(length) = self.hear()? else { return Ok(false) };
+        let Some(length) = self.receive()? else { return Ok(false) };
         let arrived = clock::now();
         let Heard::Message(message) = self.whole.hear(&self.buffer[..length]) else { return Ok(true) };
         let Some(FromDaemon::Event(event)) = FromDaemon::decode(message) else { return Ok(true) };

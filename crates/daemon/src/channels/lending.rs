@@ -280,7 +280,7 @@ impl Fabric {
     }
 
     /// Handles the control thread's messages about loans.
-    pub(super) fn hear_broker(&self) {
+    pub(super) fn take_loan_words(&self) {
         loop {
             let word = lock(&self.lending.words).try_recv();
             match word {

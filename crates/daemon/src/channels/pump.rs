@@ -44,7 +44,7 @@ impl Fabric {
         noted.notices.drain(..).for_each(|notice| self.handle_notice(&mut registry, notice));
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));
-        self.hear_broker();
+        self.take_loan_words();
     }
 
     /// In the receive thread: delivers the events of a frame at once if the registry's lock is free. Otherwise the

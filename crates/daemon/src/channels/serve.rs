@@ -103,7 +103,7 @@ impl Fabric {
             }
         }
         drop(registry);
-        self.hear_messages(id, buffer);
+        self.read_messages(id, buffer);
     }
 
     /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
@@ -139,7 +139,7 @@ impl Fabric {
     }
 
     /// Reads a connection's messages, as long as it takes its answers.
-    pub(super) fn hear_messages(&self, id: LeaseId, buffer: &mut [u8]) {
+    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
         let mut bytes = 0;
@@ -153,7 +153,7 @@ impl Fabric {
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
                 TakeOutcome::Message(length) => {
                     bytes += length;
-                    self.hear_piece(&mut registry, id, &buffer[..length]);
+                    self.read_piece(&mut registry, id, &buffer[..length]);
                 }
                 TakeOutcome::Nonsense => count(&self.totals.nonsense),
                 TakeOutcome::Nothing if duplex.may_sleep() => return,
@@ -164,7 +164,7 @@ impl Fabric {
     }
 
     /// Reads a message, or a part of one; carries out the message once it is complete.
-    fn hear_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
+    fn read_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let mut whole = std::mem::take(&mut lease.whole);
         match whole.hear(piece) {

@@ -465,10 +465,10 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
     let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
     // Two wake-ups cause one turn.
-    (0..2).for_each(|_| host.fabric.hear_messages(alice.lease, &mut buffer));
+    (0..2).for_each(|_| host.fabric.read_messages(alice.lease, &mut buffer));
     assert_eq!(heard(), 100);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
-    host.fabric.hear_messages(alice.lease, &mut buffer);
+    host.fabric.read_messages(alice.lease, &mut buffer);
     host.fabric.mailbox.unread(alice.lease);
     host.fabric.mailbox.take(&mut noted);
     assert_eq!((heard(), noted.unread), (164, vec![alice.lease]));

@@ -57,7 +57,7 @@ struct Subject<'a> {
 }
 
 /// Time of a host's last event, and the time at which its silence causes a call.
-struct Heard {
+struct LastEvent {
     host: Name,
     at: Instant,
     due: Instant,
@@ -85,7 +85,7 @@ pub(super) struct Code {
     /// A host that is silent for this time causes a call.
     silence: Option<Nanos>,
     /// Hosts that have sent events, by their numbers; used only if `silence` is set.
-    heard: BTreeMap<AppId, Heard>,
+    last_events: BTreeMap<AppId, LastEvent>,
     record: Shared,
 }
 
@@ -113,7 +113,7 @@ impl Code {
         let attributes = if attributes.is_empty() { vec![RATE.to_owned()] } else { attributes.clone() };
         let interests = interests(&channel, &attributes, *control);
         let input = vec![0; program.input.size as usize];
-        let (last, heard, silence) = (BTreeMap::new(), BTreeMap::new(), *silence_ns);
+        let (last, last_events, silence) = (BTreeMap::new(), BTreeMap::new(), *silence_ns);
         let code = Code {
             channel,
             interests,
@@ -125,17 +125,17 @@ impl Code {
             last,
             attributes,
             silence,
-            heard,
+            last_events,
             record,
         };
         Ok(code)
     }
 
     /// Records that the host has sent an event.
-    fn hear(&mut self, host: &Name, now: Instant) {
+    fn note_event(&mut self, host: &Name, now: Instant) {
         let Some(silence) = self.silence else { return };
-        if self.heard.len() < MOST_REMEMBERED || self.heard.contains_key(&stream_of(host)) {
-            self.heard.insert(stream_of(host), Heard { host: host.clone(), at: now, due: now + silence });
+        if self.last_events.len() < MOST_REMEMBERED || self.last_events.contains_key(&stream_of(host)) {
+            self.last_events.insert(stream_of(host), LastEvent { host: host.clone(), at: now, due: now + silence });
         }
     }
 
@@ -233,12 +233,12 @@ impl Controller for Code {
                 (Some(application), attribute, words)
             }
             ChangeKind::HostGone => {
-                self.heard.remove(&stream);
+                self.last_events.remove(&stream);
                 return self.last.retain(|(subject, _), _| *subject != stream);
             }
             _ => return,
         };
-        self.hear(&change.host, view.now);
+        self.note_event(&change.host, view.now);
         if self.call(words, view) {
             let application = application.filter(|application| *application != HOST);
             self.decide(&Subject { host: &change.host, application, attribute }, view, decisions);
@@ -247,12 +247,12 @@ impl Controller for Code {
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(silence) = self.silence else { return };
-        let due = self.heard.iter().filter(|(_, heard)| heard.due <= view.now);
+        let due = self.last_events.iter().filter(|(_, event)| event.due <= view.now);
         let due: Vec<AppId> = due.map(|(stream, _)| *stream).collect();
         for stream in due {
-            let Some(heard) = self.heard.get_mut(&stream) else { continue };
-            heard.due = view.now + silence;
-            let (host, silent) = (heard.host.clone(), view.now.since(heard.at).get().cast_signed());
+            let Some(event) = self.last_events.get_mut(&stream) else { continue };
+            event.due = view.now + silence;
+            let (host, silent) = (event.host.clone(), view.now.since(event.at).get().cast_signed());
             let here = i64::from(host == *view.host);
             if self.call([0, 0, 0, stream.0.cast_signed(), here, 0, 0, 0, 0, 0, 0, silent], view) {
                 let about = Subject { host: &host, application: None, attribute: AttributeId(0) };
@@ -262,7 +262,7 @@ impl Controller for Code {
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
-        self.heard.values().map(|heard| heard.due).min()
+        self.last_events.values().map(|event| event.due).min()
     }
 }
 
