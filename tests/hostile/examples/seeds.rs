@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::{
-    Direction, FilterCommand, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot, Submission,
-    Target,
+    Direction, FilterCommand, FilterId, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec,
+    Submission, Target,
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
@@ -214,14 +214,14 @@ fn frames() -> Vec<Vec<u8>> {
     let name = |text: &str| text.parse().expect("a name");
     let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
     exchange.with(|node, now| node.register(player, now)).expect("registered");
-    let spot = Spot { channel, direction: Direction::Out, name: name("f") };
+    let id = FilterId { channel, direction: Direction::Out, name: name("f") };
     let parameters = vec![("least".parse().expect("a key"), 2)];
     let text = "return input.a >= get_attribute(least);".to_owned();
-    let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
+    let filter = FilterSpec { id: id.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
     let orders = [
         FilterCommand::Install(filter),
-        FilterCommand::Parameter(spot.clone(), "least".parse().expect("a key"), 3),
-        FilterCommand::Remove(spot),
+        FilterCommand::Parameter(id.clone(), "least".parse().expect("a key"), 3),
+        FilterCommand::Remove(id),
     ];
     for order in orders {
         exchange.with(|node, now| node.ship(&[name("h0")], &order, now));

@@ -75,9 +75,9 @@ impl Node {
         let Node { config, delivery, exit, .. } = self;
         for channel in delivery.channels.iter_mut() {
             for filter in channel.filters.forget(|author| is_over(config, &channel.id, author)) {
-                let spot = filter.spot(&channel.id);
+                let id = filter.id(&channel.id);
                 let author = filter.author.unwrap_or_else(|| config.host.clone());
-                exit.notice(Notice::FilterChanged { spot, author });
+                exit.notice(Notice::FilterChanged { id, author });
             }
         }
     }

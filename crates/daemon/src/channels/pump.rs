@@ -158,11 +158,11 @@ impl Fabric {
                 tracing::warn!(%channel, why, "members were removed");
                 self.lost(registry, &channel, &why);
             }
-            Notice::FilterChanged { spot, author } => {
-                tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "another host changed a filter");
+            Notice::FilterChanged { id, author } => {
+                tracing::info!(%author, filter = %id.name, channel = %id.channel, "another host changed a filter");
             }
-            Notice::FilterFaulted { spot, fault } => {
-                tracing::warn!(filter = %spot.name, channel = %spot.channel, fault, "a filter faulted");
+            Notice::FilterFaulted { id, fault } => {
+                tracing::warn!(filter = %id.name, channel = %id.channel, fault, "a filter faulted");
             }
             _ => {}
         }

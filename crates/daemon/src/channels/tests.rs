@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use qfabric_channel::{RegistrationId, SinkId, SourceId, Spot, Submission, Taken};
+use qfabric_channel::{FilterId, RegistrationId, SinkId, SourceId, Submission, Taken};
 use qfabric_host::manager::Input;
 use qfabric_host::manager::policies::{RATE, told};
 use qfabric_linux::clock;
@@ -124,8 +124,8 @@ impl User<'_> {
     fn filter(&self, direction: Direction, name: &str, code: &str, sink: Option<SinkId>) -> Result<(), Problem> {
         let sink = sink.map(|sink| sink.0.to_string());
         let request = FilterRequest { lease: Some(self.lease), code: code.into(), sink, ..FilterRequest::default() };
-        let spot = Spot { channel: "video".parse().unwrap(), direction, name: name.parse().unwrap() };
-        self.fabric.install(self.peer, spot, &request).map(drop)
+        let id = FilterId { channel: "video".parse().unwrap(), direction, name: name.parse().unwrap() };
+        self.fabric.install(self.peer, id, &request).map(drop)
     }
 
     fn register(&self, application: &str, group: &str, rates: [i64; 2]) -> RegistrationId {
@@ -267,7 +267,7 @@ fn members_of_one_user_leave_room_for_those_of_others() {
         assert!(problem.next_step.contains("channels.max_members_per_user"), "{problem:?}");
     }
     let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = Spot { channel, direction: Direction::Out, name };
+    let watched = FilterId { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let binding = serde_json::json!({ "lease": bob.lease, "parameter": "seen", "channel": "video", "event_type": "frame", "field": "number" });
     let binding: BindingRequest = serde_json::from_value(binding).unwrap();
@@ -369,7 +369,7 @@ fn a_binding_needs_what_a_sink_needs() {
     alice.create("secret").unwrap();
     bob.create("video").unwrap();
     let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = Spot { channel, direction: Direction::Out, name };
+    let watched = FilterId { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let request = BindingRequest {
         lease: bob.lease,

@@ -73,7 +73,7 @@ struct At {
 pub(super) struct Code {
     channel: ChannelId,
     interests: Vec<Interest>,
-    filter: Option<qfabric_channel::Spot>,
+    filter: Option<qfabric_channel::FilterId>,
     engine: Box<dyn Engine + Send>,
     /// By position in [`WORDS`].
     words: Vec<(usize, At)>,
@@ -97,7 +97,7 @@ impl Code {
             return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));
         }
         let program = compiled(policy)?;
-        let filter = filter.as_deref().map(|filter| spot(channel, filter)).transpose()?;
+        let filter = filter.as_deref().map(|filter| filter_id(channel, filter)).transpose()?;
         let words = program.input.fields.iter().map(word).collect::<Result<_, _>>()?;
         let output = program.output.as_ref().map_or(&[][..], |output| &output.fields);
         let mut decides = output.iter().map(|field| decided(field, filter.is_some())).collect::<Result<Vec<_>, _>>()?;
@@ -333,11 +333,11 @@ fn read(output: &[u8], at: At) -> i64 {
 }
 
 /// `out/NAME` or `in/NAME`, on the data channel.
-pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, Problem> {
-    use qfabric_channel::{Direction, Spot};
+pub(super) fn filter_id(channel: &Name, text: &str) -> Result<qfabric_channel::FilterId, Problem> {
+    use qfabric_channel::{Direction, FilterId};
     let parsed = text.split_once('/').and_then(|(direction, name)| {
         let direction = Direction::named(direction)?;
-        Some(Spot { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
+        Some(FilterId { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
     });
     parsed.ok_or_else(|| refused::filter(text))
 }
