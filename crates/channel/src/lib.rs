@@ -49,7 +49,7 @@ pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};
 pub use node::Node;
 pub use notary::{Notary, Proof};
 pub use notice::Notice;
-pub use output::{Destination, Frame, Lane, Output, To};
+pub use output::{Destination, DestinationRef, Frame, Lane, Output};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
 #[cfg(feature = "testing")]
 pub use testing::conformance;

@@ -7,7 +7,7 @@ use qfabric_types::channel::Name;
 
 use super::Node;
 use super::filters::Installer;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::{Answer, Kind, Shipped};
 use crate::{Action, FilterCommand, FilterError, Lane, Notice, RequestId};
 
@@ -29,8 +29,8 @@ impl Node {
             let there = self.members.incarnation(host);
             if let Some(to) = there {
                 let shipped = Shipped { to, request, order: order.clone() };
-                let to = To::Host(host.clone().into());
-                self.exit.say(to, Lane::Control, Kind::Shipped, |writer| shipped.write(writer));
+                let to = Destination::Host(host.clone().into());
+                self.exit.send(to, Lane::Control, Kind::Shipped, |writer| shipped.write(writer));
             } else {
                 let result = Err(format!("{host} is not present; `qfabric channel ls` lists the hosts that are"));
                 self.exit.notice(Notice::Answered { request, host: host.clone(), result });
@@ -80,7 +80,7 @@ impl Node {
         }
         let Some(to) = self.members.incarnation(from) else { return };
         let answer = Answer { to, request: shipped.request, result };
-        let to = To::Host(from.clone().into());
-        self.exit.say(to, Lane::Control, Kind::Answer, |writer| answer.write(writer));
+        let to = Destination::Host(from.clone().into());
+        self.exit.send(to, Lane::Control, Kind::Answer, |writer| answer.write(writer));
     }
 }

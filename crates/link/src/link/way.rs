@@ -119,7 +119,7 @@ impl Doing<'_> {
         while let Some(output) = owner.poll(now) {
             match output {
                 Output::Send(to, lane, frame) => {
-                    self.engine.into_iter().for_each(|engine| engine.send(to.destination(), lane, owner.frame(frame)));
+                    self.engine.into_iter().for_each(|engine| engine.send(to.as_ref(), lane, owner.frame(frame)));
                 }
                 Output::Listen(channel) => {
                     self.engine.into_iter().for_each(|engine| engine.listen(&channel));
