@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_ecode::{Engine, Environment, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Limits, Program, compile};
 use qfabric_host::manager::policies::{RATE, stream_of, told};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_types::api::Problem;
@@ -144,8 +144,8 @@ impl Code {
             let bytes = at.ty.bytes() as usize;
             self.input[at.offset..][..bytes].copy_from_slice(&words[*word].to_le_bytes()[..bytes]);
         }
-        let world = World { now: view.now.get(), ..World::default() };
-        match self.engine.call(&self.input, &world, &mut |_| {}) {
+        let context = CallContext { now: view.now.get(), ..CallContext::default() };
+        match self.engine.call(&self.input, &context, &mut |_| {}) {
             Ok(verdict) => verdict != 0,
             Err(fault) => {
                 let mut record = lock(&self.record);
