@@ -12,7 +12,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, MAX_MESSAGE, Member, parts};
-use qfabric_types::message_ring::Written;
+use qfabric_types::message_ring::WriteOutcome;
 
 use super::mailbox::{Adjusted, Noted};
 use super::registry::{Lease, Registry};
@@ -197,9 +197,9 @@ impl Lease {
     fn send(&mut self, message: &[u8]) {
         let Lease { duplex: Some(duplex), outbox, .. } = self else { return };
         match outbox.is_empty().then(|| duplex.write(message)) {
-            Some(Written::Quiet) => {}
-            Some(Written::Wake) => self.wake(),
-            Some(Written::Full) | None => outbox.push_back(message.to_vec()),
+            Some(WriteOutcome::Quiet) => {}
+            Some(WriteOutcome::Wake) => self.wake(),
+            Some(WriteOutcome::Full) | None => outbox.push_back(message.to_vec()),
         }
     }
 
@@ -213,8 +213,8 @@ impl Lease {
 fn write(duplex: &mut Duplex, outbox: &mut VecDeque<Vec<u8>>, message: &[u8], part: &mut Vec<u8>) -> bool {
     let (mut wakes, mut parts) = (false, parts(message));
     let mut put = |piece: &[u8]| match outbox.is_empty().then(|| duplex.write(piece)) {
-        Some(Written::Full) | None => outbox.push_back(piece.to_vec()),
-        Some(written) => wakes |= written == Written::Wake,
+        Some(WriteOutcome::Full) | None => outbox.push_back(piece.to_vec()),
+        Some(written) => wakes |= written == WriteOutcome::Wake,
     };
     if message.len() <= MAX_MESSAGE {
         put(message);
