@@ -16,7 +16,7 @@
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to applications with a member of the channel
 //! ```
-//! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Whole`]), in either direction, because the
+//! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Reassembler`]), in either direction, because the
 //! rings take no longer messages, and a second way would break the order.
 //!
 //! Every message is checked: one with an unknown kind, a wrong length or a text that is not UTF-8 is invalid.
@@ -26,7 +26,7 @@ mod parts;
 mod read;
 
 pub use event::{Attributes, Event, Submit, To};
-pub use parts::{Heard, Whole, parts};
+pub use parts::{Reassembler, ReassemblyOutcome, parts};
 
 use crate::api::channel::LeaseId;
 use read::{Reader, text, word};

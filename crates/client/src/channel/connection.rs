@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
-use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Heard, Late, MAX_MESSAGE, VERSION, Whole, parts};
+use qfabric_types::channel_wire::{
+    Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
+};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -56,7 +58,7 @@ struct State {
     inbox: Inbox,
     buffer: Vec<u8>,
     /// What comes in parts.
-    whole: Whole,
+    reassembler: Reassembler,
     out: Vec<u8>,
     /// The part of it that goes next.
     part: Vec<u8>,
@@ -118,7 +120,7 @@ impl Inner {
             duplex,
             inbox: Inbox::default(),
             buffer: vec![0; MAX_MESSAGE],
-            whole: Whole::default(),
+            reassembler: Reassembler::default(),
             out: Vec::with_capacity(MAX_MESSAGE),
             part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
@@ -299,7 +301,7 @@ impl Inner {
 
     /// One message: none is there, or it was sorted in, or it is an answer.
     fn receive(&self, state: &mut State) -> Result<Option<Option<Answer>>, ClientError> {
-        let State { duplex, inbox, buffer, whole, .. } = state;
+        let State { duplex, inbox, buffer, reassembler, .. } = state;
         let length = match duplex.next(&self.socket, buffer) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(None),
@@ -308,10 +310,10 @@ impl Inner {
             }
             Err(error) => return Err(lost(&self.path, &error.to_string())),
         };
-        let sorted = match whole.hear(&buffer[..length]) {
-            Heard::Message(message) => inbox.take_in(message),
-            Heard::More => Some(None),
-            Heard::Nonsense => None,
+        let sorted = match reassembler.add(&buffer[..length]) {
+            ReassemblyOutcome::Message(message) => inbox.take_in(message),
+            ReassemblyOutcome::More => Some(None),
+            ReassemblyOutcome::Nonsense => None,
         };
         sorted.map(Some).ok_or_else(|| lost(&self.path, "the daemon said something that is not understood"))
     }

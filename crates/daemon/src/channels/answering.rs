@@ -17,7 +17,9 @@ use qfabric_types::ThreadId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{FromClient, FromDaemon, Heard, MAX_MESSAGE, Submit, To, VERSION, Whole};
+use qfabric_types::channel_wire::{
+    FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, Submit, To, VERSION,
+};
 use qfabric_types::format::Format;
 use qfabric_types::ping::{ANSWERS, Ping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -113,7 +115,7 @@ struct Talk {
     sink: u32,
     answered: u32,
     buffer: Vec<u8>,
-    whole: Whole,
+    reassembler: Reassembler,
     payload: Vec<u8>,
     out: Vec<u8>,
 }
@@ -143,7 +145,7 @@ impl Talk {
             sink: 0,
             answered: 0,
             buffer,
-            whole: Whole::default(),
+            reassembler: Reassembler::default(),
             payload: Vec::new(),
             out,
         })
@@ -199,7 +201,7 @@ impl Talk {
     fn answer_next(&mut self) -> io::Result<bool> {
         let Some(length) = self.receive()? else { return Ok(false) };
         let arrived = clock::now();
-        let Heard::Message(message) = self.whole.hear(&self.buffer[..length]) else { return Ok(true) };
+        let ReassemblyOutcome::Message(message) = self.reassembler.add(&self.buffer[..length]) else { return Ok(true) };
         let Some(FromDaemon::Event(event)) = FromDaemon::decode(message) else { return Ok(true) };
         self.answered += 1;
         let is_short = event.payload.len() <= Format::MAX_SIZE as usize;

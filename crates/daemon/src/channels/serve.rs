@@ -12,7 +12,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, Heard, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
+    FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent, Submit, To, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
@@ -166,17 +166,17 @@ impl Fabric {
     /// Reads a message, or a part of one; carries out the message once it is complete.
     fn read_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
-        let mut whole = std::mem::take(&mut lease.whole);
-        match whole.hear(piece) {
-            Heard::Message(message) => match FromClient::decode(message) {
+        let mut reassembler = std::mem::take(&mut lease.reassembler);
+        match reassembler.add(piece) {
+            ReassemblyOutcome::Message(message) => match FromClient::decode(message) {
                 Some(message) => self.obey(registry, id, &message),
                 None => count(&self.totals.nonsense),
             },
-            Heard::More => {}
-            Heard::Nonsense => count(&self.totals.nonsense),
+            ReassemblyOutcome::More => {}
+            ReassemblyOutcome::Nonsense => count(&self.totals.nonsense),
         }
         if let Some(lease) = registry.leases.get_mut(&id) {
-            lease.whole = whole;
+            lease.reassembler = reassembler;
         }
     }
 

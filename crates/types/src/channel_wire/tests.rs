@@ -81,14 +81,14 @@ fn attributes_beyond_the_limit_are_not_sent() {
 fn a_long_message_is_split_and_joined_again() {
     for length in [0, 1, MAX_MESSAGE, MAX_MESSAGE + 1, 3 * MAX_MESSAGE, MAX_WHOLE] {
         let message: Vec<u8> = (0..length).map(|at| (1 + at % 100) as u8).collect();
-        let (mut whole, mut part, mut out) = (Whole::default(), Vec::new(), None);
+        let (mut reassembler, mut part, mut out) = (Reassembler::default(), Vec::new(), None);
         let mut all = parts(&message);
         while all.next(&mut part) {
             assert!(part.len() <= MAX_MESSAGE && out.is_none());
-            match whole.hear(&part) {
-                Heard::Message(message) => out = Some(message.to_vec()),
-                Heard::More => {}
-                Heard::Nonsense => panic!("a part of a message of {length} bytes is invalid"),
+            match reassembler.add(&part) {
+                ReassemblyOutcome::Message(message) => out = Some(message.to_vec()),
+                ReassemblyOutcome::More => {}
+                ReassemblyOutcome::Nonsense => panic!("a part of a message of {length} bytes is invalid"),
             }
         }
         assert!(out.as_ref() == Some(&message), "{length}");
@@ -98,16 +98,20 @@ fn a_long_message_is_split_and_joined_again() {
 #[test]
 fn invalid_parts_are_refused_and_take_no_memory() {
     let part = |left: u32, bytes: &[u8]| [&[PART][..], &left.to_le_bytes(), bytes].concat();
-    let mut whole = Whole::default();
-    assert_eq!(whole.hear(&part(u32::MAX, b"a")), Heard::Nonsense, "longer than any message");
-    assert_eq!(whole.hear(&part(4, b"")), Heard::Nonsense, "empty part");
-    assert_eq!(whole.hear(&[PART, 1]), Heard::Nonsense);
-    assert_eq!(whole.hear(&part(4, b"ab")), Heard::More);
-    assert_eq!(whole.hear(&part(3, b"cd")), Heard::Nonsense, "more bytes are left than the first part announced");
-    assert_eq!(whole.hear(b"next"), Heard::Message(b"next"), "the next message is received");
-    assert_eq!(whole.hear(&part(1, b"ab")), Heard::More);
-    assert_eq!(whole.hear(b"next"), Heard::Nonsense, "between two parts of another message");
-    assert_eq!(whole.hear(&part(0, b"ab")), Heard::Message(b"ab"));
+    let mut reassembler = Reassembler::default();
+    assert_eq!(reassembler.add(&part(u32::MAX, b"a")), ReassemblyOutcome::Nonsense, "longer than any message");
+    assert_eq!(reassembler.add(&part(4, b"")), ReassemblyOutcome::Nonsense, "empty part");
+    assert_eq!(reassembler.add(&[PART, 1]), ReassemblyOutcome::Nonsense);
+    assert_eq!(reassembler.add(&part(4, b"ab")), ReassemblyOutcome::More);
+    assert_eq!(
+        reassembler.add(&part(3, b"cd")),
+        ReassemblyOutcome::Nonsense,
+        "more bytes are left than the first part announced"
+    );
+    assert_eq!(reassembler.add(b"next"), ReassemblyOutcome::Message(b"next"), "the next message is received");
+    assert_eq!(reassembler.add(&part(1, b"ab")), ReassemblyOutcome::More);
+    assert_eq!(reassembler.add(b"next"), ReassemblyOutcome::Nonsense, "between two parts of another message");
+    assert_eq!(reassembler.add(&part(0, b"ab")), ReassemblyOutcome::Message(b"ab"));
 }
 
 /// Found by the fuzzer.
