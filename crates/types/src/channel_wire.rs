@@ -25,7 +25,7 @@ mod event;
 mod parts;
 mod read;
 
-pub use event::{Attributes, Event, Submit, To};
+pub use event::{Attributes, Destination, Event, Submit};
 pub use parts::{Reassembler, ReassemblyOutcome, parts};
 
 use crate::api::channel::LeaseId;

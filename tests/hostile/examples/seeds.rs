@@ -11,7 +11,7 @@ use qfabric_channel::{
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
-use qfabric_types::channel_wire::{Attributes, FromClient, Late, Report, Submit, To};
+use qfabric_types::channel_wire::{Attributes, Destination, FromClient, Late, Report, Submit};
 use qfabric_types::ecalls_wire::{self, Raise};
 use qfabric_types::{Instant, Nanos};
 
@@ -160,7 +160,7 @@ fn messages() -> Vec<Vec<u8>> {
         event_type: 1,
         priority: 5,
         deadline_ns: 9,
-        to: To::Sink("h1", 4),
+        to: Destination::Sink("h1", 4),
         attributes: Attributes::Listed(&[("quality", -3)]),
         payload: &[1, 2, 3],
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use qfabric_types::Instant as Moment;
 use qfabric_types::api::channel::AttributeChanges;
 use qfabric_types::channel_wire::{
-    Attributes, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, Submit, To,
+    Attributes, Destination, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, Submit,
 };
 
 use super::connection::Inner;
@@ -24,7 +24,7 @@ pub struct Submission<'a> {
     /// When it is of no use any more: it is dropped and counted then, wherever it is.
     pub deadline: Option<Moment>,
     /// For whom, before filters choose among them.
-    pub to: To<'a>,
+    pub to: Destination<'a>,
     /// At most 16 Q-attributes.
     pub attributes: &'a [(&'a str, i64)],
     /// As its type's format says, with anything behind it; at most 1 MiB.

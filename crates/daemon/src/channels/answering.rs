@@ -18,7 +18,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, Submit, To, VERSION,
+    Destination, FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, Submit, VERSION,
 };
 use qfabric_types::format::Format;
 use qfabric_types::ping::{ANSWERS, Ping};
@@ -209,7 +209,7 @@ impl Talk {
             self.payload.clear();
             self.payload.extend_from_slice(event.payload);
             Ping { answer: Some((arrived, clock::now())), ..ping }.write(&mut self.payload);
-            let (to, payload) = (To::Sink(event.host, ping.sink), &self.payload[..]);
+            let (to, payload) = (Destination::Sink(event.host, ping.sink), &self.payload[..]);
             let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
             FromClient::Submit(answer).encode(&mut self.out);
             self.duplex.send(&self.socket, &self.out)?;

@@ -12,7 +12,8 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent, Submit, To, VERSION,
+    Destination, FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent, Submit,
+    VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
@@ -248,7 +249,7 @@ impl Fabric {
             priority: submit.priority,
             deadline: (submit.deadline_ns != 0).then(|| Instant::new(submit.deadline_ns)),
             target: match (submit.to, &host) {
-                (To::Sink(_, sink), Some(host)) => Target::Sink(host, sink),
+                (Destination::Sink(_, sink), Some(host)) => Target::Sink(host, sink),
                 (_, Some(host)) => Target::Host(host),
                 (_, None) => Target::All,
             },
@@ -264,9 +265,11 @@ impl Fabric {
 }
 
 /// The host that an event is addressed to, if any.
-fn named(to: To<'_>) -> Result<Option<Name>, (u64, String)> {
+fn named(to: Destination<'_>) -> Result<Option<Name>, (u64, String)> {
     match to {
-        To::All => Ok(None),
-        To::Host(host) | To::Sink(host, _) => host.parse().map(Some).map_err(|error| (0, format!("{error}"))),
+        Destination::All => Ok(None),
+        Destination::Host(host) | Destination::Sink(host, _) => {
+            host.parse().map(Some).map_err(|error| (0, format!("{error}")))
+        }
     }
 }

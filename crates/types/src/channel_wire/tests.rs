@@ -23,7 +23,7 @@ fn an_encoded_message_decodes_to_itself() {
     client(&FromClient::More { sink: 3, events: 99 });
     client(&FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }));
     client(&FromClient::Report(Report { registration: 3, attribute: "app.position", value: -7 }));
-    for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
+    for to in [Destination::All, Destination::Host("cam-1"), Destination::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
         let (source, tag, payload) = (1, 2, &b"data"[..]);
         let submit = Submit { source, tag, payload, attributes, to, confirm: true, ..Submit::default() };
