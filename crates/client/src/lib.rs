@@ -65,7 +65,7 @@ mod sync {
 pub use client::{Client, sockets};
 pub use cpu::{Cpu, Probe};
 pub use error::ClientError;
-pub use grid::{Job, Late};
+pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
 pub use overload::OverloadChange;

@@ -52,7 +52,7 @@ pub struct Counters {
     pub wake_ups: u64,
     /// Invalid hints, intervals and budgets; they are not sent.
     pub nonsense: u64,
-    /// Jobs skipped under [`crate::Late::Skip`] or by [`crate::Session::skip`].
+    /// Jobs skipped under [`crate::LatePolicy::Skip`] or by [`crate::Session::skip`].
     pub skipped: u64,
     /// Lost connections to the daemon.
     pub lost: u64,

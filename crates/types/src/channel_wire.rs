@@ -69,12 +69,12 @@ pub enum FromClient<'a> {
     /// A value for resource managers: see [`Report`].
     Report(Report<'a>),
     /// Events were dropped while they waited for the application, because their deadline had passed.
-    Late(Late<'a>),
+    Late(LateReport<'a>),
 }
 
 /// Events that waited too long for their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late<'a> {
+pub struct LateReport<'a> {
     pub sink: u32,
     /// Name of the source's host.
     pub host: &'a str,
@@ -194,7 +194,7 @@ impl<'a> FromClient<'a> {
                 out.extend(value.to_le_bytes());
                 text(out, attribute);
             }
-            FromClient::Late(Late { sink, host, source, events }) => {
+            FromClient::Late(LateReport { sink, host, source, events }) => {
                 out.push(5);
                 [*sink, *source, *events].into_iter().for_each(|number| word(out, number));
                 text(out, host);
@@ -215,7 +215,7 @@ impl<'a> FromClient<'a> {
             }
             5 => {
                 let (sink, source, events) = (reader.word()?, reader.word()?, reader.word()?);
-                FromClient::Late(Late { sink, host: reader.text()?, source, events })
+                FromClient::Late(LateReport { sink, host: reader.text()?, source, events })
             }
             _ => return None,
         };

@@ -11,7 +11,7 @@ use qfabric_channel::{
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
-use qfabric_types::channel_wire::{Attributes, Destination, FromClient, Late, Report, Submit};
+use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, Submit};
 use qfabric_types::ecalls_wire::{self, Raise};
 use qfabric_types::{Instant, Nanos};
 
@@ -169,7 +169,7 @@ fn messages() -> Vec<Vec<u8>> {
         FromClient::Hello { version: 4 },
         FromClient::Submit(submit),
         FromClient::More { sink: 3, events: 9 },
-        FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }),
+        FromClient::Late(LateReport { sink: 3, host: "left", source: 1, events: 2 }),
         FromClient::Report(report),
     ] {
         message.encode(&mut out);

@@ -13,7 +13,7 @@ use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    Decided, FromClient, FromDaemon, Late, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
+    Decided, FromClient, FromDaemon, LateReport, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -404,7 +404,7 @@ impl Inner {
     /// Events that nobody read in time were late, not delivered; there is room for others.
     fn tell_late(&self, state: &mut State) -> Result<(), ClientError> {
         while let Some(LateEvents { sink, host, source, events }) = state.inbox.next_late() {
-            self.send_with(state, &FromClient::Late(Late { sink, host: &host, source, events }))?;
+            self.send_with(state, &FromClient::Late(LateReport { sink, host: &host, source, events }))?;
             self.make_room(state, sink, events)?;
         }
         Ok(())

@@ -12,8 +12,8 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    Destination, FromClient, FromDaemon, Late, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent, Submit,
-    VERSION,
+    Destination, FromClient, FromDaemon, LateReport, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent,
+    Submit, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
@@ -205,7 +205,7 @@ impl Fabric {
     }
 
     /// Only for a sink of this connection.
-    fn late(&self, registry: &Registry, id: LeaseId, Late { sink, host, source, events }: Late<'_>) {
+    fn late(&self, registry: &Registry, id: LeaseId, LateReport { sink, host, source, events }: LateReport<'_>) {
         let sink = SinkId(sink);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };

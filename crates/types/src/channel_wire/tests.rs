@@ -21,7 +21,7 @@ fn daemon(message: &FromDaemon<'_>) {
 fn an_encoded_message_decodes_to_itself() {
     client(&FromClient::Hello { version: 7 });
     client(&FromClient::More { sink: 3, events: 99 });
-    client(&FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }));
+    client(&FromClient::Late(LateReport { sink: 3, host: "left", source: 1, events: 2 }));
     client(&FromClient::Report(Report { registration: 3, attribute: "app.position", value: -7 }));
     for to in [Destination::All, Destination::Host("cam-1"), Destination::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
