@@ -6,7 +6,7 @@
 //!        <──────────────────────────── Welcome     through it ends with it
 //!   Raise ────────────────────────────────>        no answer: one system call per event
 //!   Take(subscription), TakeDown, TakeSockets, Bind + descriptor ──>
-//!        <────────────────── Given + descriptors, or Refused
+//!        <─────────────── Descriptors (attached), or Refused
 //!        <──────── Call, TakenOut, Ended           at any time
 //!   Reply ────────────────────────────────>        to a Call
 //! ```
@@ -69,8 +69,8 @@ pub struct Raise<'a> {
 pub enum FromDaemon<'a> {
     /// The number of this connection's lease.
     Welcome(LeaseId),
-    /// The requested descriptors are attached, in the order of [`Given`]'s bits.
-    Given(Given),
+    /// The requested descriptors are attached, in the order of [`DescriptorSet`]'s bits.
+    Descriptors(DescriptorSet),
     /// The reason why a request was refused.
     Refused(&'a str),
     /// Another process calls the owner of a service.
@@ -94,9 +94,9 @@ pub enum FromDaemon<'a> {
 
 /// The attached descriptors as bits, lowest bit first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given(pub u8);
+pub struct DescriptorSet(pub u8);
 
-impl Given {
+impl DescriptorSet {
     /// The memory into which events are written.
     pub const UP: u8 = 1;
     /// An eventfd that is written when the reader sleeps.
@@ -193,7 +193,7 @@ impl<'a> FromDaemon<'a> {
         out.clear();
         match self {
             FromDaemon::Welcome(lease) => tagged(out, 129, *lease),
-            FromDaemon::Given(given) => out.extend([130, given.0]),
+            FromDaemon::Descriptors(given) => out.extend([130, given.0]),
             FromDaemon::Refused(text) => {
                 out.push(131);
                 out.extend(cut(text).as_bytes());
@@ -220,7 +220,7 @@ impl<'a> FromDaemon<'a> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             129 if rest.len() == 8 => Some(FromDaemon::Welcome(word(rest)?.0)),
-            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Given(Given(rest[0]))),
+            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Descriptors(DescriptorSet(rest[0]))),
             131 => text(rest).map(FromDaemon::Refused),
             132 => call(rest),
             133 => number_and_text(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn descriptors_are_found_by_their_bit() {
-        let given = Given(Given::UP | Given::DOWN);
+        let given = DescriptorSet(DescriptorSet::UP | DescriptorSet::DOWN);
         assert_eq!(
-            (given.index(Given::UP), given.index(Given::WAKE), given.index(Given::DOWN)),
+            (given.index(DescriptorSet::UP), given.index(DescriptorSet::WAKE), given.index(DescriptorSet::DOWN)),
             (Some(0), None, Some(1))
         );
         assert_eq!(given.count(), 2);
@@ -329,7 +329,7 @@ mod tests {
             service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
         ) {
             comes_back(&FromDaemon::Welcome(number));
-            comes_back(&FromDaemon::Given(Given(number as u8 & 31)));
+            comes_back(&FromDaemon::Descriptors(DescriptorSet(number as u8 & 31)));
             comes_back(&FromDaemon::Call { call: number, service, pid, data: &data });
             comes_back(&FromDaemon::TakenOut { subscription: number, why: &why });
             comes_back(&FromDaemon::Ended { subscription: number, why: &why });
