@@ -74,7 +74,8 @@ pub use session::Session;
 
 pub use qfabric_shm::Process;
 pub use qfabric_types::api::{
-    Application, ApplicationRequest, Change, Claim, Covers, HostLimits, HostStatus, LimitsPatch, Loan, Offer, Problem,
+    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
+    Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

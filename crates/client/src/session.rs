@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality, QualityMeter,
@@ -76,7 +76,7 @@ impl Session {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let request = ApplicationRequest {
             pid: std::process::id() as i32,
-            covers: Covers::Thread(ThreadId(thread)),
+            covers: ApplicationScope::Thread(ThreadId(thread)),
             contract: contract.clone(),
         };
         let (lease, _) = leased(client, admit(&request)?)?;

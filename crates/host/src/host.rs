@@ -18,7 +18,7 @@ mod settings;
 use std::collections::VecDeque;
 
 use qfabric_broker::{Limits, Partition, Supervisor};
-use qfabric_types::api::{Application, Covers, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationScope, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId,
@@ -255,14 +255,14 @@ impl Host {
         &mut self,
         pid: i32,
         owner: Owner,
-        covers: Covers,
+        covers: ApplicationScope,
         threads: &[ThreadId],
         contract: Contract,
     ) -> Result<AppId, Problem> {
         let one;
         let threads = match covers {
-            Covers::Program => threads,
-            Covers::Thread(thread) => {
+            ApplicationScope::Program => threads,
+            ApplicationScope::Thread(thread) => {
                 one = [thread];
                 &one[..]
             }
@@ -376,7 +376,7 @@ impl Host {
 
     fn thread_born(&mut self, app: AppId, thread: ThreadId) {
         let Ok(at) = self.find_present(app) else { return self.ignore() };
-        if self.apps[at].covers != Covers::Program || self.covering(thread).is_some() {
+        if self.apps[at].covers != ApplicationScope::Program || self.covering(thread).is_some() {
             return;
         }
         if self.apps[at].threads.len() >= self.config.max_threads {

@@ -1,7 +1,7 @@
 //! The inputs and outputs of a [`crate::Host`].
 
 use qfabric_broker::Limits;
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{Abilities, AppId, Contract, Instant, Nanos, Owner, Reservation, Sample, Setting, Share, ThreadId};
 
@@ -57,7 +57,7 @@ pub enum Input {
         /// The owner of the process, as the kernel reports it.
         owner: Owner,
         /// The threads that the contract covers.
-        covers: Covers,
+        covers: ApplicationScope,
         /// The covered threads that exist now. Threads covered by a program's contract so far are taken over with
         /// their reservations.
         threads: Vec<ThreadId>,

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::{Abilities, AppId, Contract, JobSource, Nanos, Reservation, Share, ThreadId};
 
 fn fixed(percent: u32) -> Contract {
@@ -25,7 +25,7 @@ fn joint() -> Abilities {
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> AppId {
-    bench.join(contract, Covers::Program, threads).unwrap()
+    bench.join(contract, ApplicationScope::Program, threads).unwrap()
 }
 
 fn budgets(bench: &Bench, threads: &[i32]) -> Vec<u64> {

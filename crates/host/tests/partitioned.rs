@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::*;
 use proptest::prelude::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{
     Abilities, AppId, Class, Contract, ControlPlace, JobSource, Nanos, Reclaiming, Reservation, Setting, Share,
     ThreadId, Window,
@@ -43,7 +43,7 @@ fn fixed(service_ms: u64, period_ms: u64, window: Option<&str>) -> Contract {
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> Result<AppId, Problem> {
-    bench.join(contract, Covers::Program, threads)
+    bench.join(contract, ApplicationScope::Program, threads)
 }
 
 fn last(bench: &Bench, thread: i32) -> Setting {
@@ -56,12 +56,14 @@ fn soft_and_iris_are_refused_if_the_mechanism_has_only_hard_and_grub() {
     let mut bench = Bench::with_config(config);
     for (kind, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
         let asked = Contract::new("player", ms(40)).reclaimed_as(kind);
-        let refused = bench.join(&asked, Covers::Program, &[1]).unwrap_err();
+        let refused = bench.join(&asked, ApplicationScope::Program, &[1]).unwrap_err();
         assert!(refused.message.contains(named) && refused.next_step.contains("--mechanism ext"), "{refused:?}");
     }
     assert!(bench.settings.is_empty(), "a refusal changes nothing");
     for kind in [Reclaiming::Hard, Reclaiming::Grub] {
-        bench.join(&Contract::new("player", ms(40)).reclaimed_as(kind), Covers::Program, &[1 + kind as i32]).unwrap();
+        bench
+            .join(&Contract::new("player", ms(40)).reclaimed_as(kind), ApplicationScope::Program, &[1 + kind as i32])
+            .unwrap();
     }
 }
 

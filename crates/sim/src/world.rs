@@ -10,7 +10,7 @@
 use qfabric_control::{Predictor, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
     Abilities, AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, PredictorSpec, Quality, QualityMeter,
@@ -451,7 +451,7 @@ fn join(task: TaskId, contract: &Contract) -> Input {
         request: task.0 as u64,
         pid: thread.0,
         owner: OWNER,
-        covers: Covers::Thread(thread),
+        covers: ApplicationScope::Thread(thread),
         threads: vec![thread],
         contract: contract.clone(),
     }

@@ -41,9 +41,9 @@ use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reserv
 
 /// The threads that a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Covers))]
 #[serde(rename_all = "lowercase")]
-pub enum Covers {
+pub enum ApplicationScope {
     /// Every thread of the process and of its children, including threads that appear later.
     #[default]
     Program,
@@ -60,7 +60,7 @@ pub struct ApplicationRequest {
     pub pid: i32,
     /// The covered threads of the process.
     #[serde(default)]
-    pub covers: Covers,
+    pub covers: ApplicationScope,
     /// The requested contract.
     pub contract: Contract,
 }
