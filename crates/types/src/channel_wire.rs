@@ -25,7 +25,7 @@ mod event;
 mod parts;
 mod read;
 
-pub use event::{Attributes, Destination, Event, Submit};
+pub use event::{Attributes, Destination, Event, SubmitRequest};
 pub use parts::{Reassembler, ReassemblyOutcome, parts};
 
 use crate::api::channel::LeaseId;
@@ -59,7 +59,7 @@ pub enum FromClient<'a> {
         version: u8,
     },
     /// Submits an event.
-    Submit(Submit<'a>),
+    Submit(SubmitRequest<'a>),
     /// Permits the daemon to send further events of a sink. Credit beyond [`MAX_CREDIT`] is ignored.
     More {
         sink: u32,
@@ -148,7 +148,7 @@ pub enum Member {
 /// The result of a submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// [`Submit::tag`].
+    /// [`SubmitRequest::tag`].
     pub tag: u32,
     /// The event's number among those of the source, from 1.
     pub number: u64,
@@ -166,7 +166,7 @@ pub struct Sent {
 /// The refusal of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// [`Submit::tag`]; 0 if the connection is refused.
+    /// [`SubmitRequest::tag`]; 0 if the connection is refused.
     pub tag: u32,
     pub source: u32,
     /// A slow sink blocks the channel until this time (CLOCK_MONOTONIC), or until [`FromDaemon::Writable`]; 0:
@@ -207,7 +207,7 @@ impl<'a> FromClient<'a> {
         let mut reader = Reader(bytes);
         let message = match reader.byte()? {
             1 => FromClient::Hello { version: reader.byte()? },
-            2 => return Submit::decode(reader).map(FromClient::Submit),
+            2 => return SubmitRequest::decode(reader).map(FromClient::Submit),
             3 => FromClient::More { sink: reader.word()?, events: reader.word()? },
             4 => {
                 let (registration, value) = (reader.word()?, reader.long()?.cast_signed());

@@ -33,7 +33,7 @@ pub enum FromClient<'a> {
         version: u8,
     },
     /// Raises an event.
-    Raise(Raise<'a>),
+    Raise(RaiseRequest<'a>),
     /// Asks for the descriptors of a subscription.
     Take(SubscriptionId),
     /// Asks for the descriptor of `memory_down`.
@@ -53,7 +53,7 @@ pub enum FromClient<'a> {
 
 /// An event on its way to the daemon: the paper's `raise_event(service, pid, data, deadline, cpu)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Raise<'a> {
+pub struct RaiseRequest<'a> {
     pub service: ServiceId,
     /// The process of the subscriber that receives the event; −1 for all subscribers.
     pub pid: i32,
@@ -145,7 +145,7 @@ impl<'a> FromClient<'a> {
         let (kind, rest) = bytes.split_first()?;
         match (kind, rest.len()) {
             (1, 1) => Some(FromClient::Hello { version: rest[0] }),
-            (2, _) => Raise::decode(rest).map(FromClient::Raise),
+            (2, _) => RaiseRequest::decode(rest).map(FromClient::Raise),
             (3, 8) => Some(FromClient::Take(word(rest)?.0)),
             (4, 0) => Some(FromClient::TakeDown),
             (6, 0) => Some(FromClient::TakeSockets),
@@ -160,7 +160,7 @@ fn reply((call, data): (u64, &[u8])) -> FromClient<'_> {
     FromClient::Reply { call, data }
 }
 
-impl<'a> Raise<'a> {
+impl<'a> RaiseRequest<'a> {
     /// The bytes before the data. Header and data are sent in one call without being copied together.
     pub fn head(&self) -> [u8; 18] {
         let mut head = [0; 18];
@@ -176,14 +176,14 @@ impl<'a> Raise<'a> {
         out.extend(self.data);
     }
 
-    fn decode(bytes: &'a [u8]) -> Option<Raise<'a>> {
+    fn decode(bytes: &'a [u8]) -> Option<RaiseRequest<'a>> {
         let (cpu, rest) = bytes.split_first()?;
         let (service, rest) = rest.split_first_chunk()?;
         let (pid, rest) = rest.split_first_chunk()?;
         let (deadline_us, data) = word(rest)?;
         let (service, pid) = (u32::from_le_bytes(*service), i32::from_le_bytes(*pid));
         let whole = *cpu <= 1 && data.len() <= MAX_DATA && pid >= -1;
-        whole.then_some(Raise { service, pid, deadline_us, cpu: *cpu == 1, data })
+        whole.then_some(RaiseRequest { service, pid, deadline_us, cpu: *cpu == 1, data })
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn the_longest_event_fits_a_message_and_one_more_byte_does_not() {
         let data = vec![7; MAX_DATA + 1];
-        let raise = |length| Raise { service: 1, pid: -1, deadline_us: 0, cpu: false, data: &data[..length] };
+        let raise = |length| RaiseRequest { service: 1, pid: -1, deadline_us: 0, cpu: false, data: &data[..length] };
         round_trips(&FromClient::Raise(raise(MAX_DATA)));
         let mut bytes = Vec::new();
         FromClient::Raise(raise(MAX_DATA)).encode(&mut bytes);
@@ -315,7 +315,7 @@ mod tests {
         fn the_daemon_decodes_every_client_message(
             service: u32, pid in -1..i32::MAX, deadline_us: u64, cpu: bool, data: Vec<u8>, number: u64,
         ) {
-            round_trips(&FromClient::Raise(Raise { service, pid, deadline_us, cpu, data: &data }));
+            round_trips(&FromClient::Raise(RaiseRequest { service, pid, deadline_us, cpu, data: &data }));
             round_trips(&FromClient::Take(number));
             round_trips(&FromClient::Reply { call: number, data: &data });
             round_trips(&FromClient::Hello { version: cpu.into() });

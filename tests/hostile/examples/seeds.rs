@@ -11,8 +11,8 @@ use qfabric_channel::{
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
-use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, Submit};
-use qfabric_types::ecalls_wire::{self, Raise};
+use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, SubmitRequest};
+use qfabric_types::ecalls_wire::{self, RaiseRequest};
 use qfabric_types::{Instant, Nanos};
 
 fn main() -> std::io::Result<()> {
@@ -153,7 +153,7 @@ const WORDS: [&str; 18] = [
 
 fn messages() -> Vec<Vec<u8>> {
     let (mut all, mut out) = (Vec::new(), Vec::new());
-    let submit = Submit {
+    let submit = SubmitRequest {
         source: 3,
         tag: 7,
         confirm: true,
@@ -175,7 +175,7 @@ fn messages() -> Vec<Vec<u8>> {
         message.encode(&mut out);
         all.push(out.clone());
     }
-    let raise = Raise { service: 3, pid: -1, deadline_us: 7, cpu: true, data: &[1; 8] };
+    let raise = RaiseRequest { service: 3, pid: -1, deadline_us: 7, cpu: true, data: &[1; 8] };
     for message in [ecalls_wire::FromClient::Raise(raise), ecalls_wire::FromClient::Reply { call: 3, data: &[2; 5] }] {
         message.encode(&mut out);
         all.push(out.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use qfabric_types::Instant as Moment;
 use qfabric_types::api::channel::AttributeChanges;
 use qfabric_types::channel_wire::{
-    Attributes, Destination, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, Submit,
+    Attributes, Destination, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, SubmitRequest,
 };
 
 use super::connection::Inner;
@@ -86,7 +86,7 @@ impl Source {
     }
 
     /// What is wrong with an event is said before it is sent, where it would not fit a message.
-    fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<Submit<'a>, ClientError> {
+    fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<SubmitRequest<'a>, ClientError> {
         let Submission { event_type, priority, deadline, to, attributes, payload } = *event;
         if payload.len() > MAX_PAYLOAD {
             let why = format!("an event of {} bytes; {MAX_PAYLOAD} is the limit: send it in parts", payload.len());
@@ -96,7 +96,7 @@ impl Source {
             let why = format!("at most {MAX_ATTRIBUTES} attributes, each name 1 to {MAX_KEY} of a-z, A-Z, 0-9 and '_'");
             return Err(ClientError::Value(why));
         }
-        Ok(Submit {
+        Ok(SubmitRequest {
             source: self.number,
             tag: self.inner.tag(),
             confirm,

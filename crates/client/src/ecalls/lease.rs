@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_shm::{Process, fds};
 use qfabric_types::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
-use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, MAX_MESSAGE, Raise, VERSION};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, MAX_MESSAGE, RaiseRequest, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::ClientError;
@@ -132,7 +132,7 @@ impl Lease {
     }
 
     /// Raises an event: one system call, without copy or allocation. `false`: the daemon's queue is full.
-    pub fn raise(&self, event: &Raise<'_>) -> Result<bool, ClientError> {
+    pub fn raise(&self, event: &RaiseRequest<'_>) -> Result<bool, ClientError> {
         self.own()?;
         let head = event.head();
         match fds::send_now(&self.socket, &[IoSlice::new(&head), IoSlice::new(event.data)]) {

@@ -18,7 +18,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::channel_wire::{
-    Destination, FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, Submit, VERSION,
+    Destination, FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, SubmitRequest, VERSION,
 };
 use qfabric_types::format::Format;
 use qfabric_types::ping::{ANSWERS, Ping};
@@ -210,7 +210,7 @@ impl Talk {
             self.payload.extend_from_slice(event.payload);
             Ping { answer: Some((arrived, clock::now())), ..ping }.write(&mut self.payload);
             let (to, payload) = (Destination::Sink(event.host, ping.sink), &self.payload[..]);
-            let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
+            let answer = SubmitRequest { source: self.source, tag: 1, to, payload, ..SubmitRequest::default() };
             FromClient::Submit(answer).encode(&mut self.out);
             self.duplex.send(&self.socket, &self.out)?;
         }

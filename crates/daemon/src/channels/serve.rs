@@ -13,7 +13,7 @@ use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
     Destination, FromClient, FromDaemon, LateReport, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent,
-    Submit, VERSION,
+    SubmitRequest, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
@@ -213,8 +213,8 @@ impl Fabric {
         let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
     }
 
-    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
-        let Submit { source, tag, confirm, .. } = *submit;
+    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
+        let SubmitRequest { source, tag, confirm, .. } = *submit;
         match self.try_submit(registry, id, submit) {
             Ok(sent) => {
                 count(&self.totals.submitted);
@@ -235,7 +235,7 @@ impl Fabric {
         &self,
         registry: &Registry,
         id: LeaseId,
-        submit: &Submit<'_>,
+        submit: &SubmitRequest<'_>,
     ) -> Result<qfabric_channel::Sent, (u64, String)> {
         let source = SourceId(submit.source);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sources.contains(&source));

@@ -17,7 +17,7 @@ use qfabric_types::api::channel::{
     BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, HoldPolicy, LeaseId,
     ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
-use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit};
+use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, SubmitRequest};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
@@ -459,7 +459,8 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     alice.create("video").unwrap();
     let source = alice.source("video").unwrap();
     let mut message = Vec::new();
-    FromClient::Submit(Submit { source: source.0, payload: &[0; 4], ..Submit::default() }).encode(&mut message);
+    FromClient::Submit(SubmitRequest { source: source.0, payload: &[0; 4], ..SubmitRequest::default() })
+        .encode(&mut message);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
     assert!(duplex.send(&socket, b"nonsense").unwrap());
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());

@@ -9,7 +9,7 @@ use qfabric_linux::ecalls::{SocketModule, bind_socket_as};
 use qfabric_shm::fds;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
-use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, Raise, VERSION};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::memory::Down;
@@ -111,7 +111,7 @@ impl Ecalls {
         }
     }
 
-    fn raised(&self, peer: Peer, raise: &Raise<'_>) {
+    fn raised(&self, peer: Peer, raise: &RaiseRequest<'_>) {
         let event = Event::now(raise.pid, raise.data, raise.deadline_us, raise.cpu);
         if self.raise_by_lease(peer, raise.service, &event).is_none() {
             count(&self.totals.nonsense);

@@ -17,7 +17,7 @@ pub enum Destination<'a> {
 
 /// A submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Submit<'a> {
+pub struct SubmitRequest<'a> {
     pub source: u32,
     /// A number that the answer repeats; not 0.
     pub tag: u32,
@@ -122,7 +122,7 @@ fn attribute<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, i64)> {
     Some((std::str::from_utf8(key).ok()?, reader.long()? as i64))
 }
 
-impl<'a> Submit<'a> {
+impl<'a> SubmitRequest<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend([2, u8::from(self.confirm), self.priority]);
         word(out, self.source);
@@ -134,9 +134,9 @@ impl<'a> Submit<'a> {
         out.extend(self.payload);
     }
 
-    pub(super) fn decode(mut reader: Reader<'a>) -> Option<Submit<'a>> {
+    pub(super) fn decode(mut reader: Reader<'a>) -> Option<SubmitRequest<'a>> {
         let (confirm, priority) = (reader.flag()?, reader.byte()?);
-        let submit = Submit {
+        let submit = SubmitRequest {
             confirm,
             priority,
             source: reader.word()?,

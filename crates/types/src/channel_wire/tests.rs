@@ -26,7 +26,7 @@ fn an_encoded_message_decodes_to_itself() {
     for to in [Destination::All, Destination::Host("cam-1"), Destination::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
         let (source, tag, payload) = (1, 2, &b"data"[..]);
-        let submit = Submit { source, tag, payload, attributes, to, confirm: true, ..Submit::default() };
+        let submit = SubmitRequest { source, tag, payload, attributes, to, confirm: true, ..SubmitRequest::default() };
         client(&FromClient::Submit(submit));
     }
     daemon(&FromDaemon::Welcome { lease: 5, host: "a" });
@@ -47,7 +47,7 @@ fn an_encoded_message_decodes_to_itself() {
 fn a_payload_above_the_limit_is_refused() {
     let payload = vec![0; MAX_PAYLOAD + 1];
     let mut bytes = Vec::new();
-    FromClient::Submit(Submit { payload: &payload, ..Submit::default() }).encode(&mut bytes);
+    FromClient::Submit(SubmitRequest { payload: &payload, ..SubmitRequest::default() }).encode(&mut bytes);
     assert_eq!(FromClient::decode(&bytes), None);
     bytes.pop();
     assert!(FromClient::decode(&bytes).is_some() && bytes.len() <= MAX_WHOLE);
@@ -71,7 +71,7 @@ fn attributes_beyond_the_limit_are_not_sent() {
     let mut bytes = Vec::new();
     let attributes = Attributes::Listed(&listed);
     let payload = &[0; MAX_PAYLOAD][..];
-    FromClient::Submit(Submit { attributes, payload, ..Submit::default() }).encode(&mut bytes);
+    FromClient::Submit(SubmitRequest { attributes, payload, ..SubmitRequest::default() }).encode(&mut bytes);
     let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("the encoder keeps the limit") };
     assert_eq!(submit.attributes.iter().count(), MAX_ATTRIBUTES);
     assert!(bytes.len() <= MAX_WHOLE);
