@@ -11,8 +11,8 @@ use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Sample, Setting,
-    Share, ThreadId,
+    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, MechanismFeatures, Nanos, Reclaiming, Sample,
+    Setting, Share, ThreadId,
 };
 
 const CAPACITY: u32 = 180;
@@ -130,9 +130,9 @@ struct Outside {
 impl Outside {
     fn new() -> Self {
         let limits = Limits::of_capacity(share(CAPACITY));
-        let abilities = Abilities { gives_back: true, ..Abilities::default() };
+        let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
         Outside {
-            host: Host::new(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() }),
+            host: Host::new(HostConfig { limits, features, max_threads: 8, ..HostConfig::default() }),
             now: at(1_000),
             kernel: BTreeMap::new(),
             told: Vec::new(),

@@ -8,13 +8,13 @@ use qfabric_host::{HostConfig, Input, Limits, Outcome};
 use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, JobRecord, JobSource, Nanos, Reclaiming, Sample, ThreadId,
+    AppId, Class, Contract, Foresight, JobRecord, JobSource, MechanismFeatures, Nanos, Reclaiming, Sample, ThreadId,
 };
 
 fn bench(capacity: u32) -> Bench {
-    let abilities = Abilities { gives_back: true, ..Abilities::default() };
+    let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
     let limits = Limits::of_capacity(share(capacity));
-    Bench::with_config(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() })
+    Bench::with_config(HostConfig { limits, features, max_threads: 8, ..HostConfig::default() })
 }
 
 /// Ends job `k` of `cost_ms`, `after_ms` after its release.

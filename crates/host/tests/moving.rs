@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostConfig, Input};
 use qfabric_types::api::ApplicationScope;
-use qfabric_types::{Abilities, AppId, Class, Contract, JobSource, Nanos, ThreadId};
+use qfabric_types::{AppId, Class, Contract, JobSource, MechanismFeatures, Nanos, ThreadId};
 
 const WORKER: i32 = 1;
 
@@ -103,8 +103,8 @@ fn an_unanswered_setting_moves_with_the_thread() {
 
 #[test]
 fn a_server_that_several_threads_share_stays_with_the_others_and_is_counted_once() {
-    let abilities = Abilities { terms: true, ..Abilities::default() };
-    let mut bench = Bench::with_config(HostConfig { abilities, ..HostConfig::default() });
+    let features = MechanismFeatures { terms: true, ..MechanismFeatures::default() };
+    let mut bench = Bench::with_config(HostConfig { features, ..HostConfig::default() });
     let fixed = Contract { fixed: Some(share(30)), ..marked() };
     let program = bench.join(&fixed, ApplicationScope::Program, &[WORKER, 2]).unwrap();
     assert_eq!(bench.host.held(), share(30), "one server");

@@ -1,4 +1,4 @@
-//! Properties of a server beyond budget and period (window, group, favour), the abilities of mechanisms, and the
+//! Properties of a server beyond budget and period (window, group, favour), the features of mechanisms, and the
 //! counts of servers.
 
 use std::fmt;
@@ -180,9 +180,9 @@ impl Terms {
     }
 }
 
-/// The abilities of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
+/// The features of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub struct MechanismFeatures {
     /// It supports [`Terms`]: windows, groups, extra service, favour for events.
     pub terms: bool,
     /// A larger budget already helps the job that is running.

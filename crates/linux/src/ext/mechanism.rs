@@ -13,8 +13,8 @@ use std::os::fd::OwnedFd;
 
 use qfabric_types::api::Problem;
 use qfabric_types::{
-    Abilities, AppId, Instant, MechanismName, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId,
-    Window,
+    AppId, Instant, MechanismFeatures, MechanismName, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms,
+    ThreadId, Window,
 };
 
 use super::{Change, Ext, ExtConfig, ExtError, ServerId, ServerSpec};
@@ -209,8 +209,8 @@ impl Mechanism for ExtMechanism {
         self.remove_thread(thread);
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities {
+    fn features(&self) -> MechanismFeatures {
+        MechanismFeatures {
             terms: true,
             rescues: true,
             kernel_control: true,
