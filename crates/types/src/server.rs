@@ -146,7 +146,7 @@ pub struct KernelControl {
 
 /// Requests of a setting beyond budget and period. The default contains only features that SCHED_DEADLINE has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct ServerTerms {
     /// Threads with the same group share one server; `None`: the thread has its own server.
     pub group: Option<AppId>,
     /// The CPU on which the server was admitted; `None`: the mechanism chooses.
@@ -164,7 +164,7 @@ pub struct Terms {
     pub control: Option<KernelControl>,
 }
 
-impl Terms {
+impl ServerTerms {
     /// The first feature that a mechanism with only a budget per thread lacks for these terms, by name; `None` if
     /// it lacks none.
     pub fn beyond_budgets(&self) -> Option<&'static str> {
@@ -183,7 +183,7 @@ impl Terms {
 /// The features of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MechanismFeatures {
-    /// It supports [`Terms`]: windows, groups, extra service, favour for events.
+    /// It supports [`ServerTerms`]: windows, groups, extra service, favour for events.
     pub terms: bool,
     /// A larger budget already helps the job that is running.
     pub rescues: bool,
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn default_terms_need_no_special_mechanism() {
-        assert_eq!(Terms { cpu: Some(1), ..Terms::default() }.beyond_budgets(), None);
-        let windowed = Terms { window: Some(Window::NONE), ..Terms::default() };
+        assert_eq!(ServerTerms { cpu: Some(1), ..ServerTerms::default() }.beyond_budgets(), None);
+        let windowed = ServerTerms { window: Some(Window::NONE), ..ServerTerms::default() };
         assert_eq!(windowed.beyond_budgets(), Some("a window"));
     }
 }

@@ -1,7 +1,7 @@
 //! What a setting has beside the budget: the shared server, the CPU, favour for events, a controller in the kernel;
 //! and the rescue of a running job, if the mechanism supports it.
 
-use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, Share, Terms, ThreadId};
+use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, ServerTerms, Share, ThreadId};
 
 use super::App;
 use crate::thread::{Governor, Thread, Value, value_of};
@@ -55,10 +55,10 @@ impl App {
         })
     }
 
-    fn terms(&self, thread: &Thread) -> Terms {
+    fn terms(&self, thread: &Thread) -> ServerTerms {
         let Contract { window, work_conserving, favour_events: events, .. } = self.contract;
         let (group, control) = (self.shares_server().then_some(self.id), self.control_of(thread.id));
-        Terms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
+        ServerTerms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
     }
 
     /// The value for a thread's part of the grant.
