@@ -2,7 +2,8 @@
 
 use qfabric_control::TaskController;
 use qfabric_types::{
-    Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reclaiming, Reservation, ServerTerms, Setting, Share, ThreadId,
+    Contract, Instant, KernelController, MIN_BUDGET, Nanos, Reclaiming, Reservation, ServerTerms, Setting, Share,
+    ThreadId,
 };
 
 use crate::consumption::Consumption;
@@ -69,7 +70,7 @@ pub(crate) struct Value {
 impl Value {
     /// Terms for the setting: a controller in the kernel decides within the granted budget.
     fn terms_to_tell(self) -> ServerTerms {
-        let control = self.terms.control.map(|c| KernelControl { max_budget: self.reservation.budget(), ..c });
+        let control = self.terms.control.map(|c| KernelController { max_budget: self.reservation.budget(), ..c });
         ServerTerms { control, ..self.terms }
     }
 

@@ -127,7 +127,7 @@ impl fmt::Display for ControlPlace {
 /// The controller of a server in the kernel. All values are whole numbers, because the kernel computes with whole
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelControl {
+pub struct KernelController {
     /// The predictor of the next computation time; a mechanism may support only some.
     pub predictor: PredictorSpec,
     /// The point of Theorem 2's interval that the law takes.
@@ -161,7 +161,7 @@ pub struct ServerTerms {
     /// idle time. If the promises on its CPU fit only because of windows, they hold only for such releases.
     pub aligned: bool,
     /// The controller of the server in the kernel.
-    pub control: Option<KernelControl>,
+    pub control: Option<KernelController>,
 }
 
 impl ServerTerms {
