@@ -120,12 +120,12 @@ pub enum FromDaemon<'a> {
         why: &'a str,
     },
     /// A decision of a resource manager to which an application can adapt.
-    Decided(Decided<'a>),
+    Decided(Decision<'a>),
 }
 
 /// A decision of a resource manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided<'a> {
+pub struct Decision<'a> {
     /// The channel of the decision: `NAME`, or `quality:NAME`.
     pub channel: &'a str,
     /// The attribute, such as `app.rate_milli`: thousandths of an event per second.
@@ -262,21 +262,21 @@ impl<'a> FromDaemon<'a> {
                 let member = if reader.flag()? { Member::Sink } else { Member::Source };
                 FromDaemon::Ended { member, number: reader.word()?, why: reader.text()? }
             }
-            135 => FromDaemon::Decided(Decided::decode(&mut reader)?),
+            135 => FromDaemon::Decided(Decision::decode(&mut reader)?),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
     }
 }
 
-impl<'a> Decided<'a> {
+impl<'a> Decision<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend([135, u8::from(self.amount.is_some())]);
         out.extend(self.amount.unwrap_or(0).to_le_bytes());
         [self.channel, self.attribute, self.subject].into_iter().for_each(|part| text(out, part));
     }
 
-    fn decode(reader: &mut Reader<'a>) -> Option<Decided<'a>> {
+    fn decode(reader: &mut Reader<'a>) -> Option<Decision<'a>> {
         let (is_decided, amount) = (reader.flag()?, reader.long()?.cast_signed());
         let amount = match (is_decided, amount) {
             (true, amount) => Some(amount),
@@ -284,7 +284,7 @@ impl<'a> Decided<'a> {
             // A withdrawn decision has exactly one encoding.
             (false, _) => return None,
         };
-        Some(Decided { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
+        Some(Decision { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
     }
 }
 

@@ -13,7 +13,7 @@ use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    Decided, FromClient, FromDaemon, LateReport, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
+    Decision, FromClient, FromDaemon, LateReport, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -35,7 +35,7 @@ const KEPT_BYTES: usize = 64 << 10;
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Called for what resource managers decide.
-type OnDecided = Arc<Slot<Box<dyn FnMut(&Decided<'_>) + Send>>>;
+type OnDecided = Arc<Slot<Box<dyn FnMut(&Decision<'_>) + Send>>>;
 
 pub(super) struct Inner {
     pub client: Client,
@@ -172,7 +172,7 @@ impl Inner {
     }
 
     /// The handler before is not called any more once this returns.
-    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decided<'_>) + Send>) {
+    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decision<'_>) + Send>) {
         let handler: OnDecided = Arc::new(Slot::new(handler));
         let before = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
         if let Some(before) = before {
@@ -357,7 +357,7 @@ impl Inner {
             self.remember(&state);
             drop(state);
             let Some((slot, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
-            let decided = Decided { channel: &channel, attribute: &attribute, subject: &subject, amount };
+            let decided = Decision { channel: &channel, attribute: &attribute, subject: &subject, amount };
             slot.call(|handler| handler(&decided));
             handled += 1;
         }

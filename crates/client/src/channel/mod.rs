@@ -59,4 +59,4 @@ pub use qfabric_types::api::channel::{
     ParameterRequest, Pressure, QosRange, Reloaded, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
-pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Destination, Event, Sent};
+pub use qfabric_types::channel_wire::{Attributes, Decision, Destination, Event, Sent};

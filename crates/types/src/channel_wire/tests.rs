@@ -36,7 +36,7 @@ fn an_encoded_message_decodes_to_itself() {
     daemon(&FromDaemon::Ended { member: Member::Sink, number: 4, why: "closed" });
     for amount in [None, Some(0), Some(-25_000)] {
         let (channel, attribute, subject) = ("video", "app.rate_milli", "cam-1");
-        daemon(&FromDaemon::Decided(Decided { channel, attribute, subject, amount }));
+        daemon(&FromDaemon::Decided(Decision { channel, attribute, subject, amount }));
     }
     let attributes = Attributes::Listed(&[("load", 4)]);
     let (host, number, payload) = ("b", 77, &[1, 2, 3][..]);
@@ -117,7 +117,7 @@ fn invalid_parts_are_refused_and_take_no_memory() {
 /// Found by the fuzzer.
 #[test]
 fn a_withdrawn_decision_with_an_amount_is_refused() {
-    let undecided = FromDaemon::Decided(Decided { channel: "v", attribute: "a", subject: "s", amount: None });
+    let undecided = FromDaemon::Decided(Decision { channel: "v", attribute: "a", subject: "s", amount: None });
     let mut bytes = Vec::new();
     undecided.encode(&mut bytes);
     assert_eq!(FromDaemon::decode(&bytes), Some(undecided));

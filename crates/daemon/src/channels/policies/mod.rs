@@ -40,7 +40,7 @@ use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo, Resource};
+use qfabric_types::api::channel::{DecisionInfo, PaceInfo, Policy, PolicyInfo, Resource};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Nanos, Owner};
@@ -348,7 +348,7 @@ fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<
 impl Running {
     fn info(&self, name: &Name, usage: Usage, budget: Option<Nanos>) -> PolicyInfo {
         let record = lock(&self.record);
-        let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| Decided {
+        let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| DecisionInfo {
             subject: subject.clone(),
             attribute: attribute_name(*attribute),
             amount: *amount,
