@@ -12,7 +12,7 @@ use qfabric_channel::{
     Config as NodeConfig, EventType, Frame, Incarnation, Node, Notice, Output, SinkSpec, SourceId, SourceSpec, Spec,
     Submission, Taken,
 };
-use qfabric_link::{Config, Inside, Link, Listener, Security, Tls};
+use qfabric_link::{Config, Link, Listener, NodeOwner, Security, Tls};
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::Format;
@@ -99,7 +99,7 @@ fn keep(output: impl BufRead, kept: &Lines) {
 struct Printer;
 
 impl Listener for Printer {
-    fn hear(&self, output: Output, _is_arrival: bool) {
+    fn on_output(&self, output: Output, _is_arrival: bool) {
         match output {
             Output::Notice(Notice::HostAppeared(host, _)) => println!("{} appeared {host}", now_us()),
             Output::Notice(Notice::HostVanished(host)) => println!("{} vanished {host}", now_us()),
@@ -114,7 +114,7 @@ struct Viewer {
     taken: Taken,
 }
 
-impl Inside for Viewer {
+impl NodeOwner for Viewer {
     fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         act(&mut self.node)
     }

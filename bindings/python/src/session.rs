@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{
-    Claim, Connection, Contract, Foresight, Instant, Late, Nanos, Overload, OverloadChange, Profile, Reclaiming,
+    Claim, Connection, Contract, Foresight, Instant, LatePolicy, Nanos, Overload, OverloadChange, Profile, Reclaiming,
     Session, Share, clock,
 };
 
@@ -60,7 +60,7 @@ fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64
     }
 }
 
-fn kept(mut session: Session, late: Late) -> u64 {
+fn kept(mut session: Session, late: LatePolicy) -> u64 {
     session.on_late(late);
     let key = NEXT.replace(NEXT.get() + 1);
     SESSIONS.with_borrow_mut(|sessions| sessions.insert(key, session));
@@ -151,7 +151,7 @@ impl NativeSession {
             (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
             (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
         };
-        let late = if skip_late { Late::Skip } else { Late::CatchUp };
+        let late = if skip_late { LatePolicy::Skip } else { LatePolicy::CatchUp };
         // The request to the daemon runs without the interpreter; the session stays in the table of this thread.
         let key = py.detach(|| start().map(|session| kept(session, late)))?;
         Ok(NativeSession { thread: std::thread::current().id(), key })

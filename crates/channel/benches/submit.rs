@@ -9,7 +9,7 @@ use std::time::Instant as Clock;
 use divan::Bencher;
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
-    Config, Direction, EventType, FilterSpec, Lane, Node, Output, SinkSpec, SourceId, SourceSpec, Spec, Spot,
+    Config, Direction, EventType, FilterId, FilterSpec, Lane, Node, Output, SinkSpec, SourceId, SourceSpec, Spec,
     Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
@@ -116,8 +116,8 @@ fn set(sinks: usize) -> Set {
 
 impl Set {
     fn filter(&mut self, host: usize, direction: Direction, text: &str) {
-        let spot = Spot { channel: channel(), direction, name: "f".parse().expect("a name") };
-        let filter = FilterSpec { spot, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] };
+        let id = FilterId { channel: channel(), direction, name: "f".parse().expect("a name") };
+        let filter = FilterSpec { id, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] };
         self.world.with(&self.hosts[host], |node, _| node.install(&filter)).expect("it compiles");
     }
 

@@ -5,7 +5,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Difference, FormatError};
 
-use crate::{Action, Attributes, Key, Limits, Origin, SinkId, SourceId, Spot};
+use crate::{Action, Attributes, FilterId, Key, Limits, Origin, SinkId, SourceId};
 
 /// Why a call for a channel, member or group was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -232,7 +232,7 @@ pub enum FilterError {
         /// The host that installed the filter, or the filter's own host.
         by: Name,
     },
-    Unknown(Spot),
+    Unknown(FilterId),
     /// The filter has no such parameter.
     NoParameter {
         name: String,
@@ -264,9 +264,9 @@ impl FilterError {
                 format!("the filter `{name}` was installed by {by}"),
                 "choose another name",
             ),
-            FilterError::Unknown(spot) => Problem::new(
+            FilterError::Unknown(id) => Problem::new(
                 "no_such_filter",
-                format!("there is no filter `{}` on `{}` here", spot.name, spot.channel.name),
+                format!("there is no filter `{}` on `{}` here", id.name, id.channel.name),
                 "see qfabric channel show",
             ),
             FilterError::NoParameter { name, known } => Problem::new(

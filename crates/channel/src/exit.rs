@@ -3,7 +3,7 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::output::{Outputs, To};
+use crate::output::{Destination, Outputs};
 use crate::wire::{self, Kind, Writer};
 use crate::{Action, Incarnation, Lane, NodeCounts, Notice};
 
@@ -31,14 +31,14 @@ impl Exit {
     }
 
     /// Writes a frame and sends it.
-    pub fn say(&mut self, to: To, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
+    pub fn send(&mut self, to: Destination, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
         write(&mut wire::begin(&mut self.frame, kind, self.incarnation.0));
         self.out.send(to, lane, &self.frame);
         self.counts.frames_out += 1;
     }
 
     /// Sends a frame that is written already.
-    pub fn send(&mut self, to: To, lane: Lane, frame: &[u8]) {
+    pub fn send_raw(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
         self.out.send(to, lane, frame);
         self.counts.frames_out += 1;
     }

@@ -42,14 +42,14 @@ pub use counts::{FilterCounts, NodeCounts, SinkCounts, SourceCounts};
 pub use directory::{ChannelView, Directory, Held, HostRecord};
 pub use error::{Error, FilterError, SubmitError};
 pub use event::{Event, Sent, Submission, Taken, Target};
-pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterSpec, Spot};
+pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterId, FilterSpec};
 pub use group::{QosRange, Registration};
 pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId};
 pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};
 pub use node::Node;
 pub use notary::{Notary, Proof};
 pub use notice::Notice;
-pub use output::{Destination, Frame, Lane, Output, To};
+pub use output::{Destination, DestinationRef, Frame, Lane, Output};
 pub use spec::{EventType, Limits, Order, Origin, Pressure, Spec};
 #[cfg(feature = "testing")]
 pub use testing::conformance;

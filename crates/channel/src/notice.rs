@@ -2,7 +2,7 @@
 
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::{Action, Incarnation, MemberId, Origin, Registration, RequestId, SinkInfo, SourceInfo, Spot};
+use crate::{Action, FilterId, Incarnation, MemberId, Origin, Registration, RequestId, SinkInfo, SourceInfo};
 
 /// A notice is for the daemon, the manager and users; an event is for sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +64,13 @@ pub enum Notice {
     },
     /// A filter was installed, replaced or removed by another host.
     FilterChanged {
-        spot: Spot,
+        id: FilterId,
         /// The host that requested it.
         author: Name,
     },
     /// A filter faulted for the first time since it was installed; events on which it faults go to no sink.
     FilterFaulted {
-        spot: Spot,
+        id: FilterId,
         /// The fault, with its line in the text.
         fault: String,
     },

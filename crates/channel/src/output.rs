@@ -22,29 +22,29 @@ pub enum Lane {
 
 /// The receivers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Destination<'a> {
+pub enum DestinationRef<'a> {
     Everyone,
     /// Every other host that listens to the channel ([`Output::Listen`]).
     Channel(&'a ChannelId),
     Host(&'a Name),
 }
 
-/// A [`Destination`] that owns its names. Naming a host or a channel that has members allocates no memory.
+/// A [`DestinationRef`] that owns its names. Naming a host or a channel that has members allocates no memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum To {
+pub enum Destination {
     Everyone,
     /// Every other host that listens to the channel.
     Channel(Arc<ChannelId>),
     Host(Arc<Name>),
 }
 
-impl To {
+impl Destination {
     /// The borrowed form, for an engine.
-    pub fn destination(&self) -> Destination<'_> {
+    pub fn as_ref(&self) -> DestinationRef<'_> {
         match self {
-            To::Everyone => Destination::Everyone,
-            To::Channel(channel) => Destination::Channel(channel),
-            To::Host(host) => Destination::Host(host),
+            Destination::Everyone => DestinationRef::Everyone,
+            Destination::Channel(channel) => DestinationRef::Channel(channel),
+            Destination::Host(host) => DestinationRef::Host(host),
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Send a frame. A frame that cannot be sent is dropped; receivers notice the gap by its number.
-    Send(To, Lane, Frame),
+    Send(Destination, Lane, Frame),
     /// Frames for the channel are wanted on this host from now on.
     Listen(ChannelId),
     /// Frames for the channel are no longer wanted on this host.
@@ -84,7 +84,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    pub fn send(&mut self, to: To, lane: Lane, frame: &[u8]) {
+    pub fn send(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
         let from = self.frames.len();
         self.frames.extend_from_slice(frame);
         self.queue.push_back(Output::Send(to, lane, Frame { from, end: self.frames.len() }));
@@ -132,15 +132,17 @@ mod tests {
     #[test]
     fn outputs_come_in_order_and_their_memory_is_used_again() {
         let mut outputs = Outputs::default();
-        let to = To::Host(Arc::new("h1".parse().unwrap()));
+        let to = Destination::Host(Arc::new("h1".parse().unwrap()));
         for round in 0..3 {
             outputs.send(to.clone(), Lane::Data, &[round; 5]);
             outputs.ready(SinkId(7));
-            outputs.send(To::Everyone, Lane::Control, b"all");
+            outputs.send(Destination::Everyone, Lane::Control, b"all");
             let Some(Output::Send(first, Lane::Data, frame)) = outputs.poll() else { panic!("a frame is first") };
             assert_eq!((first, outputs.frame(frame)), (to.clone(), &[round; 5][..]));
             assert_eq!(outputs.poll(), Some(Output::Ready(SinkId(7))));
-            let Some(Output::Send(To::Everyone, Lane::Control, frame)) = outputs.poll() else { panic!("then another") };
+            let Some(Output::Send(Destination::Everyone, Lane::Control, frame)) = outputs.poll() else {
+                panic!("then another")
+            };
             assert_eq!(outputs.frame(frame), b"all");
             assert_eq!(outputs.poll(), None);
             assert!(outputs.frames.is_empty() && outputs.frames.capacity() <= 64);
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn memory_of_a_flood_is_given_back() {
         let mut outputs = Outputs::default();
-        (0..100).for_each(|_| outputs.send(To::Everyone, Lane::Control, &[0; 64 << 10]));
+        (0..100).for_each(|_| outputs.send(Destination::Everyone, Lane::Control, &[0; 64 << 10]));
         while outputs.poll().is_some() {}
         assert!(outputs.frames.capacity() <= KEPT_BYTES);
     }

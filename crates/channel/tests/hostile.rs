@@ -2,8 +2,8 @@
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
-    Action, Config, Direction, Error, EventType, FilterCommand, FilterError, FilterSpec, Lane, Limits, Notary, Notice,
-    PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Taken,
+    Action, Config, Direction, Error, EventType, FilterCommand, FilterError, FilterId, FilterSpec, Lane, Limits,
+    Notary, Notice, PROTOCOL, Policy, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -162,8 +162,8 @@ fn other_rules_take_away_filters_of_hosts_that_may_not_install_any_more() {
     world.with(&hosts[2], |node, _| node.install(&filter("own", "return 1;"))).expect("its own");
     world.with(&hosts[2], |node, now| node.set_policy(Box::new(House), now));
     let left = world.with(&hosts[2], |node, _| node.filters(&channel("v")));
-    assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own", "stays"]);
-    let goes = Notice::FilterChanged { spot: filter("goes", "").spot, author: hosts[1].clone() };
+    assert_eq!(left.iter().map(|(id, _)| id.name.as_str()).collect::<Vec<_>>(), ["own", "stays"]);
+    let goes = Notice::FilterChanged { id: filter("goes", "").id, author: hosts[1].clone() };
     assert_eq!(
         world.notices(&hosts[2]).into_iter().filter(|notice| *notice == goes).count(),
         2,
@@ -305,8 +305,8 @@ impl Policy for Members {
 }
 
 fn filter(name: &str, text: &str) -> FilterSpec {
-    let spot = Spot { channel: channel("v"), direction: Direction::Out, name: name.parse().expect("a name") };
-    FilterSpec { spot, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] }
+    let id = FilterId { channel: channel("v"), direction: Direction::Out, name: name.parse().expect("a name") };
+    FilterSpec { id, sink: None, types: vec![], text: text.to_owned(), parameters: vec![] }
 }
 
 #[test]
@@ -330,17 +330,17 @@ fn a_shipped_filter_runs_where_it_is_allowed_and_answers_come_back() {
     let answers: Vec<Result<(), String>> = ship(&mut world, &to, &install);
     assert_eq!(answers, [Ok(())]);
     assert!(
-        world.notices(&hosts[2]).contains(&Notice::FilterChanged { spot: none.spot.clone(), author: hosts[0].clone() })
+        world.notices(&hosts[2]).contains(&Notice::FilterChanged { id: none.id.clone(), author: hosts[0].clone() })
     );
     assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
-    let turn = FilterCommand::Parameter(none.spot.clone(), "least".parse().expect("a key"), 0);
+    let turn = FilterCommand::Parameter(none.id.clone(), "least".parse().expect("a key"), 0);
     assert_eq!(ship(&mut world, &to, &turn), [Ok(())]);
     assert_eq!(submit(&mut world, &hosts[2], from).remote, 1);
     let wrong = ship(&mut world, &to, &FilterCommand::Install(filter("x", "return input.colour;")));
     assert!(wrong[0].as_ref().is_err_and(|why| why.contains("colour")), "{wrong:?}");
-    assert_eq!(ship(&mut world, &to, &FilterCommand::Remove(none.spot.clone())), [Ok(())]);
+    assert_eq!(ship(&mut world, &to, &FilterCommand::Remove(none.id.clone())), [Ok(())]);
     world.cut(&hosts[0], &hosts[2]);
-    let silent = ship(&mut world, &to, &FilterCommand::Remove(none.spot));
+    let silent = ship(&mut world, &to, &FilterCommand::Remove(none.id));
     assert!(silent[0].as_ref().is_err_and(|why| why.contains("no answer within 2 s")), "{silent:?}");
 }
 
@@ -364,18 +364,18 @@ fn a_shipped_filter_is_its_authors_alone_and_goes_with_it() {
     assert_eq!(submit(&mut world, &hosts[2], from).filtered, 1);
     for (order, by) in [
         (FilterCommand::Install(filter("none", "return 1;")), &hosts[0]),
-        (FilterCommand::Remove(none.spot.clone()), &hosts[0]),
-        (FilterCommand::Remove(own.spot.clone()), &hosts[2]),
+        (FilterCommand::Remove(none.id.clone()), &hosts[0]),
+        (FilterCommand::Remove(own.id.clone()), &hosts[2]),
     ] {
-        let name = &order.spot().name;
+        let name = &order.id().name;
         let why = format!("the filter `{name}` was installed by {by}; choose another name");
         assert_eq!(ship(&mut world, &hosts[1], order), [Err(why)]);
     }
-    assert_eq!(world.with(&hosts[2], |node, _| node.filter_author(&none.spot).cloned()), Some(hosts[0].clone()));
+    assert_eq!(world.with(&hosts[2], |node, _| node.filter_author(&none.id).cloned()), Some(hosts[0].clone()));
     world.kill(&hosts[0]);
     world.run_for(Nanos::from_millis(3_000));
-    let left = world.with(&hosts[2], |node, _| node.filters(&none.spot.channel));
-    assert_eq!(left.iter().map(|(spot, _)| spot.name.as_str()).collect::<Vec<_>>(), ["own"]);
+    let left = world.with(&hosts[2], |node, _| node.filters(&none.id.channel));
+    assert_eq!(left.iter().map(|(id, _)| id.name.as_str()).collect::<Vec<_>>(), ["own"]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use qfabric_channel::testing::{EAGER, Memory, Settings, World};
 use qfabric_channel::{
-    EventType, Lane, Limits, Output, PROTOCOL, SinkCounts, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, To,
+    Destination, EventType, Lane, Limits, Output, PROTOCOL, SinkCounts, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -109,7 +110,7 @@ fn forged(world: &mut Memory, host: &Name, from: SourceId, kind: u8, body: &[u8]
     world.with(host, |node, now| {
         node.submit(from, &event, now).expect("submitted");
         while let Some(output) = node.poll() {
-            if let Output::Send(To::Channel(_), _, frame) = output {
+            if let Output::Send(Destination::Channel(_), _, frame) = output {
                 first = node.frame(frame)[..10].to_vec();
             }
         }

@@ -2,7 +2,7 @@
 
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
-    Direction, EventType, FilterSpec, Lane, Node, Output, SinkSpec, SourceSpec, Spec, Spot, Submission, Taken,
+    Direction, EventType, FilterId, FilterSpec, Lane, Node, Output, SinkSpec, SourceSpec, Spec, Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::channel::{ChannelId, Plane};
@@ -36,8 +36,8 @@ fn an_event_on_its_way_takes_no_memory() {
     });
     world.settle();
     let text = "struct input { int a; int sinks; struct { long load; } sink[4]; }; return input.a == 0;".to_owned();
-    let spot = Spot { channel, direction: Direction::Out, name: "all".parse().expect("a name") };
-    let filter = FilterSpec { spot, sink: None, types: vec![], text, parameters: vec![] };
+    let id = FilterId { channel, direction: Direction::Out, name: "all".parse().expect("a name") };
+    let filter = FilterSpec { id, sink: None, types: vec![], text, parameters: vec![] };
     world.with(&hosts[0], |node, _| node.install(&filter)).expect("it compiles");
     let (mut frame, mut taken) = (Vec::with_capacity(1 << 16), Taken::default());
     let (mut other, mut most) = (Vec::with_capacity(1 << 16), 0);

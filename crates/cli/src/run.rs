@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, FoundRhythm};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, FoundRhythm};
 use qfabric_types::text::is_plain;
 use qfabric_types::{AppId, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId};
 
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Outcome {
     let program = Waiting::start(&args.command)?;
     let service = Service::find(args.socket.as_deref(), mechanism(args.mechanism, &contract))?;
     check_mechanism(&service.client, args.mechanism)?;
-    let request = ApplicationRequest { pid: program.pid(), covers: Covers::Program, contract };
+    let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
     let admit = || admit(&service.client, &request, args.claim.as_ref());
     let (running, admitted) = match args.after {
         None => {

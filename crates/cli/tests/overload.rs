@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, parse_formats};
+use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, compile, parse_formats};
 
 const SECOND: u64 = 1_000_000_000;
 const RUN: u64 = 10 * SECOND;
@@ -37,7 +37,7 @@ impl Handler {
     }
 
     fn call(&mut self, input: &[u8]) -> i64 {
-        self.engine.call(input, &World::default(), &mut |_| {}).unwrap()
+        self.engine.call(input, &CallContext::default(), &mut |_| {}).unwrap()
     }
 }
 

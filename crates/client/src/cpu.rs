@@ -29,7 +29,7 @@
 use std::process;
 
 use qfabric_shm::Process;
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::{AppId, Class, Contract, Foresight, JobSource, Nanos, Profile, Share};
 
 use crate::client::Client;
@@ -105,7 +105,7 @@ impl Cpu {
         self.state = if pid == process::id() as i32 {
             State::Reserved(Box::new(Session::start(client, contract)?))
         } else {
-            let request = ApplicationRequest { pid, covers: Covers::Program, contract };
+            let request = ApplicationRequest { pid, covers: ApplicationScope::Program, contract };
             let by = Process::current().map_err(ClientError::unnumbered)?;
             State::ReservedFor { client: client.clone(), id: client.admit(&request)?.id, by }
         };

@@ -23,7 +23,7 @@ pub struct Job {
 /// Treatment of jobs whose release passed while an earlier job ran late. Releases stay on the grid in both cases, so
 /// a late job does not shift the later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Late {
+pub enum LatePolicy {
     /// The jobs run back to back until the backlog is done.
     #[default]
     CatchUp,

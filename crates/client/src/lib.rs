@@ -65,7 +65,7 @@ mod sync {
 pub use client::{Client, sockets};
 pub use cpu::{Cpu, Probe};
 pub use error::ClientError;
-pub use grid::{Job, Late};
+pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
 pub use overload::OverloadChange;
@@ -74,7 +74,8 @@ pub use session::Session;
 
 pub use qfabric_shm::Process;
 pub use qfabric_types::api::{
-    Application, ApplicationRequest, Change, Claim, Covers, HostLimits, HostStatus, LimitsPatch, Loan, Offer, Problem,
+    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
+    Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

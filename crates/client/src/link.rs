@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use qfabric_shm::Process;
 use qfabric_types::api::ApplicationRequest;
-use qfabric_types::ring::{Grant, JobEvent, Producer, Pushed};
+use qfabric_types::ring::{Grant, JobEvent, Producer, PushOutcome};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use crate::attempt::Attempt;
@@ -52,7 +52,7 @@ pub struct Counters {
     pub wake_ups: u64,
     /// Invalid hints, intervals and budgets; they are not sent.
     pub nonsense: u64,
-    /// Jobs skipped under [`crate::Late::Skip`] or by [`crate::Session::skip`].
+    /// Jobs skipped under [`crate::LatePolicy::Skip`] or by [`crate::Session::skip`].
     pub skipped: u64,
     /// Lost connections to the daemon.
     pub lost: u64,
@@ -104,9 +104,9 @@ impl Link {
             None => return self.keep(now),
         };
         match pushed {
-            Pushed::Quiet => return,
-            Pushed::Wake => self.wake(),
-            Pushed::Dropped => self.counters.dropped += 1,
+            PushOutcome::Quiet => return,
+            PushOutcome::Wake => self.wake(),
+            PushOutcome::Dropped => self.counters.dropped += 1,
         }
         self.keep(now);
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use qfabric_types::api::ecalls::{
-    AttributeChange, CallAnswer, CallRequest, EventData, EventRequest, HandlerInfo, HandlerRequest, LeaseId, Raised,
-    ServiceInfo, ServiceRequest, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
+    AttributeChange, CallAnswer, CallRequest, EventData, EventRequest, HandlerInfo, HandlerRequest, LeaseId,
+    RaiseOutcome, ServiceInfo, ServiceRequest, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
 };
 use qfabric_types::event_json::{from_hex, to_hex};
 
@@ -34,7 +34,7 @@ impl Client {
     }
 
     /// Raises one event of a service of this user. To raise many events, register the service and use its connection.
-    pub fn raise_event(&self, service: &str, event: &EventRequest) -> Result<Raised, ClientError> {
+    pub fn raise_event(&self, service: &str, event: &EventRequest) -> Result<RaiseOutcome, ClientError> {
         self.call("POST", &format!("/v1/services/{}/events", segment(service)?), Some(event))
     }
 

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use qfabric_shm::SharedRing;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality, QualityMeter,
@@ -19,7 +19,7 @@ use qfabric_types::{
 use crate::client::Client;
 use crate::clock;
 use crate::error::ClientError;
-use crate::grid::{Grid, Job, Late};
+use crate::grid::{Grid, Job, LatePolicy};
 use crate::jobs::Jobs;
 use crate::lease::{Lease, leased};
 use crate::link::{Connection, Counters, Link};
@@ -38,7 +38,7 @@ use crate::plugin::{Controller, Predictor, sensible};
 pub struct Session {
     link: Link,
     grid: Grid,
-    late: Late,
+    late: LatePolicy,
     contract: Contract,
     meter: QualityMeter,
     /// Reading of the thread's CPU clock at the end of the previous job.
@@ -76,7 +76,7 @@ impl Session {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let request = ApplicationRequest {
             pid: std::process::id() as i32,
-            covers: Covers::Thread(ThreadId(thread)),
+            covers: ApplicationScope::Thread(ThreadId(thread)),
             contract: contract.clone(),
         };
         let (lease, _) = leased(client, admit(&request)?)?;
@@ -100,7 +100,7 @@ impl Session {
         Session {
             link,
             grid: Grid::new(clock::now(), contract.period),
-            late: Late::default(),
+            late: LatePolicy::default(),
             meter: QualityMeter::new(contract.period, contract.early, contract.late),
             contract,
             cpu: clock::thread_cpu(),
@@ -114,8 +114,8 @@ impl Session {
         }
     }
 
-    /// Sets the treatment of late jobs; the default is [`Late::CatchUp`].
-    pub fn on_late(&mut self, late: Late) {
+    /// Sets the treatment of late jobs; the default is [`LatePolicy::CatchUp`].
+    pub fn on_late(&mut self, late: LatePolicy) {
         self.late = late;
     }
 
@@ -278,7 +278,7 @@ impl Session {
         let now = clock::now();
         self.settle(now);
         self.link.keep(now);
-        if self.late == Late::Skip {
+        if self.late == LatePolicy::Skip {
             self.link.counters.skipped += self.grid.skip_lost(now);
         }
         self.grid.job()

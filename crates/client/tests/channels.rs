@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{
-    Channels, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission, To,
+    Channels, Destination, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission,
 };
 use qfabric_client::{Client, ClientError, clock};
 use qfabric_daemon::{Config, Embedded, EngineName, Log};
@@ -381,10 +381,10 @@ fn an_event_may_be_for_one_host_and_another_one_is_nobodys() {
     let sinks = [(); 2].map(|()| video.sink(&SinkOptions::default()).unwrap());
     let payload = payload(1);
     let sent = |to| source.submit_and_wait(&Submission { payload: &payload, to, ..Submission::default() }).unwrap();
-    assert_eq!(sent(To::All).local, 2);
-    assert_eq!(sent(To::Host("alpha")).local, 2);
-    assert_eq!(sent(To::Sink("alpha", sinks[1].number())).local, 1);
-    assert_eq!(sent(To::Host("beta")).local, 0);
+    assert_eq!(sent(Destination::All).local, 2);
+    assert_eq!(sent(Destination::Host("alpha")).local, 2);
+    assert_eq!(sent(Destination::Sink("alpha", sinks[1].number())).local, 1);
+    assert_eq!(sent(Destination::Host("beta")).local, 0);
 }
 
 #[test]

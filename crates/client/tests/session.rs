@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use qfabric_client::{
-    Connection, Contract, Controller, Cpu, Foresight, Instant, Interval, JobRecord, Late, Nanos, Overload,
+    Connection, Contract, Controller, Cpu, Foresight, Instant, Interval, JobRecord, LatePolicy, Nanos, Overload,
     OverloadChange, Predictor, Session, Share, Usage, clock,
 };
 use qfabric_shm::SharedRing;
@@ -137,7 +137,7 @@ fn late_jobs_are_caught_up_back_to_back() {
 #[test]
 fn jobs_whose_deadline_has_passed_are_skipped_under_late_skip() {
     let (mut session, _daemon) = pair();
-    session.on_late(Late::Skip);
+    session.on_late(LatePolicy::Skip);
     session.begin(Foresight::Nothing);
     burn(T.saturating_mul(3));
     let first = session.end_cycle(Foresight::Nothing);

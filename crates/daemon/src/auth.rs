@@ -10,7 +10,7 @@
 use std::io;
 
 use qfabric_linux::{threads, watch};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{Owner, ThreadId};
 use rustix::net::sockopt::socket_peercred;
 
@@ -54,7 +54,7 @@ pub(crate) struct Target {
 }
 
 /// Finds the process `pid` for `peer`; checks the thread if the contract covers a single thread.
-pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Problem> {
+pub(crate) fn target(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<Target, Problem> {
     if pid <= 0 {
         return Err(problem::invalid(format!("pid is {pid}; name a process by its positive number")));
     }
@@ -63,7 +63,7 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: Covers) -> Result<Target, Pro
     if !users.belong_to(peer) {
         return Err(problem::not_yours(pid, users.owner().uid, peer.owner.uid));
     }
-    if let Covers::Thread(thread) = covers {
+    if let ApplicationScope::Thread(thread) = covers {
         check_thread(pid, thread)?;
     }
     if watch.ended() {
@@ -161,19 +161,19 @@ mod tests {
     fn the_caller_may_name_itself_and_its_threads_only() {
         let me = std::process::id() as i32;
         let mine = Peer { pid: me, owner: threads_owner() };
-        assert_eq!(target(mine, me, Covers::Program).unwrap().owner.uid, mine.owner.uid);
-        assert_eq!(target(mine, me, Covers::Thread(ThreadId(1))).unwrap_err().code, "no_such_thread");
+        assert_eq!(target(mine, me, ApplicationScope::Program).unwrap().owner.uid, mine.owner.uid);
+        assert_eq!(target(mine, me, ApplicationScope::Thread(ThreadId(1))).unwrap_err().code, "no_such_thread");
         let stranger = Peer { pid: me, owner: Owner { uid: 54_321, gid: 54_321 } };
-        assert_eq!(target(stranger, me, Covers::Program).unwrap_err().code, "not_yours");
+        assert_eq!(target(stranger, me, ApplicationScope::Program).unwrap_err().code, "not_yours");
         assert!(still_owns(mine.owner, me) && !still_owns(stranger.owner, me));
     }
 
     #[test]
     fn invalid_pids_and_ended_processes_are_refused_with_their_code() {
         let root = peer(0);
-        assert_eq!(target(root, 0, Covers::Program).unwrap_err().code, "invalid");
-        assert_eq!(target(root, -4, Covers::Program).unwrap_err().code, "invalid");
-        assert_eq!(target(root, i32::MAX, Covers::Program).unwrap_err().code, "gone");
+        assert_eq!(target(root, 0, ApplicationScope::Program).unwrap_err().code, "invalid");
+        assert_eq!(target(root, -4, ApplicationScope::Program).unwrap_err().code, "invalid");
+        assert_eq!(target(root, i32::MAX, ApplicationScope::Program).unwrap_err().code, "gone");
     }
 
     fn threads_owner() -> Owner {

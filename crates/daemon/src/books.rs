@@ -91,7 +91,7 @@ fn read(requests: &Requests) -> Result<i64, BooksError> {
         probes = Some(back);
         Ok(units?)
     };
-    Ok(books::read_by(Path::new(DEBUGFS), &mut grantable)?.of_nobody())
+    Ok(books::read_by(Path::new(DEBUGFS), &mut grantable)?.without_owner())
 }
 
 #[cfg(test)]

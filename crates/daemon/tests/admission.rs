@@ -12,7 +12,7 @@ use qfabric_linux::books;
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{ApplicationRequest, Change, Covers, HostLimits, LimitsPatch, Problem};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope, Change, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{Class, Contract, JobSource, Nanos, Share, ThreadId};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
@@ -20,7 +20,7 @@ fn guaranteed(name: &str, ppm: u32) -> Contract {
 }
 
 fn ask(client: &Client, pid: i32, contract: Contract) -> Result<qfabric_types::api::Application, Problem> {
-    client.admit(&ApplicationRequest { pid, covers: Covers::Program, contract }).map_err(refused)
+    client.admit(&ApplicationRequest { pid, covers: ApplicationScope::Program, contract }).map_err(refused)
 }
 
 fn refused(error: ClientError) -> Problem {
@@ -164,7 +164,7 @@ fn a_thread_that_changes_its_contract_is_never_without_a_reservation() {
             }
         });
         for _ in 0..20 {
-            let covers = Covers::Thread(thread);
+            let covers = ApplicationScope::Thread(thread);
             let request = ApplicationRequest { pid: program.pid(), covers, contract: contract("thread") };
             let own = client.admit(&request).unwrap();
             assert_eq!((own.threads.len(), client.application(whole.id).unwrap().threads.len()), (1, 0));

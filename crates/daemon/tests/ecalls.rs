@@ -11,7 +11,7 @@ use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_shm::fds;
-use qfabric_types::ecalls_wire::{FromClient, FromDaemon, MAX_MESSAGE, Raise, VERSION};
+use qfabric_types::ecalls_wire::{FromClient, FromDaemon, MAX_MESSAGE, RaiseRequest, VERSION};
 
 const SAMPLE: &str = "struct sample { long value; };";
 
@@ -82,7 +82,7 @@ fn events_of_another_owners_service_are_rejected_and_counted() {
     let (_service, client) = service(quiet());
     let theirs = connect_with_hello(&client);
     let kernels = client.services().unwrap();
-    let raise = Raise { service: kernels[0].id, pid: -1, deadline_us: 0, cpu: true, data: &[0; 8] };
+    let raise = RaiseRequest { service: kernels[0].id, pid: -1, deadline_us: 0, cpu: true, data: &[0; 8] };
     fds::send_now(&theirs, &[std::io::IoSlice::new(&raise.head()), std::io::IoSlice::new(raise.data)]).unwrap();
     eventually("the message is counted", || metric(&client, "qfabric_ecalls_nonsense_total") == 1);
 }

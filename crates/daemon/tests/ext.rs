@@ -12,7 +12,7 @@ use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded, MechanismName};
 use qfabric_linux::ext::{Ext, ExtError};
 use qfabric_linux::testing::{live_lock, skip};
-use qfabric_types::api::{Application, ApplicationRequest, Covers, HostStatus};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, HostStatus};
 use qfabric_types::{Contract, JobSource, Nanos, Reclaiming, ServerCounts, Share};
 
 /// Time of a measurement: long enough to show a wrong share, short enough for an emulated machine.
@@ -58,7 +58,7 @@ fn burner() -> Process {
 }
 
 fn admit(client: &Client, process: &Process, contract: Contract) -> Result<Application, ClientError> {
-    client.admit(&ApplicationRequest { pid: process.pid(), covers: Covers::Program, contract })
+    client.admit(&ApplicationRequest { pid: process.pid(), covers: ApplicationScope::Program, contract })
 }
 
 fn counts(client: &Client, app: &Application) -> ServerCounts {
@@ -186,7 +186,7 @@ fn an_event_raised_for_the_cpu_favours_its_sink_and_is_counted() {
         return;
     }
     let (_service, client) = service(ext());
-    let covers = Covers::Thread(own_thread());
+    let covers = ApplicationScope::Thread(own_thread());
     let contract = Contract { favour_events: true, ..fixed("sink", 5, 50, None) };
     let app = client.admit(&ApplicationRequest { pid: std::process::id() as i32, covers, contract }).unwrap();
     let ecalls = Ecalls::connect(&client).unwrap();

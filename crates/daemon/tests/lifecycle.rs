@@ -9,7 +9,7 @@ use qfabric_client::{Client, Session};
 use qfabric_daemon::{Config, DaemonError, Embedded};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{ApplicationRequest, Covers, HostLimits};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope, HostLimits};
 use qfabric_types::{JobSource, ThreadId};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -109,7 +109,7 @@ fn after_a_kill_no_thread_is_throttled_and_the_next_start_restores_all() {
     eventually("it runs on", || cpu_time(&worker) > before);
     let contract = qfabric_types::Contract { jobs: JobSource::Consumption, ..contract("again", 40) };
     client
-        .admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract })
+        .admit(&ApplicationRequest { pid: worker.pid(), covers: ApplicationScope::Program, contract })
         .expect("a new contract is admitted");
     eventually("it is under reservation again", || policy(thread) == Some(Policy::DEADLINE));
     let before = cpu_time(&worker);

@@ -8,7 +8,7 @@ use common::*;
 use qfabric_client::Client;
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{Application, ApplicationRequest, Covers};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
 use qfabric_types::{Contract, JobSource, Nanos, Share};
 
 fn consumption(name: &str) -> Contract {
@@ -20,7 +20,7 @@ fn consumption(name: &str) -> Contract {
 }
 
 fn cover(client: &Client, pid: i32, contract: Contract) -> Application {
-    client.admit(&ApplicationRequest { pid, covers: Covers::Program, contract }).unwrap()
+    client.admit(&ApplicationRequest { pid, covers: ApplicationScope::Program, contract }).unwrap()
 }
 
 #[test]

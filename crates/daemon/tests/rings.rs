@@ -11,7 +11,7 @@ use qfabric_client::{Client, Session};
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
 use qfabric_shm::{SharedRing, fds};
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::ring::{CAPACITY, JobEvent, Producer};
 use qfabric_types::{AppId, Foresight, JobRecord, Nanos, ThreadId};
 
@@ -47,7 +47,7 @@ struct Raw {
 fn raw(client: &Client) -> Raw {
     let request = ApplicationRequest {
         pid: std::process::id() as i32,
-        covers: Covers::Thread(own_thread()),
+        covers: ApplicationScope::Thread(own_thread()),
         contract: contract("raw", 20),
     };
     let app = client.admit(&request).unwrap().id;
@@ -180,7 +180,8 @@ fn a_ring_is_handed_out_once_and_to_its_own_process_only() {
         assert!(asked(&client, nonsense).starts_with("invalid"), "{nonsense:?}");
     }
     let other = Process::shell("sleep 60");
-    let request = ApplicationRequest { pid: other.pid(), covers: Covers::Program, contract: contract("other", 20) };
+    let request =
+        ApplicationRequest { pid: other.pid(), covers: ApplicationScope::Program, contract: contract("other", 20) };
     let app = client.admit(&request).unwrap().id;
     assert!(asked(&client, app.to_string().as_bytes()).starts_with("not_yours"), "its process is another one");
 }
@@ -302,7 +303,8 @@ fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
     let process = role("has_a_session", None, &[("SOCKET", service.socket().to_str().unwrap())]);
-    let request = ApplicationRequest { pid: process.pid(), covers: Covers::Program, contract: contract("program", 20) };
+    let request =
+        ApplicationRequest { pid: process.pid(), covers: ApplicationScope::Program, contract: contract("program", 20) };
     let program = client.admit(&request).unwrap().id;
     let holds = |id: AppId, thread: ThreadId| {
         client.application(id).is_ok_and(|app| app.threads.iter().any(|t| t.tid == thread))

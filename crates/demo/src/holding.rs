@@ -1,7 +1,7 @@
 //! Measures the mean bandwidth that the players of Q-Fabric hold over time, from the sums of the daemon.
 //!
 //! Players return most of their reservation between jobs, so Q/P at the start of a frame is more than their mean.
-//! Approach: the sums of the daemon ([`Reserved`]) are read at the release of the first counted job and shortly
+//! Approach: the sums of the daemon ([`ReservedTime`]) are read at the release of the first counted job and shortly
 //! before the last deadline, while every player still runs. The difference of the two readings gives the mean. A
 //! static reservation does not change and needs no reading.
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use qfabric_client::Client;
-use qfabric_types::api::Reserved;
+use qfabric_types::api::ReservedTime;
 use qfabric_types::{Instant, Nanos};
 
 /// The last reading is taken within this time before the end. It is tried ten times, so that at least one is in
@@ -50,7 +50,7 @@ struct Readings {
     from: Instant,
     until: Instant,
     /// For each player: process id, first and last reading.
-    players: Vec<(u32, Option<Reserved>, Option<Reserved>)>,
+    players: Vec<(u32, Option<ReservedTime>, Option<ReservedTime>)>,
 }
 
 impl Readings {
@@ -64,7 +64,7 @@ impl Readings {
     }
 
     /// Records a reading. A player that has ended keeps its last reading.
-    fn note(&mut self, reading: impl Fn(u32) -> Option<Reserved>) {
+    fn note(&mut self, reading: impl Fn(u32) -> Option<ReservedTime>) {
         for (pid, first, last) in &mut self.players {
             match (*first, reading(*pid)) {
                 (None, now) => *first = now,
@@ -86,8 +86,8 @@ mod tests {
         Instant::new(ms * 1_000_000)
     }
 
-    fn reading(cpu_ms: u64, over_ms: u64) -> Option<Reserved> {
-        Some(Reserved { cpu_time: Nanos::from_millis(cpu_ms), over: Nanos::from_millis(over_ms) })
+    fn reading(cpu_ms: u64, over_ms: u64) -> Option<ReservedTime> {
+        Some(ReservedTime { cpu_time: Nanos::from_millis(cpu_ms), over: Nanos::from_millis(over_ms) })
     }
 
     fn readings() -> Readings {

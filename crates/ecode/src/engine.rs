@@ -4,7 +4,7 @@ use crate::hir::Fault;
 
 /// Values that the host supplies to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct World {
+pub struct CallContext {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub now: u64,
     /// Process id.
@@ -36,7 +36,7 @@ pub trait Engine {
 
     /// Runs the program once and returns its verdict. `input` must have the length of the program's input format.
     /// Passes each emitted event to `sink`. Allocates no memory.
-    fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault>;
+    fn call(&mut self, input: &[u8], context: &CallContext, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault>;
 
     /// The output of the last call; empty if the program has no output.
     fn output(&self) -> &[u8];

@@ -1,7 +1,7 @@
 //! The reference engine: interprets the checked program directly. All other engines must give the same results.
 
 use crate::bpf::Layout;
-use crate::engine::{Engine, Limits, World};
+use crate::engine::{CallContext, Engine, Limits};
 use crate::hir::{Base, BinaryOp, Builtin, Expr, ExprKind, Fault, FaultKind, FunctionId, Place, Program, Stmt};
 use qfabric_types::format::Scalar;
 
@@ -31,7 +31,7 @@ impl Engine for Interpreter {
         "interp"
     }
 
-    fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+    fn call(&mut self, input: &[u8], context: &CallContext, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
         let layout = &self.layout;
         assert_eq!(input.len(), layout.input_bytes as usize, "an event has the length of the input format");
         self.frame[layout.input as usize..][..input.len()].copy_from_slice(input);
@@ -44,7 +44,7 @@ impl Engine for Interpreter {
             frame: &mut self.frame,
             statics: &mut self.statics,
             attributes: &mut self.attributes,
-            world,
+            context,
             sink,
             left: self.limits,
         };
@@ -74,7 +74,7 @@ struct Call<'a> {
     frame: &'a mut [u8],
     statics: &'a mut [u8],
     attributes: &'a mut [i64],
-    world: &'a World,
+    context: &'a CallContext,
     sink: &'a mut dyn FnMut(&[u8]),
     /// Fuel and emissions that remain.
     left: Limits,
@@ -264,9 +264,9 @@ impl Call<'_> {
 
     fn builtin(&mut self, what: Builtin) -> i64 {
         match what {
-            Builtin::Now => self.world.now as i64,
-            Builtin::Pid => i64::from(self.world.pid),
-            Builtin::Cpu => i64::from(self.world.cpu),
+            Builtin::Now => self.context.now as i64,
+            Builtin::Pid => i64::from(self.context.pid),
+            Builtin::Cpu => i64::from(self.context.cpu),
             Builtin::Emit => match self.left.emissions.checked_sub(1) {
                 None => 0,
                 Some(left) => {

@@ -28,7 +28,7 @@ pub mod testing;
 
 pub use bound::Bound;
 pub use diagnostics::{Diagnostic, Diagnostics};
-pub use engine::{Engine, Limits, World};
+pub use engine::{CallContext, Engine, Limits};
 pub use environment::Environment;
 pub use format_text::format_text;
 pub use front::{compile, parse_formats};

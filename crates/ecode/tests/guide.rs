@@ -2,7 +2,7 @@
 //! N`, an event of zeros must give this verdict. Every block marked `ecode,refused` must be refused with the
 //! messages in its lines `// error: …`.
 
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, pretty};
+use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, compile, pretty};
 
 const GUIDE: &str = include_str!("../../../docs/guide/src/ecode.md");
 
@@ -36,7 +36,7 @@ fn every_program_of_the_guide_compiles_and_gives_the_stated_verdict() {
             compiled.unwrap_or_else(|errors| panic!("line {line}:\n{}", errors.render("guide", &text, false)));
         let mut engine = Interpreter::new(&program, Limits::default());
         let event = vec![0; program.input.size as usize];
-        let verdict = engine.call(&event, &World::default(), &mut |_| ());
+        let verdict = engine.call(&event, &CallContext::default(), &mut |_| ());
         for promise in promised(&text, "verdict") {
             assert_eq!(verdict, Ok(promise.parse().expect("a number")), "line {line} of the guide");
         }

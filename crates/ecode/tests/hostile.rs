@@ -3,7 +3,9 @@
 
 use proptest::prelude::*;
 use qfabric_ecode::bpf::measure;
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, format_text, parse_formats, pretty};
+use qfabric_ecode::{
+    CallContext, Engine, Environment, Interpreter, Limits, compile, format_text, parse_formats, pretty,
+};
 
 const CORPUS: [&str; 4] = [
     include_str!("corpus/resources.ec"),
@@ -105,7 +107,7 @@ fn check_text(text: &str) {
             program.input.validate().expect("a valid format");
             let mut engine = Interpreter::new(&program, Limits { fuel: 1000, emissions: 4 });
             let event = vec![0x5a; program.input.size as usize];
-            let _verdict_or_fault = engine.call(&event, &World::default(), &mut |_| ());
+            let _verdict_or_fault = engine.call(&event, &CallContext::default(), &mut |_| ());
             assert!(pretty(text).is_ok(), "a text that compiles can be formatted: {text}");
         }
         Err(errors) => {

@@ -1,6 +1,6 @@
 //! The meaning of programs, tested with the reference engine.
 
-use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, compile};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 
 fn program(text: &str) -> Program {
@@ -13,7 +13,7 @@ fn engine(text: &str) -> Interpreter {
 
 /// One call without input.
 fn run(text: &str) -> Result<i64, Fault> {
-    engine(text).call(&[], &World::default(), &mut |_| ())
+    engine(text).call(&[], &CallContext::default(), &mut |_| ())
 }
 
 fn verdict(text: &str) -> i64 {
@@ -65,7 +65,11 @@ mod thesis_programs {
         assert!(program.has_loops && !program.writes_shared);
         let mut engine = Interpreter::new(&program, Limits::default());
         let event = ints(&[3, 10, 20, 30, 15, 15, 15, 1, 7, 7, 7, 6, 6, 6]);
-        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(1), "reaching the end passes the event");
+        assert_eq!(
+            engine.call(&event, &CallContext::default(), &mut |_| ()),
+            Ok(1),
+            "reaching the end passes the event"
+        );
         assert_eq!(engine.output(), ints(&[0, 1, 1, 1, 0, 0]));
     }
 
@@ -74,7 +78,7 @@ mod thesis_programs {
         let program = compile(HANDLER, &environment()).unwrap();
         let mut engine = Interpreter::new(&program, Limits::default());
         let event = ints(&[4, 10, 20, 30, 15, 15, 15, 1, 7, 7, 7, 6, 6, 6]);
-        let fault = engine.call(&event, &World::default(), &mut |_| ());
+        let fault = engine.call(&event, &CallContext::default(), &mut |_| ());
         assert_eq!(fault, Err(Fault { kind: FaultKind::Index, line: 6 }));
     }
 
@@ -93,7 +97,7 @@ int utility2 (int color_depth) {
             let program = compile(both, &env).unwrap();
             assert_eq!(program.functions.len(), 1, "only the called function");
             let mut engine = Interpreter::new(&program, Limits::default());
-            assert_eq!(engine.call(&ints(&[input]), &World::default(), &mut |_| ()), Ok(utility));
+            assert_eq!(engine.call(&ints(&[input]), &CallContext::default(), &mut |_| ()), Ok(utility));
         }
         assert_eq!(program(both).input.fields[0].name, "color_depth", "the last function is the default entry");
     }
@@ -189,7 +193,8 @@ mod variables {
     #[test]
     fn statics_persist_from_call_to_call() {
         let mut engine = engine("static int calls = 10; calls++; return calls;");
-        let verdicts: Vec<_> = (0..3).map(|_| engine.call(&[], &World::default(), &mut |_| ()).unwrap()).collect();
+        let verdicts: Vec<_> =
+            (0..3).map(|_| engine.call(&[], &CallContext::default(), &mut |_| ()).unwrap()).collect();
         assert_eq!(verdicts, [11, 12, 13]);
     }
 
@@ -384,7 +389,7 @@ mod functions {
         let mut engine = Interpreter::new(&program, Limits::default());
         let mut event = ints(&[3]);
         event.extend([5, 0, 0, 0]);
-        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(13));
+        assert_eq!(engine.call(&event, &CallContext::default(), &mut |_| ()), Ok(13));
     }
 
     #[test]
@@ -394,7 +399,7 @@ mod functions {
         let program = compile("int utility(int rate) { rate *= 4; return rate; }", &env).unwrap();
         let mut engine = Interpreter::new(&program, Limits::default());
         let event: Vec<u8> = [0i64.to_le_bytes(), 20i64.to_le_bytes()].concat();
-        assert_eq!(engine.call(&event, &World::default(), &mut |_| ()), Ok(80));
+        assert_eq!(engine.call(&event, &CallContext::default(), &mut |_| ()), Ok(80));
     }
 
     #[test]
@@ -454,8 +459,8 @@ mod built_in {
     #[test]
     fn the_host_supplies_time_process_and_cpu() {
         let mut engine = engine("attr.t = now(); return pid() * 10 + cpu();");
-        let world = World { now: 77, pid: 4, cpu: 2 };
-        assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(42));
+        let context = CallContext { now: 77, pid: 4, cpu: 2 };
+        assert_eq!(engine.call(&[], &context, &mut |_| ()), Ok(42));
         assert_eq!(engine.attributes(), [77]);
     }
 
@@ -463,7 +468,7 @@ mod built_in {
     fn emit_delivers_the_current_output() {
         let text = "struct output { short n; }; for (int i = 1; i < 4; i++) { output.n = i; emit(); } return 0;";
         let mut sent = Vec::new();
-        let verdict = engine(text).call(&[], &World::default(), &mut |event| sent.push(event.to_vec()));
+        let verdict = engine(text).call(&[], &CallContext::default(), &mut |event| sent.push(event.to_vec()));
         assert_eq!(verdict, Ok(0));
         assert_eq!(sent, [[1, 0], [2, 0], [3, 0]]);
     }
@@ -481,7 +486,7 @@ mod attributes {
         assert!(program.writes_shared);
         let mut engine = Interpreter::new(&program, Limits::default());
         engine.attributes()[0] = -5;
-        engine.call(&[], &World::default(), &mut |_| ()).unwrap();
+        engine.call(&[], &CallContext::default(), &mut |_| ()).unwrap();
         assert_eq!(engine.attributes(), [9, 3, -5]);
     }
 
@@ -536,7 +541,7 @@ mod formats {
         let text = "struct input { int input; int output; int attr; int now; int kind; }; output = input;
             return input.input + output.now;";
         let mut engine = Interpreter::new(&program(text), Limits::default());
-        assert_eq!(engine.call(&ints(&[1, 2, 3, 4, 5]), &World::default(), &mut |_| ()), Ok(5));
+        assert_eq!(engine.call(&ints(&[1, 2, 3, 4, 5]), &CallContext::default(), &mut |_| ()), Ok(5));
         assert_eq!(engine.output(), ints(&[1, 2, 3, 4, 5]));
     }
 

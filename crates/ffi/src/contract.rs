@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::str::FromStr;
 
-use qfabric_client::{Class, Contract, Late, Nanos, Share, Window};
+use qfabric_client::{Class, Contract, LatePolicy, Nanos, Share, Window};
 
 use crate::session::{Task, qf_session, with};
 use crate::status::{Failure, Outcome, QF_STATE, qf_bool, qf_status, settle, text};
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn qf_set_skip_late(task: *mut qf_session, skip: qf_bool) 
     // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
-            task.late = if skip.is_true() { Late::Skip } else { Late::CatchUp };
+            task.late = if skip.is_true() { LatePolicy::Skip } else { LatePolicy::CatchUp };
             Ok(())
         })
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use qfabric_client::{Claim, Client, Contract, Foresight, Instant, Late, Nanos, Process, Session};
+use qfabric_client::{Claim, Client, Contract, Foresight, Instant, LatePolicy, Nanos, Process, Session};
 
 use crate::contract::set;
 use crate::ecalls::{give, take_back};
@@ -24,7 +24,7 @@ pub(crate) struct Task {
     /// None: the task is paced and measured, without a reservation.
     pub(crate) client: Option<Client>,
     pub(crate) contract: Contract,
-    pub(crate) late: Late,
+    pub(crate) late: LatePolicy,
     pub(crate) predictor: Option<OwnPredictor>,
     pub(crate) controller: Option<OwnController>,
     pub(crate) on_overload: Option<OverloadCallback>,
@@ -215,7 +215,7 @@ unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcom
     let made = Task {
         client,
         contract: Contract::default(),
-        late: Late::default(),
+        late: LatePolicy::default(),
         predictor: None,
         controller: None,
         on_overload: None,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use qfabric_host::{Host, HostConfig, Input, Limits, Outcome, Output};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{AppId, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Owner, Share, ThreadId};
 
@@ -38,7 +38,7 @@ impl Bench {
                     request: 0,
                     pid: thread.0,
                     owner: Owner { uid: 1, gid: 1 },
-                    covers: Covers::Thread(thread),
+                    covers: ApplicationScope::Thread(thread),
                     threads: vec![thread],
                     contract: contract.clone(),
                 },

@@ -19,7 +19,7 @@ mod terms;
 
 use qfabric_control::TaskController;
 use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
-use qfabric_types::api::{Application, Covers, FoundRhythm, ThreadStatus};
+use qfabric_types::api::{Application, ApplicationScope, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
     AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation,
@@ -47,7 +47,7 @@ pub(crate) struct App {
     pub id: AppId,
     pub pid: i32,
     pub owner: Owner,
-    pub covers: Covers,
+    pub covers: ApplicationScope,
     pub contract: Contract,
     pub guarantee: Guarantee,
     pub threads: Vec<Thread>,
@@ -109,7 +109,7 @@ impl App {
         id: AppId,
         pid: i32,
         owner: Owner,
-        covers: Covers,
+        covers: ApplicationScope,
         contract: Contract,
         guarantee: Guarantee,
         joint: bool,

@@ -18,7 +18,7 @@ mod settings;
 use std::collections::VecDeque;
 
 use qfabric_broker::{Limits, Partition, Supervisor};
-use qfabric_types::api::{Application, Covers, HostStatus, Problem};
+use qfabric_types::api::{Application, ApplicationScope, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId,
@@ -69,7 +69,7 @@ impl Host {
     /// A host without promises.
     pub fn new(config: HostConfig) -> Self {
         let (partition, ledger) = placing::partition(&config);
-        let config_cpus = config.abilities.cpus.len();
+        let config_cpus = config.features.cpus.len();
         Host {
             books: Supervisor::new(config.limits.clone()),
             config,
@@ -132,7 +132,7 @@ impl Host {
                 (self.config.max_applications, self.config.max_threads) = (max_applications, max_threads);
                 self.set_limits(limits);
             }
-            Input::Mechanism { name, abilities, capacity } => self.replace_mechanism(name, abilities, capacity),
+            Input::Mechanism { name, features, capacity } => self.replace_mechanism(name, features, capacity),
             Input::Cpus(online) => self.cpus_changed(&online),
             Input::Tick => (),
         }
@@ -255,14 +255,14 @@ impl Host {
         &mut self,
         pid: i32,
         owner: Owner,
-        covers: Covers,
+        covers: ApplicationScope,
         threads: &[ThreadId],
         contract: Contract,
     ) -> Result<AppId, Problem> {
         let one;
         let threads = match covers {
-            Covers::Program => threads,
-            Covers::Thread(thread) => {
+            ApplicationScope::Program => threads,
+            ApplicationScope::Thread(thread) => {
                 one = [thread];
                 &one[..]
             }
@@ -276,7 +276,7 @@ impl Host {
             return Err(refusal.into());
         }
         self.next_app += 1;
-        let joint = self.config.abilities.terms;
+        let joint = self.config.features.terms;
         self.apps.push(App::new(app, pid, owner, covers, contract, guarantee, joint));
         for &thread in threads {
             self.take_over(thread, app);
@@ -311,15 +311,15 @@ impl Host {
 
     /// Refuses a contract that the mechanism in force cannot serve.
     fn check_abilities(&self, contract: &Contract) -> Result<(), Problem> {
-        let abilities = &self.config.abilities;
+        let features = &self.config.features;
         let in_kernel = contract.controller == ControlPlace::Kernel;
         match contract.needs() {
-            Some(what) if !abilities.terms => Err(problem::incapable(&self.config.mechanism, what)),
-            Some(what) if in_kernel && !abilities.kernel_control => {
+            Some(what) if !features.terms => Err(problem::incapable(&self.config.mechanism, what)),
+            Some(what) if in_kernel && !features.kernel_control => {
                 Err(problem::incapable(&self.config.mechanism, what))
             }
             _ => match contract.reclaiming.beyond_deadline() {
-                Some(what) if !abilities.all_reclaiming => Err(problem::incapable(&self.config.mechanism, what)),
+                Some(what) if !features.all_reclaiming => Err(problem::incapable(&self.config.mechanism, what)),
                 _ => Ok(()),
             },
         }
@@ -376,7 +376,7 @@ impl Host {
 
     fn thread_born(&mut self, app: AppId, thread: ThreadId) {
         let Ok(at) = self.find_present(app) else { return self.ignore() };
-        if self.apps[at].covers != Covers::Program || self.covering(thread).is_some() {
+        if self.apps[at].covers != ApplicationScope::Program || self.covering(thread).is_some() {
             return;
         }
         if self.apps[at].threads.len() >= self.config.max_threads {
@@ -447,7 +447,7 @@ impl Host {
             return self.ignore();
         }
         self.apps[at].on_ran(index, sample);
-        if self.config.abilities.rescues && self.apps[at].rescue(index) {
+        if self.config.features.rescues && self.apps[at].rescue(index) {
             self.event(HostEvent::Rescue { app, thread: sample.thread });
         }
         self.due = self.due.min(self.apps[at].due);

@@ -2,7 +2,8 @@
 
 use qfabric_control::TaskController;
 use qfabric_types::{
-    Contract, Instant, KernelControl, MIN_BUDGET, Nanos, Reclaiming, Reservation, Setting, Share, Terms, ThreadId,
+    Contract, Instant, KernelController, MIN_BUDGET, Nanos, Reclaiming, Reservation, ServerTerms, Setting, Share,
+    ThreadId,
 };
 
 use crate::consumption::Consumption;
@@ -61,16 +62,16 @@ impl Governor {
 pub(crate) struct Value {
     pub reservation: Reservation,
     pub reclaiming: Reclaiming,
-    pub terms: Terms,
+    pub terms: ServerTerms,
     /// Its bandwidth in the ledger: for a server that several threads share, counted once; with a window, less.
     pub counted: Share,
 }
 
 impl Value {
     /// Terms for the setting: a controller in the kernel decides within the granted budget.
-    fn terms_to_tell(self) -> Terms {
-        let control = self.terms.control.map(|c| KernelControl { max_budget: self.reservation.budget(), ..c });
-        Terms { control, ..self.terms }
+    fn terms_to_tell(self) -> ServerTerms {
+        let control = self.terms.control.map(|c| KernelController { max_budget: self.reservation.budget(), ..c });
+        ServerTerms { control, ..self.terms }
     }
 
     /// The value limited to `most`; `None` if that is less than the kernel accepts.
@@ -275,7 +276,7 @@ pub(crate) fn millionths(value: Option<Value>) -> u64 {
 }
 
 /// `share` of `contract`'s server period as a value; `None` if it is less than the kernel accepts.
-pub(crate) fn value_of(share: Share, contract: &Contract, terms: Terms) -> Option<Value> {
+pub(crate) fn value_of(share: Share, contract: &Contract, terms: ServerTerms) -> Option<Value> {
     let period = contract.server_period;
     let budget = share.budget_in(period).min(period);
     let reservation = Reservation::new(budget, period).ok()?;

@@ -1,9 +1,11 @@
 //! The inputs and outputs of a [`crate::Host`].
 
 use qfabric_broker::Limits;
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Contract, Instant, Nanos, Owner, Reservation, Sample, Setting, Share, ThreadId};
+use qfabric_types::{
+    AppId, Contract, Instant, MechanismFeatures, Nanos, Owner, Reservation, Sample, Setting, Share, ThreadId,
+};
 
 /// The configuration of a host.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +21,8 @@ pub struct HostConfig {
     pub version: String,
     /// Name of the mechanism, shown in the status.
     pub mechanism: String,
-    /// Abilities of the mechanism.
-    pub abilities: Abilities,
+    /// What the mechanism supports beyond one budget per thread.
+    pub features: MechanismFeatures,
     /// The capacity of each CPU, if servers are bound to CPUs.
     pub cpu_capacity: Share,
     /// The reservation of the service's own server, if servers are bound to CPUs.
@@ -37,7 +39,7 @@ impl Default for HostConfig {
             max_threads: 256,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mechanism: "none".to_owned(),
-            abilities: Abilities::default(),
+            features: MechanismFeatures::default(),
             cpu_capacity: Limits::default().capacity,
             own: None,
             best_effort: None,
@@ -57,7 +59,7 @@ pub enum Input {
         /// The owner of the process, as the kernel reports it.
         owner: Owner,
         /// The threads that the contract covers.
-        covers: Covers,
+        covers: ApplicationScope,
         /// The covered threads that exist now. Threads covered by a program's contract so far are taken over with
         /// their reservations.
         threads: Vec<ThreadId>,
@@ -122,7 +124,7 @@ pub enum Input {
     /// and all earlier settings are void.
     Mechanism {
         name: String,
-        abilities: Abilities,
+        features: MechanismFeatures,
         /// The capacity of the new mechanism.
         capacity: Share,
     },

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::*;
 use proptest::prelude::*;
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Reclaiming, Sample, Setting,
-    Share, ThreadId,
+    AppId, Class, Contract, Foresight, Instant, JobRecord, JobSource, MechanismFeatures, Nanos, Reclaiming, Sample,
+    Setting, Share, ThreadId,
 };
 
 const CAPACITY: u32 = 180;
@@ -130,9 +130,9 @@ struct Outside {
 impl Outside {
     fn new() -> Self {
         let limits = Limits::of_capacity(share(CAPACITY));
-        let abilities = Abilities { gives_back: true, ..Abilities::default() };
+        let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
         Outside {
-            host: Host::new(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() }),
+            host: Host::new(HostConfig { limits, features, max_threads: 8, ..HostConfig::default() }),
             now: at(1_000),
             kernel: BTreeMap::new(),
             told: Vec::new(),
@@ -182,8 +182,8 @@ impl Outside {
                 contract.class = if class_a { Class::A } else { Class::C };
                 let threads: Vec<ThreadId> = (0..threads).map(|_| self.fresh()).collect();
                 let covers = match threads.first() {
-                    Some(&first) if !program => Covers::Thread(first),
-                    _ => Covers::Program,
+                    Some(&first) if !program => ApplicationScope::Thread(first),
+                    _ => ApplicationScope::Program,
                 };
                 let covered = if program { threads.clone() } else { threads.iter().take(1).copied().collect() };
                 self.joining.push(covered.into_iter().collect());
@@ -200,7 +200,8 @@ impl Outside {
                 let class = if class_a { Class::A } else { Class::C };
                 let contract = Contract { class, ..contract(source, most, 0) };
                 self.joining.push([thread].into());
-                let (request, covers, threads) = (self.joining.len() as u64 - 1, Covers::Thread(thread), vec![thread]);
+                let (request, covers, threads) =
+                    (self.joining.len() as u64 - 1, ApplicationScope::Thread(thread), vec![thread]);
                 self.input(Input::Join { request, pid: thread.0, owner: ME, covers, threads, contract });
                 self.moved(app, thread);
             }

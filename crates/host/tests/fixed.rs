@@ -5,27 +5,27 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
-use qfabric_types::api::Covers;
-use qfabric_types::{Abilities, AppId, Contract, JobSource, Nanos, Reservation, Share, ThreadId};
+use qfabric_types::api::ApplicationScope;
+use qfabric_types::{AppId, Contract, JobSource, MechanismFeatures, Nanos, Reservation, Share, ThreadId};
 
 fn fixed(percent: u32) -> Contract {
     let jobs = JobSource::Consumption;
     Contract { fixed: Some(share(percent)), jobs, ..Contract::new("static", T) }
 }
 
-fn joint() -> Abilities {
-    Abilities {
+fn joint() -> MechanismFeatures {
+    MechanismFeatures {
         terms: true,
         rescues: true,
         kernel_control: true,
         all_reclaiming: true,
         cpus: vec![0, 1],
-        ..Abilities::default()
+        ..MechanismFeatures::default()
     }
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> AppId {
-    bench.join(contract, Covers::Program, threads).unwrap()
+    bench.join(contract, ApplicationScope::Program, threads).unwrap()
 }
 
 fn budgets(bench: &Bench, threads: &[i32]) -> Vec<u64> {
@@ -77,7 +77,7 @@ fn a_lower_capacity_shortens_the_first_server_and_drops_the_others() {
 #[test]
 fn with_shared_servers_all_threads_share_one_that_counts_once() {
     let limits = Limits::of_capacity(share(180));
-    let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
+    let config = HostConfig { limits, features: joint(), cpu_capacity: share(90), ..HostConfig::default() };
     let mut bench = Bench::with_config(config);
     let app = program(&mut bench, &fixed(30), &[1, 2, 3]);
     assert_eq!(budgets(&bench, &[1, 2, 3]), [3_000; 3]);
@@ -88,12 +88,12 @@ fn with_shared_servers_all_threads_share_one_that_counts_once() {
 #[test]
 fn another_mechanism_turns_the_one_server_into_one_per_thread() {
     let limits = Limits::of_capacity(share(180));
-    let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
+    let config = HostConfig { limits, features: joint(), cpu_capacity: share(90), ..HostConfig::default() };
     let mut bench = Bench::with_config(config);
     program(&mut bench, &fixed(30), &[1, 2]);
     bench.kernel.clear();
-    let (name, abilities, capacity) = ("deadline".to_owned(), Abilities::default(), share(180));
-    bench.input(Input::Mechanism { name, abilities, capacity });
+    let (name, features, capacity) = ("deadline".to_owned(), MechanismFeatures::default(), share(180));
+    bench.input(Input::Mechanism { name, features, capacity });
     assert_eq!(budgets(&bench, &[1, 2]), [3_000; 2]);
     assert_eq!(bench.host.held(), share(60));
     let server = Reservation::new(Nanos::from_millis(3), P).ok();
@@ -106,11 +106,11 @@ fn another_mechanism_turns_the_one_server_into_one_per_thread() {
 #[test]
 fn another_mechanism_with_less_room_than_the_guarantees_cuts_them_and_reports_it() {
     let limits = Limits::of_capacity(share(180));
-    let config = HostConfig { limits, abilities: joint(), cpu_capacity: share(90), ..HostConfig::default() };
+    let config = HostConfig { limits, features: joint(), cpu_capacity: share(90), ..HostConfig::default() };
     let mut bench = Bench::with_config(config);
     program(&mut bench, &fixed(30), &[1]);
-    let (name, abilities, capacity) = ("deadline".to_owned(), Abilities::default(), share(20));
-    bench.input(Input::Mechanism { name, abilities, capacity });
+    let (name, features, capacity) = ("deadline".to_owned(), MechanismFeatures::default(), share(20));
+    bench.input(Input::Mechanism { name, features, capacity });
     assert_eq!(budgets(&bench, &[1]), [2_000]);
     assert!(bench.events.contains(&HostEvent::GuaranteesCut { capacity, guaranteed: share(30) }), "{:?}", bench.events);
 }

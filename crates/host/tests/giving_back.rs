@@ -5,16 +5,16 @@ mod common;
 
 use common::{Bench, at, marked, share};
 use qfabric_host::{HostConfig, Input, Limits, Outcome};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, Foresight, JobRecord, JobSource, Nanos, Reclaiming, Sample, ThreadId,
+    AppId, Class, Contract, Foresight, JobRecord, JobSource, MechanismFeatures, Nanos, Reclaiming, Sample, ThreadId,
 };
 
 fn bench(capacity: u32) -> Bench {
-    let abilities = Abilities { gives_back: true, ..Abilities::default() };
+    let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
     let limits = Limits::of_capacity(share(capacity));
-    Bench::with_config(HostConfig { limits, abilities, max_threads: 8, ..HostConfig::default() })
+    Bench::with_config(HostConfig { limits, features, max_threads: 8, ..HostConfig::default() })
 }
 
 /// Ends job `k` of `cost_ms`, `after_ms` after its release.
@@ -198,7 +198,7 @@ fn contracts_that_cannot_give_back_are_governed_as_before() {
         assert_eq!(bench.settings.len(), before, "nothing is given back or taken: {contract:?}");
     }
     let mut program = bench(90);
-    let app = program.join(&marked(), Covers::Program, &[1, 2]).unwrap();
+    let app = program.join(&marked(), ApplicationScope::Program, &[1, 2]).unwrap();
     for k in 0..3 {
         job(&mut program, app, k, 8, 20);
     }
@@ -249,7 +249,7 @@ fn unmarked() -> Contract {
 #[test]
 fn an_unmarked_program_reserves_its_mean_until_a_job_is_late_or_others_compete() {
     let mut bench = bench(90);
-    let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
+    let player = bench.join(&unmarked(), ApplicationScope::Program, &[1]).unwrap();
     let next = bursts(&mut bench, player, 1, 1_000, 10);
     assert!(bench.budget_us(1) >= 3_750, "15 ms within 40: {} µs in 10 ms", bench.budget_us(1));
     let next = bursts(&mut bench, player, 1, next, 60);
@@ -284,7 +284,7 @@ fn an_unmarked_program_reserves_its_mean_until_a_job_is_late_or_others_compete()
 #[test]
 fn a_quiet_program_that_relies_on_unused_time_needs_no_timer() {
     let mut bench = bench(90);
-    let player = bench.join(&unmarked(), Covers::Program, &[1]).unwrap();
+    let player = bench.join(&unmarked(), ApplicationScope::Program, &[1]).unwrap();
     bursts(&mut bench, player, 1, 1_000, 60);
     bench.wait_until(at(60_000));
     assert_eq!(bench.host.next_wakeup(), None);

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostEvent, Input, Limits, Outcome};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Sample, Share, ThreadId};
 
 #[test]
@@ -127,7 +127,7 @@ fn a_thread_that_is_gone_frees_its_room() {
 #[test]
 fn leaving_restores_every_thread_and_is_then_reported() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&marked(), Covers::Program, &[1, 2, 3]).unwrap();
+    let app = bench.join(&marked(), ApplicationScope::Program, &[1, 2, 3]).unwrap();
     bench.wait_until(at(2_000));
     assert!(bench.kernel.len() >= 2, "{:?}", bench.kernel);
     bench.hold_back = true;
@@ -149,8 +149,11 @@ fn refusals_have_stable_codes_and_change_nothing() {
     let mut bad = marked();
     bad.weight = 0;
     assert_eq!(code(bench.join_thread(&bad, 1)), "invalid_contract");
-    assert_eq!(code(bench.join(&marked(), Covers::Program, &[])), "not_found");
-    assert_eq!(code(bench.join(&marked(), Covers::Program, &[1, 2, 3, 4, 5, 6, 7, 8, 9])), "too_many_threads");
+    assert_eq!(code(bench.join(&marked(), ApplicationScope::Program, &[])), "not_found");
+    assert_eq!(
+        code(bench.join(&marked(), ApplicationScope::Program, &[1, 2, 3, 4, 5, 6, 7, 8, 9])),
+        "too_many_threads"
+    );
     let mut greedy = marked();
     (greedy.class, greedy.guaranteed) = (Class::A, Some(share(50)));
     let app = bench.join_thread(&greedy, 1).unwrap();
@@ -166,7 +169,7 @@ fn refusals_have_stable_codes_and_change_nothing() {
         request: 1,
         pid: 5,
         owner: qfabric_types::Owner { uid: 8, gid: 8 },
-        covers: Covers::Program,
+        covers: ApplicationScope::Program,
         threads: vec![ThreadId(5)],
         contract: marked(),
     };
@@ -176,7 +179,7 @@ fn refusals_have_stable_codes_and_change_nothing() {
 #[test]
 fn threads_above_the_bound_are_left_out_and_reported() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&marked(), Covers::Program, &[1]).unwrap();
+    let app = bench.join(&marked(), ApplicationScope::Program, &[1]).unwrap();
     for thread in 2..1_000 {
         bench.input(Input::ThreadBorn { app, thread: ThreadId(thread) });
     }
@@ -188,7 +191,7 @@ fn threads_above_the_bound_are_left_out_and_reported() {
 #[test]
 fn new_threads_get_a_small_reservation_at_once() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&marked(), Covers::Program, &[1]).unwrap();
+    let app = bench.join(&marked(), ApplicationScope::Program, &[1]).unwrap();
     bench.job(app, 0, 12, 0);
     bench.input(Input::ThreadBorn { app, thread: ThreadId(2) });
     bench.wait_until(at(1_060));
@@ -200,7 +203,7 @@ fn activations_of_an_unmarked_thread_are_its_jobs() {
     let mut contract = marked();
     contract.jobs = JobSource::Activations;
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&contract, Covers::Program, &[1]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[1]).unwrap();
     for k in 0..10 {
         bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(12), true);
     }
@@ -217,7 +220,7 @@ fn the_busiest_thread_is_the_lead() {
     let mut contract = marked();
     contract.jobs = JobSource::Activations;
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&contract, Covers::Program, &[1, 2]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[1, 2]).unwrap();
     for k in 0..60 {
         bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(1), true);
         bench.ran(app, 2, at(1_005 + 40 * k), Nanos::from_millis(12), true);
@@ -230,7 +233,7 @@ fn the_busiest_thread_is_the_lead() {
 fn a_main_thread_that_sleeps_while_another_works_holds_nothing() {
     for jobs in [JobSource::Consumption, JobSource::Auto] {
         let mut bench = Bench::new(share(90));
-        let app = bench.join(&Contract { jobs, ..marked() }, Covers::Program, &[1, 2]).unwrap();
+        let app = bench.join(&Contract { jobs, ..marked() }, ApplicationScope::Program, &[1, 2]).unwrap();
         for k in 0..100 {
             bench.ran(app, 2, at(1_000 + 40 * k), Nanos::from_millis(2), true);
         }
@@ -303,7 +306,7 @@ fn an_unmarked_program_gets_what_it_consumes_and_comes_to_rest() {
     let mut contract = marked();
     contract.jobs = JobSource::Consumption;
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&contract, Covers::Program, &[1, 2, 3]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[1, 2, 3]).unwrap();
     for k in 0..100 {
         bench.ran(app, 1, at(1_000 + 40 * k), Nanos::from_millis(8), true);
     }
@@ -321,7 +324,7 @@ fn an_unmarked_program_gets_what_it_consumes_and_comes_to_rest() {
 fn a_report_covers_all_threads_of_a_program_together() {
     let contract = Contract { jobs: JobSource::Consumption, max_bandwidth: share(80), ..marked() };
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&contract, Covers::Program, &[1, 2, 3]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[1, 2, 3]).unwrap();
     let mut held = Vec::new();
     for k in 0..200 {
         for thread in [2, 3] {
@@ -346,7 +349,7 @@ fn many_threads_at_rest_leave_most_to_the_working_one() {
     let mut contract = marked();
     contract.max_bandwidth = share(10);
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&contract, Covers::Program, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     bench.job(app, 0, 12, 0);
     bench.wait_until(at(1_200));
     assert!(bench.budget_us(1) >= 750, "{} µs of the 1000 the contract allows", bench.budget_us(1));

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use qfabric_host::{HostConfig, Input, Limits};
-use qfabric_types::{Abilities, AppId, Class, Contract, Share};
+use qfabric_types::{AppId, Class, Contract, MechanismFeatures, Share};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -88,9 +88,14 @@ impl Life {
 }
 
 fn two_cpus() -> HostConfig {
-    let abilities =
-        Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], ..Abilities::default() };
-    HostConfig { abilities, cpu_capacity: share(90), mechanism: "ext".to_owned(), ..HostConfig::default() }
+    let features = MechanismFeatures {
+        terms: true,
+        rescues: true,
+        kernel_control: true,
+        cpus: vec![0, 1],
+        ..MechanismFeatures::default()
+    };
+    HostConfig { features, cpu_capacity: share(90), mechanism: "ext".to_owned(), ..HostConfig::default() }
 }
 
 proptest! {

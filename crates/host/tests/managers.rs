@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use qfabric_channel::Registration;
 use qfabric_host::manager::{
     Ask, Change, ChangeKind, Controller, Decision, Decisions, Effect, GroupController, Input, Interest, Manager,
-    Outcome, Output, Recipient, Rule, Topic, View, Wish,
+    Outcome, Output, Recipient, ResourceRequest, Rule, Topic, View,
 };
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
@@ -238,15 +238,20 @@ fn an_offer_without_an_answer_expires() {
 #[test]
 fn a_new_application_adjusts_the_others_and_one_that_does_not_fit_is_refused() {
     let mut net = Net::new(1);
-    let wish =
-        |application, least, most| Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 };
+    let request = |application, least, most| ResourceRequest {
+        application: AppId(application),
+        attribute: CPU,
+        least,
+        most,
+        importance: 0,
+    };
     net.on(0, |manager, now| manager.capacity(CPU, 100, now));
-    net.on(0, |manager, now| manager.came(&wish(1, 20, 100), now)).unwrap();
-    net.on(0, |manager, now| manager.came(&wish(2, 50, 50), now)).unwrap();
+    net.on(0, |manager, now| manager.admit(&request(1, 20, 100), now)).unwrap();
+    net.on(0, |manager, now| manager.admit(&request(2, 50, 50), now)).unwrap();
     assert_eq!(net.wires.applied, [(0, AppId(1), 100), (0, AppId(1), 50), (0, AppId(2), 50)]);
-    let refused = net.on(0, |manager, now| manager.came(&wish(3, 31, 40), now)).unwrap_err();
+    let refused = net.on(0, |manager, now| manager.admit(&request(3, 31, 40), now)).unwrap_err();
     assert_eq!((refused.asked, refused.free), (31, 30));
-    net.on(0, |manager, now| manager.went(AppId(2), now));
+    net.on(0, |manager, now| manager.leave(AppId(2), now));
     assert_eq!(net.wires.applied.last(), Some(&(0, AppId(1), 100)));
 }
 

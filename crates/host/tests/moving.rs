@@ -4,15 +4,15 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostConfig, Input};
-use qfabric_types::api::Covers;
-use qfabric_types::{Abilities, AppId, Class, Contract, JobSource, Nanos, ThreadId};
+use qfabric_types::api::ApplicationScope;
+use qfabric_types::{AppId, Class, Contract, JobSource, MechanismFeatures, Nanos, ThreadId};
 
 const WORKER: i32 = 1;
 
 /// A program whose first thread works while the others rest.
 fn program(bench: &mut Bench) -> AppId {
     let contract = Contract { jobs: JobSource::Consumption, ..marked() };
-    let app = bench.join(&contract, Covers::Program, &[WORKER, 2, 3]).unwrap();
+    let app = bench.join(&contract, ApplicationScope::Program, &[WORKER, 2, 3]).unwrap();
     for k in 0..100 {
         bench.ran(app, WORKER, at(1_000 + 40 * k), Nanos::from_millis(8), true);
     }
@@ -93,7 +93,7 @@ fn an_unanswered_setting_moves_with_the_thread() {
     let mut bench = Bench::new(share(90));
     bench.hold_back = true;
     let contract = Contract { jobs: JobSource::Consumption, ..marked() };
-    let program = bench.join(&contract, Covers::Program, &[WORKER, 2]).unwrap();
+    let program = bench.join(&contract, ApplicationScope::Program, &[WORKER, 2]).unwrap();
     let own = bench.join_thread(&marked(), WORKER).unwrap();
     obey(&mut bench, 90);
     assert_eq!(bench.host.application(own).unwrap().threads.len(), 1);
@@ -103,10 +103,10 @@ fn an_unanswered_setting_moves_with_the_thread() {
 
 #[test]
 fn a_server_that_several_threads_share_stays_with_the_others_and_is_counted_once() {
-    let abilities = Abilities { terms: true, ..Abilities::default() };
-    let mut bench = Bench::with_config(HostConfig { abilities, ..HostConfig::default() });
+    let features = MechanismFeatures { terms: true, ..MechanismFeatures::default() };
+    let mut bench = Bench::with_config(HostConfig { features, ..HostConfig::default() });
     let fixed = Contract { fixed: Some(share(30)), ..marked() };
-    let program = bench.join(&fixed, Covers::Program, &[WORKER, 2]).unwrap();
+    let program = bench.join(&fixed, ApplicationScope::Program, &[WORKER, 2]).unwrap();
     assert_eq!(bench.host.held(), share(30), "one server");
     bench.hold_back = true;
     let own = bench.join_thread(&Contract { fixed: Some(share(20)), ..marked() }, WORKER).unwrap();

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::HostConfig;
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Foresight, JobRecord, Nanos, Overload};
+use qfabric_types::{AppId, Foresight, JobRecord, MechanismFeatures, Nanos, Overload};
 
 fn overload(bench: &Bench, app: AppId) -> Option<Overload> {
     let shown = bench.host.grant(app).unwrap().overload;
@@ -56,8 +56,8 @@ fn a_lower_limit_of_the_administrator_causes_an_overload() {
 
 #[test]
 fn giving_back_while_asleep_is_no_overload() {
-    let abilities = Abilities { gives_back: true, ..Abilities::default() };
-    let mut bench = Bench::with_config(HostConfig { abilities, ..HostConfig::default() });
+    let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
+    let mut bench = Bench::with_config(HostConfig { features, ..HostConfig::default() });
     let apps = [1, 2].map(|thread| bench.join_thread(&marked(), thread).unwrap());
     for k in 0..60 {
         let release = at(1_000 + 40 * k);

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use common::*;
 use proptest::prelude::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{
-    Abilities, AppId, Class, Contract, ControlPlace, JobSource, Nanos, Reclaiming, Reservation, Setting, Share,
+    AppId, Class, Contract, ControlPlace, JobSource, MechanismFeatures, Nanos, Reclaiming, Reservation, Setting, Share,
     ThreadId, Window,
 };
 
@@ -20,14 +20,19 @@ fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-/// Two CPUs with 90 % of each for servers, under a mechanism with all abilities.
+/// Two CPUs with 90 % of each for servers, under a mechanism with all features.
 fn config() -> HostConfig {
-    let abilities =
-        Abilities { terms: true, rescues: true, kernel_control: true, cpus: vec![0, 1], ..Abilities::default() };
+    let features = MechanismFeatures {
+        terms: true,
+        rescues: true,
+        kernel_control: true,
+        cpus: vec![0, 1],
+        ..MechanismFeatures::default()
+    };
     HostConfig {
         limits: Limits::of_capacity(share(2 * EACH)),
         cpu_capacity: share(EACH),
-        abilities,
+        features,
         mechanism: "ext".to_owned(),
         ..HostConfig::default()
     }
@@ -43,7 +48,7 @@ fn fixed(service_ms: u64, period_ms: u64, window: Option<&str>) -> Contract {
 }
 
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> Result<AppId, Problem> {
-    bench.join(contract, Covers::Program, threads)
+    bench.join(contract, ApplicationScope::Program, threads)
 }
 
 fn last(bench: &Bench, thread: i32) -> Setting {
@@ -52,16 +57,18 @@ fn last(bench: &Bench, thread: i32) -> Setting {
 
 #[test]
 fn soft_and_iris_are_refused_if_the_mechanism_has_only_hard_and_grub() {
-    let config = HostConfig { abilities: Abilities::default(), mechanism: "deadline".to_owned(), ..config() };
+    let config = HostConfig { features: MechanismFeatures::default(), mechanism: "deadline".to_owned(), ..config() };
     let mut bench = Bench::with_config(config);
     for (kind, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
         let asked = Contract::new("player", ms(40)).reclaimed_as(kind);
-        let refused = bench.join(&asked, Covers::Program, &[1]).unwrap_err();
+        let refused = bench.join(&asked, ApplicationScope::Program, &[1]).unwrap_err();
         assert!(refused.message.contains(named) && refused.next_step.contains("--mechanism ext"), "{refused:?}");
     }
     assert!(bench.settings.is_empty(), "a refusal changes nothing");
     for kind in [Reclaiming::Hard, Reclaiming::Grub] {
-        bench.join(&Contract::new("player", ms(40)).reclaimed_as(kind), Covers::Program, &[1 + kind as i32]).unwrap();
+        bench
+            .join(&Contract::new("player", ms(40)).reclaimed_as(kind), ApplicationScope::Program, &[1 + kind as i32])
+            .unwrap();
     }
 }
 
@@ -196,8 +203,8 @@ fn a_job_that_has_used_up_its_budget_is_rescued_at_once() {
 
 #[test]
 fn a_mechanism_without_rescues_receives_none() {
-    let abilities = Abilities { rescues: false, ..config().abilities };
-    let mut bench = Bench::with_config(HostConfig { abilities, ..config() });
+    let features = MechanismFeatures { rescues: false, ..config().features };
+    let mut bench = Bench::with_config(HostConfig { features, ..config() });
     let app = bench.join_thread(&Contract { jobs: JobSource::Activations, ..marked() }, 1).unwrap();
     for k in 0..3 {
         bench.ran(app, 1, at(1_000 + 40 * k), ms(8), true);
@@ -252,8 +259,10 @@ fn the_room_of_an_application_that_left_is_used_only_after_its_period() {
 
 #[test]
 fn periods_are_aligned_if_promises_fit_only_with_windows() {
-    let mut bench =
-        Bench::with_config(HostConfig { abilities: Abilities { cpus: vec![0], ..config().abilities }, ..config() });
+    let mut bench = Bench::with_config(HostConfig {
+        features: MechanismFeatures { cpus: vec![0], ..config().features },
+        ..config()
+    });
     program(&mut bench, &fixed(20, 40, Some("1/2")), &[1]).unwrap();
     assert!(!last(&bench, 1).terms.aligned, "half a CPU fits without a window");
     program(&mut bench, &fixed(20, 40, Some("1/2")), &[2]).unwrap();
@@ -283,8 +292,8 @@ fn another_mechanism_starts_again_and_suspends_promises_that_it_cannot_keep() {
     bench.input(Input::Leave { app: leaves });
     bench.hold_back = false;
     (bench.kernel, bench.unanswered) = Default::default();
-    let (name, abilities, capacity) = ("deadline".to_owned(), Abilities::default(), share(180));
-    bench.input(Input::Mechanism { name, abilities, capacity });
+    let (name, features, capacity) = ("deadline".to_owned(), MechanismFeatures::default(), share(180));
+    bench.input(Input::Mechanism { name, features, capacity });
     assert!(bench.events.contains(&HostEvent::Suspended { app: windowed, what: "a window" }));
     assert!(bench.events.contains(&HostEvent::Left { app: leaves }));
     assert_eq!((bench.budget_us(1), bench.budget_us(2)), (0, 6_000));

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use qfabric_host::{HostEvent, Input};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::{AppId, Contract, ControlPlace, JobSource, Nanos, Sample, Share, ThreadId};
 
 fn auto() -> Contract {
@@ -35,7 +35,7 @@ fn found(bench: &Bench) -> Vec<Nanos> {
 #[test]
 fn a_period_is_found_applied_and_followed_when_it_changes() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&auto(), Covers::Program, &[1]).unwrap();
+    let app = bench.join(&auto(), ApplicationScope::Program, &[1]).unwrap();
     let next = play(&mut bench, app, 1, 1_000_000, 20_000, 4, 150);
     assert_eq!(found(&bench), [Nanos::from_millis(20)]);
     let seen = bench.host.application(app).unwrap();
@@ -53,7 +53,7 @@ fn a_period_is_found_applied_and_followed_when_it_changes() {
 #[test]
 fn a_program_without_a_rhythm_is_governed_by_its_consumption() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&auto(), Covers::Program, &[1]).unwrap();
+    let app = bench.join(&auto(), ApplicationScope::Program, &[1]).unwrap();
     let mut from_us = 1_000_000;
     for k in 0..200_u64 {
         from_us = play(&mut bench, app, 1, from_us, 7_000 + k * k * 7_919 % 61_000, 4, 1);
@@ -67,7 +67,7 @@ fn a_program_without_a_rhythm_is_governed_by_its_consumption() {
 #[test]
 fn a_lost_period_is_reported_and_given_up_but_a_pause_is_not() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&auto(), Covers::Program, &[1]).unwrap();
+    let app = bench.join(&auto(), ApplicationScope::Program, &[1]).unwrap();
     let next = play(&mut bench, app, 1, 1_000_000, 20_000, 4, 150);
     bench.wait_until(at(60_000));
     assert!(bench.host.application(app).unwrap().rhythm.is_some(), "it slept, and showed no other period");
@@ -83,7 +83,7 @@ fn a_lost_period_is_reported_and_given_up_but_a_pause_is_not() {
 #[test]
 fn the_busiest_thread_determines_the_period() {
     let mut bench = Bench::new(share(90));
-    let app = bench.join(&auto(), Covers::Program, &[1, 2]).unwrap();
+    let app = bench.join(&auto(), ApplicationScope::Program, &[1, 2]).unwrap();
     let mut from_us = 1_000_000;
     for _ in 0..150 {
         play(&mut bench, app, 1, from_us + 11_000, 40_000, 1, 1);
@@ -97,6 +97,6 @@ fn the_busiest_thread_determines_the_period() {
 fn contracts_that_need_a_known_period_are_refused() {
     let mut bench = Bench::new(share(90));
     let kernel = Contract { controller: ControlPlace::Kernel, ..auto() };
-    assert_eq!(bench.join(&kernel, Covers::Program, &[1]).unwrap_err().code, "invalid_contract");
+    assert_eq!(bench.join(&kernel, ApplicationScope::Program, &[1]).unwrap_err().code, "invalid_contract");
     assert_eq!(bench.host.held(), Share::ZERO);
 }

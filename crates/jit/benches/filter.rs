@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use divan::Bencher;
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, Program, compile};
 use qfabric_jit::Jit;
 
 /// Each bit of the verdict stands for a sink. The thresholds are attributes that the sinks set.
@@ -44,7 +44,7 @@ fn event() -> Vec<u8> {
 
 fn prepared(mut engine: impl Engine) -> impl Engine {
     engine.attributes().copy_from_slice(&[1400, 10, 999_999]);
-    assert_eq!(engine.call(&event(), &World::default(), &mut |_| ()), Ok(15));
+    assert_eq!(engine.call(&event(), &CallContext::default(), &mut |_| ()), Ok(15));
     engine
 }
 
@@ -71,7 +71,7 @@ fn native(event: &[u8], attributes: &[i64; 3]) -> i64 {
 }
 
 fn call(engine: &mut dyn Engine, event: &[u8]) -> i64 {
-    engine.call(black_box(event), &World::default(), &mut |_| ()).expect("no fault")
+    engine.call(black_box(event), &CallContext::default(), &mut |_| ()).expect("no fault")
 }
 
 /// Nanoseconds of one call: the median of all rounds.

@@ -4,7 +4,7 @@ use std::io;
 use std::panic::resume_unwind;
 
 use qfabric_ecode::bpf::{Asm, Code, Exits, Layout, TooLarge, generate};
-use qfabric_ecode::{Engine, Fault, Limits, Program, World};
+use qfabric_ecode::{CallContext, Engine, Fault, Limits, Program};
 
 use crate::code::Machine;
 use crate::host::{Delivery, User, epilogue, prologue, word};
@@ -58,14 +58,14 @@ impl Jit {
         })
     }
 
-    fn prepare(&mut self, input: &[u8], world: &World, delivery: &mut Delivery<'_>) {
+    fn prepare(&mut self, input: &[u8], context: &CallContext, delivery: &mut Delivery<'_>) {
         assert_eq!(input.len(), self.layout.input_bytes as usize, "an event has the length of the input format");
         bytes_mut(&mut self.frame)[self.layout.input as usize..][..input.len()].copy_from_slice(input);
         let frame = &mut self.frame;
         frame[word::STATICS] = self.statics.as_mut_ptr() as u64;
         frame[word::ATTRIBUTES] = self.attributes.as_mut_ptr() as u64;
-        frame[word::NOW] = world.now;
-        frame[word::PID_CPU] = u64::from(world.pid as u32) | u64::from(world.cpu as u32) << 32;
+        frame[word::NOW] = context.now;
+        frame[word::PID_CPU] = u64::from(context.pid as u32) | u64::from(context.cpu as u32) << 32;
         frame[word::DELIVERY] = std::ptr::from_mut(delivery) as u64;
         frame[word::FAULT] = 0;
     }
@@ -77,9 +77,9 @@ impl Engine for Jit {
     }
 
     #[allow(unsafe_code)] // machine code
-    fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+    fn call(&mut self, input: &[u8], context: &CallContext, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
         let mut delivery = Delivery { sink, panic: None };
-        self.prepare(input, world, &mut delivery);
+        self.prepare(input, context, &mut delivery);
         // SAFETY: the frame has this program's layout, and `prepare` has just set the host's words to addresses of
         // memory that `self` and this function own and do not access until the code returns.
         let verdict = unsafe { self.machine.run(&mut self.frame) };

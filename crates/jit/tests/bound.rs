@@ -7,7 +7,7 @@ mod maker;
 use qfabric_ecode::bpf::{Asm, Code, Exits, Host, Insn, Label, Layout, Reg, Size, generate, measure};
 use qfabric_ecode::hir::{Builtin, Repetition};
 use qfabric_ecode::testing::texts::Text;
-use qfabric_ecode::{Engine, Environment, FaultKind, Interpreter, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, FaultKind, Interpreter, Limits, Program, compile};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -167,8 +167,8 @@ fn code(program: &Program, limits: Limits) -> Code {
 fn executed(program: &Program, limits: Limits, input: &[u8], what: &str) -> u64 {
     let mut machine = Machine::new(program, input);
     let (faulted, r0) = machine.run(&code(program, limits));
-    let world = World { now: 7, pid: 7, cpu: 7 };
-    let expected = Interpreter::new(program, limits).call(input, &world, &mut |_| ());
+    let context = CallContext { now: 7, pid: 7, cpu: 7 };
+    let expected = Interpreter::new(program, limits).call(input, &context, &mut |_| ());
     let found = if faulted { Err(r0 as u32) } else { Ok(r0 as i64) };
     assert_eq!(found, expected.map_err(|fault| fault.code()), "{what}");
     machine.executed
@@ -273,7 +273,7 @@ fn a_very_long_loop_is_measured_and_ended_by_fuel() {
     let measured = measure(&program);
     assert!(measured.turns > 60_000 * 4_000, "{measured:?}");
     let limits = Limits { fuel: 200_000, emissions: 0 };
-    let fault = Interpreter::new(&program, limits).call(&[], &World::default(), &mut |_| ());
+    let fault = Interpreter::new(&program, limits).call(&[], &CallContext::default(), &mut |_| ());
     assert_eq!(fault.unwrap_err().kind, FaultKind::Fuel);
     assert!(executed(&program, limits, &[], "bomb") <= 200_000 + measured.instructions + EXIT);
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, FaultKind, Limits, Program, compile};
 use qfabric_jit::{Jit, assemble};
 
 fn program(text: &str) -> Program {
@@ -16,8 +16,8 @@ fn jit(text: &str) -> Jit {
 #[test]
 fn an_engine_can_move_between_threads() {
     let mut engine = jit("static int n; return ++n;");
-    let first = engine.call(&[], &World::default(), &mut |_| ());
-    let second = std::thread::spawn(move || engine.call(&[], &World::default(), &mut |_| ())).join().unwrap();
+    let first = engine.call(&[], &CallContext::default(), &mut |_| ());
+    let second = std::thread::spawn(move || engine.call(&[], &CallContext::default(), &mut |_| ())).join().unwrap();
     assert_eq!((first, second), (Ok(1), Ok(2)));
 }
 
@@ -26,21 +26,21 @@ fn a_panic_of_the_sink_continues_after_the_call() {
     let mut engine = jit("struct input { int a; };\nemit(); attr.done = 1; emit(); return 5;");
     let mut events = 0;
     let call = catch_unwind(AssertUnwindSafe(|| {
-        engine.call(&[0; 4], &World::default(), &mut |_| {
+        engine.call(&[0; 4], &CallContext::default(), &mut |_| {
             events += 1;
             panic!("full");
         })
     }));
     assert!(call.is_err());
     assert_eq!((events, engine.attributes()), (1, &mut [1][..]), "no second call of the sink");
-    assert_eq!(engine.call(&[0; 4], &World::default(), &mut |_| ()), Ok(5));
+    assert_eq!(engine.call(&[0; 4], &CallContext::default(), &mut |_| ()), Ok(5));
 }
 
 #[test]
 fn each_call_reads_its_own_world() {
     let mut engine = jit("return now() * 100 + pid() * 10 + cpu();");
-    let world = World { now: u64::MAX, pid: -3, cpu: 7 };
-    assert_eq!(engine.call(&[], &world, &mut |_| ()), Ok(-100 - 30 + 7));
+    let context = CallContext { now: u64::MAX, pid: -3, cpu: 7 };
+    assert_eq!(engine.call(&[], &context, &mut |_| ()), Ok(-100 - 30 + 7));
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn an_engine_keeps_the_limits_of_its_creation() {
     let text = "int i, n = 0; for (i = 0; i < 100; i++) n += emit();\nreturn n;";
     let fuel = 100 * program(text).loops[0].cost;
     let mut bounded = Jit::new(&program(text), Limits { fuel, emissions: 3 }).unwrap();
-    assert_eq!(bounded.call(&[], &World::default(), &mut |_| ()), Ok(3));
+    assert_eq!(bounded.call(&[], &CallContext::default(), &mut |_| ()), Ok(3));
     let mut tight = Jit::new(&program(text), Limits { fuel: fuel - 1, emissions: 3 }).unwrap();
     let fault = Fault { kind: FaultKind::Fuel, line: 1 };
-    assert_eq!(tight.call(&[], &World::default(), &mut |_| ()), Err(fault));
+    assert_eq!(tight.call(&[], &CallContext::default(), &mut |_| ()), Err(fault));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn programs_of_many_pages_are_compiled() {
     let text: String = (0..2_000).map(|i| format!("x = x * 3 + {i};\n")).collect();
     let mut engine = jit(&format!("long x = 1;\n{text}return x;"));
     let expected = (0..2_000).fold(1_i64, |x, i| x.wrapping_mul(3).wrapping_add(i));
-    assert_eq!(engine.call(&[], &World::default(), &mut |_| ()), Ok(expected));
+    assert_eq!(engine.call(&[], &CallContext::default(), &mut |_| ()), Ok(expected));
 }
 
 #[test]

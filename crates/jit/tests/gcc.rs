@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use qfabric_ecode::testing::texts::{Text, compiled, event};
-use qfabric_ecode::{Engine, Interpreter, Limits, Program, World};
+use qfabric_ecode::{CallContext, Engine, Interpreter, Limits, Program};
 use qfabric_jit::Jit;
 
 /// Number of programs in one C file.
@@ -52,7 +52,7 @@ impl Subject {
     fn answers(&self, mut engine: impl Engine) -> Vec<u8> {
         let mut answers = Vec::new();
         for event in self.events() {
-            let verdict = engine.call(&event, &World::default(), &mut |_| ());
+            let verdict = engine.call(&event, &CallContext::default(), &mut |_| ());
             let verdict =
                 verdict.unwrap_or_else(|fault| panic!("seed {}: {fault:?}\n{}", self.seed, self.text.ecode()));
             answers.extend(verdict.to_le_bytes());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
 
 /// Most bytes of a frame. The largest text that `channel` ships (64 KiB) and an announcement of a full host fit.
@@ -67,7 +67,7 @@ impl<F: Fn(&dyn Engine, EngineEvent<'_>) + Send + Sync + 'static> Handler for F 
 /// dropped; control frames wait in a bounded backlog, and when it is full the connection ends.
 pub trait Engine: Send + Sync {
     /// Sends a frame of at most [`MAX_FRAME`] bytes; longer ones are dropped and counted.
-    fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]);
+    fn send(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]);
 
     /// Requests frames for the channel.
     fn listen(&self, channel: &ChannelId);

@@ -30,6 +30,6 @@ mod zenoh;
 pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};
 pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_HOSTS, open};
 pub use error::Error;
-pub use link::{Inside, Link, Listener};
+pub use link::{Link, Listener, NodeOwner};
 pub use threads::{one_receive_thread, single_receive_thread};
 pub use zenoh::{Attending, attend};

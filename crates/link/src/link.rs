@@ -28,7 +28,7 @@ pub trait Listener: Send + Sync + 'static {
     /// A sink is ready, a source may go on, or there is a notice. Called under the node's lock: copy the output and
     /// wake a thread; never block and never call the link. `is_arrival`: a frame's arrival caused the output, and
     /// [`Listener::arrived`] follows in the same thread.
-    fn hear(&self, output: Output, is_arrival: bool);
+    fn on_output(&self, output: Output, is_arrival: bool);
     /// Called after each frame's arrival without a lock, in the receive thread; return quickly.
     fn arrived(&self) {}
     /// A network thread panicked because of a defect in this program: the network no longer works, or works in part.
@@ -39,19 +39,19 @@ pub trait Listener: Send + Sync + 'static {
 }
 
 /// The value behind the lock: a node, or a value that has a node and also reads its outputs.
-pub trait Inside: Send + 'static {
+pub trait NodeOwner: Send + 'static {
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R;
     /// Like [`Node::poll`]; called after every call until it returns `None`.
     fn poll(&mut self, now: Instant) -> Option<Output>;
     /// Like [`Node::frame`].
     fn frame(&self, frame: Frame) -> &[u8];
-    /// The time at which [`Inside::wake`] has to be called.
+    /// The time at which [`NodeOwner::wake`] has to be called.
     fn next_wakeup(&self) -> Option<Instant>;
     /// Does all work that is due.
     fn wake(&mut self, now: Instant);
 }
 
-impl Inside for Node {
+impl NodeOwner for Node {
     fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         act(self)
     }
@@ -74,7 +74,7 @@ impl Inside for Node {
 }
 
 /// A node with its engine and its threads.
-pub struct Link<N: Inside = Node> {
+pub struct Link<N: NodeOwner = Node> {
     shared: Arc<Shared<N>>,
     host: Name,
     incarnation: Incarnation,
@@ -90,7 +90,7 @@ struct Shared<N> {
 }
 
 struct State<N> {
-    inside: N,
+    owner: N,
     way: Way,
     /// The time at which the timer thread wakes by itself; `None`: it waits for a signal.
     planned: Option<Instant>,
@@ -104,20 +104,20 @@ fn now() -> Instant {
     Instant::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-impl<N: Inside> Link<N> {
+impl<N: NodeOwner> Link<N> {
     /// Opens the engine under a node. `enter` runs first, in the thread whose scheduling policy the engine's threads inherit.
     ///
     /// # Errors
     /// See [`crate::open`].
     pub fn open(
         config: &Config,
-        mut inside: N,
+        mut owner: N,
         listener: Arc<dyn Listener>,
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
-        let incarnation = inside.call(now(), |node| node.incarnation());
+        let incarnation = owner.call(now(), |node| node.incarnation());
         let state =
-            Turn::new(State { inside, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
+            Turn::new(State { owner, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
         let (timer, reopening) = (Lock::new(None), Lock::new(()));
         let link = Link { shared, host: config.host.clone(), incarnation, timer, reopening };
@@ -135,9 +135,9 @@ impl<N: Inside> Link<N> {
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> R {
         let mut state = self.shared.state.lock();
         let begin = now();
-        let State { inside, way, pace, .. } = &mut *state;
-        let result = act(inside, begin);
-        way.carry_out(inside, begin, &*self.shared.listener);
+        let State { owner, way, pace, .. } = &mut *state;
+        let result = act(owner, begin);
+        way.carry_out(owner, begin, &*self.shared.listener);
         let enough = pace.is_enough(begin, now());
         self.shared.replan(state);
         if enough {
@@ -178,7 +178,7 @@ impl<N: Inside> Link<N> {
     }
 }
 
-impl<N: Inside> Drop for Link<N> {
+impl<N: NodeOwner> Drop for Link<N> {
     fn drop(&mut self) {
         self.close();
     }
@@ -190,16 +190,16 @@ impl<N> std::fmt::Debug for Shared<N> {
     }
 }
 
-impl<N: Inside> std::fmt::Debug for Link<N> {
+impl<N: NodeOwner> std::fmt::Debug for Link<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("host", &self.host).finish_non_exhaustive()
     }
 }
 
-impl<N: Inside> Shared<N> {
+impl<N: NodeOwner> Shared<N> {
     /// Wakes the timer thread if the node's next wakeup is earlier than the planned one.
     fn replan(&self, state: Taken<'_, State<N>>) {
-        let wanted = state.inside.next_wakeup();
+        let wanted = state.owner.next_wakeup();
         let earlier = wanted.is_some_and(|wanted| state.planned.is_none_or(|planned| wanted < planned));
         drop(state);
         if earlier {
@@ -213,12 +213,12 @@ impl<N: Inside> Shared<N> {
         let mut state = self.state.lock();
         while !state.closing {
             let now = now();
-            if state.inside.next_wakeup().is_some_and(|due| due <= now) {
-                let State { inside, way, .. } = &mut *state;
-                inside.wake(now);
-                way.carry_out(inside, now, &*self.listener);
+            if state.owner.next_wakeup().is_some_and(|due| due <= now) {
+                let State { owner, way, .. } = &mut *state;
+                owner.wake(now);
+                way.carry_out(owner, now, &*self.listener);
             }
-            state.planned = state.inside.next_wakeup();
+            state.planned = state.owner.next_wakeup();
             state = self.wait(state, now);
         }
     }

@@ -13,7 +13,7 @@ use common::Site;
 use qfabric_channel::testing::conformance as suite;
 use qfabric_channel::testing::{Delivered, World};
 use qfabric_channel::{Config as NodeConfig, Frame, Incarnation, Node, Notice, Output};
-use qfabric_link::{Config, EngineKind, Inside, Link, Listener};
+use qfabric_link::{Config, EngineKind, Link, Listener, NodeOwner};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,7 +27,7 @@ struct Recorder {
 }
 
 impl Listener for Recorder {
-    fn hear(&self, output: Output, _is_arrival: bool) {
+    fn on_output(&self, output: Output, _is_arrival: bool) {
         if let Output::Notice(notice) = output {
             self.notices.lock().unwrap().push(notice);
         }
@@ -40,7 +40,7 @@ struct Eager {
     recorder: Arc<Recorder>,
 }
 
-impl Inside for Eager {
+impl NodeOwner for Eager {
     fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         act(&mut self.node)
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Host, Log, Seen, Site, name, open};
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_link::{Engine, EngineEvent, EngineKind, LEASE, MAX_FRAME};
 use qfabric_types::channel::{ChannelId, Plane};
 
@@ -33,7 +33,7 @@ fn three(kind: EngineKind) -> [Host; 3] {
 }
 
 /// Sends until the frame arrives, because subscriptions reach other hosts with a delay.
-fn send_until(from: &Host, to: Destination<'_>, lane: Lane, frame: &[u8], at: &Log, wanted: &Seen) {
+fn send_until(from: &Host, to: DestinationRef<'_>, lane: Lane, frame: &[u8], at: &Log, wanted: &Seen) {
     for _ in 0..200 {
         from.engine.send(to, lane, frame);
         thread::sleep(Duration::from_millis(20));
@@ -47,10 +47,10 @@ fn send_until(from: &Host, to: Destination<'_>, lane: Lane, frame: &[u8], at: &L
 fn frames_reach_those_they_are_for(kind: EngineKind) {
     let [one, two, three] = three(kind);
     for lane in [Lane::Control, Lane::Data] {
-        one.engine.send(Destination::Everyone, lane, b"all");
+        one.engine.send(DestinationRef::Everyone, lane, b"all");
         two.log.until_seen(&arrived(1, lane, b"all"));
         three.log.until_seen(&arrived(1, lane, b"all"));
-        one.engine.send(Destination::Host(&name(2).parse().unwrap()), lane, b"two");
+        one.engine.send(DestinationRef::Host(&name(2).parse().unwrap()), lane, b"two");
         two.log.until_seen(&arrived(1, lane, b"two"));
     }
     assert_eq!((two.log.frames(), three.log.frames(), one.log.frames()), (4, 2, 0));
@@ -61,14 +61,14 @@ fn channels_reach_those_who_listen(kind: EngineKind) {
     let (video, audio) = (channel("video"), channel("audio"));
     two.engine.listen(&video);
     three.engine.listen(&audio);
-    send_until(&one, Destination::Channel(&video), Lane::Data, b"v", &two.log, &arrived(1, Lane::Data, b"v"));
-    send_until(&one, Destination::Channel(&audio), Lane::Data, b"a", &three.log, &arrived(1, Lane::Data, b"a"));
+    send_until(&one, DestinationRef::Channel(&video), Lane::Data, b"v", &two.log, &arrived(1, Lane::Data, b"v"));
+    send_until(&one, DestinationRef::Channel(&audio), Lane::Data, b"a", &three.log, &arrived(1, Lane::Data, b"a"));
     assert!(!two.log.all().contains(&arrived(1, Lane::Data, b"a")));
     two.engine.ignore(&video);
     thread::sleep(Duration::from_millis(300));
     let before = two.log.frames();
-    one.engine.send(Destination::Channel(&video), Lane::Data, b"v");
-    one.engine.send(Destination::Host(&name(2).parse().unwrap()), Lane::Data, b"last");
+    one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"v");
+    one.engine.send(DestinationRef::Host(&name(2).parse().unwrap()), Lane::Data, b"last");
     two.log.until_seen(&arrived(1, Lane::Data, b"last"));
     assert_eq!(two.log.frames(), before + 1);
 }
@@ -95,9 +95,9 @@ fn the_longest_frame_arrives_and_a_longer_one_is_counted(kind: EngineKind) {
     let [one, two, _three] = three(kind);
     let to = name(2).parse().unwrap();
     let longest = vec![5; MAX_FRAME];
-    one.engine.send(Destination::Host(&to), Lane::Control, &longest);
+    one.engine.send(DestinationRef::Host(&to), Lane::Control, &longest);
     two.log.until_seen(&arrived(1, Lane::Control, &longest));
-    one.engine.send(Destination::Host(&to), Lane::Control, &vec![5; MAX_FRAME + 1]);
+    one.engine.send(DestinationRef::Host(&to), Lane::Control, &vec![5; MAX_FRAME + 1]);
     assert_eq!(one.engine.counters().dropped.load(Ordering::Relaxed), 1);
     assert_eq!(one.engine.counters().sent[Lane::Control as usize].load(Ordering::Relaxed), 1);
     assert_eq!(two.engine.counters().received[Lane::Control as usize].load(Ordering::Relaxed), 1);
@@ -113,7 +113,7 @@ fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: 
     let burst = |engine: &dyn Engine, event: EngineEvent<'_>| {
         if let EngineEvent::Arrived { from, frame, .. } = event {
             for number in 0..BURST {
-                engine.send(Destination::Host(from), Lane::Control, &[frame, &number.to_le_bytes()].concat());
+                engine.send(DestinationRef::Host(from), Lane::Control, &[frame, &number.to_le_bytes()].concat());
             }
         }
     };
@@ -122,7 +122,7 @@ fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: 
     let mut in_a_row = 0;
     for attempt in 0..100_u32 {
         let begin = two.log.all().len();
-        two.engine.send(Destination::Host(&name(1).parse().unwrap()), Lane::Control, &attempt.to_le_bytes());
+        two.engine.send(DestinationRef::Host(&name(1).parse().unwrap()), Lane::Control, &attempt.to_le_bytes());
         let frame = |number: u32| [attempt.to_le_bytes(), number.to_le_bytes()].concat();
         let sent: Vec<Seen> = (0..BURST).map(|number| arrived(1, Lane::Control, &frame(number))).collect();
         let whole = || two.log.all()[begin..] == sent[..];
@@ -146,7 +146,7 @@ fn hosts_of_another_realm_are_not_seen(kind: EngineKind) {
     let two = open(&foreign, 1);
     let _three = site.host(3, &[]);
     one.log.until_seen(&Seen::Appeared(name(3), 1));
-    two.engine.send(Destination::Everyone, Lane::Control, b"hello");
+    two.engine.send(DestinationRef::Everyone, Lane::Control, b"hello");
     thread::sleep(Duration::from_millis(400));
     assert_eq!(one.log.all(), [Seen::Appeared(name(3), 1)]);
     assert_eq!(two.log.all(), []);

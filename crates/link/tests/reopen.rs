@@ -23,7 +23,7 @@ struct Recorder {
 }
 
 impl Listener for Recorder {
-    fn hear(&self, output: Output, _is_arrival: bool) {
+    fn on_output(&self, output: Output, _is_arrival: bool) {
         if let Output::Notice(notice) = output {
             self.notices.lock().unwrap().push(notice);
         }

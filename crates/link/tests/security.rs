@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Host, Seen, Site, name, open};
-use qfabric_channel::{Destination, Lane};
+use qfabric_channel::{DestinationRef, Lane};
 use qfabric_link::security::{init_ca, issue};
 use qfabric_link::{Address, Config, EngineKind, Security, Tls};
 use qfabric_types::channel::{ChannelId, Name, Plane};
@@ -60,9 +60,9 @@ fn who_may_send_is_heard_by_who_may_join_and_nobody_else() {
     two.engine.listen(&video);
     three.engine.listen(&video);
     thread::sleep(Duration::from_millis(500));
-    one.engine.send(Destination::Channel(&video), Lane::Data, b"allowed");
-    two.engine.send(Destination::Channel(&video), Lane::Data, b"may not send");
-    one.engine.send(Destination::Everyone, Lane::Data, b"to all");
+    one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"allowed");
+    two.engine.send(DestinationRef::Channel(&video), Lane::Data, b"may not send");
+    one.engine.send(DestinationRef::Everyone, Lane::Data, b"to all");
     for (host, count) in [(&two, 2), (&three, 1)] {
         host.log.until("the arrival of the frame sent to all", |seen| {
             seen.contains(&Seen::Arrived { from: name(1), lane: Lane::Data, frame: b"to all".to_vec() })
@@ -80,7 +80,7 @@ fn a_certificate_of_another_authority_opens_no_connection() {
     let stranger = open(&secured(&site, &theirs, 3, &[1]), 1);
     let _two = open(&secured(&site, &ours, 2, &[1]), 1);
     meet(&one, 2);
-    stranger.engine.send(Destination::Everyone, Lane::Control, b"hello");
+    stranger.engine.send(DestinationRef::Everyone, Lane::Control, b"hello");
     thread::sleep(Duration::from_millis(500));
     assert_eq!((one.log.all().len(), stranger.log.all().len()), (1, 0));
 }

@@ -34,10 +34,10 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let books = books::read(Path::new(DEBUGFS)).expect("a process that may reserve can read the books");
-    println!("booked with no owner at the start: {} units; {books:?}", books.of_nobody());
+    println!("booked with no owner at the start: {} units; {books:?}", books.without_owner());
     if number("--rebuild", 0) == 1 {
         let (_, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt");
-        println!("after rebuilding the root domain: {} units with no owner", after.of_nobody());
+        println!("after rebuilding the root domain: {} units with no owner", after.without_owner());
     }
     let _hogs: Vec<_> = (0..number("--hogs", 4)).map(|_| Worker::burning()).collect();
     let plan = Plan {
@@ -63,8 +63,8 @@ fn main() -> ExitCode {
         let (before, after) = books::rebuild(Path::new(DEBUGFS)).expect("the root domain can be rebuilt");
         println!(
             "the marker is removed: {} units with no owner before, {} after",
-            before.of_nobody(),
-            after.of_nobody()
+            before.without_owner(),
+            after.without_owner()
         );
     }
     match books::lent_too_much(Path::new(DEBUGFS)) {

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use qfabric_types::{Abilities, Instant, MechanismName, Nanos, Reclaiming, Reservation, Setting, ThreadId};
+use qfabric_types::{Instant, MechanismFeatures, MechanismName, Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
 use crate::journal::{self, Journal, Touched};
 use crate::leaving::{self, Account, Watch};
@@ -272,8 +272,8 @@ impl Mechanism for Deadline {
         }
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities { gives_back: rest::can_tell(), ..Abilities::default() }
+    fn features(&self) -> MechanismFeatures {
+        MechanismFeatures { gives_back: rest::can_tell(), ..MechanismFeatures::default() }
     }
 
     fn is_at_rest(&self, thread: ThreadId) -> bool {

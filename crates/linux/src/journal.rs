@@ -65,7 +65,7 @@ pub enum JournalError {
     Unsettled { path: PathBuf },
     /// This program would not write such content.
     #[error("journal {path}, line {line}: {why}; nothing was changed; inspect the file and remove it")]
-    Hostile {
+    Invalid {
         path: PathBuf,
         /// Line number; 0 for the file itself.
         line: usize,
@@ -374,8 +374,8 @@ impl Switched {
 
 /// The changes that are still to be undone; `None` if the file is empty or was written before the last boot.
 fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
-    let hostile = |line, why| JournalError::Hostile { path: path.to_owned(), line, why };
-    check_file(file).map_err(|why| hostile(0, why))?;
+    let invalid = |line, why| JournalError::Invalid { path: path.to_owned(), line, why };
+    check_file(file).map_err(|why| invalid(0, why))?;
     let text = files::bytes(path).map_err(|e| io_error(path, e))?;
     let whole = &text[..text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1)];
     let mut lines = whole.split_inclusive(|&b| b == b'\n').zip(1..);
@@ -383,12 +383,12 @@ fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
     match serde_json::from_slice(first) {
         Ok(Record::Boot(boot)) if boot == release::boot_id() => {}
         Ok(Record::Boot(_)) => return Ok(None),
-        _ => return Err(hostile(1, "the first line is not a boot record".into())),
+        _ => return Err(invalid(1, "the first line is not a boot record".into())),
     }
     let mut left = Unrestored::default();
     for (line, number) in lines {
-        let record = serde_json::from_slice(line).map_err(|e| hostile(number, e.to_string()))?;
-        left.add(record).map_err(|why| hostile(number, why))?;
+        let record = serde_json::from_slice(line).map_err(|e| invalid(number, e.to_string()))?;
+        left.add(record).map_err(|why| invalid(number, why))?;
     }
     Ok(Some(left))
 }

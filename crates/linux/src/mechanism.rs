@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 
 use qfabric_types::api::Problem;
-use qfabric_types::{Abilities, Instant, ServerCounts, Setting, Share, ThreadId};
+use qfabric_types::{Instant, MechanismFeatures, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
 
@@ -49,9 +49,9 @@ pub trait Mechanism {
         Vec::new()
     }
 
-    /// Abilities beyond one budget per thread. The mechanism refuses all others with [`ApplyError::Incapable`].
-    fn abilities(&self) -> Abilities {
-        Abilities::default()
+    /// Features beyond one budget per thread. The mechanism refuses all others with [`ApplyError::Incapable`].
+    fn features(&self) -> MechanismFeatures {
+        MechanismFeatures::default()
     }
 
     /// True if the thread sleeps and its server owes no time. A decrease then frees bandwidth at once, and the smaller

@@ -8,13 +8,13 @@ use qfabric_control::fixed::{FixedController, FixedSpec};
 use qfabric_linux::clock;
 use qfabric_linux::ext::{Change, ServerId, ServerSpec, ServerStatistics};
 use qfabric_linux::testing::{Worker, burn};
-use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share};
+use qfabric_types::{Choice, KernelController, Nanos, PredictorSpec, Share};
 
 /// T = 40 ms = 4 P.
 const JOBS_EVERY: Nanos = Nanos::from_millis(40);
 
-fn controller(choice: Choice) -> KernelControl {
-    KernelControl {
+fn controller(choice: Choice) -> KernelController {
+    KernelController {
         predictor: PredictorSpec::Interleaved { n: 3, lanes: 4 },
         choice,
         periods_per_job: 4,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use ext_shared::{Servers, load_lingering, server, sleep_ms};
 use qfabric_linux::clock;
 use qfabric_linux::ext::{Ext, ServerId, ServerSpec};
-use qfabric_linux::testing::crowd::Dice;
+use qfabric_linux::testing::crowd::Random;
 use qfabric_linux::testing::{Worker, burn};
 use qfabric_types::{Nanos, ThreadId};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
@@ -104,10 +104,10 @@ fn a_thread_that_wakes_while_a_hog_takes_its_cpu_runs() {
         confine_me(&[0, 1, 2]);
         woken.iter().for_each(|round| seen_in_thread.store(round, Ordering::Release));
     });
-    let mut dice = Dice::new(1);
+    let mut random = Random::new(1);
     for round in 1..=300 {
         gate.store(round, Ordering::Release);
-        burn(Nanos::from_micros(dice.below(900)));
+        burn(Nanos::from_micros(random.below(900)));
         wake.send(round).unwrap();
         while seen.load(Ordering::Acquire) < round || !hogs.iter().all(|hog| hog.has_done(round)) {
             if let Some(reason) = ext.exit_reason() {
@@ -143,14 +143,14 @@ fn a_thread_that_may_run_on_two_cpus_moves_to_the_idle_one() {
 
 /// The objects that change during the test.
 struct Storm {
-    dice: Dice,
+    random: Random,
     servers: Vec<(ServerId, ServerSpec)>,
     workers: Vec<Worker>,
 }
 
 impl Storm {
     fn worker(&mut self) -> Worker {
-        match self.dice.below(4) {
+        match self.random.below(4) {
             0 => Worker::burning(),
             1 => Worker::sleeping(),
             2 => Worker::periodic(Nanos::from_millis(3), Nanos::from_micros(300)),
@@ -159,11 +159,11 @@ impl Storm {
     }
 
     fn any(&mut self) -> usize {
-        self.dice.below(self.workers.len() as u64) as usize
+        self.random.below(self.workers.len() as u64) as usize
     }
 
     fn mask(&mut self) -> Vec<usize> {
-        let mask = 1 + self.dice.below((1 << CPUS) - 1);
+        let mask = 1 + self.random.below((1 << CPUS) - 1);
         (0..CPUS as usize).filter(|cpu| mask >> cpu & 1 == 1).collect()
     }
 
@@ -171,10 +171,10 @@ impl Storm {
     fn change_one(&mut self, servers: &mut Servers<'_>) {
         let worker = self.any();
         let thread = self.workers[worker].thread;
-        let server = self.dice.below(self.servers.len() as u64) as usize;
-        match self.dice.below(8) {
+        let server = self.random.below(self.servers.len() as u64) as usize;
+        match self.random.below(8) {
             0..3 => {
-                let _ = servers.ext.join(self.servers[server].0, thread, self.dice.below(2) == 0);
+                let _ = servers.ext.join(self.servers[server].0, thread, self.random.below(2) == 0);
             }
             3 => {
                 let _ = servers.ext.leave(thread);
@@ -201,19 +201,19 @@ fn storms_of_hotplug_affinity_joins_and_ends_leave_no_thread_behind() {
     let mut servers = Servers::of(&mut ext);
     let specs = (0..CPUS as u32).map(|cpu| ServerSpec { cpu: Some(cpu), ..server(10, 3) });
     let created = specs.map(|spec| (servers.create(&spec), spec)).collect();
-    let mut storm = Storm { dice: Dice::new(7), servers: created, workers: Vec::new() };
+    let mut storm = Storm { random: Random::new(7), servers: created, workers: Vec::new() };
     storm.workers = (0..12).map(|_| storm.worker()).collect();
     let over = Arc::new(AtomicBool::new(false));
     let (ends, cycles) = (over.clone(), Arc::new(AtomicU64::new(0)));
     let counted = cycles.clone();
     let plug = std::thread::spawn(move || {
-        let mut dice = Dice::new(3);
+        let mut random = Random::new(3);
         while !ends.load(Ordering::Relaxed) {
-            let cpu = 1 + dice.below(CPUS - 1);
+            let cpu = 1 + random.below(CPUS - 1);
             switch(cpu, false);
-            sleep_ms(dice.below(20));
+            sleep_ms(random.below(20));
             switch(cpu, true);
-            sleep_ms(dice.below(20));
+            sleep_ms(random.below(20));
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -222,7 +222,7 @@ fn storms_of_hotplug_affinity_joins_and_ends_leave_no_thread_behind() {
         storm.change_one(&mut servers);
         changes += 1;
         assert_eq!(servers.ext.exit_reason(), None, "after {changes} changes");
-        sleep_ms(storm.dice.below(3));
+        sleep_ms(storm.random.below(3));
     }
     over.store(true, Ordering::Relaxed);
     plug.join().unwrap();

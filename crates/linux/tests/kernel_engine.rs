@@ -9,7 +9,7 @@ use std::time::Duration;
 use qfabric_ecode::bpf::measure;
 use qfabric_ecode::testing::texts::Text;
 use qfabric_ecode::testing::{THESIS_FORMATS, THESIS_HANDLER, conformance, heavy, seen};
-use qfabric_ecode::{Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, compile};
 use qfabric_linux::ecalls::{Kernel, KernelEngine};
 
 /// True if this process may load programs into the kernel; otherwise prints that the test is skipped.
@@ -117,12 +117,12 @@ fn the_papers_example_runs_in_the_kernel() {
         resource[3] = 9; // attribute[2] over its threshold of 0
     }
     let input: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    assert_eq!(engine.call(&input, &World::default(), &mut |_| ()), Ok(1));
+    assert_eq!(engine.call(&input, &CallContext::default(), &mut |_| ()), Ok(1));
     let exceeded: Vec<usize> = (0..32).filter(|i| engine.output()[4 * i] == 1).collect();
     assert_eq!(exceeded, [2, 10, 18, 26]);
     // More attributes than exist cause a fault, not a read beyond the end.
     let too_many = [9u8, 0, 0, 0].into_iter().chain(input[4..].iter().copied()).collect::<Vec<_>>();
-    let fault = engine.call(&too_many, &World::default(), &mut |_| ());
+    let fault = engine.call(&too_many, &CallContext::default(), &mut |_| ());
     assert!(matches!(fault, Err(Fault { kind: FaultKind::Index, .. })), "{fault:?}");
 }
 
@@ -134,7 +134,7 @@ fn fuel_ends_a_call_in_the_kernel_and_the_next_call_has_full_fuel() {
     let program = program("static int calls; calls++; long n = 0; while (n < 100000000) n++; return n;");
     let mut engine = KernelEngine::new(&program, Limits { fuel: 10_000, emissions: 0 }).unwrap();
     for call in 1..3 {
-        let fault = engine.call(&[], &World::default(), &mut |_| ());
+        let fault = engine.call(&[], &CallContext::default(), &mut |_| ());
         assert!(matches!(fault, Err(Fault { kind: FaultKind::Fuel, line: 1 })), "{fault:?}");
         assert_eq!(engine.statics()[0], call);
     }

@@ -248,7 +248,7 @@ fn a_zombie_gets_no_reservation() {
 fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
     live!();
     let books = || qfabric_linux::books::lost(std::path::Path::new(qfabric_linux::hrtick::DEBUGFS)).unwrap();
-    let before = books().of_nobody();
+    let before = books().without_owner();
     for turn in 0..10 {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let thread = ThreadId(child.id() as i32);
@@ -263,7 +263,7 @@ fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
         assert!(matches!(gone, ApplyError::Gone { .. }), "{gone}");
         child.wait().unwrap();
     }
-    assert_eq!(books().of_nobody(), before);
+    assert_eq!(books().without_owner(), before);
 }
 
 #[test]

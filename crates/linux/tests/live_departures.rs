@@ -99,7 +99,7 @@ fn a_rebuild_counts_the_living_threads_after_a_reserved_process_died() {
     dead.wait().unwrap();
     assert!(left.is_err(), "a dead thread cannot be taken out");
     match books {
-        Ok(books) => assert_eq!((books.of_nobody(), books.threads), (0, 1), "{books:?}"),
+        Ok(books) => assert_eq!((books.without_owner(), books.threads), (0, 1), "{books:?}"),
         Err(error) => skip(error),
     }
 }
@@ -154,7 +154,7 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_no_bandwidth() {
     assert!(matches!(refused, Err(ApplyError::Busy { .. })), "{refused:?}");
     assert_ne!(SchedAttr::of(hog.thread).unwrap().policy, Policy::DEADLINE);
     match books {
-        Ok(books) => assert_eq!(books.of_nobody(), 0, "{books:?}"),
+        Ok(books) => assert_eq!(books.without_owner(), 0, "{books:?}"),
         Err(error) => skip(error),
     }
 }
@@ -170,7 +170,7 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_no_bandwidth() {
         return;
     }
     let debugfs = Path::new(DEBUGFS);
-    let before = books::lost(debugfs).expect("a process that may reserve can read the books").of_nobody();
+    let before = books::lost(debugfs).expect("a process that may reserve can read the books").without_owner();
     let period = Nanos::from_millis(4);
     let mut departures = 0;
     for turn in 0..200_u64 {
@@ -195,7 +195,7 @@ fn a_thread_that_is_refilled_while_it_leaves_loses_no_bandwidth() {
         assert!(mechanism.settle().is_empty());
     }
     std::thread::sleep(Duration::from_millis(100));
-    let after = books::lost(debugfs).unwrap().of_nobody();
+    let after = books::lost(debugfs).unwrap().without_owner();
     assert_eq!(after, before, "units of 2^-20 CPU booked with no owner after {departures} departures");
     assert!(departures > 0, "no thread could be reserved; does another process hold all bandwidth?");
 }

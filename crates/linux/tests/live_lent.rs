@@ -34,7 +34,7 @@ fn bandwidth_reserved_for_dead_threads_is_found_although_the_hosts_sum_is_correc
         child.wait().unwrap();
     }
     let (before, after) = books::rebuild(debugfs).unwrap();
-    assert!(before.of_nobody() > 300_000 && after.of_nobody() == 0, "{before:?} {after:?}");
+    assert!(before.without_owner() > 300_000 && after.without_owner() == 0, "{before:?} {after:?}");
 
     let lent = books::lent_too_much(debugfs).unwrap();
     assert!((lent[&0].as_f64() - 0.3).abs() < 0.1, "{lent:?}");
@@ -49,7 +49,11 @@ fn a_wrong_sum_from_a_change_during_a_queued_wake_up_is_found_and_corrected() {
     assert_eq!(books::lent_too_much(debugfs), Ok([].into()), "no reservation exists yet");
     losses::by_a_queued_wake_up(1, Share::from_ppm(300_000));
     let lost = books::lost(debugfs);
-    assert_eq!(lost.as_ref().map(books::Books::of_nobody), Ok(0), "the sum of the root domain is correct: {lost:?}");
+    assert_eq!(
+        lost.as_ref().map(books::Books::without_owner),
+        Ok(0),
+        "the sum of the root domain is correct: {lost:?}"
+    );
 
     let Corrected { before, after } = books::stop_lending(debugfs).unwrap();
     assert!(before.contains_key(&1) && after.is_empty(), "{before:?} {after:?}");

@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use qfabric_types::message_ring::{MessageRing, MessageRings, Reader, TakeOutcome, Writer, Written};
+use qfabric_types::message_ring::{MessageRing, MessageRings, Reader, TakeOutcome, WriteOutcome, Writer};
 
 use crate::fds;
 use crate::mapping::Shared;
@@ -66,14 +66,14 @@ impl Duplex {
     /// The other side has closed the socket.
     pub fn send(&mut self, socket: impl AsFd, message: &[u8]) -> io::Result<bool> {
         match self.write(message) {
-            Written::Quiet => Ok(true),
-            Written::Wake => nudge(socket).map(|()| true),
-            Written::Full => Ok(false),
+            WriteOutcome::Quiet => Ok(true),
+            WriteOutcome::Wake => nudge(socket).map(|()| true),
+            WriteOutcome::Full => Ok(false),
         }
     }
 
     /// Like [`Duplex::send`], for a caller that wakes the other side later, with [`nudge`].
-    pub fn write(&mut self, message: &[u8]) -> Written {
+    pub fn write(&mut self, message: &[u8]) -> WriteOutcome {
         let Duplex { rings, side, writer, .. } = self;
         writer.write(outgoing(rings, *side), message)
     }

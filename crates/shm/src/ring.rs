@@ -57,7 +57,7 @@ impl Deref for SharedRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::ring::{Consumer, Grant, JobEvent, Producer, Pushed};
+    use qfabric_types::ring::{Consumer, Grant, JobEvent, Producer, PushOutcome};
     use qfabric_types::{Foresight, Instant, Nanos, Overload, Share};
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -77,7 +77,7 @@ mod tests {
         let (daemon, file) = SharedRing::create().unwrap();
         let application = SharedRing::map(file).unwrap();
         let event = JobEvent::Begin { k: 7, known: Foresight::Hint(1.5) };
-        assert_eq!(Producer::default().push(&application, event, Instant::new(1)), Pushed::Wake);
+        assert_eq!(Producer::default().push(&application, event, Instant::new(1)), PushOutcome::Wake);
         assert_eq!(Consumer::default().take(&daemon), Some(event));
         let overload = Some(Overload { wanted: Share::ONE, granted: Share::from_ppm(7) });
         let (budget, period, predicted) = (Nanos::new(5), Nanos::new(9), Nanos::new(4));

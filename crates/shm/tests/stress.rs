@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{env, thread};
 
 use qfabric_shm::{SharedRing, fds};
-use qfabric_types::ring::{Consumer, JobEvent, JobRing, Producer, Pushed};
+use qfabric_types::ring::{Consumer, JobEvent, JobRing, Producer, PushOutcome};
 use qfabric_types::{Foresight, Instant, JobRecord, Nanos};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,9 +36,9 @@ fn produce(ring: &JobRing, wake: &OwnedFd, records: u64, pause: impl Fn(u64)) ->
         pause(k);
         loop {
             match producer.push(ring, job(k), now()) {
-                Pushed::Quiet => break,
-                Pushed::Dropped => thread::yield_now(),
-                Pushed::Wake => {
+                PushOutcome::Quiet => break,
+                PushOutcome::Dropped => thread::yield_now(),
+                PushOutcome::Wake => {
                     wakes += 1;
                     rustix::io::write(wake, &1u64.to_ne_bytes()).unwrap();
                     break;

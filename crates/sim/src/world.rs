@@ -10,11 +10,11 @@
 use qfabric_control::{Predictor, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    Abilities, AppId, Contract, Foresight, Instant, JobRecord, Nanos, Owner, PredictorSpec, Quality, QualityMeter,
-    Reclaiming, Reservation, Setting, Share, ThreadId, quantized_error,
+    AppId, Contract, Foresight, Instant, JobRecord, MechanismFeatures, Nanos, Owner, PredictorSpec, Quality,
+    QualityMeter, Reclaiming, Reservation, Setting, Share, ThreadId, quantized_error,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -149,9 +149,9 @@ const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 impl World {
     /// Creates all players. No job has been released.
     pub fn new(scenario: Scenario) -> Self {
-        let abilities = Abilities { all_reclaiming: true, gives_back: true, ..Abilities::default() };
+        let features = MechanismFeatures { all_reclaiming: true, gives_back: true, ..MechanismFeatures::default() };
         let limits = scenario.limits;
-        let config = HostConfig { limits, abilities, mechanism: "sim".into(), ..HostConfig::default() };
+        let config = HostConfig { limits, features, mechanism: "sim".into(), ..HostConfig::default() };
         let mut world = World {
             machine: Machine::new(scenario.machine),
             host: Some(Host::new(config)),
@@ -451,7 +451,7 @@ fn join(task: TaskId, contract: &Contract) -> Input {
         request: task.0 as u64,
         pid: thread.0,
         owner: OWNER,
-        covers: Covers::Thread(thread),
+        covers: ApplicationScope::Thread(thread),
         threads: vec![thread],
         contract: contract.clone(),
     }

@@ -6,7 +6,7 @@
 //! application                           daemon
 //!   Hello ────────────────────────────────>        a connection is a lease: everything that HTTP
 //!        <──────────────────────────── Welcome     requests opened under it ends with it
-//!   Submit ───────────────────────────────>        answered by Sent if that was requested
+//!   SubmitRequest ───────────────────────────────>        answered by Sent if that was requested
 //!        <───────────────────── Refused            always, if the event was refused
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
@@ -16,7 +16,7 @@
 //!        <───────────────────── Ended              the node's queue, which is bounded
 //!        <───────────────────── Decided            to applications with a member of the channel
 //! ```
-//! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Whole`]), in either direction, because the
+//! A message longer than [`MAX_MESSAGE`] is sent in parts ([`parts`], [`Reassembler`]), in either direction, because the
 //! rings take no longer messages, and a second way would break the order.
 //!
 //! Every message is checked: one with an unknown kind, a wrong length or a text that is not UTF-8 is invalid.
@@ -25,8 +25,8 @@ mod event;
 mod parts;
 mod read;
 
-pub use event::{Attributes, Event, Submit, To};
-pub use parts::{Heard, Whole, parts};
+pub use event::{Attributes, Destination, Event, SubmitRequest};
+pub use parts::{Reassembler, ReassemblyOutcome, parts};
 
 use crate::api::channel::LeaseId;
 use read::{Reader, text, word};
@@ -59,7 +59,7 @@ pub enum FromClient<'a> {
         version: u8,
     },
     /// Submits an event.
-    Submit(Submit<'a>),
+    Submit(SubmitRequest<'a>),
     /// Permits the daemon to send further events of a sink. Credit beyond [`MAX_CREDIT`] is ignored.
     More {
         sink: u32,
@@ -69,12 +69,12 @@ pub enum FromClient<'a> {
     /// A value for resource managers: see [`Report`].
     Report(Report<'a>),
     /// Events were dropped while they waited for the application, because their deadline had passed.
-    Late(Late<'a>),
+    Late(LateReport<'a>),
 }
 
 /// Events that waited too long for their reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late<'a> {
+pub struct LateReport<'a> {
     pub sink: u32,
     /// Name of the source's host.
     pub host: &'a str,
@@ -120,12 +120,12 @@ pub enum FromDaemon<'a> {
         why: &'a str,
     },
     /// A decision of a resource manager to which an application can adapt.
-    Decided(Decided<'a>),
+    Decided(Decision<'a>),
 }
 
 /// A decision of a resource manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided<'a> {
+pub struct Decision<'a> {
     /// The channel of the decision: `NAME`, or `quality:NAME`.
     pub channel: &'a str,
     /// The attribute, such as `app.rate_milli`: thousandths of an event per second.
@@ -148,7 +148,7 @@ pub enum Member {
 /// The result of a submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// [`Submit::tag`].
+    /// [`SubmitRequest::tag`].
     pub tag: u32,
     /// The event's number among those of the source, from 1.
     pub number: u64,
@@ -166,7 +166,7 @@ pub struct Sent {
 /// The refusal of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// [`Submit::tag`]; 0 if the connection is refused.
+    /// [`SubmitRequest::tag`]; 0 if the connection is refused.
     pub tag: u32,
     pub source: u32,
     /// A slow sink blocks the channel until this time (CLOCK_MONOTONIC), or until [`FromDaemon::Writable`]; 0:
@@ -194,7 +194,7 @@ impl<'a> FromClient<'a> {
                 out.extend(value.to_le_bytes());
                 text(out, attribute);
             }
-            FromClient::Late(Late { sink, host, source, events }) => {
+            FromClient::Late(LateReport { sink, host, source, events }) => {
                 out.push(5);
                 [*sink, *source, *events].into_iter().for_each(|number| word(out, number));
                 text(out, host);
@@ -207,7 +207,7 @@ impl<'a> FromClient<'a> {
         let mut reader = Reader(bytes);
         let message = match reader.byte()? {
             1 => FromClient::Hello { version: reader.byte()? },
-            2 => return Submit::decode(reader).map(FromClient::Submit),
+            2 => return SubmitRequest::decode(reader).map(FromClient::Submit),
             3 => FromClient::More { sink: reader.word()?, events: reader.word()? },
             4 => {
                 let (registration, value) = (reader.word()?, reader.long()?.cast_signed());
@@ -215,7 +215,7 @@ impl<'a> FromClient<'a> {
             }
             5 => {
                 let (sink, source, events) = (reader.word()?, reader.word()?, reader.word()?);
-                FromClient::Late(Late { sink, host: reader.text()?, source, events })
+                FromClient::Late(LateReport { sink, host: reader.text()?, source, events })
             }
             _ => return None,
         };
@@ -262,21 +262,21 @@ impl<'a> FromDaemon<'a> {
                 let member = if reader.flag()? { Member::Sink } else { Member::Source };
                 FromDaemon::Ended { member, number: reader.word()?, why: reader.text()? }
             }
-            135 => FromDaemon::Decided(Decided::decode(&mut reader)?),
+            135 => FromDaemon::Decided(Decision::decode(&mut reader)?),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
     }
 }
 
-impl<'a> Decided<'a> {
+impl<'a> Decision<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend([135, u8::from(self.amount.is_some())]);
         out.extend(self.amount.unwrap_or(0).to_le_bytes());
         [self.channel, self.attribute, self.subject].into_iter().for_each(|part| text(out, part));
     }
 
-    fn decode(reader: &mut Reader<'a>) -> Option<Decided<'a>> {
+    fn decode(reader: &mut Reader<'a>) -> Option<Decision<'a>> {
         let (is_decided, amount) = (reader.flag()?, reader.long()?.cast_signed());
         let amount = match (is_decided, amount) {
             (true, amount) => Some(amount),
@@ -284,7 +284,7 @@ impl<'a> Decided<'a> {
             // A withdrawn decision has exactly one encoding.
             (false, _) => return None,
         };
-        Some(Decided { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
+        Some(Decision { channel: reader.text()?, attribute: reader.text()?, subject: reader.text()?, amount })
     }
 }
 

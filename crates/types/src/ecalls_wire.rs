@@ -6,7 +6,7 @@
 //!        <──────────────────────────── Welcome     through it ends with it
 //!   Raise ────────────────────────────────>        no answer: one system call per event
 //!   Take(subscription), TakeDown, TakeSockets, Bind + descriptor ──>
-//!        <────────────────── Given + descriptors, or Refused
+//!        <─────────────── Descriptors (attached), or Refused
 //!        <──────── Call, TakenOut, Ended           at any time
 //!   Reply ────────────────────────────────>        to a Call
 //! ```
@@ -33,7 +33,7 @@ pub enum FromClient<'a> {
         version: u8,
     },
     /// Raises an event.
-    Raise(Raise<'a>),
+    Raise(RaiseRequest<'a>),
     /// Asks for the descriptors of a subscription.
     Take(SubscriptionId),
     /// Asks for the descriptor of `memory_down`.
@@ -53,7 +53,7 @@ pub enum FromClient<'a> {
 
 /// An event on its way to the daemon: the paper's `raise_event(service, pid, data, deadline, cpu)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Raise<'a> {
+pub struct RaiseRequest<'a> {
     pub service: ServiceId,
     /// The process of the subscriber that receives the event; −1 for all subscribers.
     pub pid: i32,
@@ -69,8 +69,8 @@ pub struct Raise<'a> {
 pub enum FromDaemon<'a> {
     /// The number of this connection's lease.
     Welcome(LeaseId),
-    /// The requested descriptors are attached, in the order of [`Given`]'s bits.
-    Given(Given),
+    /// The requested descriptors are attached, in the order of [`DescriptorSet`]'s bits.
+    Descriptors(DescriptorSet),
     /// The reason why a request was refused.
     Refused(&'a str),
     /// Another process calls the owner of a service.
@@ -94,9 +94,9 @@ pub enum FromDaemon<'a> {
 
 /// The attached descriptors as bits, lowest bit first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given(pub u8);
+pub struct DescriptorSet(pub u8);
 
-impl Given {
+impl DescriptorSet {
     /// The memory into which events are written.
     pub const UP: u8 = 1;
     /// An eventfd that is written when the reader sleeps.
@@ -145,7 +145,7 @@ impl<'a> FromClient<'a> {
         let (kind, rest) = bytes.split_first()?;
         match (kind, rest.len()) {
             (1, 1) => Some(FromClient::Hello { version: rest[0] }),
-            (2, _) => Raise::decode(rest).map(FromClient::Raise),
+            (2, _) => RaiseRequest::decode(rest).map(FromClient::Raise),
             (3, 8) => Some(FromClient::Take(word(rest)?.0)),
             (4, 0) => Some(FromClient::TakeDown),
             (6, 0) => Some(FromClient::TakeSockets),
@@ -160,7 +160,7 @@ fn reply((call, data): (u64, &[u8])) -> FromClient<'_> {
     FromClient::Reply { call, data }
 }
 
-impl<'a> Raise<'a> {
+impl<'a> RaiseRequest<'a> {
     /// The bytes before the data. Header and data are sent in one call without being copied together.
     pub fn head(&self) -> [u8; 18] {
         let mut head = [0; 18];
@@ -176,14 +176,14 @@ impl<'a> Raise<'a> {
         out.extend(self.data);
     }
 
-    fn decode(bytes: &'a [u8]) -> Option<Raise<'a>> {
+    fn decode(bytes: &'a [u8]) -> Option<RaiseRequest<'a>> {
         let (cpu, rest) = bytes.split_first()?;
         let (service, rest) = rest.split_first_chunk()?;
         let (pid, rest) = rest.split_first_chunk()?;
         let (deadline_us, data) = word(rest)?;
         let (service, pid) = (u32::from_le_bytes(*service), i32::from_le_bytes(*pid));
         let whole = *cpu <= 1 && data.len() <= MAX_DATA && pid >= -1;
-        whole.then_some(Raise { service, pid, deadline_us, cpu: *cpu == 1, data })
+        whole.then_some(RaiseRequest { service, pid, deadline_us, cpu: *cpu == 1, data })
     }
 }
 
@@ -193,7 +193,7 @@ impl<'a> FromDaemon<'a> {
         out.clear();
         match self {
             FromDaemon::Welcome(lease) => tagged(out, 129, *lease),
-            FromDaemon::Given(given) => out.extend([130, given.0]),
+            FromDaemon::Descriptors(given) => out.extend([130, given.0]),
             FromDaemon::Refused(text) => {
                 out.push(131);
                 out.extend(cut(text).as_bytes());
@@ -220,7 +220,7 @@ impl<'a> FromDaemon<'a> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             129 if rest.len() == 8 => Some(FromDaemon::Welcome(word(rest)?.0)),
-            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Given(Given(rest[0]))),
+            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Descriptors(DescriptorSet(rest[0]))),
             131 => text(rest).map(FromDaemon::Refused),
             132 => call(rest),
             133 => number_and_text(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn descriptors_are_found_by_their_bit() {
-        let given = Given(Given::UP | Given::DOWN);
+        let given = DescriptorSet(DescriptorSet::UP | DescriptorSet::DOWN);
         assert_eq!(
-            (given.index(Given::UP), given.index(Given::WAKE), given.index(Given::DOWN)),
+            (given.index(DescriptorSet::UP), given.index(DescriptorSet::WAKE), given.index(DescriptorSet::DOWN)),
             (Some(0), None, Some(1))
         );
         assert_eq!(given.count(), 2);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn the_longest_event_fits_a_message_and_one_more_byte_does_not() {
         let data = vec![7; MAX_DATA + 1];
-        let raise = |length| Raise { service: 1, pid: -1, deadline_us: 0, cpu: false, data: &data[..length] };
+        let raise = |length| RaiseRequest { service: 1, pid: -1, deadline_us: 0, cpu: false, data: &data[..length] };
         round_trips(&FromClient::Raise(raise(MAX_DATA)));
         let mut bytes = Vec::new();
         FromClient::Raise(raise(MAX_DATA)).encode(&mut bytes);
@@ -315,7 +315,7 @@ mod tests {
         fn the_daemon_decodes_every_client_message(
             service: u32, pid in -1..i32::MAX, deadline_us: u64, cpu: bool, data: Vec<u8>, number: u64,
         ) {
-            round_trips(&FromClient::Raise(Raise { service, pid, deadline_us, cpu, data: &data }));
+            round_trips(&FromClient::Raise(RaiseRequest { service, pid, deadline_us, cpu, data: &data }));
             round_trips(&FromClient::Take(number));
             round_trips(&FromClient::Reply { call: number, data: &data });
             round_trips(&FromClient::Hello { version: cpu.into() });
@@ -329,7 +329,7 @@ mod tests {
             service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
         ) {
             comes_back(&FromDaemon::Welcome(number));
-            comes_back(&FromDaemon::Given(Given(number as u8 & 31)));
+            comes_back(&FromDaemon::Descriptors(DescriptorSet(number as u8 & 31)));
             comes_back(&FromDaemon::Call { call: number, service, pid, data: &data });
             comes_back(&FromDaemon::TakenOut { subscription: number, why: &why });
             comes_back(&FromDaemon::Ended { subscription: number, why: &why });

@@ -51,6 +51,6 @@ pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
 pub use running_statistics::RunningStatistics;
-pub use server::{Abilities, ControlPlace, InvalidWindow, KernelControl, ServerCounts, Terms, Window};
+pub use server::{ControlPlace, InvalidWindow, KernelController, MechanismFeatures, ServerCounts, ServerTerms, Window};
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
 pub use units::{Instant, InvalidQuantity, Nanos, Share};

@@ -23,7 +23,7 @@ mod up;
 mod writer;
 
 pub use down::{DeferredFull, Down};
-pub use socket::{SocketInterest, SocketPage, SocketReady};
+pub use socket::{ReadySockets, SocketInterest, SocketPage};
 pub use up::{Stamp, Up, UpHeader, UpParts, UpStorage};
 pub use writer::UpWriter;
 

@@ -52,7 +52,7 @@ pub struct MessageRings {
 
 /// The result of writing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// The message is in the ring, and its reader will look.
     Quiet,
     /// The message is in the ring, and its reader sleeps: wake it.
@@ -124,13 +124,13 @@ pub struct Writer {
 impl Writer {
     /// Puts a message into the ring, or sets the flag that the writer waits for room. Wait-free, without a system
     /// call. A message longer than the ring never finds room.
-    pub fn write(&mut self, ring: &MessageRing, message: &[u8]) -> Written {
+    pub fn write(&mut self, ring: &MessageRing, message: &[u8]) -> WriteOutcome {
         let need = words_of(message.len());
         if !self.has_room(ring, need) {
             ring.waits_for_room().store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if !self.has_room(ring, need) {
-                return Written::Full;
+                return WriteOutcome::Full;
             }
             ring.waits_for_room().store(0, Ordering::Relaxed);
         }
@@ -143,7 +143,7 @@ impl Writer {
         self.at = self.at.wrapping_add(need);
         ring.written().store(self.at, Ordering::Release);
         fence(Ordering::SeqCst);
-        if clear_flag(ring.sleeps()) { Written::Wake } else { Written::Quiet }
+        if clear_flag(ring.sleeps()) { WriteOutcome::Wake } else { WriteOutcome::Quiet }
     }
 
     /// A reader whose position is impossible receives no further messages.
@@ -239,7 +239,7 @@ mod tests {
             let mut waiting = std::collections::VecDeque::new();
             for (at, (length, reads)) in lengths.into_iter().enumerate() {
                 let message: Vec<u8> = (0..length).map(|byte| (byte + at) as u8).collect();
-                if writer.write(&ring, &message) != Written::Full {
+                if writer.write(&ring, &message) != WriteOutcome::Full {
                     waiting.push_back(message);
                 }
                 for _ in 0..reads {
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn a_reader_that_sleeps_is_woken_once() {
         let (ring, mut writer, mut reader) = (ring(), Writer::default(), Reader::default());
-        assert_eq!(writer.write(&ring, b"one"), Written::Quiet);
+        assert_eq!(writer.write(&ring, b"one"), WriteOutcome::Quiet);
         assert!(!reader.may_sleep(&ring) && !reader.is_asleep(&ring));
         assert_eq!(taken(&mut reader, &ring).unwrap(), b"one");
         assert!(reader.may_sleep(&ring) && reader.is_asleep(&ring));
-        assert_eq!([writer.write(&ring, b"two"), writer.write(&ring, b"")], [Written::Wake, Written::Quiet]);
+        assert_eq!([writer.write(&ring, b"two"), writer.write(&ring, b"")], [WriteOutcome::Wake, WriteOutcome::Quiet]);
         assert!(!reader.is_asleep(&ring));
     }
 
@@ -282,24 +282,24 @@ mod tests {
     fn a_waiting_writer_is_woken_when_half_of_the_ring_is_empty() {
         let (ring, mut writer, mut reader) = (ring(), Writer::default(), Reader::default());
         let message = [7; 8_184];
-        let written = (0..).take_while(|_| writer.write(&ring, &message) != Written::Full).count();
+        let written = (0..).take_while(|_| writer.write(&ring, &message) != WriteOutcome::Full).count();
         assert_eq!(written, 32, "each message takes 1/32 of the ring");
         let found = (1..=32).find(|_| taken(&mut reader, &ring).is_some() && reader.has_made_room(&ring));
         assert_eq!(found, Some(16));
         assert!(!reader.has_made_room(&ring), "the writer is woken once");
-        assert_ne!(writer.write(&ring, &message), Written::Full);
+        assert_ne!(writer.write(&ring, &message), WriteOutcome::Full);
     }
 
     #[test]
     fn an_impossible_reader_position_gets_no_messages_and_other_memory_is_no_ring() {
         let (ring, mut writer) = (ring(), Writer::default());
         ring.read().store(5, Ordering::Relaxed);
-        assert_eq!(writer.write(&ring, b"one"), Written::Full);
+        assert_eq!(writer.write(&ring, b"one"), WriteOutcome::Full);
         assert!(ring.is_valid() && !Box::<MessageRing>::default().is_valid());
     }
 
     #[test]
     fn a_message_longer_than_the_ring_never_finds_room() {
-        assert_eq!(Writer::default().write(&ring(), &[0; 8 * shared::WORDS]), Written::Full);
+        assert_eq!(Writer::default().write(&ring(), &[0; 8 * shared::WORDS]), WriteOutcome::Full);
     }
 }

@@ -1,7 +1,7 @@
 //! The values that pass between controller, broker and kernel. [`crate::Contract`] and [`crate::Quality`] are in
 //! separate files.
 
-use crate::{AppId, Instant, JobRecord, Nanos, Reclaiming, Reservation, Share, Terms, ThreadId};
+use crate::{AppId, Instant, JobRecord, Nanos, Reclaiming, Reservation, ServerTerms, Share, ThreadId};
 
 /// What the controllers of an application want now, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Setting {
     /// The kind of reclaiming.
     pub reclaiming: Reclaiming,
     /// Requests that not every mechanism supports; the default contains none.
-    pub terms: Terms,
+    pub terms: ServerTerms,
 }
 
 /// One stretch of a thread on a CPU, as it was seen from outside.

@@ -35,7 +35,7 @@ pub enum JobEvent {
 
 /// The result of pushing a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// The record is in the ring, and the daemon's next look comes soon enough.
     Quiet,
     /// The record is in the ring, and the daemon sleeps: wake it.
@@ -147,11 +147,11 @@ pub struct Producer {
 
 impl Producer {
     /// Puts `event`, which happened at `now`, into `ring`. Wait-free, without a system call.
-    pub fn push(&mut self, ring: &JobRing, event: JobEvent, now: Instant) -> Pushed {
+    pub fn push(&mut self, ring: &JobRing, event: JobEvent, now: Instant) -> PushOutcome {
         let tail = ring.consumer.0[0].load(Ordering::Acquire);
         if self.head.wrapping_sub(tail) >= CAPACITY as u64 {
             ring.producer.0[1].fetch_add(1, Ordering::Relaxed);
-            return Pushed::Dropped;
+            return PushOutcome::Dropped;
         }
         let slot = &ring.slots[self.head as usize % CAPACITY];
         for (word, value) in slot.0.iter().zip(encode(event)) {
@@ -161,7 +161,7 @@ impl Producer {
         ring.producer.0[0].store(self.head, Ordering::Release);
         fence(Ordering::SeqCst);
         let wake_before = ring.consumer.0[1].load(Ordering::Relaxed);
-        if now.get() < wake_before { Pushed::Quiet } else { Pushed::Wake }
+        if now.get() < wake_before { PushOutcome::Quiet } else { PushOutcome::Wake }
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
     fn records_are_taken_in_order() {
         let (ring, mut producer, mut consumer) = (ring(), Producer::default(), Consumer::default());
         for k in 0..1_000 {
-            assert_ne!(producer.push(&ring, job(k), Instant::new(1)), Pushed::Dropped);
+            assert_ne!(producer.push(&ring, job(k), Instant::new(1)), PushOutcome::Dropped);
             if k % 100 == 99 {
                 for expected in k - 99..=k {
                     assert_eq!(consumer.take(&ring), Some(job(expected)));
@@ -294,16 +294,16 @@ mod tests {
         }
         assert_eq!(ring.dropped(), 3);
         assert_eq!(consumer.take(&ring), Some(job(0)));
-        assert_ne!(producer.push(&ring, job(9), Instant::ZERO), Pushed::Dropped);
+        assert_ne!(producer.push(&ring, job(9), Instant::ZERO), PushOutcome::Dropped);
     }
 
     #[test]
     fn a_wake_up_is_requested_only_after_the_promised_look() {
         let (ring, mut producer) = (ring(), Producer::default());
-        assert_eq!(producer.push(&ring, job(0), Instant::new(5)), Pushed::Wake);
+        assert_eq!(producer.push(&ring, job(0), Instant::new(5)), PushOutcome::Wake);
         ring.promise_look(Instant::new(10));
-        assert_eq!(producer.push(&ring, job(1), Instant::new(9)), Pushed::Quiet);
-        assert_eq!(producer.push(&ring, job(2), Instant::new(10)), Pushed::Wake);
+        assert_eq!(producer.push(&ring, job(1), Instant::new(9)), PushOutcome::Quiet);
+        assert_eq!(producer.push(&ring, job(2), Instant::new(10)), PushOutcome::Wake);
     }
 
     #[test]

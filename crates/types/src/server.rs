@@ -1,4 +1,4 @@
-//! Properties of a server beyond budget and period (window, group, favour), the abilities of mechanisms, and the
+//! Properties of a server beyond budget and period (window, group, favour), the features of mechanisms, and the
 //! counts of servers.
 
 use std::fmt;
@@ -127,7 +127,7 @@ impl fmt::Display for ControlPlace {
 /// The controller of a server in the kernel. All values are whole numbers, because the kernel computes with whole
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelControl {
+pub struct KernelController {
     /// The predictor of the next computation time; a mechanism may support only some.
     pub predictor: PredictorSpec,
     /// The point of Theorem 2's interval that the law takes.
@@ -146,7 +146,7 @@ pub struct KernelControl {
 
 /// Requests of a setting beyond budget and period. The default contains only features that SCHED_DEADLINE has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct ServerTerms {
     /// Threads with the same group share one server; `None`: the thread has its own server.
     pub group: Option<AppId>,
     /// The CPU on which the server was admitted; `None`: the mechanism chooses.
@@ -161,10 +161,10 @@ pub struct Terms {
     /// idle time. If the promises on its CPU fit only because of windows, they hold only for such releases.
     pub aligned: bool,
     /// The controller of the server in the kernel.
-    pub control: Option<KernelControl>,
+    pub control: Option<KernelController>,
 }
 
-impl Terms {
+impl ServerTerms {
     /// The first feature that a mechanism with only a budget per thread lacks for these terms, by name; `None` if
     /// it lacks none.
     pub fn beyond_budgets(&self) -> Option<&'static str> {
@@ -180,10 +180,10 @@ impl Terms {
     }
 }
 
-/// The abilities of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
+/// The features of a mechanism beyond one budget per thread. The default is that of SCHED_DEADLINE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
-    /// It supports [`Terms`]: windows, groups, extra service, favour for events.
+pub struct MechanismFeatures {
+    /// It supports [`ServerTerms`]: windows, groups, extra service, favour for events.
     pub terms: bool,
     /// A larger budget already helps the job that is running.
     pub rescues: bool,
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn default_terms_need_no_special_mechanism() {
-        assert_eq!(Terms { cpu: Some(1), ..Terms::default() }.beyond_budgets(), None);
-        let windowed = Terms { window: Some(Window::NONE), ..Terms::default() };
+        assert_eq!(ServerTerms { cpu: Some(1), ..ServerTerms::default() }.beyond_budgets(), None);
+        let windowed = ServerTerms { window: Some(Window::NONE), ..ServerTerms::default() };
         assert_eq!(windowed.beyond_budgets(), Some("a window"));
     }
 }

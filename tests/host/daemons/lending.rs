@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::{Class, Contract, Nanos, ThreadId};
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn asked_by_http(host: &Host) -> Value {
         max_bandwidth: SHARE,
         ..Contract::new("x", Nanos::from_millis(40))
     };
-    let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+    let covers = ApplicationScope::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
     let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
     let answer = host.http("POST /v1/applications", &serde_json::to_string(&request).unwrap());
     assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_channel::PROTOCOL;
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_link::{Config, Engine, EngineEvent, Security, Tls};
 use qfabric_types::channel::Name;
 
@@ -49,8 +49,8 @@ fn stranger_process() {
     eventually("they meet", || met.load(Ordering::Relaxed));
     for _ in 0..20 {
         for frame in frames() {
-            engine.send(Destination::Everyone, Lane::Control, &frame);
-            engine.send(Destination::Host(&other), Lane::Data, &frame);
+            engine.send(DestinationRef::Everyone, Lane::Control, &frame);
+            engine.send(DestinationRef::Host(&other), Lane::Data, &frame);
         }
         std::thread::sleep(Duration::from_millis(20));
     }

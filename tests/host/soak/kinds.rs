@@ -10,8 +10,8 @@ use qfabric_client::channel::{
 };
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
 use qfabric_client::{
-    ApplicationRequest, Change, ClientError, Connection, Contract, Covers, Foresight, LimitsPatch, Nanos, Session,
-    Share,
+    ApplicationRequest, ApplicationScope, Change, ClientError, Connection, Contract, Foresight, LimitsPatch, Nanos,
+    Session, Share,
 };
 use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange, StreamSpec};
 use rand::RngExt;
@@ -152,8 +152,11 @@ impl Drop for Started {
 fn admit(work: &mut Work) -> Done {
     let child = Started(Command::new("sleep").arg("2").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
     let client = work.client()?;
-    let request =
-        ApplicationRequest { pid: child.0.id() as i32, covers: Covers::Program, contract: contract("slept", 0.1) };
+    let request = ApplicationRequest {
+        pid: child.0.id() as i32,
+        covers: ApplicationScope::Program,
+        contract: contract("slept", 0.1),
+    };
     let id = client.admit(&request)?.id;
     client.change(id, &contract("changed", 0.15))?;
     if work.rng.random_ratio(3, 4) {

@@ -25,7 +25,7 @@ pub struct Machine {
 impl Machine {
     pub fn look(program: &Path) -> Machine {
         let all = [real_time(), processes(program), queues(), files(), journals(), cgroups(), bpf()];
-        let booked = books::lost(Path::new(DEBUGFS)).ok().map(|books| books.of_nobody());
+        let booked = books::lost(Path::new(DEBUGFS)).ok().map(|books| books.without_owner());
         Machine { things: all.into_iter().flatten().collect(), booked }
     }
 

@@ -6,13 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::{
-    Direction, FilterCommand, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec, Spot, Submission,
-    Target,
+    Direction, FilterCommand, FilterId, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec,
+    Submission, Target,
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
-use qfabric_types::channel_wire::{Attributes, FromClient, Late, Report, Submit, To};
-use qfabric_types::ecalls_wire::{self, Raise};
+use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, SubmitRequest};
+use qfabric_types::ecalls_wire::{self, RaiseRequest};
 use qfabric_types::{Instant, Nanos};
 
 fn main() -> std::io::Result<()> {
@@ -153,7 +153,7 @@ const WORDS: [&str; 18] = [
 
 fn messages() -> Vec<Vec<u8>> {
     let (mut all, mut out) = (Vec::new(), Vec::new());
-    let submit = Submit {
+    let submit = SubmitRequest {
         source: 3,
         tag: 7,
         confirm: true,
@@ -161,7 +161,7 @@ fn messages() -> Vec<Vec<u8>> {
         event_type: 1,
         priority: 5,
         deadline_ns: 9,
-        to: To::Sink("h1", 4),
+        to: Destination::Sink("h1", 4),
         attributes: Attributes::Listed(&[("quality", -3)]),
         payload: &[1, 2, 3],
     };
@@ -170,13 +170,13 @@ fn messages() -> Vec<Vec<u8>> {
         FromClient::Hello { version: 4 },
         FromClient::Submit(submit),
         FromClient::More { sink: 3, events: 9 },
-        FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }),
+        FromClient::Late(LateReport { sink: 3, host: "left", source: 1, events: 2 }),
         FromClient::Report(report),
     ] {
         message.encode(&mut out);
         all.push(out.clone());
     }
-    let raise = Raise { service: 3, pid: -1, deadline_us: 7, cpu: true, data: &[1; 8] };
+    let raise = RaiseRequest { service: 3, pid: -1, deadline_us: 7, cpu: true, data: &[1; 8] };
     for message in [ecalls_wire::FromClient::Raise(raise), ecalls_wire::FromClient::Reply { call: 3, data: &[2; 5] }] {
         message.encode(&mut out);
         all.push(out.clone());
@@ -215,14 +215,14 @@ fn frames() -> Vec<Vec<u8>> {
     let name = |text: &str| text.parse().expect("a name");
     let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
     exchange.with(|node, now| node.register(player, now)).expect("registered");
-    let spot = Spot { channel, direction: Direction::Out, name: name("f") };
+    let id = FilterId { channel, direction: Direction::Out, name: name("f") };
     let parameters = vec![("least".parse().expect("a key"), 2)];
     let text = "return input.a >= get_attribute(least);".to_owned();
-    let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
+    let filter = FilterSpec { id: id.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
     let orders = [
         FilterCommand::Install(filter),
-        FilterCommand::Parameter(spot.clone(), "least".parse().expect("a key"), 3),
-        FilterCommand::Remove(spot),
+        FilterCommand::Parameter(id.clone(), "least".parse().expect("a key"), 3),
+        FilterCommand::Remove(id),
     ];
     for order in orders {
         exchange.with(|node, now| node.ship(&[name("h0")], &order, now));

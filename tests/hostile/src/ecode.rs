@@ -1,7 +1,7 @@
 //! Properties of E-code from an unknown author.
 
 use qfabric_ecode::bpf::measure;
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, World, compile, pretty};
+use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, compile, pretty};
 use qfabric_jit::Jit;
 
 /// Any text compiles to a program within the limits, which runs and can be formatted, or is refused with errors
@@ -13,7 +13,7 @@ pub fn ecode_source(bytes: &[u8]) {
             assert!(measure(&program).instructions <= 30_000);
             let mut engine = Interpreter::new(&program, Limits { fuel: 1000, emissions: 4 });
             let event = vec![0x5a; program.input.size as usize];
-            let _verdict_or_fault = engine.call(&event, &World::default(), &mut |_| ());
+            let _verdict_or_fault = engine.call(&event, &CallContext::default(), &mut |_| ());
             let formatted = pretty(text).expect("text that compiles can be formatted");
             if formatted.len() <= 65_536 {
                 assert_eq!(pretty(&formatted).expect("formatted text can be formatted again"), formatted);
@@ -36,7 +36,7 @@ pub fn ecode_engines(bytes: &[u8]) {
     input[..given].copy_from_slice(&script.0[..given]);
     let results = |engine: &mut dyn Engine| {
         let mut emitted = Vec::new();
-        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
+        let answer = engine.call(&input, &CallContext::default(), &mut |event| emitted.push(event.to_vec()));
         (answer, emitted, engine.output().to_vec(), engine.statics().to_vec(), engine.attributes().to_vec())
     };
     // Two calls, because the second call depends on the state that the first call left.

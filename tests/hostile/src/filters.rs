@@ -1,6 +1,6 @@
 //! Properties of filters that arrive as text.
 
-use qfabric_channel::{Direction, FilterSpec, SinkSpec, SourceSpec, Spot, Submission};
+use qfabric_channel::{Direction, FilterId, FilterSpec, SinkSpec, SourceSpec, Submission};
 use qfabric_types::channel::Name;
 
 use crate::frames::{BEGIN, channel, open_node, types};
@@ -22,14 +22,14 @@ pub fn filter(bytes: &[u8]) {
         let sink = SinkSpec { attributes: load.into_iter().collect(), ..SinkSpec::default() };
         node.sink_subscribe(&channel(), sink, BEGIN).expect("a sink");
     }
-    let spot = Spot { channel: channel(), direction, name };
+    let id = FilterId { channel: channel(), direction, name };
     let (types, parameters) = (Vec::new(), vec![("least".parse().expect("a key"), 2)]);
-    let filter = FilterSpec { spot: spot.clone(), sink: None, types, text: text.to_owned(), parameters };
+    let filter = FilterSpec { id: id.clone(), sink: None, types, text: text.to_owned(), parameters };
     match node.install(&filter) {
         Ok(()) => {}
         Err(why) => assert!(!why.to_string().is_empty()),
     }
-    let _may_fail = node.set_parameter(&spot, "least", script.long().cast_signed());
+    let _may_fail = node.set_parameter(&id, "least", script.long().cast_signed());
     while !script.is_over() {
         let mut payload = script.piece().to_vec();
         payload.resize(payload.len().clamp(8, 64), 0);

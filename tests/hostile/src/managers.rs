@@ -5,7 +5,7 @@ use qfabric_host::manager::policies::{
     BEGUN, Balance, CapacityTerms, FORWARD, HoldRate, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST, RateTerms,
     Relay, Roles, SinkSync, Spread, SpreadRule, Stream, StreamLink, SyncTerms, TreeShare,
 };
-use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, Rule, Wish};
+use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, ResourceRequest, Rule};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, ReadingEvent, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -202,10 +202,16 @@ fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &
         1 => drop(manager.redeem(&name("b"), u64::from(what >> 4), now)),
         2 => {
             let (least, most) = (amount.clamp(0, CAPACITY), number(script));
-            let wish = Wish { application: AppId(u64::from(what >> 5)), attribute: SHARE, least, most, importance: 1 };
-            let _admitted_or_refused = manager.came(&wish, now);
+            let request = ResourceRequest {
+                application: AppId(u64::from(what >> 5)),
+                attribute: SHARE,
+                least,
+                most,
+                importance: 1,
+            };
+            let _admitted_or_refused = manager.admit(&request, now);
         }
-        3 => manager.went(AppId(u64::from(what >> 5)), now),
+        3 => manager.leave(AppId(u64::from(what >> 5)), now),
         _ => {
             let rule = [Rule::First, Rule::BestOf(usize::from(what >> 5)), Rule::Nearest][usize::from(what) % 3];
             let (request, channel, attribute) = (u64::from(what >> 5), channel(usize::from(what >> 4)), SHARE);

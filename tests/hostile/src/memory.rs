@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use qfabric_shm::{Duplex, OwnedUp, SharedRing, SharedUp};
 use qfabric_types::Instant;
 use qfabric_types::memory::{Geometry, Layout};
-use qfabric_types::message_ring::{MessageRings, TakeOutcome, Written};
+use qfabric_types::message_ring::{MessageRings, TakeOutcome, WriteOutcome};
 use qfabric_types::ring::{CAPACITY, Consumer, JobEvent, JobRing};
 
 use crate::Script;
@@ -41,7 +41,7 @@ pub fn message_ring(bytes: &[u8]) {
         assert!(longest.is_none_or(|longest| longest <= 300) && next() == TakeOutcome::Nothing);
         duplex.may_sleep();
         let piece = script.piece();
-        let written = (0..=most).take_while(|_| duplex.write(piece) != Written::Full).count();
+        let written = (0..=most).take_while(|_| duplex.write(piece) != WriteOutcome::Full).count();
         assert!(written <= most, "the ring was never full");
     }
 }

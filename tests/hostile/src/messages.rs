@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use qfabric_types::channel_wire::{Heard, Whole};
+use qfabric_types::channel_wire::{Reassembler, ReassemblyOutcome};
 use qfabric_types::{channel_wire, ecalls_wire};
 
 /// A message of `channels.sock` or `ecalls.sock`, in either direction: a message that is decoded is encoded to the
@@ -30,9 +30,9 @@ pub fn local_message(bytes: &[u8]) {
 /// Assembles the message from one piece and from pieces of 16 bytes: the result is never longer than a message may
 /// be.
 fn assemble(bytes: &[u8]) {
-    let mut whole = Whole::default();
+    let mut reassembler = Reassembler::default();
     for piece in bytes.chunks(16).chain([bytes]) {
-        if let Heard::Message(message) = whole.hear(piece) {
+        if let ReassemblyOutcome::Message(message) = reassembler.add(piece) {
             assert!(message.len() <= channel_wire::MAX_WHOLE.max(piece.len()));
         }
     }

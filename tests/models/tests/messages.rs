@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use qfabric_models::explore;
-use qfabric_models::message_ring::{MessageRing, Reader, TakeOutcome, Writer, Written};
+use qfabric_models::message_ring::{MessageRing, Reader, TakeOutcome, WriteOutcome, Writer};
 
 /// Takes the next message, if there is one.
 fn take(reader: &mut Reader, ring: &MessageRing) -> Option<Vec<u8>> {
@@ -25,7 +25,7 @@ fn a_reader_never_sleeps_through_a_message_without_a_wake_up() {
         let seen = take(&mut reader, &ring);
         let sleeps = seen.is_none() && reader.may_sleep(&ring);
         let written = writing.join().unwrap();
-        assert!(!sleeps || written == Written::Wake, "{seen:?}, {written:?}");
+        assert!(!sleeps || written == WriteOutcome::Wake, "{seen:?}, {written:?}");
     });
 }
 
@@ -36,7 +36,9 @@ fn messages_arrive_whole_and_in_order() {
         let shared = ring.clone();
         let writing = thread::spawn(move || {
             let mut writer = Writer::default();
-            (1..=3u8).filter(|n| writer.write(&shared, &[*n; 12][..usize::from(*n) * 4]) != Written::Full).collect()
+            (1..=3u8)
+                .filter(|n| writer.write(&shared, &[*n; 12][..usize::from(*n) * 4]) != WriteOutcome::Full)
+                .collect()
         });
         let mut reader = Reader::default();
         let mut taken: Vec<_> = (0..2).filter_map(|_| take(&mut reader, &ring)).collect();
@@ -52,12 +54,12 @@ fn a_writer_never_waits_for_space_without_a_notification() {
     explore(3, || {
         let ring = Arc::new(MessageRing::default());
         let (mut writer, mut reader) = (Writer::default(), Reader::default());
-        assert_ne!(writer.write(&ring, &[1; 16]), Written::Full);
+        assert_ne!(writer.write(&ring, &[1; 16]), WriteOutcome::Full);
         let shared = ring.clone();
         let writing = thread::spawn(move || writer.write(&shared, &[2; 16]));
         let seen = take(&mut reader, &ring);
         let notifies = reader.has_made_room(&ring);
         let written = writing.join().unwrap();
-        assert!(seen.is_some() && (notifies || written != Written::Full), "{written:?}");
+        assert!(seen.is_some() && (notifies || written != WriteOutcome::Full), "{written:?}");
     });
 }

@@ -2,7 +2,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use qfabric_models::ring::{Consumer, JobEvent, JobRing, Producer, Pushed};
+use qfabric_models::ring::{Consumer, JobEvent, JobRing, Producer, PushOutcome};
 use qfabric_models::{Foresight, Instant, JobRecord, Nanos, explore};
 
 /// A job all words of which are `k`, so that a torn record shows.
@@ -22,7 +22,7 @@ fn a_daemon_never_sleeps_through_a_record_without_a_wake_up() {
         ring.promise_look(Instant::ZERO);
         let seen = Consumer::default().take(&ring);
         let pushed = pushing.join().unwrap();
-        assert!(seen.is_some() || pushed == Pushed::Wake, "{seen:?}, {pushed:?}");
+        assert!(seen.is_some() || pushed == PushOutcome::Wake, "{seen:?}, {pushed:?}");
     });
 }
 
@@ -35,7 +35,7 @@ fn records_that_found_space_arrive_whole_and_in_order() {
             let mut producer = Producer::default();
             let mut pushed = Vec::new();
             for k in 1..=3 {
-                if producer.push(&shared, job(k), Instant::new(1)) != Pushed::Dropped {
+                if producer.push(&shared, job(k), Instant::new(1)) != PushOutcome::Dropped {
                     pushed.push(job(k));
                 }
             }

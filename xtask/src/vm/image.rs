@@ -1,4 +1,4 @@
-//! The image: the files of the machine's first file system, and the errand. Programs of the host are added with their
+//! The image: the files of the machine's first file system, and the boot script. Programs of the host are added with their
 //! shared libraries, at the same paths as on the host, so that paths compiled into tests are valid.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use qfabric_vm_init::{ERRAND, Errand};
+use qfabric_vm_init::{BOOT_SCRIPT, BootScript};
 use xshell::{Shell, cmd};
 
 use super::cpio::Archive;
@@ -111,16 +111,16 @@ impl<'a> Image<'a> {
         said.lines().filter_map(path).collect()
     }
 
-    /// Adds the modules and the errand, and writes the archive.
-    pub fn write(mut self, kernel: &Kernel, mut errand: Errand, wanted: &[String], to: &Path) -> Result<()> {
+    /// Adds the modules and the boot script, and writes the archive.
+    pub fn write(mut self, kernel: &Kernel, mut script: BootScript, wanted: &[String], to: &Path) -> Result<()> {
         let modules = Modules::read(kernel)?;
         let wanted = OWN_MODULES.iter().map(|name| (*name).to_owned()).chain(wanted.iter().cloned());
         for file in modules.in_order(wanted)? {
             let place = format!("/vm/modules/{}", file.file_name().unwrap_or_default().to_string_lossy());
             self.place(&file, &place);
-            errand.modules.push(place);
+            script.modules.push(place);
         }
-        self.texts.insert(merged(ERRAND), errand.encode());
+        self.texts.insert(merged(BOOT_SCRIPT), script.encode());
         let work = tempfile::tempdir()?;
         self.strip(work.path())?;
         self.write_archive(to).context("writing the image")

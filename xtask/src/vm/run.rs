@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use qfabric_vm_init::{Command, Errand};
+use qfabric_vm_init::{BootScript, Command};
 use xshell::Shell;
 
 use super::image::Image;
@@ -67,13 +67,13 @@ pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode> {
     let cache = Cache::open(sh)?;
     let kernel = cache.get(matrix::find(&matrix::read(root)?, &options.kernel)?)?;
     let mut image = Image::new(sh, &build_init(sh, &cache)?);
-    let errand = Errand { modules: Vec::new(), commands: commands(&mut image, options)? };
+    let script = BootScript { modules: Vec::new(), commands: commands(&mut image, options)? };
     take_along(&mut image, options)?;
     let (cpus, memory, icount) = (options.cpus, options.memory, options.icount);
     let machine = Machine { cpus, memory, icount, append: options.append.clone() };
     let limit = Duration::from_secs(options.timeout);
     let session =
-        Session { kernel: &kernel, machine: &machine, modules: &options.modules, errand, limit, out: &options.out };
+        Session { kernel: &kernel, machine: &machine, modules: &options.modules, script, limit, out: &options.out };
     let (outcomes, end) = session.run(image, &interruption()?)?;
     if let End::Broken(why) = end {
         anyhow::bail!("the boot of Linux {} failed: {why}", kernel.release);

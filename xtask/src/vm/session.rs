@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use qfabric_vm_init::{Errand, Frame, Stream};
+use qfabric_vm_init::{BootScript, Frame, Stream};
 use xshell::{Shell, cmd};
 
 use super::image::Image;
@@ -35,7 +35,7 @@ pub struct Session<'a> {
     /// Modules to load.
     pub modules: &'a [String],
     /// Commands to run.
-    pub errand: Errand,
+    pub script: BootScript,
     /// Real time after which the machine is switched off.
     pub limit: Duration,
     /// Folder for files that the machine returns.
@@ -43,12 +43,12 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Boots and runs the errand: returns the result of each command, and how the boot ended.
+    /// Boots and runs the boot script: returns the result of each command, and how the boot ended.
     pub fn run(self, image: Image, interrupted: &Arc<AtomicBool>) -> Result<(Vec<Outcome>, End)> {
         let folder = tempfile::Builder::new().prefix("qfabric-vm-").tempdir()?;
         let archive = folder.path().join("image");
-        let mut record = Record::new(self.errand.commands.len(), self.out);
-        image.write(self.kernel, self.errand, self.modules, &archive)?;
+        let mut record = Record::new(self.script.commands.len(), self.out);
+        image.write(self.kernel, self.script, self.modules, &archive)?;
         let (kernel, machine, limit) = (self.kernel, self.machine, self.limit);
         let boot = Boot { kernel, image: &archive, folder: folder.path(), machine, limit };
         let end = boot.run(interrupted, &mut |frame| record.take(frame))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use qfabric_vm_init::{Command, Errand};
+use qfabric_vm_init::{BootScript, Command};
 use xshell::{Shell, cmd};
 
 use super::image::Image;
@@ -146,9 +146,9 @@ impl Runner<'_> {
         let commands = tests.iter().map(|test| self.command(&mut image, kernel, test)).collect::<Result<_>>()?;
         let modules: Vec<_> = tests.iter().flat_map(|test| test.modules.iter().cloned()).collect();
         let limit = BOOT + Duration::from_secs(tests.iter().map(|test| test.timeout).sum());
-        let errand = Errand { modules: Vec::new(), commands };
+        let script = BootScript { modules: Vec::new(), commands };
         let out = self.out.join(&kernel.name);
-        let session = Session { kernel, machine: &machine, modules: &modules, errand, limit, out: &out };
+        let session = Session { kernel, machine: &machine, modules: &modules, script, limit, out: &out };
         let (outcomes, end) = session.run(image, &self.interrupted)?;
         if let End::Broken(why) = end {
             println!("vm: {}: {why}", kernel.name);

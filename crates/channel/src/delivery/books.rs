@@ -16,7 +16,7 @@ use super::channel::{Channel, Source, Tally, Totals};
 use super::link::{Entry, Inbound, Link};
 use super::pipe::{Piece, Pipe};
 use crate::exit::Exit;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
 use crate::{Action, Config, Lane, Limits, SinkCounts, SinkId};
 
@@ -87,7 +87,9 @@ impl Delivery {
                 let (to, channel_id) = (span.incarnation, (*channel.id).clone());
                 let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
                 match &mut way {
-                    None => exit.say(To::Host(span.host.clone()), lane, Kind::Mark, |writer| mark.write(writer)),
+                    None => {
+                        exit.send(Destination::Host(span.host.clone()), lane, Kind::Mark, |writer| mark.write(writer))
+                    }
                     Some(way) => {
                         let mut frame = Vec::new();
                         mark.write(&mut begin(&mut frame, Kind::Mark, exit.incarnation()));
@@ -142,7 +144,7 @@ impl Delivery {
         let last = inbound.marked;
         for portion in reported.chunks(PORTION) {
             let report = Report { to: link.incarnation, source, last, sinks: portion.to_vec() };
-            exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Report, |writer| report.write(writer));
+            exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Report, |writer| report.write(writer));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::filter::{FieldAt, Filters};
 use crate::member::Seat;
 use crate::queue::Queue;
-use crate::{Key, Lane, Limits, MemberId, Pressure, SourceCounts, Spec, Spot};
+use crate::{FilterId, Key, Lane, Limits, MemberId, Pressure, SourceCounts, Spec};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -112,7 +112,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub field: FieldAt,
-    pub filter: Spot,
+    pub filter: FilterId,
     pub parameter: Key,
 }
 

@@ -11,7 +11,7 @@ use super::pipe::Next;
 use super::{Delivery, books};
 use crate::Pressure;
 use crate::exit::Exit;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::Kind;
 
 impl Delivery {
@@ -104,18 +104,18 @@ impl Way {
     fn pump(&mut self, host: &Arc<Name>, now: Instant, exit: &mut Exit, out: &mut Vec<u32>) {
         self.flow.lapse(now);
         while let Some(next) = self.pipe.next(now, |bytes| self.flow.has_room(bytes)) {
-            let to = To::Host(host.clone());
+            let to = Destination::Host(host.clone());
             let bytes = match next {
                 Next::Frame(frame) => {
-                    exit.send(to, self.lane, frame);
+                    exit.send_raw(to, self.lane, frame);
                     frame.len()
                 }
                 Next::Late(frame) => {
-                    exit.send(to, self.lane, &frame);
+                    exit.send_raw(to, self.lane, &frame);
                     frame.len()
                 }
                 Next::Part(part) => {
-                    exit.say(to, self.lane, Kind::Fragment, |writer| part.write(writer));
+                    exit.send(to, self.lane, Kind::Fragment, |writer| part.write(writer));
                     part.bytes.len()
                 }
             };
@@ -143,6 +143,6 @@ impl Way {
     /// Sends a ping behind all frames to the host; its answer says when they had arrived.
     pub fn ping(&self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
         let at = self.stamp(now).get();
-        exit.say(To::Host(host.clone()), self.lane, Kind::Ping, |writer| writer.u64(at));
+        exit.send(Destination::Host(host.clone()), self.lane, Kind::Ping, |writer| writer.u64(at));
     }
 }

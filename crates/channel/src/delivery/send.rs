@@ -9,7 +9,7 @@ use super::pipe::Piece;
 use super::scratch::Scratch;
 use super::submit::Step;
 use crate::filter;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::Header;
 use crate::{Lane, Limits, Submission};
 
@@ -107,11 +107,11 @@ impl Step<'_> {
         let payload = changed.payload(submission.payload);
         if whole {
             header.write(frame, incarnation, ALL, attributes, payload);
-            self.exit.send(To::Channel(self.channel.id.clone()), lane, frame);
+            self.exit.send_raw(Destination::Channel(self.channel.id.clone()), lane, frame);
         } else {
             each(&self.channel.roster, chosen, copies, sinks, payload, |span, sinks, payload| {
                 header.write(frame, incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
-                self.exit.send(To::Host(span.host.clone()), lane, frame);
+                self.exit.send_raw(Destination::Host(span.host.clone()), lane, frame);
             });
         }
         if lane != Lane::Control && (header.left_ns.is_some() || self.channel.blocks()) {

@@ -6,13 +6,13 @@ use qfabric_types::channel::Name;
 use super::{Delivery, books};
 use crate::Lane;
 use crate::exit::Exit;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::{Kind, Pong};
 
 impl Delivery {
     pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
         for link in self.links.values_mut().filter(|link| link.clock.due.is_some_and(|due| due <= now)) {
-            exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
+            exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
             link.clock.pinged(now);
         }
         self.give_up_stale(now, exit);
@@ -56,7 +56,7 @@ impl Delivery {
     /// A host asks for the difference of the clocks, or whether its frames have arrived.
     pub fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get(from) else { return };
-        exit.say(To::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
+        exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
             writer.u64(t0);
             writer.u64(now.get());
         });

@@ -3,7 +3,7 @@
 use qfabric_types::channel::Name;
 
 use super::{Body, Filter, TextFilter};
-use crate::{Direction, Error, FilterError, Limits, Spot};
+use crate::{Direction, Error, FilterError, FilterId, Limits};
 
 /// The filters of each direction, in the order of their names.
 #[derive(Debug, Default)]
@@ -17,18 +17,18 @@ impl Filters {
         self.into.iter().chain(&self.out)
     }
 
-    pub fn get(&self, spot: &Spot) -> Option<&Filter> {
-        let filters = match spot.direction {
+    pub fn get(&self, id: &FilterId) -> Option<&Filter> {
+        let filters = match id.direction {
             Direction::In => &self.into,
             Direction::Out => &self.out,
         };
-        Some(&filters[find(filters, &spot.name).ok()?])
+        Some(&filters[find(filters, &id.name).ok()?])
     }
 
     /// Refuses a filter that would exceed the limit; replacing a filter is always possible.
-    pub fn room_for(&self, spot: &Spot) -> Result<(), Error> {
+    pub fn room_for(&self, id: &FilterId) -> Result<(), Error> {
         let asked = self.into.len() + self.out.len() + 1;
-        if asked <= Limits::FILTERS || self.get(spot).is_some() {
+        if asked <= Limits::FILTERS || self.get(id).is_some() {
             return Ok(());
         }
         let (what, limit, remedy) =
@@ -45,9 +45,9 @@ impl Filters {
         }
     }
 
-    pub fn remove(&mut self, spot: &Spot) -> Result<(), FilterError> {
-        let filters = self.of(spot.direction);
-        let at = find(filters, &spot.name).map_err(|_| FilterError::Unknown(spot.clone()))?;
+    pub fn remove(&mut self, id: &FilterId) -> Result<(), FilterError> {
+        let filters = self.of(id.direction);
+        let at = find(filters, &id.name).map_err(|_| FilterError::Unknown(id.clone()))?;
         filters.remove(at);
         Ok(())
     }
@@ -61,8 +61,8 @@ impl Filters {
     }
 
     /// The new text gets the current parameter values of the filter that it replaces.
-    pub fn inherit(&mut self, spot: &Spot, text: &mut TextFilter) {
-        let Ok(old) = self.text(spot) else { return };
+    pub fn inherit(&mut self, id: &FilterId, text: &mut TextFilter) {
+        let Ok(old) = self.text(id) else { return };
         for name in old.parameters.clone() {
             if let (Ok(value), Ok(place)) = (old.parameter(&name), text.parameter(&name)) {
                 *place = *value;
@@ -71,11 +71,11 @@ impl Filters {
     }
 
     /// The filter of this name, if it is in E-code.
-    pub fn text(&mut self, spot: &Spot) -> Result<&mut TextFilter, FilterError> {
-        let filters = self.of(spot.direction);
-        match find(filters, &spot.name).map(|at| &mut filters[at].body) {
+    pub fn text(&mut self, id: &FilterId) -> Result<&mut TextFilter, FilterError> {
+        let filters = self.of(id.direction);
+        match find(filters, &id.name).map(|at| &mut filters[at].body) {
             Ok(Body::Text(text)) => Ok(text),
-            _ => Err(FilterError::Unknown(spot.clone())),
+            _ => Err(FilterError::Unknown(id.clone())),
         }
     }
 

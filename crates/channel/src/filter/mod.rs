@@ -17,7 +17,7 @@ pub use closure::{Candidates, Choose};
 pub(crate) use copies::Copies;
 pub(crate) use list::Filters;
 pub(crate) use plan::FieldAt;
-pub use spec::{Binding, Direction, FilterCommand, FilterSpec, Spot};
+pub use spec::{Binding, Direction, FilterCommand, FilterId, FilterSpec};
 pub(crate) use text::TextFilter;
 
 use crate::member::Seat;
@@ -150,8 +150,8 @@ impl Filter {
                     chosen.fill(false);
                     self.counts.faults += 1;
                     if self.counts.faults == 1 {
-                        let (spot, fault) = (self.spot(draft.event.channel), failed.to_string());
-                        out.notice(Notice::FilterFaulted { spot, fault });
+                        let (id, fault) = (self.id(draft.event.channel), failed.to_string());
+                        out.notice(Notice::FilterFaulted { id, fault });
                     }
                 }
             },
@@ -204,7 +204,7 @@ impl Filter {
         self.types & 1 << event_type != 0 && (self.user.is_none() || self.user == user)
     }
 
-    pub fn spot(&self, channel: &ChannelId) -> Spot {
-        Spot { channel: channel.clone(), direction: self.direction, name: self.name.clone() }
+    pub fn id(&self, channel: &ChannelId) -> FilterId {
+        FilterId { channel: channel.clone(), direction: self.direction, name: self.name.clone() }
     }
 }

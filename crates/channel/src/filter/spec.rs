@@ -8,7 +8,7 @@ use crate::{Key, MemberId};
 
 /// Identifies a filter: a name is unique for each channel and direction on a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Spot {
+pub struct FilterId {
     pub channel: ChannelId,
     pub direction: Direction,
     /// Filters for all sinks are called first, then those for single sinks; both in the order of their names.
@@ -19,7 +19,7 @@ pub struct Spot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterSpec {
     /// An existing filter here is replaced between two events; its parameters keep their values.
-    pub spot: Spot,
+    pub id: FilterId,
     /// The only sink that the filter decides about, and whose copy of an event it may change; `None`: all sinks.
     pub sink: Option<MemberId>,
     /// Names of the types the filter is called for; empty: all types. Events of other types pass.
@@ -36,17 +36,17 @@ pub struct FilterSpec {
 pub enum FilterCommand {
     /// Install or replace a filter.
     Install(FilterSpec),
-    Remove(Spot),
+    Remove(FilterId),
     /// Change a parameter's value.
-    Parameter(Spot, Key, i64),
+    Parameter(FilterId, Key, i64),
 }
 
 impl FilterCommand {
     /// The filter that the command is about.
-    pub fn spot(&self) -> &Spot {
+    pub fn id(&self) -> &FilterId {
         match self {
-            FilterCommand::Install(filter) => &filter.spot,
-            FilterCommand::Remove(spot) | FilterCommand::Parameter(spot, ..) => spot,
+            FilterCommand::Install(filter) => &filter.id,
+            FilterCommand::Remove(id) | FilterCommand::Parameter(id, ..) => id,
         }
     }
 }
@@ -54,7 +54,7 @@ impl FilterCommand {
 /// Makes a number in events of one channel a parameter of a filter of another channel: a Q-filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    pub filter: Spot,
+    pub filter: FilterId,
     pub parameter: Key,
     /// The channel of the events; it has to be open on this host.
     pub channel: ChannelId,

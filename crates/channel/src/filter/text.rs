@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use qfabric_ecode::{Engine, Environment, Fault, Limits as CallLimits, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, Limits as CallLimits, compile};
 
 use super::Draft;
 use super::plan::{BadTail, Plan, Shape, Table};
@@ -88,8 +88,8 @@ impl TextFilter {
         }
         plan.tail.read(event.payload, &mut self.input);
         let beyond = self.seat(generation, seats, chosen);
-        let world = World { now: draft.now.get(), ..World::default() };
-        let verdict = self.engine.call(&self.input, &world, &mut |_| {})?;
+        let context = CallContext { now: draft.now.get(), ..CallContext::default() };
+        let verdict = self.engine.call(&self.input, &context, &mut |_| {})?;
         if verdict == 0 {
             chosen.fill(false);
             return Ok(beyond);

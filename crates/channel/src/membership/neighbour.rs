@@ -14,7 +14,7 @@ pub(super) struct Neighbour {
     /// The time to ask for its full record.
     pub ask_due: Option<Instant>,
     /// The last time at which this host sent its own record to it.
-    pub told: Option<Instant>,
+    pub record_sent: Option<Instant>,
     /// It speaks another version of the protocol, and a notice has reported this.
     pub other_version: bool,
 }

@@ -9,7 +9,7 @@ use super::telling::Batch;
 use crate::Lane;
 use crate::change::Change;
 use crate::exit::Exit;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::{Kind, Writer};
 
 /// A host that asks again within this time gets no answer.
@@ -19,12 +19,12 @@ const BETWEEN_QUESTIONS: Nanos = Nanos::from_millis(500);
 
 impl Membership {
     /// Adds a change of this host's record to the next [`Membership::flush`].
-    pub fn tell(&mut self, change: &Change) {
+    pub fn announce(&mut self, change: &Change) {
         self.telling.changes.add(change);
     }
 
     /// Counts a change that has been applied to this host's record.
-    pub fn told(&mut self) {
+    pub fn count_change(&mut self) {
         if let Some(record) = self.directory.hosts.get_mut(&*self.host) {
             record.version += 1;
         }
@@ -38,7 +38,7 @@ impl Membership {
         let mut before = self.version() - self.telling.changes.len() as u64;
         for (part, count) in self.telling.changes.portions() {
             if !self.neighbours.is_empty() {
-                exit.say(To::Everyone, Lane::Control, Kind::Changes, |writer| {
+                exit.send(Destination::Everyone, Lane::Control, Kind::Changes, |writer| {
                     writer.u64(before);
                     put_part(writer, part, count);
                 });
@@ -50,7 +50,7 @@ impl Membership {
     }
 
     /// Sends the whole record to one host.
-    pub fn tell_all(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
+    pub fn send_record(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
         let Some(record) = self.own() else { return };
         let anew = self.incarnation(to).is_none();
         let mut all = Batch::default();
@@ -61,7 +61,7 @@ impl Membership {
         }
         let (version, last) = (record.version, portions.len() - 1);
         for (number, (part, count)) in portions.into_iter().enumerate() {
-            exit.say(To::Host(to.clone().into()), Lane::Control, Kind::Full, |writer| {
+            exit.send(Destination::Host(to.clone().into()), Lane::Control, Kind::Full, |writer| {
                 writer.u64(version);
                 writer.u16(number as u16);
                 writer.flag(number == last);
@@ -70,15 +70,15 @@ impl Membership {
             });
         }
         if let Some(neighbour) = self.neighbours.get_mut(to) {
-            neighbour.told = Some(now);
+            neighbour.record_sent = Some(now);
         }
     }
 
-    /// A host asks for the whole record.
-    pub fn asked(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
-        let told = self.neighbours.get(from).and_then(|there| there.told);
-        if told.is_none_or(|told| now.since(told) >= BETWEEN_ANSWERS) {
-            self.tell_all(from, now, exit);
+    /// Answers a host that asks for the whole record.
+    pub fn answer(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
+        let record_sent = self.neighbours.get(from).and_then(|there| there.record_sent);
+        if record_sent.is_none_or(|at| now.since(at) >= BETWEEN_ANSWERS) {
+            self.send_record(from, now, exit);
         }
     }
 
@@ -87,7 +87,7 @@ impl Membership {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         let again = now + BETWEEN_QUESTIONS;
         neighbour.ask_due = Some(again);
-        exit.say(To::Host(host.clone().into()), Lane::Control, Kind::Ask, |_| {});
+        exit.send(Destination::Host(host.clone().into()), Lane::Control, Kind::Ask, |_| {});
         exit.wake_by(again);
     }
 
@@ -104,7 +104,7 @@ impl Membership {
         self.telling.next(now);
         let version = self.version();
         if !self.neighbours.is_empty() {
-            exit.say(To::Everyone, Lane::Control, Kind::Digest, |writer| writer.u64(version));
+            exit.send(Destination::Everyone, Lane::Control, Kind::Digest, |writer| writer.u64(version));
         }
     }
 

@@ -9,8 +9,8 @@ use super::Node;
 use crate::delivery::{Bound, Channel, Mode};
 use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter};
 use crate::{
-    Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterSpec, MemberId, SinkId,
-    SinkSpec, Spot,
+    Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterId, FilterSpec, MemberId,
+    SinkId, SinkSpec,
 };
 
 /// The host or user that installs a filter, and the events that the filter may act on. The default is this host, for
@@ -30,8 +30,8 @@ impl Node {
     /// because it affects no other member.
     pub fn install(&mut self, filter: &FilterSpec) -> Result<(), FilterError> {
         let own = filter.sink.as_ref().is_some_and(|sink| sink.host == self.config.host);
-        if !own || filter.spot.direction == Direction::Out {
-            self.config.permit(Action::Install, &filter.spot.channel)?;
+        if !own || filter.id.direction == Direction::Out {
+            self.config.permit(Action::Install, &filter.id.channel)?;
         }
         self.install_text(filter, Installer::default())
     }
@@ -40,7 +40,7 @@ impl Node {
     /// OUT-filter acts on the events of these sources and on no others. An IN-filter without a sink would act on all
     /// users' events and is refused.
     pub fn install_for(&mut self, user: u32, filter: &FilterSpec) -> Result<(), FilterError> {
-        let Spot { direction, channel, .. } = &filter.spot;
+        let FilterId { direction, channel, .. } = &filter.id;
         if *direction == Direction::In {
             let (host, action, channel) = (self.config.host.clone(), Action::Install, channel.clone());
             let why = "without a sink it acts on the events of all users, so only root may install it".to_owned();
@@ -52,29 +52,29 @@ impl Node {
 
     pub(crate) fn install_text(&mut self, wanted: &FilterSpec, installer: Installer) -> Result<(), FilterError> {
         let Node { delivery, config, .. } = self;
-        let id = &wanted.spot.channel;
+        let id = &wanted.id.channel;
         let channel = delivery.channels.find_mut(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
         let types = channel.spec.wanted(id, &wanted.types)?;
-        channel.filters.room_for(&wanted.spot)?;
+        channel.filters.room_for(&wanted.id)?;
         let mut text = TextFilter::new(&wanted.text, &channel.spec, types, &config.engines)?;
-        channel.filters.inherit(&wanted.spot, &mut text);
+        channel.filters.inherit(&wanted.id, &mut text);
         for (key, value) in &wanted.parameters {
             *text.parameter(key.as_str())? = *value;
         }
-        put(channel, &wanted.spot, installer, wanted.sink.clone(), types, Body::Text(Box::new(text)));
+        put(channel, &wanted.id, installer, wanted.sink.clone(), types, Body::Text(Box::new(text)));
         Ok(())
     }
 
     /// Installs a filter in Rust on this host, or replaces it.
     pub fn install_closure(
         &mut self,
-        spot: Spot,
+        id: FilterId,
         sink: Option<MemberId>,
         types: &[String],
         choose: Choose,
     ) -> Result<(), FilterError> {
-        self.config.permit(Action::Install, &spot.channel)?;
-        self.install_choice(spot, Installer::default(), sink, types, choose)
+        self.config.permit(Action::Install, &id.channel)?;
+        self.install_choice(id, Installer::default(), sink, types, choose)
     }
 
     /// Installs a closure of the host itself, which counts, paces or balances events of these types (empty: all types).
@@ -82,47 +82,47 @@ impl Node {
     /// sending and receiving. With a user, an OUT-filter acts on the events of that user's sources only.
     pub fn install_own(
         &mut self,
-        spot: Spot,
+        id: FilterId,
         user: Option<u32>,
         types: &[String],
         choose: Choose,
     ) -> Result<(), FilterError> {
-        self.install_choice(spot, Installer { author: None, user, is_hosts: true }, None, types, choose)
+        self.install_choice(id, Installer { author: None, user, is_hosts: true }, None, types, choose)
     }
 
     fn install_choice(
         &mut self,
-        spot: Spot,
+        id: FilterId,
         installer: Installer,
         sink: Option<MemberId>,
         types: &[String],
         choose: Choose,
     ) -> Result<(), FilterError> {
-        let channel = self.channel_mut(&spot.channel)?;
-        let types = channel.spec.wanted(&spot.channel, types)?;
-        channel.filters.room_for(&spot)?;
-        put(channel, &spot, installer, sink, types, Body::Closure(Closure::new(choose)));
+        let channel = self.channel_mut(&id.channel)?;
+        let types = channel.spec.wanted(&id.channel, types)?;
+        channel.filters.room_for(&id)?;
+        put(channel, &id, installer, sink, types, Body::Closure(Closure::new(choose)));
         Ok(())
     }
 
-    pub fn remove_filter(&mut self, spot: &Spot) -> Result<(), FilterError> {
-        let channel = self.channel_mut(&spot.channel).map_err(|_| FilterError::Unknown(spot.clone()))?;
-        channel.filters.remove(spot)
+    pub fn remove_filter(&mut self, id: &FilterId) -> Result<(), FilterError> {
+        let channel = self.channel_mut(&id.channel).map_err(|_| FilterError::Unknown(id.clone()))?;
+        channel.filters.remove(id)
     }
 
     /// The next event sees the new value.
-    pub fn set_parameter(&mut self, spot: &Spot, parameter: &str, value: i64) -> Result<(), FilterError> {
-        *self.parameter_mut(spot, parameter)? = value;
+    pub fn set_parameter(&mut self, id: &FilterId, parameter: &str, value: i64) -> Result<(), FilterError> {
+        *self.parameter_mut(id, parameter)? = value;
         Ok(())
     }
 
-    pub fn parameter(&mut self, spot: &Spot, parameter: &str) -> Result<i64, FilterError> {
-        self.parameter_mut(spot, parameter).map(|value| *value)
+    pub fn parameter(&mut self, id: &FilterId, parameter: &str) -> Result<i64, FilterError> {
+        self.parameter_mut(id, parameter).map(|value| *value)
     }
 
-    fn parameter_mut(&mut self, spot: &Spot, parameter: &str) -> Result<&mut i64, FilterError> {
-        let channel = self.channel_mut(&spot.channel).map_err(|_| FilterError::Unknown(spot.clone()))?;
-        channel.filters.text(spot)?.parameter(parameter)
+    fn parameter_mut(&mut self, id: &FilterId, parameter: &str) -> Result<&mut i64, FilterError> {
+        let channel = self.channel_mut(&id.channel).map_err(|_| FilterError::Unknown(id.clone()))?;
+        channel.filters.text(id)?.parameter(parameter)
     }
 
     fn channel_mut(&mut self, id: &ChannelId) -> Result<&mut Channel, Error> {
@@ -145,28 +145,28 @@ impl Node {
         Ok(self.seat(&channel, sink, Mode::Bound(Arc::new(bound)), now)?)
     }
 
-    pub fn filters(&self, channel: &ChannelId) -> Vec<(Spot, FilterCounts)> {
+    pub fn filters(&self, channel: &ChannelId) -> Vec<(FilterId, FilterCounts)> {
         let Some(channel) = self.delivery.channels.find(channel) else { return vec![] };
-        channel.filters.iter().map(|filter| (filter.spot(&channel.id), filter.counts)).collect()
+        channel.filters.iter().map(|filter| (filter.id(&channel.id), filter.counts)).collect()
     }
 
     /// The host that shipped a filter to this host; `None` if the filter is this host's own or does not exist.
-    pub fn filter_author(&self, spot: &Spot) -> Option<&Name> {
-        self.delivery.channels.find(&spot.channel)?.filters.get(spot)?.author.as_ref()
+    pub fn filter_author(&self, id: &FilterId) -> Option<&Name> {
+        self.delivery.channels.find(&id.channel)?.filters.get(id)?.author.as_ref()
     }
 
     /// Another host may replace or remove only filters that it has installed itself.
-    pub(crate) fn check_author(&self, spot: &Spot, from: &Name) -> Result<(), FilterError> {
-        let there = self.delivery.channels.find(&spot.channel).and_then(|channel| channel.filters.get(spot));
+    pub(crate) fn check_author(&self, id: &FilterId, from: &Name) -> Result<(), FilterError> {
+        let there = self.delivery.channels.find(&id.channel).and_then(|channel| channel.filters.get(id));
         match there.map(|filter| filter.author.as_ref().unwrap_or(&self.config.host)) {
-            Some(author) if author != from => Err(FilterError::Owned { name: spot.name.clone(), by: author.clone() }),
+            Some(author) if author != from => Err(FilterError::Owned { name: id.name.clone(), by: author.clone() }),
             _ => Ok(()),
         }
     }
 }
 
-fn put(channel: &mut Channel, spot: &Spot, installer: Installer, sink: Option<MemberId>, types: u64, body: Body) {
-    let Spot { name, direction, .. } = spot.clone();
+fn put(channel: &mut Channel, id: &FilterId, installer: Installer, sink: Option<MemberId>, types: u64, body: Body) {
+    let FilterId { name, direction, .. } = id.clone();
     let (Installer { author, user, is_hosts }, counts) = (installer, FilterCounts::default());
     channel.filters.put(Filter { name, direction, author, user, is_hosts, sink, types, body, counts });
 }

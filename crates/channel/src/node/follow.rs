@@ -12,11 +12,11 @@ use crate::{Config, HostRecord, Notice};
 impl Node {
     /// Changes this host's record. [`Node::settle`] sends the change to the other hosts.
     pub(crate) fn change(&mut self, change: Change) {
-        self.members.tell(&change);
+        self.members.announce(&change);
         let host = self.config.host.clone();
         let done = self.follow(&host, change);
         debug_assert!(done, "the limits were checked before");
-        self.members.told();
+        self.members.count_change();
     }
 
     /// Changes another host's record.
@@ -75,9 +75,9 @@ impl Node {
         let Node { config, delivery, exit, .. } = self;
         for channel in delivery.channels.iter_mut() {
             for filter in channel.filters.forget(|author| is_over(config, &channel.id, author)) {
-                let spot = filter.spot(&channel.id);
+                let id = filter.id(&channel.id);
                 let author = filter.author.unwrap_or_else(|| config.host.clone());
-                exit.notice(Notice::FilterChanged { spot, author });
+                exit.notice(Notice::FilterChanged { id, author });
             }
         }
     }

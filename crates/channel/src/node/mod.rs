@@ -81,7 +81,7 @@ impl Node {
     pub fn appeared(&mut self, host: &Name, now: Instant) {
         if self.members.appeared(host, now, &mut self.exit) {
             // If this is lost, the host asks again. A digest to all hosts for each host that appears would be N² frames.
-            self.members.tell_all(host, now, &mut self.exit);
+            self.members.send_record(host, now, &mut self.exit);
         }
     }
 
@@ -102,7 +102,7 @@ impl Node {
         self.vanished(host, now);
         self.members.appeared(host, now, &mut self.exit);
         self.begin(host, incarnation, now);
-        self.members.tell_all(host, now, &mut self.exit);
+        self.members.send_record(host, now, &mut self.exit);
     }
 
     /// The network has stopped: all other hosts are gone.
@@ -146,7 +146,7 @@ impl Node {
                 self.learn(from, news);
             }
             Kind::Full => self.arrived_full(from, wire::Full::read(reader)?, now),
-            Kind::Ask => members.asked(from, now, exit),
+            Kind::Ask => members.answer(from, now, exit),
             Kind::Digest => members.learn_digest(from, &wire::Digest::read(reader)?, now, exit),
             Kind::Mark => delivery.marked(from, &wire::Mark::read(reader)?, config, exit),
             Kind::Report => delivery.reported(from, &wire::Report::read(reader)?, now, exit),

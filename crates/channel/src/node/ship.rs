@@ -7,7 +7,7 @@ use qfabric_types::channel::Name;
 
 use super::Node;
 use super::filters::Installer;
-use crate::output::To;
+use crate::output::Destination;
 use crate::wire::{Answer, Kind, Shipped};
 use crate::{Action, FilterCommand, FilterError, Lane, Notice, RequestId};
 
@@ -18,7 +18,7 @@ impl Node {
         let request = RequestId(self.next_number());
         let mut hosts: BTreeSet<Name> = to.iter().cloned().collect();
         if to.is_empty() {
-            let holders = self.members.directory.holders(&order.spot().channel);
+            let holders = self.members.directory.holders(&order.id().channel);
             hosts.extend(holders.map(|(host, _)| host.clone()));
         }
         if hosts.remove(&self.config.host) {
@@ -29,8 +29,8 @@ impl Node {
             let there = self.members.incarnation(host);
             if let Some(to) = there {
                 let shipped = Shipped { to, request, order: order.clone() };
-                let to = To::Host(host.clone().into());
-                self.exit.say(to, Lane::Control, Kind::Shipped, |writer| shipped.write(writer));
+                let to = Destination::Host(host.clone().into());
+                self.exit.send(to, Lane::Control, Kind::Shipped, |writer| shipped.write(writer));
             } else {
                 let result = Err(format!("{host} is not present; `qfabric channel ls` lists the hosts that are"));
                 self.exit.notice(Notice::Answered { request, host: host.clone(), result });
@@ -42,7 +42,7 @@ impl Node {
     }
 
     fn obey_own(&mut self, order: &FilterCommand) -> Result<(), FilterError> {
-        self.config.permit(Action::Install, &order.spot().channel)?;
+        self.config.permit(Action::Install, &order.id().channel)?;
         self.obey(order, None)
     }
 
@@ -50,14 +50,14 @@ impl Node {
     /// filter.
     fn obey(&mut self, order: &FilterCommand, from: Option<&Name>) -> Result<(), FilterError> {
         if let (Some(from), FilterCommand::Install(_) | FilterCommand::Remove(_)) = (from, order) {
-            self.check_author(order.spot(), from)?;
+            self.check_author(order.id(), from)?;
         }
         match order {
             FilterCommand::Install(filter) => {
                 self.install_text(filter, Installer { author: from.cloned(), ..Installer::default() })
             }
-            FilterCommand::Remove(spot) => self.remove_filter(spot),
-            FilterCommand::Parameter(spot, key, value) => self.set_parameter(spot, key.as_str(), *value),
+            FilterCommand::Remove(id) => self.remove_filter(id),
+            FilterCommand::Parameter(id, key, value) => self.set_parameter(id, key.as_str(), *value),
         }
     }
 
@@ -66,21 +66,21 @@ impl Node {
         if shipped.to != self.exit.incarnation() {
             return;
         }
-        let spot = shipped.order.spot();
-        let result = match self.config.refusal(from, Action::Install, &spot.channel) {
+        let id = shipped.order.id();
+        let result = match self.config.refusal(from, Action::Install, &id.channel) {
             None => self.obey(&shipped.order, Some(from)).map_err(|error| error.to_string()),
             Some(why) => {
-                let refusal = format!("{from} may not install filters on `{}` there: {why}", spot.channel.name);
-                self.exit.forbidden(from, Action::Install, &spot.channel, why);
+                let refusal = format!("{from} may not install filters on `{}` there: {why}", id.channel.name);
+                self.exit.forbidden(from, Action::Install, &id.channel, why);
                 Err(format!("{refusal}; give it the right `install` in that host's access list"))
             }
         };
         if result.is_ok() {
-            self.exit.notice(Notice::FilterChanged { spot: spot.clone(), author: from.clone() });
+            self.exit.notice(Notice::FilterChanged { id: id.clone(), author: from.clone() });
         }
         let Some(to) = self.members.incarnation(from) else { return };
         let answer = Answer { to, request: shipped.request, result };
-        let to = To::Host(from.clone().into());
-        self.exit.say(to, Lane::Control, Kind::Answer, |writer| answer.write(writer));
+        let to = Destination::Host(from.clone().into());
+        self.exit.send(to, Lane::Control, Kind::Answer, |writer| answer.write(writer));
     }
 }

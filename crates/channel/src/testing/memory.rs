@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::world::{Delivered, World};
-use crate::{Config, Destination, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId, To};
+use crate::{Config, Destination, DestinationRef, Incarnation, Lane, Node, Notice, Output, SinkId, SourceId};
 
 /// The behaviour of the network.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ struct Place {
 /// A host's side of the network.
 #[derive(Debug, Default)]
 struct Wires {
-    out: Vec<(To, Lane, Vec<u8>)>,
+    out: Vec<(Destination, Lane, Vec<u8>)>,
     listens: BTreeSet<ChannelId>,
     delivered: Vec<Delivered>,
     notices: Vec<Notice>,
@@ -181,17 +181,17 @@ impl Memory {
         let result = act(node, local);
         place.wires.carry_out(node, local);
         for (to, lane, frame) in std::mem::take(&mut place.wires.out) {
-            self.post(host, to.destination(), lane, &frame);
+            self.post(host, to.as_ref(), lane, &frame);
         }
         Some(result)
     }
 
-    fn post(&mut self, from: &Name, destination: Destination<'_>, lane: Lane, frame: &[u8]) {
+    fn post(&mut self, from: &Name, destination: DestinationRef<'_>, lane: Lane, frame: &[u8]) {
         for to in self.hosts() {
             let meant = match destination {
-                Destination::Everyone => true,
-                Destination::Channel(channel) => self.places[&to].wires.listens.contains(channel),
-                Destination::Host(host) => *host == to,
+                DestinationRef::Everyone => true,
+                DestinationRef::Channel(channel) => self.places[&to].wires.listens.contains(channel),
+                DestinationRef::Host(host) => *host == to,
             };
             if meant && to != *from && !self.is_cut(from, &to) && self.places[&to].node.is_some() {
                 self.fly(from, &to, lane, frame);

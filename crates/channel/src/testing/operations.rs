@@ -10,8 +10,8 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Delivered, EAGER, Memory, Settings, World};
 use crate::{
-    Direction, EventType, FilterError, FilterSpec, Node, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot,
-    Submission, SubmitError, Taken,
+    Direction, EventType, FilterError, FilterId, FilterSpec, Node, Pressure, SinkId, SinkSpec, SourceId, SourceSpec,
+    Spec, Submission, SubmitError, Taken,
 };
 
 /// Number of hosts of a run.
@@ -161,14 +161,14 @@ impl Run {
     /// A number beyond the last filter removes the filter.
     fn filter(&mut self, host: usize, number: usize, out: bool, which: usize) {
         let direction = if out { Direction::Out } else { Direction::In };
-        let spot = Spot { channel: channel(number), direction, name: "f".parse().expect("a name") };
+        let id = FilterId { channel: channel(number), direction, name: "f".parse().expect("a name") };
         self.with(host, |node, _| match FILTERS.get(which) {
             Some(text) => {
                 let (types, text) = (vec!["one".to_owned()], (*text).to_owned());
-                let made = node.install(&FilterSpec { spot, sink: None, types, text, parameters: vec![] });
+                let made = node.install(&FilterSpec { id, sink: None, types, text, parameters: vec![] });
                 assert!(matches!(made, Ok(()) | Err(FilterError::Channel(_))), "{made:?}");
             }
-            None => drop(node.remove_filter(&spot)),
+            None => drop(node.remove_filter(&id)),
         });
     }
 

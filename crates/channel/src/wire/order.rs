@@ -2,7 +2,7 @@
 
 use super::codec::cut;
 use super::{Malformed, Reader, Writer};
-use crate::filter::{Direction, FilterCommand, FilterSpec, Spot};
+use crate::filter::{Direction, FilterCommand, FilterId, FilterSpec};
 use crate::{Limits, RequestId};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -34,13 +34,13 @@ impl Shipped {
                 writer.u8(1);
                 writer.filter(filter);
             }
-            FilterCommand::Remove(spot) => {
+            FilterCommand::Remove(id) => {
                 writer.u8(2);
-                writer.spot(spot);
+                writer.filter_id(id);
             }
-            FilterCommand::Parameter(spot, key, value) => {
+            FilterCommand::Parameter(id, key, value) => {
                 writer.u8(3);
-                writer.spot(spot);
+                writer.filter_id(id);
                 writer.short(key.as_str());
                 writer.i64(*value);
             }
@@ -51,8 +51,8 @@ impl Shipped {
         let (to, request) = (reader.u64()?, RequestId(reader.u32()?));
         let order = match reader.u8()? {
             1 => FilterCommand::Install(reader.filter()?),
-            2 => FilterCommand::Remove(reader.spot()?),
-            3 => FilterCommand::Parameter(reader.spot()?, reader.key()?, reader.i64()?),
+            2 => FilterCommand::Remove(reader.filter_id()?),
+            3 => FilterCommand::Parameter(reader.filter_id()?, reader.key()?, reader.i64()?),
             _ => return Err(Malformed),
         };
         Ok(Shipped { to, request, order })
@@ -78,14 +78,14 @@ impl Answer {
 }
 
 impl Writer<'_> {
-    fn spot(&mut self, spot: &Spot) {
-        self.channel(&spot.channel);
-        self.flag(spot.direction == Direction::Out);
-        self.short(spot.name.as_str());
+    fn filter_id(&mut self, id: &FilterId) {
+        self.channel(&id.channel);
+        self.flag(id.direction == Direction::Out);
+        self.short(id.name.as_str());
     }
 
     fn filter(&mut self, filter: &FilterSpec) {
-        self.spot(&filter.spot);
+        self.filter_id(&filter.id);
         self.flag(filter.sink.is_some());
         if let Some(sink) = &filter.sink {
             self.member(sink);
@@ -100,15 +100,15 @@ impl Writer<'_> {
 }
 
 impl Reader<'_> {
-    fn spot(&mut self) -> Result<Spot, Malformed> {
+    fn filter_id(&mut self) -> Result<FilterId, Malformed> {
         let channel = self.channel()?;
         let direction = if self.flag()? { Direction::Out } else { Direction::In };
-        Ok(Spot { channel, direction, name: self.name()? })
+        Ok(FilterId { channel, direction, name: self.name()? })
     }
 
     fn filter(&mut self) -> Result<FilterSpec, Malformed> {
         Ok(FilterSpec {
-            spot: self.spot()?,
+            id: self.filter_id()?,
             sink: if self.flag()? { Some(self.member()?) } else { None },
             types: self.list(Limits::TYPES, |reader| Ok(reader.text()?.to_owned()))?,
             parameters: self.list(MOST_PARAMETERS, |reader| Ok((reader.key()?, reader.i64()?)))?,

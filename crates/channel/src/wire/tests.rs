@@ -8,7 +8,7 @@ use qfabric_types::channel::{ChannelId, Plane};
 use super::*;
 use crate::change::Change;
 use crate::counts::Fates;
-use crate::filter::{Direction, FilterCommand, FilterSpec, Spot};
+use crate::filter::{Direction, FilterCommand, FilterId, FilterSpec};
 use crate::{
     EventType, Limits, MemberId, Order, Origin, Pressure, Proof, QosRange, Registration, RegistrationId, RequestId,
     SinkId, SinkInfo, SourceId, SourceInfo, Spec,
@@ -56,7 +56,7 @@ fn changes() -> Vec<Change> {
 
 fn filter() -> FilterSpec {
     FilterSpec {
-        spot: Spot { channel: channel(), direction: Direction::Out, name: "best".parse().unwrap() },
+        id: FilterId { channel: channel(), direction: Direction::Out, name: "best".parse().unwrap() },
         sink: Some(MemberId { host: "h1".parse().unwrap(), number: 8 }),
         types: vec!["one".to_owned()],
         text: "return input.x > get_attribute(least);".to_owned(),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{Channel, ChannelId, Channels, Name, Sink, SinkOptions, Source, SourceOptions, Spec};
-use qfabric_client::channel::{Submission, To};
+use qfabric_client::channel::{Destination, Submission};
 use qfabric_client::{ClientError, clock};
 use qfabric_types::Nanos;
 use qfabric_types::ping::{ANSWERS, FORMAT, Ping};
@@ -143,7 +143,7 @@ impl Pinger {
     fn ask(&mut self, args: &Args, number: u64, payload: &[u8]) -> Result<Option<Exchange>, ClientError> {
         let sent = clock::now();
         let until = sent + args.timeout;
-        let to = To::Sink(args.host.as_str(), self.answering_sink);
+        let to = Destination::Sink(args.host.as_str(), self.answering_sink);
         self.source.submit(&Submission { deadline: Some(until), to, payload, ..Submission::default() })?;
         loop {
             let left = until.get().saturating_sub(clock::now().get());

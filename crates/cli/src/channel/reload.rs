@@ -1,6 +1,6 @@
 //! `qfabric channel reload`: makes the daemon read its access list and certificate again.
 
-use qfabric_client::channel::Reloaded;
+use qfabric_client::channel::ReloadOutcome;
 
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
@@ -30,7 +30,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-fn text(Reloaded { hosts, rules, changed, rejoined }: Reloaded) -> String {
+fn text(ReloadOutcome { hosts, rules, changed, rejoined }: ReloadOutcome) -> String {
     let list = format!("access list: {hosts} hosts, {rules} rules");
     let effect = match (changed, rejoined) {
         (false, _) => "nothing has changed",
@@ -46,8 +46,8 @@ mod tests {
 
     #[test]
     fn the_effect_of_a_reload_is_printed_in_one_line() {
-        let reloaded = Reloaded { hosts: 3, rules: 2, changed: false, rejoined: false };
+        let reloaded = ReloadOutcome { hosts: 3, rules: 2, changed: false, rejoined: false };
         assert_eq!(text(reloaded), "access list: 3 hosts, 2 rules; nothing has changed\n");
-        assert!(text(Reloaded { changed: true, rejoined: true, ..reloaded }).contains("reopened"));
+        assert!(text(ReloadOutcome { changed: true, rejoined: true, ..reloaded }).contains("reopened"));
     }
 }

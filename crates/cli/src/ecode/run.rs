@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use qfabric_ecode::{Engine, Environment, Interpreter, Limits, Program, World};
+use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, Program};
 use qfabric_jit::Jit;
 use qfabric_linux::clock;
 use qfabric_linux::ecalls::KernelEngine;
@@ -133,8 +133,8 @@ fn events(input: Option<&Path>, program: &Program) -> Result<Vec<Vec<u8>>, Failu
 fn call(program: &Program, engine: &mut dyn Engine, event: &[u8]) -> Value {
     let format = program.output.as_ref().unwrap_or(&program.input);
     let mut emitted = Vec::new();
-    let world = World { now: clock::now().get(), pid: std::process::id() as i32, cpu: 0 };
-    let verdict = engine.call(event, &world, &mut |data| emitted.push(Value::Object(decode(format, data))));
+    let context = CallContext { now: clock::now().get(), pid: std::process::id() as i32, cpu: 0 };
+    let verdict = engine.call(event, &context, &mut |data| emitted.push(Value::Object(decode(format, data))));
     let output = program.output.as_ref().map(|format| decode(format, engine.output()));
     match verdict {
         Ok(verdict) => json!({ "verdict": verdict, "output": output, "emitted": emitted }),

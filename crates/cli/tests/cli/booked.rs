@@ -25,7 +25,7 @@ const LOST: u64 = 1 << 16;
 fn lock_with_correct_sum() -> Option<File> {
     let lock = live()?;
     match books::lost(Path::new(DEBUGFS)) {
-        Ok(books) if books.of_nobody() == 0 && capacity::booked_units(Path::new(DEBUGFS)).is_ok() => Some(lock),
+        Ok(books) if books.without_owner() == 0 && capacity::booked_units(Path::new(DEBUGFS)).is_ok() => Some(lock),
         other => {
             testing::skip(format!("the kernel's sum cannot be seen, or is not right: {other:?}"));
             None

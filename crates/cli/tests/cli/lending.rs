@@ -4,7 +4,7 @@ use std::path::Path;
 
 use qfabric_client::{Claim, Client, ClientError, Offer};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
 
 use crate::channels::{Host, eventually, live};
@@ -61,7 +61,7 @@ fn contract(guaranteed: Share) -> Contract {
 
 /// A request for this thread.
 fn request(guaranteed: Share) -> ApplicationRequest {
-    let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+    let covers = ApplicationScope::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
     ApplicationRequest { pid: std::process::id() as i32, covers, contract: contract(guaranteed) }
 }
 

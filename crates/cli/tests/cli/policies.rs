@@ -9,7 +9,7 @@ use qfabric_client::channel::{
     Channel, Channels, Direction, Filter, FilterScope, Notice, SinkOptions, SourceOptions, Spec, Submission,
 };
 
-use qfabric_types::api::{ApplicationRequest, Covers};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::{Contract, Nanos, Share, ThreadId};
 
 use crate::channels::{FORMAT, Host, live, two_hosts};
@@ -189,7 +189,7 @@ fn a_group_divides_its_capacity_among_its_hosts_and_reservations_follow() {
         let thread = scope.spawn(|| {
             let contract =
                 Contract { max_bandwidth: Share::from_ppm(700_000), ..Contract::new("player", Nanos::from_millis(40)) };
-            let covers = Covers::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+            let covers = ApplicationScope::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
             let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
             let admitted = client.admit(&request).unwrap();
             reserved.wait();

@@ -3,7 +3,7 @@
 use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest,
     FilterScope, GroupInfo, GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest,
-    ParameterRequest, Policy, PolicyInfo, Registered, Reloaded, SinkRequest, SourceRequest,
+    ParameterRequest, Policy, PolicyInfo, Registered, ReloadOutcome, SinkRequest, SourceRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -37,7 +37,7 @@ impl Client {
     }
 
     /// The daemon reads its access list and its certificate again: what they say holds from now on. For root.
-    pub fn reload_access(&self) -> Result<Reloaded, ClientError> {
+    pub fn reload_access(&self) -> Result<ReloadOutcome, ClientError> {
         self.call::<(), _>("POST", "/v1/access/reload", None)
     }
 

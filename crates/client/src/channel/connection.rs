@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
-use qfabric_types::channel_wire::{Decided, FromClient, FromDaemon, Heard, Late, MAX_MESSAGE, VERSION, Whole, parts};
+use qfabric_types::channel_wire::{
+    Decision, FromClient, FromDaemon, LateReport, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
+};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -34,7 +36,7 @@ const KEPT_BYTES: usize = 64 << 10;
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Called for what resource managers decide.
-type OnDecided = Arc<Slot<Box<dyn FnMut(&Decided<'_>) + Send>>>;
+type OnDecided = Arc<Slot<Box<dyn FnMut(&Decision<'_>) + Send>>>;
 
 pub(super) struct Inner {
     pub client: Client,
@@ -61,7 +63,7 @@ pub(super) struct State {
     pub inbox: Inbox,
     buffer: Vec<u8>,
     /// What comes in parts.
-    whole: Whole,
+    reassembler: Reassembler,
     out: Vec<u8>,
     /// The part of it that goes next.
     part: Vec<u8>,
@@ -127,7 +129,7 @@ impl Inner {
             duplex,
             inbox: Inbox::default(),
             buffer: vec![0; MAX_MESSAGE],
-            whole: Whole::default(),
+            reassembler: Reassembler::default(),
             out: Vec::with_capacity(MAX_MESSAGE),
             part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
@@ -183,7 +185,7 @@ impl Inner {
     }
 
     /// The handler before is not called any more once this returns.
-    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decided<'_>) + Send>) {
+    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decision<'_>) + Send>) {
         let handler: OnDecided = Arc::new(Slot::new(handler));
         let before = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
         if let Some(before) = before {
@@ -315,7 +317,7 @@ impl Inner {
 
     /// One message: none is there, or it was sorted in, or it is an answer.
     fn receive(&self, state: &mut State) -> Result<Option<Option<Answer>>, ClientError> {
-        let State { duplex, inbox, buffer, whole, .. } = state;
+        let State { duplex, inbox, buffer, reassembler, .. } = state;
         let length = match duplex.next(&self.socket, buffer) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(None),
@@ -324,10 +326,10 @@ impl Inner {
             }
             Err(error) => return Err(lost(&self.path, &error.to_string())),
         };
-        let sorted = match whole.hear(&buffer[..length]) {
-            Heard::Message(message) => inbox.take_in(message),
-            Heard::More => Some(None),
-            Heard::Nonsense => None,
+        let sorted = match reassembler.add(&buffer[..length]) {
+            ReassemblyOutcome::Message(message) => inbox.take_in(message),
+            ReassemblyOutcome::More => Some(None),
+            ReassemblyOutcome::Nonsense => None,
         };
         sorted.map(Some).ok_or_else(|| lost(&self.path, "the daemon said something that is not understood"))
     }
@@ -372,7 +374,7 @@ impl Inner {
             self.remember(&mut state);
             drop(state);
             let Some((slot, Notice::Decided { channel, attribute, subject, amount })) = next else { return handled };
-            let decided = Decided { channel: &channel, attribute: &attribute, subject: &subject, amount };
+            let decided = Decision { channel: &channel, attribute: &attribute, subject: &subject, amount };
             slot.call(|handler| handler(&decided));
             handled += 1;
         }
@@ -409,7 +411,7 @@ impl Inner {
     /// Events that nobody read in time were late, not delivered; there is room for others.
     fn tell_late(&self, state: &mut State) -> Result<(), ClientError> {
         while let Some(LateEvents { sink, host, source, events }) = state.inbox.next_late() {
-            self.send_with(state, &FromClient::Late(Late { sink, host: &host, source, events }))?;
+            self.send_with(state, &FromClient::Late(LateReport { sink, host: &host, source, events }))?;
             self.make_room(state, sink, events)?;
         }
         Ok(())

@@ -202,7 +202,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::channel_wire::{Decided, Event, Refused};
+    use qfabric_types::channel_wire::{Decision, Event, Refused};
 
     fn give(inbox: &mut Inbox, message: &FromDaemon<'_>) -> Option<Answer> {
         let mut bytes = Vec::new();
@@ -259,7 +259,7 @@ mod tests {
         give(&mut inbox, &FromDaemon::Ended { member: Member::Source, number: 1, why: "closed" });
         let (channel, attribute, subject) = ("video", "app.rate_milli", "low");
         let amount = Some(12_500);
-        give(&mut inbox, &FromDaemon::Decided(Decided { channel, attribute, subject, amount }));
+        give(&mut inbox, &FromDaemon::Decided(Decision { channel, attribute, subject, amount }));
         assert!(
             matches!(inbox.next_decided(), Some(Notice::Decided { subject, amount: Some(12_500), .. }) if subject == "low")
         );

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use qfabric_types::Instant as Moment;
 use qfabric_types::api::channel::AttributeChanges;
 use qfabric_types::channel_wire::{
-    Attributes, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, Submit, To,
+    Attributes, Destination, Event, FromClient, FromDaemon, MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD, Sent, SubmitRequest,
 };
 
 use super::connection::Inner;
@@ -24,7 +24,7 @@ pub struct Submission<'a> {
     /// When it is of no use any more: it is dropped and counted then, wherever it is.
     pub deadline: Option<Moment>,
     /// For whom, before filters choose among them.
-    pub to: To<'a>,
+    pub to: Destination<'a>,
     /// At most 16 Q-attributes.
     pub attributes: &'a [(&'a str, i64)],
     /// As its type's format says, with anything behind it; at most 1 MiB.
@@ -85,7 +85,7 @@ impl Source {
     /// answer; the call waits at most `patience` for room. A refusal comes as a [`super::Notice::Refused`]. Call
     /// [`Source::drain`] before the source is dropped: events that still wait are lost with it.
     pub fn submit_queued(&self, event: &Submission<'_>, patience: Duration) -> Result<(), ClientError> {
-        let message = Submit { keep: true, ..self.message(event, true)? };
+        let message = SubmitRequest { keep: true, ..self.message(event, true)? };
         match self.inner.send_queued(message, patience)? {
             true => Ok(()),
             false => {
@@ -110,7 +110,7 @@ impl Source {
     }
 
     /// What is wrong with an event is said before it is sent, where it would not fit a message.
-    fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<Submit<'a>, ClientError> {
+    fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<SubmitRequest<'a>, ClientError> {
         let Submission { event_type, priority, deadline, to, attributes, payload } = *event;
         if payload.len() > MAX_PAYLOAD {
             let why = format!("an event of {} bytes; {MAX_PAYLOAD} is the limit: send it in parts", payload.len());
@@ -120,7 +120,7 @@ impl Source {
             let why = format!("at most {MAX_ATTRIBUTES} attributes, each name 1 to {MAX_KEY} of a-z, A-Z, 0-9 and '_'");
             return Err(ClientError::Value(why));
         }
-        Ok(Submit {
+        Ok(SubmitRequest {
             source: self.number,
             tag: self.inner.tag(),
             confirm,

@@ -58,7 +58,7 @@ pub use qfabric_types::api::channel::policies::*;
 pub use qfabric_types::api::channel::{
     BindingRequest, ChannelInfo, Direction, FilterInfo, FilterRequest, FilterScope, GroupInfo, GroupMember,
     GroupRequest, Holding, HostAnswer, HostInfo, Installed, LeaseId, MonitorInfo, MonitorRequest, Order,
-    ParameterRequest, Pressure, QosRange, Reloaded, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo,
+    ParameterRequest, Pressure, QosRange, ReloadOutcome, SinkCounts, SinkInfo, SourceCounts, SourceInfo, TypeInfo,
 };
 pub use qfabric_types::channel::{ChannelId, Name, Plane};
-pub use qfabric_types::channel_wire::{Attributes, Decided as Decision, Event, Sent, To};
+pub use qfabric_types::channel_wire::{Attributes, Decision, Destination, Event, Sent};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use qfabric_types::channel_wire::{FromClient, Submit};
+use qfabric_types::channel_wire::{FromClient, SubmitRequest};
 
 use super::connection::{Inner, State};
 use crate::error::ClientError;
@@ -37,7 +37,7 @@ impl Queued {
         self.events.len() <= EVENTS / 2 && self.bytes <= BYTES / 2
     }
 
-    fn add(&mut self, submit: &Submit<'_>) {
+    fn add(&mut self, submit: &SubmitRequest<'_>) {
         let bytes = submit.payload.len();
         self.events.push_back(Entry { tag: submit.tag, source: submit.source, bytes });
         self.bytes += bytes;
@@ -64,7 +64,7 @@ impl Queued {
 
 impl Inner {
     /// Sends an event that the daemon keeps while a slow sink holds the channel up. False: no room within `patience`.
-    pub fn send_queued(&self, submit: Submit<'_>, patience: Duration) -> Result<bool, ClientError> {
+    pub fn send_queued(&self, submit: SubmitRequest<'_>, patience: Duration) -> Result<bool, ClientError> {
         self.own()?;
         let add = |state: &mut State| {
             state.inbox.queued.add(&submit);
@@ -95,8 +95,8 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn submit(tag: u32, source: u32, payload: &[u8]) -> Submit<'_> {
-        Submit { tag, source, payload, ..Submit::default() }
+    fn submit(tag: u32, source: u32, payload: &[u8]) -> SubmitRequest<'_> {
+        SubmitRequest { tag, source, payload, ..SubmitRequest::default() }
     }
 
     #[test]

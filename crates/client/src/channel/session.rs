@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{Decided, FromClient, Report};
+use qfabric_types::channel_wire::{Decision, FromClient, Report};
 use qfabric_types::monitor::MAX_NAME;
 
 use super::connection::{Inner, name};
@@ -112,7 +112,7 @@ impl Channels {
     /// From now on [`Channels::poll`] calls `handler` for what resource managers decide about channels that this process
     /// has a source or a sink of: an encoder that sends less loses nothing, where pacing would hold events back. Those
     /// decisions are no notices any more. The handler before is not called any more once this returns.
-    pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
+    pub fn on_decided(&self, handler: impl FnMut(&Decision<'_>) + Send + 'static) {
         self.0.on_decided(Box::new(handler));
     }
 

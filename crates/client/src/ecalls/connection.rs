@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qfabric_shm::SharedDown;
-use qfabric_types::ecalls_wire::{FromClient, Given};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
 
 use super::lease::Lease;
 use crate::client::Client;
@@ -54,7 +54,9 @@ impl Inner {
         }
         let broken = |why: String| ClientError::Memory { what: "memory_down", why };
         let mut came = self.lease.take(&FromClient::TakeDown, None)?;
-        let file = came.pick(Given::DOWN).ok_or_else(|| broken("the daemon did not send its descriptor".to_owned()))?;
+        let file = came
+            .pick(DescriptorSet::DOWN)
+            .ok_or_else(|| broken("the daemon did not send its descriptor".to_owned()))?;
         let down = SharedDown::map(&file).map_err(|error| broken(error.to_string()))?;
         Ok(self.down.get_or_init(|| down))
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_shm::{Process, fds};
 use qfabric_types::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
-use qfabric_types::ecalls_wire::{FromClient, FromDaemon, Given, MAX_MESSAGE, Raise, VERSION};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, MAX_MESSAGE, RaiseRequest, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::ClientError;
@@ -66,7 +66,7 @@ struct Inbox {
 /// An answer of the daemon.
 enum Answer {
     Welcome(LeaseId),
-    Given(Given, Vec<OwnedFd>),
+    Descriptors(DescriptorSet, Vec<OwnedFd>),
     Refused(String),
 }
 
@@ -81,7 +81,7 @@ impl Lease {
         match lease.ask(&FromClient::Hello { version: VERSION }, None)? {
             Answer::Welcome(id) => lease.id = id,
             Answer::Refused(why) => return Err(lost(path, &why)),
-            Answer::Given(..) => return Err(lost(path, "the daemon sent an unexpected answer")),
+            Answer::Descriptors(..) => return Err(lost(path, "the daemon sent an unexpected answer")),
         }
         Ok(lease)
     }
@@ -99,7 +99,7 @@ impl Lease {
     /// Requests descriptors.
     pub fn take(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Descriptors, ClientError> {
         match self.ask(what, with)? {
-            Answer::Given(given, fds) if given.count() == fds.len() => {
+            Answer::Descriptors(given, fds) if given.count() == fds.len() => {
                 Ok(Descriptors { given, fds: fds.into_iter().map(Some).collect() })
             }
             Answer::Refused(why) => Err(lost(&self.path, &why)),
@@ -132,7 +132,7 @@ impl Lease {
     }
 
     /// Raises an event: one system call, without copy or allocation. `false`: the daemon's queue is full.
-    pub fn raise(&self, event: &Raise<'_>) -> Result<bool, ClientError> {
+    pub fn raise(&self, event: &RaiseRequest<'_>) -> Result<bool, ClientError> {
         self.own()?;
         let head = event.head();
         match fds::send_now(&self.socket, &[IoSlice::new(&head), IoSlice::new(event.data)]) {
@@ -192,7 +192,7 @@ impl Lease {
         };
         let notice = match FromDaemon::decode(&buffer[..got.length]) {
             Some(FromDaemon::Welcome(lease)) => return Ok(Some(Answer::Welcome(lease))),
-            Some(FromDaemon::Given(given)) => return Ok(Some(Answer::Given(given, got.fds))),
+            Some(FromDaemon::Descriptors(given)) => return Ok(Some(Answer::Descriptors(given, got.fds))),
             Some(FromDaemon::Refused(why)) => return Ok(Some(Answer::Refused(why.to_owned()))),
             Some(FromDaemon::Call { call, service, pid, data }) => {
                 Notice::Call { call, service, pid, data: data.to_vec() }
@@ -212,12 +212,12 @@ impl Lease {
 /// Received descriptors, by kind.
 #[derive(Debug)]
 pub(super) struct Descriptors {
-    given: Given,
+    given: DescriptorSet,
     fds: Vec<Option<OwnedFd>>,
 }
 
 impl Descriptors {
-    /// Takes the descriptor of this bit of [`Given`].
+    /// Takes the descriptor of this bit of [`DescriptorSet`].
     pub fn pick(&mut self, bit: u8) -> Option<OwnedFd> {
         self.fds.get_mut(self.given.index(bit)?)?.take()
     }

@@ -55,8 +55,8 @@ pub use subscription::{Event, Subscription};
 
 pub use qfabric_shm::Signals;
 pub use qfabric_types::api::ecalls::{
-    HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, Raised, ServiceId, ServiceInfo, State, Step,
-    SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
+    HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, RaiseOutcome, ServiceId, ServiceInfo, State,
+    Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
 };
 pub use qfabric_types::event_json;
 pub use qfabric_types::memory::Stamp;

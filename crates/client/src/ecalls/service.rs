@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qfabric_types::Nanos;
 use qfabric_types::api::ecalls::{ServiceId, ServiceInfo};
-use qfabric_types::ecalls_wire::Raise;
+use qfabric_types::ecalls_wire::RaiseRequest;
 use qfabric_types::event_json;
 
 use super::connection::Inner;
@@ -43,7 +43,7 @@ impl OwnService {
             return Err(ClientError::Value(why));
         }
         let deadline_us = deadline.get().div_ceil(1_000);
-        match self.inner.lease.raise(&Raise { service: self.info.id, pid, deadline_us, cpu, data })? {
+        match self.inner.lease.raise(&RaiseRequest { service: self.info.id, pid, deadline_us, cpu, data })? {
             true => Ok(()),
             false => Err(ClientError::Crowded { service: self.info.name.clone() }),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_shm::{Binder, SharedSockets, Wake};
-use qfabric_types::ecalls_wire::{FromClient, Given};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
 use qfabric_types::memory::SocketPage;
 
 use super::connection::Inner;
@@ -29,7 +29,7 @@ fn broken(error: impl ToString) -> ClientError {
 impl Sockets {
     pub(super) fn open(inner: Arc<Inner>) -> Result<Sockets, ClientError> {
         let mut came = inner.lease.take(&FromClient::TakeSockets, None)?;
-        let parts = (came.pick(Given::SOCKETS), came.pick(Given::WAKE), came.pick(Given::BIND));
+        let parts = (came.pick(DescriptorSet::SOCKETS), came.pick(DescriptorSet::WAKE), came.pick(DescriptorSet::BIND));
         let (Some(page), Some(wake), Some(binder)) = parts else {
             return Err(broken("the daemon did not send its descriptor"));
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_shm::{SharedUp, Wake};
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
-use qfabric_types::ecalls_wire::{FromClient, Given};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
 use qfabric_types::memory::{Geometry, Stamp};
 
 use super::connection::Inner;
@@ -52,7 +52,7 @@ impl Subscription {
         let agreed = Geometry::new(memory.layout, memory.slots, self.info.format.size);
         let agreed = agreed.map_err(|error| broken(error.to_string()))?;
         let mut came = self.inner.lease.take(&FromClient::Take(self.info.id), None)?;
-        let (Some(up), Some(wake)) = (came.pick(Given::UP), came.pick(Given::WAKE)) else {
+        let (Some(up), Some(wake)) = (came.pick(DescriptorSet::UP), came.pick(DescriptorSet::WAKE)) else {
             return Err(broken("the daemon did not send its descriptor".to_owned()));
         };
         let up = SharedUp::map(&up, agreed).map_err(|error| broken(error.to_string()))?;

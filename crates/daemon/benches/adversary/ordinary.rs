@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec, Submission};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Subscribe, Subscription};
-use qfabric_client::{ApplicationRequest, Client, Contract, Covers, Nanos, Share};
+use qfabric_client::{ApplicationRequest, ApplicationScope, Client, Contract, Nanos, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
@@ -106,7 +106,8 @@ impl User {
     fn admit_and_release(&mut self, _: u64) -> Outcome<()> {
         let most = Share::from_f64(0.02);
         let contract = Contract { max_bandwidth: most, ..Contract::new("ordinary", Nanos::from_millis(40)) };
-        let admitted = self.client.admit(&ApplicationRequest { pid: self.pid, covers: Covers::Program, contract })?;
+        let admitted =
+            self.client.admit(&ApplicationRequest { pid: self.pid, covers: ApplicationScope::Program, contract })?;
         Ok(self.client.release(admitted.id)?)
     }
 

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    AttributeChange, CallAnswer, CallRequest, EventRequest, HandlerInfo, HandlerRequest, Raised, ServiceInfo,
+    AttributeChange, CallAnswer, CallRequest, EventRequest, HandlerInfo, HandlerRequest, RaiseOutcome, ServiceInfo,
     ServiceRequest, SubscriptionInfo, SubscriptionRequest,
 };
 
@@ -83,7 +83,7 @@ pub(crate) async fn unregister(
 /// Raise an event of a service of this user
 #[utoipa::path(post, path = "/v1/services/{name}/events", request_body = EventRequest,
     params(("name" = String, Path, description = "The service's name")), responses(
-    (status = 200, description = "Number of subscriptions for which the event was queued, and dropped", body = Raised),
+    (status = 200, description = "Number of subscriptions for which the event was queued, and dropped", body = RaiseOutcome),
     (status = 403, description = "The service belongs to another user, or to the kernel", body = Problem),
     (status = 404, description = "No service has this name", body = Problem),
     (status = 422, description = "The data do not have the service's format", body = Problem),
@@ -93,7 +93,7 @@ pub(crate) async fn raise(
     Extension(peer): Extension<Peer>,
     Path(name): Path<String>,
     body: Body,
-) -> Answer<Json<Raised>> {
+) -> Answer<Json<RaiseOutcome>> {
     let request: EventRequest = read(body).await?;
     shown(move || context.ecalls.raise_by_name(peer, &name, &request)).await
 }

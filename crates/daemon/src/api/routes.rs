@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::answers::{Answer, Refused, aside, done, number, read, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
-use crate::channels::{self, Channels, Wish};
+use crate::channels::{self, Channels, RequestKind};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::net::{self, Net};
@@ -92,7 +92,9 @@ pub(crate) async fn join(
 ) -> Answer<Response> {
     match admit(&context, peer, body, None).await {
         Ok(application) => Ok(created(application)),
-        Err(Refused(problem)) => Err(Refused(context.channels.look_elsewhere(peer, Wish::Admission, problem).await)),
+        Err(Refused(problem)) => {
+            Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Admission, problem).await))
+        }
     }
 }
 
@@ -252,7 +254,7 @@ pub(crate) async fn change(
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
         Ok(application) => Ok(Json(without_profile(application))),
-        Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, Wish::Change, problem).await)),
+        Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
 }
 

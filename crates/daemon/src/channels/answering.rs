@@ -17,7 +17,9 @@ use qfabric_types::ThreadId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{LeaseId, SinkRequest, SourceRequest};
 use qfabric_types::channel::{ChannelId, Name};
-use qfabric_types::channel_wire::{FromClient, FromDaemon, Heard, MAX_MESSAGE, Submit, To, VERSION, Whole};
+use qfabric_types::channel_wire::{
+    Destination, FromClient, FromDaemon, MAX_MESSAGE, Reassembler, ReassemblyOutcome, SubmitRequest, VERSION,
+};
 use qfabric_types::format::Format;
 use qfabric_types::ping::{ANSWERS, Ping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -113,7 +115,7 @@ struct Talk {
     sink: u32,
     answered: u32,
     buffer: Vec<u8>,
-    whole: Whole,
+    reassembler: Reassembler,
     payload: Vec<u8>,
     out: Vec<u8>,
 }
@@ -143,7 +145,7 @@ impl Talk {
             sink: 0,
             answered: 0,
             buffer,
-            whole: Whole::default(),
+            reassembler: Reassembler::default(),
             payload: Vec::new(),
             out,
         })
@@ -183,7 +185,7 @@ impl Talk {
     }
 
     /// Length of the next message; none if no message arrives within [`LOOK`].
-    fn hear(&mut self) -> io::Result<Option<usize>> {
+    fn receive(&mut self) -> io::Result<Option<usize>> {
         let patience = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
         if let Some(length) = self.duplex.next(&self.socket, &mut self.buffer)? {
             return Ok(Some(length));
@@ -197,9 +199,9 @@ impl Talk {
 
     /// Answers one ping; false if no message arrived.
     fn answer_next(&mut self) -> io::Result<bool> {
-        let Some(length) = self.hear()? else { return Ok(false) };
+        let Some(length) = self.receive()? else { return Ok(false) };
         let arrived = clock::now();
-        let Heard::Message(message) = self.whole.hear(&self.buffer[..length]) else { return Ok(true) };
+        let ReassemblyOutcome::Message(message) = self.reassembler.add(&self.buffer[..length]) else { return Ok(true) };
         let Some(FromDaemon::Event(event)) = FromDaemon::decode(message) else { return Ok(true) };
         self.answered += 1;
         let is_short = event.payload.len() <= Format::MAX_SIZE as usize;
@@ -207,8 +209,8 @@ impl Talk {
             self.payload.clear();
             self.payload.extend_from_slice(event.payload);
             Ping { answer: Some((arrived, clock::now())), ..ping }.write(&mut self.payload);
-            let (to, payload) = (To::Sink(event.host, ping.sink), &self.payload[..]);
-            let answer = Submit { source: self.source, tag: 1, to, payload, ..Submit::default() };
+            let (to, payload) = (Destination::Sink(event.host, ping.sink), &self.payload[..]);
+            let answer = SubmitRequest { source: self.source, tag: 1, to, payload, ..SubmitRequest::default() };
             FromClient::Submit(answer).encode(&mut self.out);
             self.duplex.send(&self.socket, &self.out)?;
         }

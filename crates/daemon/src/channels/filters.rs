@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use qfabric_channel::{Binding, Direction, FilterCommand, FilterError, FilterSpec, MemberId, RequestId, SinkId, Spot};
+use qfabric_channel::{
+    Binding, Direction, FilterCommand, FilterError, FilterId, FilterSpec, MemberId, RequestId, SinkId,
+};
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -73,19 +75,19 @@ impl Asked {
 
 impl Fabric {
     /// Installs or replaces a filter on all hosts that the request names.
-    pub fn install(&self, peer: Peer, spot: Spot, request: &FilterRequest) -> Result<Installed, Problem> {
-        self.check_holder(peer, &spot.channel)?;
-        self.check_owner(peer, &spot)?;
+    pub fn install(&self, peer: Peer, id: FilterId, request: &FilterRequest) -> Result<Installed, Problem> {
+        self.check_holder(peer, &id.channel)?;
+        self.check_owner(peer, &id)?;
         let filter = FilterSpec {
             sink: request.sink.as_deref().map(|sink| self.member(sink)).transpose()?,
             types: request.types.clone(),
             text: request.code.clone(),
             parameters: parameters(&request.parameters)?,
-            spot,
+            id,
         };
         self.check_sink(peer, filter.sink.as_ref())?;
         let reach = self.reach(peer, &filter, &request.to)?;
-        self.check_room(peer, &filter.spot)?;
+        self.check_room(peer, &filter.id)?;
         let order = FilterCommand::Install(filter.clone());
         let Some(id) = request.lease else {
             return match peer.owner.uid {
@@ -104,33 +106,33 @@ impl Fabric {
         Ok(installed)
     }
 
-    pub fn parametrize(&self, peer: Peer, spot: &Spot, request: &ParameterRequest) -> Result<Installed, Problem> {
-        self.check_holder(peer, &spot.channel)?;
-        self.check_owner(peer, spot)?;
+    pub fn parametrize(&self, peer: Peer, id: &FilterId, request: &ParameterRequest) -> Result<Installed, Problem> {
+        self.check_holder(peer, &id.channel)?;
+        self.check_owner(peer, id)?;
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
-            let order = FilterCommand::Parameter(spot.clone(), key.clone(), value);
+            let order = FilterCommand::Parameter(id.clone(), key.clone(), value);
             installed = self.carry(&request.to, &order, Reach::All)?;
-            self.owned.parametrized(spot, &key, value);
+            self.owned.parametrized(id, &key, value);
         }
         Ok(installed)
     }
 
-    pub fn remove_filter(&self, peer: Peer, spot: &Spot, to: &FilterScope) -> Result<Installed, Problem> {
-        self.check_holder(peer, &spot.channel)?;
-        self.check_owner(peer, spot)?;
-        let removed = self.carry(to, &FilterCommand::Remove(spot.clone()), Reach::All)?;
-        self.owned.removed(spot, removed.hosts.iter().map(|answer| &answer.host));
+    pub fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
+        self.check_holder(peer, &id.channel)?;
+        self.check_owner(peer, id)?;
+        let removed = self.carry(to, &FilterCommand::Remove(id.clone()), Reach::All)?;
+        self.owned.removed(id, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
     }
 
     /// Binds a parameter to events of another channel.
-    pub fn bind(&self, peer: Peer, spot: Spot, request: &BindingRequest) -> Result<Joined, Problem> {
-        self.check_holder(peer, &spot.channel)?;
-        self.check_owner(peer, &spot)?;
+    pub fn bind(&self, peer: Peer, id: FilterId, request: &BindingRequest) -> Result<Joined, Problem> {
+        self.check_holder(peer, &id.channel)?;
+        self.check_owner(peer, &id)?;
         let channel = request.channel.parse();
         let binding = Binding {
-            filter: spot,
+            filter: id,
             parameter: key(&request.parameter)?,
             channel: channel.map_err(|error| problems::invalid(format!("channel: {error}")))?,
             event_type: request.event_type.clone(),
@@ -166,7 +168,7 @@ impl Fabric {
     /// Any other filter decides for other users: it is for the channel's creator and for administrators. An
     /// OUT-filter of any other user acts only on the events of that user's sources, and only on this host.
     fn reach(&self, peer: Peer, filter: &FilterSpec, to: &FilterScope) -> Result<Reach, Problem> {
-        let FilterSpec { spot: Spot { channel, direction, .. }, sink, .. } = filter;
+        let FilterSpec { id: FilterId { channel, direction, .. }, sink, .. } = filter;
         if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
             // `check_sink` has found that the sink belongs to this user.
             return Ok(Reach::All);
@@ -191,7 +193,7 @@ impl Fabric {
 
     /// Carries out a command on this host, on other hosts, or on both.
     fn carry(&self, to: &FilterScope, order: &FilterCommand, reach: Reach) -> Result<Installed, Problem> {
-        let (here, others) = self.wanted(&order.spot().channel, to)?;
+        let (here, others) = self.wanted(&order.id().channel, to)?;
         let mut installed = Installed::default();
         if here {
             self.here(order, reach).map_err(|error| error.problem())?;
@@ -208,8 +210,8 @@ impl Fabric {
         self.network.look(|node| match (order, reach) {
             (FilterCommand::Install(filter), Reach::All) => node.install(filter),
             (FilterCommand::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
-            (FilterCommand::Remove(spot), _) => node.remove_filter(spot),
-            (FilterCommand::Parameter(spot, key, value), _) => node.set_parameter(spot, key.as_str(), *value),
+            (FilterCommand::Remove(id), _) => node.remove_filter(id),
+            (FilterCommand::Parameter(id, key, value), _) => node.set_parameter(id, key.as_str(), *value),
         })
     }
 

@@ -1,13 +1,13 @@
 //! Events that the daemon keeps while a slow sink holds their channel up, in the order of their sources.
 //!
-//! The client asks for this (`Submit::keep`), so that it need not wait for the answer of each event. The bound is larger
+//! The client asks for this (`SubmitRequest::keep`), so that it need not wait for the answer of each event. The bound is larger
 //! than the number of events that a client has under way, so the connection's other messages are read meanwhile: a sink
 //! on the same connection still gets credit.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_channel::SourceId;
-use qfabric_types::channel_wire::{FromClient, Submit};
+use qfabric_types::channel_wire::{FromClient, SubmitRequest};
 
 use super::Fabric;
 use super::registry::Registry;
@@ -34,7 +34,7 @@ impl Held {
         self.events >= EVENTS || self.bytes >= BYTES
     }
 
-    pub fn push(&mut self, submit: Submit<'_>) {
+    pub fn push(&mut self, submit: SubmitRequest<'_>) {
         let mut message = Vec::new();
         FromClient::Submit(submit).encode(&mut message);
         self.add(1, message.len() as isize);
@@ -98,8 +98,8 @@ impl Fabric {
 mod tests {
     use super::*;
 
-    fn submit(source: u32, tag: u32, payload: &[u8]) -> Submit<'_> {
-        Submit { source, tag, payload, keep: true, ..Submit::default() }
+    fn submit(source: u32, tag: u32, payload: &[u8]) -> SubmitRequest<'_> {
+        SubmitRequest { source, tag, payload, keep: true, ..SubmitRequest::default() }
     }
 
     fn tag(message: Option<Vec<u8>>) -> Option<u32> {

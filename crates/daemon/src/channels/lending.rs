@@ -58,7 +58,7 @@ pub(super) struct Lending {
 
 /// The kind of request that the broker refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RequestKind {
     /// An application that asks for admission.
     Admission,
     /// A new contract for an admitted application, which keeps the old one. Another host needs room for all of the
@@ -85,7 +85,7 @@ impl Lending {
 
 impl Channels {
     /// Adds an offer of another host to the refusal, if lending is on and a host makes an offer.
-    pub async fn look_elsewhere(&self, peer: Peer, wish: Wish, problem: Problem) -> Problem {
+    pub async fn look_elsewhere(&self, peer: Peer, kind: RequestKind, problem: Problem) -> Problem {
         let is_shortage = problem.code == "over_committed";
         let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
             return problem;
@@ -96,19 +96,19 @@ impl Channels {
                 let hosts = if hosts == 1 { "the other host".to_owned() } else { format!("{hosts} other hosts") };
                 Problem { message: format!("{}; no room on {hosts} either", problem.message), ..problem }
             }
-            Found::Offer(offer) => with_offer(wish, problem, offer),
+            Found::Offer(offer) => with_offer(kind, problem, offer),
         }
     }
 }
 
-fn with_offer(wish: Wish, problem: Problem, offer: Offer) -> Problem {
+fn with_offer(kind: RequestKind, problem: Problem, offer: Offer) -> Problem {
     let Offer { host, share, held_ns, claim } = &offer;
-    let there = match wish {
-        Wish::Admission => format!(
+    let there = match kind {
+        RequestKind::Admission => format!(
             "start it on host {host}, which keeps {share} for it for {held_ns}, with the same options and \
              --claim {claim}"
         ),
-        Wish::Change => format!(
+        RequestKind::Change => format!(
             "move it to host {host}, which keeps {share} for all of it for {held_ns}: start it there with the new \
              contract and --claim {claim}, then end it here"
         ),
@@ -280,7 +280,7 @@ impl Fabric {
     }
 
     /// Handles the control thread's messages about loans.
-    pub(super) fn hear_broker(&self) {
+    pub(super) fn take_loan_words(&self) {
         loop {
             let word = lock(&self.lending.words).try_recv();
             match word {
@@ -310,12 +310,12 @@ mod tests {
         let claim: Claim = "alpha:5f3c09a1d2e4b687".parse().unwrap();
         let (share, held_ns) = (Share::from_ppm(500_000), Nanos::from_millis(30_000));
         let offer = Offer { host: "beta".parse().unwrap(), share, held_ns, claim };
-        let said = with_offer(Wish::Admission, problem.clone(), offer.clone());
+        let said = with_offer(RequestKind::Admission, problem.clone(), offer.clone());
         for part in ["host beta", "0.5 CPU", "30 s", "--claim alpha:5f3c09a1d2e4b687", "or ask for less"] {
             assert!(said.next_step.contains(part), "{said:?} lacks {part}");
         }
         assert_eq!(said.offer, Some(Box::new(offer.clone())));
-        let said = with_offer(Wish::Change, problem, offer);
+        let said = with_offer(RequestKind::Change, problem, offer);
         for part in
             ["move it to host beta", "for all of it", "with the new contract", "then end it here; or ask for less"]
         {

@@ -77,7 +77,7 @@ use registry::Registry;
 use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
-pub(crate) use lending::Wish;
+pub(crate) use lending::RequestKind;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub use rules::{Right, Rule};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qfabric_channel::{Frame, Node, Output};
 use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_link::{
-    self as link, Address, Attending, Counters, EngineKind, Inside, Link, Listener, Role, Security, Tls,
+    self as link, Address, Attending, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
 };
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::SchedAttr;
@@ -112,7 +112,7 @@ impl Network {
                 let now = clock::now();
                 let answer = act(&mut managed, now);
                 while let Some(output) = managed.poll(now) {
-                    mailbox.hear(output, false);
+                    mailbox.on_output(output, false);
                 }
                 let earlier = managed.next_wakeup().is_some_and(|next| before.is_none_or(|before| next < before));
                 drop(managed);
@@ -206,7 +206,7 @@ pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link:
     }))
 }
 
-impl Inside for ManagedNode {
+impl NodeOwner for ManagedNode {
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         self.member.with(now, act)
     }
@@ -234,7 +234,7 @@ impl Inside for ManagedNode {
 }
 
 impl Listener for Mailbox {
-    fn hear(&self, output: Output, is_arrival: bool) {
+    fn on_output(&self, output: Output, is_arrival: bool) {
         match output {
             Output::Ready(sink) if is_arrival => self.ready_by_arrival(sink),
             Output::Ready(sink) => self.ready(sink),

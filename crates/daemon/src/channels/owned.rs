@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qfabric_channel::{Direction, FilterCommand, FilterSpec, Key, Limits, MemberId, Notice, Spot};
+use qfabric_channel::{Direction, FilterCommand, FilterId, FilterSpec, Key, Limits, MemberId, Notice};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{FilterScope, LeaseId};
@@ -16,7 +16,7 @@ use crate::auth::Peer;
 
 /// Filters that belong to a connection. This lock is taken last, and never held while another one is taken.
 #[derive(Debug, Default)]
-pub(super) struct Owned(Lock<BTreeMap<Spot, Belonging>, { rank::OWNED }>);
+pub(super) struct Owned(Lock<BTreeMap<FilterId, Belonging>, { rank::OWNED }>);
 
 #[derive(Debug)]
 struct Belonging {
@@ -38,17 +38,17 @@ impl Owned {
         to: FilterScope,
         hosts: impl Iterator<Item = Name>,
     ) {
-        let (spot, hosts) = (filter.spot.clone(), hosts.collect());
+        let (id, hosts) = (filter.id.clone(), hosts.collect());
         let mut all = lock(&self.0);
-        let before = all.insert(spot.clone(), Belonging { lease, uid, filter, to, hosts });
-        if let (Some(before), Some(now)) = (before, all.get_mut(&spot)) {
+        let before = all.insert(id.clone(), Belonging { lease, uid, filter, to, hosts });
+        if let (Some(before), Some(now)) = (before, all.get_mut(&id)) {
             now.hosts.extend(before.hosts);
         }
     }
 
     /// Records the new value for hosts that join later.
-    pub fn parametrized(&self, spot: &Spot, key: &Key, value: i64) {
-        if let Some(belonging) = lock(&self.0).get_mut(spot) {
+    pub fn parametrized(&self, id: &FilterId, key: &Key, value: i64) {
+        if let Some(belonging) = lock(&self.0).get_mut(id) {
             let parameters = &mut belonging.filter.parameters;
             parameters.retain(|(name, _)| name != key);
             parameters.push((key.clone(), value));
@@ -56,33 +56,33 @@ impl Owned {
     }
 
     /// Records that the hosts removed the filter.
-    pub fn removed<'a>(&self, spot: &Spot, hosts: impl Iterator<Item = &'a Name>) {
+    pub fn removed<'a>(&self, id: &FilterId, hosts: impl Iterator<Item = &'a Name>) {
         let mut all = lock(&self.0);
-        let Some(belonging) = all.get_mut(spot) else { return };
+        let Some(belonging) = all.get_mut(id) else { return };
         hosts.for_each(|host| _ = belonging.hosts.remove(host));
         if belonging.hosts.is_empty() {
-            all.remove(spot);
+            all.remove(id);
         }
     }
 
     /// Number of other filters of the user, on the same channel and in the same direction.
-    fn beside(&self, spot: &Spot, uid: u32) -> usize {
+    fn beside(&self, id: &FilterId, uid: u32) -> usize {
         let all = lock(&self.0);
-        let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != spot);
-        others.filter(|(other, _)| other.channel == spot.channel && other.direction == spot.direction).count()
+        let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != id);
+        others.filter(|(other, _)| other.channel == id.channel && other.direction == id.direction).count()
     }
 
-    fn lease(&self, spot: &Spot) -> Option<LeaseId> {
-        lock(&self.0).get(spot).map(|belonging| belonging.lease)
+    fn lease(&self, id: &FilterId) -> Option<LeaseId> {
+        lock(&self.0).get(id).map(|belonging| belonging.lease)
     }
 
     /// Removes the filters of a connection that has ended; returns them with their hosts.
-    fn take(&self, lease: LeaseId) -> Vec<(Spot, BTreeSet<Name>)> {
+    fn take(&self, lease: LeaseId) -> Vec<(FilterId, BTreeSet<Name>)> {
         let (mut all, mut gone) = (lock(&self.0), Vec::new());
-        all.retain(|spot, belonging| {
+        all.retain(|id, belonging| {
             let ends = belonging.lease == lease;
             if ends {
-                gone.push((spot.clone(), std::mem::take(&mut belonging.hosts)));
+                gone.push((id.clone(), std::mem::take(&mut belonging.hosts)));
             }
             !ends
         });
@@ -97,13 +97,13 @@ impl Owned {
     /// Filters for a host that has not been asked to install them.
     fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, FilterScope)> {
         let all = lock(&self.0);
-        let here = |spot: &Spot| spot.channel == *channel && spot.direction == direction;
-        let missing = all.iter().filter(|(spot, belonging)| here(spot) && !belonging.hosts.contains(host));
+        let here = |id: &FilterId| id.channel == *channel && id.direction == direction;
+        let missing = all.iter().filter(|(id, belonging)| here(id) && !belonging.hosts.contains(host));
         missing.map(|(_, belonging)| (belonging.filter.clone(), belonging.to.clone())).collect()
     }
 
-    fn asked(&self, spot: &Spot, host: &Name) {
-        if let Some(belonging) = lock(&self.0).get_mut(spot) {
+    fn asked(&self, id: &FilterId, host: &Name) {
+        if let Some(belonging) = lock(&self.0).get_mut(id) {
             belonging.hosts.insert(host.clone());
         }
     }
@@ -111,45 +111,45 @@ impl Owned {
 
 impl Fabric {
     /// Whether the user may change the filter, if it exists.
-    pub(super) fn check_owner(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
-        let owner = self.owned.lease(spot).map(|id| self.registry().keeper(id, &spot.channel));
+    pub(super) fn check_owner(&self, peer: Peer, id: &FilterId) -> Result<(), Problem> {
+        let owner = self.owned.lease(id).map(|lease| self.registry().keeper(lease, &id.channel));
         match owner.flatten() {
             _ if peer.owner.uid == 0 => Ok(()),
             Some(owner) if peer.may_touch(owner) => Ok(()),
-            Some(owner) => Err(problems::not_your_filter(&spot.name, &format!("user {}", owner.uid))),
-            None => self.check_stranger(spot),
+            Some(owner) => Err(problems::not_your_filter(&id.name, &format!("user {}", owner.uid))),
+            None => self.check_stranger(id),
         }
     }
 
     /// Refuses filters above a user's limit, so that other users have room.
-    pub(super) fn check_room(&self, peer: Peer, spot: &Spot) -> Result<(), Problem> {
+    pub(super) fn check_room(&self, peer: Peer, id: &FilterId) -> Result<(), Problem> {
         let limit = Limits::FILTERS / 4;
-        match peer.administers() || self.owned.beside(spot, peer.owner.uid) < limit {
+        match peer.administers() || self.owned.beside(id, peer.owner.uid) < limit {
             true => Ok(()),
             false => Err(problems::too_many_filters(limit)),
         }
     }
 
     /// Refuses a filter that belongs to no connection here: another host or root installed it.
-    fn check_stranger(&self, spot: &Spot) -> Result<(), Problem> {
+    fn check_stranger(&self, id: &FilterId) -> Result<(), Problem> {
         let author = self.network.look(|node| {
-            let there = node.filters(&spot.channel).iter().any(|(filter, _)| filter == spot);
-            there.then(|| node.filter_author(spot).map_or("root".to_owned(), |host| format!("the host {host}")))
+            let there = node.filters(&id.channel).iter().any(|(filter, _)| filter == id);
+            there.then(|| node.filter_author(id).map_or("root".to_owned(), |host| format!("the host {host}")))
         });
-        author.map_or(Ok(()), |author| Err(problems::not_your_filter(&spot.name, &author)))
+        author.map_or(Ok(()), |author| Err(problems::not_your_filter(&id.name, &author)))
     }
 
     /// Removes the filters of a connection that has ended.
     pub(super) fn end_filters(&self, lease: LeaseId) {
-        for (spot, mut hosts) in self.owned.take(lease) {
+        for (id, mut hosts) in self.owned.take(lease) {
             self.network.with(|node, now| {
                 if hosts.remove(&self.host) {
                     // The channel may have been closed before.
-                    let _ = node.remove_filter(&spot);
+                    let _ = node.remove_filter(&id);
                 }
                 let hosts: Vec<_> = hosts.into_iter().collect();
                 if !hosts.is_empty() {
-                    node.ship(&hosts, &FilterCommand::Remove(spot), now);
+                    node.ship(&hosts, &FilterCommand::Remove(id), now);
                 }
             });
         }
@@ -169,7 +169,7 @@ impl Fabric {
         for (filter, to) in self.owned.missing(channel, direction, host) {
             let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
             if wanted {
-                self.owned.asked(&filter.spot, host);
+                self.owned.asked(&filter.id, host);
                 let order = FilterCommand::Install(filter);
                 self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
             }
@@ -192,8 +192,8 @@ mod tests {
 
     fn filter(name: &str) -> FilterSpec {
         let (channel, direction) = ("video".parse().unwrap(), Direction::Out);
-        let spot = Spot { channel, direction, name: name.parse().unwrap() };
-        FilterSpec { spot, sink: None, types: vec![], text: "return 1;".into(), parameters: vec![] }
+        let id = FilterId { channel, direction, name: name.parse().unwrap() };
+        FilterSpec { id, sink: None, types: vec![], text: "return 1;".into(), parameters: vec![] }
     }
 
     fn names(names: &[&str]) -> impl Iterator<Item = Name> {
@@ -203,13 +203,13 @@ mod tests {
     #[test]
     fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
         let (owned, one) = (Owned::default(), filter("one"));
-        let spot = one.spot.clone();
+        let id = one.id.clone();
         owned.installed((7, 1), one, FilterScope::All, names(&["a", "b"]));
-        let (a, video) = ("a".parse().unwrap(), spot.channel.clone());
+        let (a, video) = ("a".parse().unwrap(), id.channel.clone());
         assert!(owned.missing(&video, Direction::Out, &a).is_empty());
         owned.forget(&a);
-        owned.parametrized(&spot, &"most".parse().unwrap(), 1);
-        owned.parametrized(&spot, &"most".parse().unwrap(), 2);
+        owned.parametrized(&id, &"most".parse().unwrap(), 1);
+        owned.parametrized(&id, &"most".parse().unwrap(), 2);
         let missing = owned.missing(&video, Direction::Out, &a);
         assert_eq!(missing[0].0.parameters, [("most".parse().unwrap(), 2)]);
         assert!(owned.missing(&video, Direction::In, &a).is_empty());
@@ -221,9 +221,9 @@ mod tests {
         owned.installed((7, 1), filter("one"), FilterScope::All, names(&["a"]));
         owned.installed((7, 1), filter("one"), FilterScope::All, names(&["b"]));
         owned.installed((8, 1), filter("two"), FilterScope::Here, names(&["a"]));
-        owned.removed(&filter("two").spot, names(&["a"]).collect::<Vec<_>>().iter());
+        owned.removed(&filter("two").id, names(&["a"]).collect::<Vec<_>>().iter());
         assert_eq!(owned.take(8), []);
-        assert_eq!(owned.take(7), [(filter("one").spot, names(&["a", "b"]).collect())]);
+        assert_eq!(owned.take(7), [(filter("one").id, names(&["a", "b"]).collect())]);
         assert_eq!(owned.take(7), []);
     }
 }

@@ -12,7 +12,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, MAX_MESSAGE, Member, parts};
-use qfabric_types::message_ring::Written;
+use qfabric_types::message_ring::WriteOutcome;
 
 use super::mailbox::{Adjusted, Noted};
 use super::registry::{Lease, Registry};
@@ -47,7 +47,7 @@ impl Fabric {
         noted.notices.drain(..).for_each(|notice| self.handle_notice(&mut registry, notice));
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));
-        self.hear_broker();
+        self.take_loan_words();
     }
 
     /// In the receive thread: delivers the events of a frame at once if the registry's lock is free. Otherwise the
@@ -161,11 +161,11 @@ impl Fabric {
                 tracing::warn!(%channel, why, "members were removed");
                 self.lost(registry, &channel, &why);
             }
-            Notice::FilterChanged { spot, author } => {
-                tracing::info!(%author, filter = %spot.name, channel = %spot.channel, "another host changed a filter");
+            Notice::FilterChanged { id, author } => {
+                tracing::info!(%author, filter = %id.name, channel = %id.channel, "another host changed a filter");
             }
-            Notice::FilterFaulted { spot, fault } => {
-                tracing::warn!(filter = %spot.name, channel = %spot.channel, fault, "a filter faulted");
+            Notice::FilterFaulted { id, fault } => {
+                tracing::warn!(filter = %id.name, channel = %id.channel, fault, "a filter faulted");
             }
             _ => {}
         }
@@ -200,9 +200,9 @@ impl Lease {
     fn send(&mut self, message: &[u8]) {
         let Lease { duplex: Some(duplex), outbox, .. } = self else { return };
         match outbox.is_empty().then(|| duplex.write(message)) {
-            Some(Written::Quiet) => {}
-            Some(Written::Wake) => self.wake(),
-            Some(Written::Full) | None => outbox.push_back(message.to_vec()),
+            Some(WriteOutcome::Quiet) => {}
+            Some(WriteOutcome::Wake) => self.wake(),
+            Some(WriteOutcome::Full) | None => outbox.push_back(message.to_vec()),
         }
     }
 
@@ -216,8 +216,8 @@ impl Lease {
 fn write(duplex: &mut Duplex, outbox: &mut VecDeque<Vec<u8>>, message: &[u8], part: &mut Vec<u8>) -> bool {
     let (mut wakes, mut parts) = (false, parts(message));
     let mut put = |piece: &[u8]| match outbox.is_empty().then(|| duplex.write(piece)) {
-        Some(Written::Full) | None => outbox.push_back(piece.to_vec()),
-        Some(written) => wakes |= written == Written::Wake,
+        Some(WriteOutcome::Full) | None => outbox.push_back(piece.to_vec()),
+        Some(written) => wakes |= written == WriteOutcome::Wake,
     };
     if message.len() <= MAX_MESSAGE {
         put(message);

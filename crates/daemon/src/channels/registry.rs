@@ -8,7 +8,7 @@ use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
-use qfabric_types::channel_wire::Whole;
+use qfabric_types::channel_wire::Reassembler;
 use qfabric_types::{Instant, Nanos};
 
 use super::held::Held;
@@ -35,7 +35,7 @@ pub(super) struct Lease {
     /// Messages in both directions; none before the connection has sent its hello.
     pub duplex: Option<Duplex>,
     /// A message that arrives in parts.
-    pub whole: Whole,
+    pub reassembler: Reassembler,
     pub habit: Habit,
     /// Channels that the connection has created or opened, with one entry for each time.
     pub opened: Vec<ChannelId>,
@@ -97,7 +97,7 @@ impl Registry {
             peer,
             socket,
             duplex: None,
-            whole: Whole::default(),
+            reassembler: Reassembler::default(),
             habit: Habit::default(),
             opened: Vec::new(),
             sources: BTreeSet::new(),

@@ -6,7 +6,7 @@
 use qfabric_channel::Node;
 use qfabric_link::{self as link, Link, Security};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::Reloaded;
+use qfabric_types::api::channel::ReloadOutcome;
 
 use super::network::{self, ManagedNode, Network};
 use super::{Channels, Fabric, lock, problems, socket};
@@ -14,7 +14,7 @@ use crate::auth::Peer;
 
 impl Channels {
     /// Reloads as the service's own user; `None` if there is nothing to reload.
-    pub(crate) fn reload_access(&self) -> Option<Result<Reloaded, Problem>> {
+    pub(crate) fn reload_access(&self) -> Option<Result<ReloadOutcome, Problem>> {
         let fabric = self.fabric.as_ref().filter(|fabric| fabric.has_access())?;
         Some(fabric.reload_now())
     }
@@ -22,7 +22,7 @@ impl Channels {
 
 impl Fabric {
     /// Reads the files again. Reloads run one after the other; other requests do not wait for them.
-    pub(super) fn reload(&self, peer: Peer) -> Result<Reloaded, Problem> {
+    pub(super) fn reload(&self, peer: Peer) -> Result<ReloadOutcome, Problem> {
         if !peer.administers() {
             return Err(problems::not_your_access(peer.owner.uid));
         }
@@ -34,7 +34,7 @@ impl Fabric {
         lock(config).security != Security::Insecure
     }
 
-    fn reload_now(&self) -> Result<Reloaded, Problem> {
+    fn reload_now(&self) -> Result<ReloadOutcome, Problem> {
         let Network::Linked { link, config } = &self.network else { return Err(problems::no_access_list()) };
         let mut config = lock(config);
         if config.security == Security::Insecure {
@@ -49,7 +49,12 @@ impl Fabric {
     }
 
     /// Replaces the rules first, so that hosts are checked against the new rules when the network is joined again.
-    fn exchange(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<Reloaded, Problem> {
+    fn exchange(
+        &self,
+        link: &Link<ManagedNode>,
+        old: &link::Config,
+        new: &link::Config,
+    ) -> Result<ReloadOutcome, Problem> {
         let Security::Tls(tls) = &new.security else { return Err(problems::no_access_list()) };
         let rules = tls.access.clone();
         let (hosts, count) = (rules.hosts.len() as u32, rules.rules.len() as u32);
@@ -63,7 +68,7 @@ impl Fabric {
         if rejoined {
             self.rejoin(link, old, new)?;
         }
-        Ok(Reloaded { hosts, rules: count, changed: !same_rules || rejoined, rejoined })
+        Ok(ReloadOutcome { hosts, rules: count, changed: !same_rules || rejoined, rejoined })
     }
 
     /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.

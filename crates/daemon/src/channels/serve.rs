@@ -12,7 +12,8 @@ use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{
-    FromClient, FromDaemon, Heard, Late, MAX_ATTRIBUTES, MAX_CREDIT, Refused, Sent, Submit, To, VERSION,
+    Destination, FromClient, FromDaemon, LateReport, MAX_ATTRIBUTES, MAX_CREDIT, ReassemblyOutcome, Refused, Sent,
+    SubmitRequest, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
@@ -106,7 +107,7 @@ impl Fabric {
             }
         }
         drop(registry);
-        self.hear_messages(id, buffer);
+        self.read_messages(id, buffer);
     }
 
     /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
@@ -142,7 +143,7 @@ impl Fabric {
     }
 
     /// Reads a connection's messages, as long as it takes its answers.
-    pub(super) fn hear_messages(&self, id: LeaseId, buffer: &mut [u8]) {
+    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8]) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
         let mut bytes = 0;
@@ -157,7 +158,7 @@ impl Fabric {
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
                 TakeOutcome::Message(length) => {
                     bytes += length;
-                    self.hear_piece(&mut registry, id, &buffer[..length]);
+                    self.read_piece(&mut registry, id, &buffer[..length]);
                 }
                 TakeOutcome::Nonsense => count(&self.totals.nonsense),
                 TakeOutcome::Nothing if duplex.may_sleep() => return,
@@ -168,19 +169,19 @@ impl Fabric {
     }
 
     /// Reads a message, or a part of one; carries out the message once it is complete.
-    fn hear_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
+    fn read_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
-        let mut whole = std::mem::take(&mut lease.whole);
-        match whole.hear(piece) {
-            Heard::Message(message) => match FromClient::decode(message) {
+        let mut reassembler = std::mem::take(&mut lease.reassembler);
+        match reassembler.add(piece) {
+            ReassemblyOutcome::Message(message) => match FromClient::decode(message) {
                 Some(message) => self.obey(registry, id, &message),
                 None => count(&self.totals.nonsense),
             },
-            Heard::More => {}
-            Heard::Nonsense => count(&self.totals.nonsense),
+            ReassemblyOutcome::More => {}
+            ReassemblyOutcome::Nonsense => count(&self.totals.nonsense),
         }
         if let Some(lease) = registry.leases.get_mut(&id) {
-            lease.whole = whole;
+            lease.reassembler = reassembler;
         }
     }
 
@@ -208,7 +209,7 @@ impl Fabric {
     }
 
     /// Only for a sink of this connection.
-    fn late(&self, registry: &Registry, id: LeaseId, Late { sink, host, source, events }: Late<'_>) {
+    fn late(&self, registry: &Registry, id: LeaseId, LateReport { sink, host, source, events }: LateReport<'_>) {
         let sink = SinkId(sink);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
@@ -216,7 +217,7 @@ impl Fabric {
         let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
     }
 
-    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
+    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
         let source = SourceId(submit.source);
         // Events of one source stay in order.
         let waits = registry.leases.get(&id).is_some_and(|lease| lease.held.has(source));
@@ -227,13 +228,13 @@ impl Fabric {
         }
     }
 
-    fn hold(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>) {
+    fn hold(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
         registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.held.push(*submit));
     }
 
     /// Sends the result of a submission to its connection.
-    pub(super) fn confirm(&self, registry: &mut Registry, id: LeaseId, submit: &Submit<'_>, done: Submitted) {
-        let Submit { source, tag, confirm, .. } = *submit;
+    pub(super) fn confirm(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>, done: Submitted) {
+        let SubmitRequest { source, tag, confirm, .. } = *submit;
         match done {
             Ok(sent) => {
                 count(&self.totals.submitted);
@@ -250,7 +251,7 @@ impl Fabric {
         }
     }
 
-    pub(super) fn try_submit(&self, registry: &Registry, id: LeaseId, submit: &Submit<'_>) -> Submitted {
+    pub(super) fn try_submit(&self, registry: &Registry, id: LeaseId, submit: &SubmitRequest<'_>) -> Submitted {
         let source = SourceId(submit.source);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sources.contains(&source));
         if !own {
@@ -263,7 +264,7 @@ impl Fabric {
             priority: submit.priority,
             deadline: (submit.deadline_ns != 0).then(|| Instant::new(submit.deadline_ns)),
             target: match (submit.to, &host) {
-                (To::Sink(_, sink), Some(host)) => Target::Sink(host, sink),
+                (Destination::Sink(_, sink), Some(host)) => Target::Sink(host, sink),
                 (_, Some(host)) => Target::Host(host),
                 (_, None) => Target::All,
             },
@@ -279,9 +280,11 @@ impl Fabric {
 }
 
 /// The host that an event is addressed to, if any.
-fn named(to: To<'_>) -> Result<Option<Name>, (u64, String)> {
+fn named(to: Destination<'_>) -> Result<Option<Name>, (u64, String)> {
     match to {
-        To::All => Ok(None),
-        To::Host(host) | To::Sink(host, _) => host.parse().map(Some).map_err(|error| (0, format!("{error}"))),
+        Destination::All => Ok(None),
+        Destination::Host(host) | Destination::Sink(host, _) => {
+            host.parse().map(Some).map_err(|error| (0, format!("{error}")))
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_channel::{Attributes, FilterCounts, Held, Node, Pressure, Spec, Spot};
+use qfabric_channel::{Attributes, FilterCounts, FilterId, Held, Node, Pressure, Spec};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{self as api, ChannelInfo, FilterInfo, Holding, SinkInfo, SourceInfo, TypeInfo};
 use qfabric_types::channel::{ChannelId, Name};
@@ -73,8 +73,8 @@ impl Fabric {
 }
 
 /// Whether an application installed the filter; the daemon's own filters are shown by their effects.
-fn is_theirs((spot, _): &(Spot, FilterCounts)) -> bool {
-    !is_reserved(&spot.name)
+fn is_theirs((id, _): &(FilterId, FilterCounts)) -> bool {
+    !is_reserved(&id.name)
 }
 
 fn types(spec: &Spec) -> Vec<TypeInfo> {
@@ -94,11 +94,11 @@ fn listed(attributes: &Attributes) -> BTreeMap<String, i64> {
     attributes.iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn filter(node: &Node, (spot, counts): (Spot, FilterCounts)) -> FilterInfo {
+fn filter(node: &Node, (id, counts): (FilterId, FilterCounts)) -> FilterInfo {
     FilterInfo {
-        author: node.filter_author(&spot).cloned(),
-        name: spot.name,
-        direction: spot.direction,
+        author: node.filter_author(&id).cloned(),
+        name: id.name,
+        direction: id.direction,
         calls: counts.calls,
         blocked: counts.blocked,
         faults: counts.faults,

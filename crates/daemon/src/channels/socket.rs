@@ -120,7 +120,7 @@ impl Turning {
         while !self.lines.fabric.stopping.load(Ordering::Acquire) {
             self.sleep(&mut happened);
             for event in &happened {
-                self.hear(event.data.u64());
+                self.on_ready(event.data.u64());
             }
             self.lines.fabric.report_handed(clock::now());
             self.lines.fabric.answer_pings();
@@ -137,7 +137,7 @@ impl Turning {
         let _ = epoll::wait(&fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
-    fn hear(&mut self, token: u64) {
+    fn on_ready(&mut self, token: u64) {
         let Turning { lines, listener, noted } = self;
         let Lines { fabric, buffer } = &mut *lines;
         match token {
@@ -145,7 +145,7 @@ impl Turning {
                 fabric.mailbox.take(noted);
                 (0..std::mem::take(&mut noted.dropped)).for_each(|_| count(&fabric.totals.notices_dropped));
                 fabric.carry_out(noted);
-                noted.unread.drain(..).for_each(|lease| fabric.hear_messages(lease, buffer));
+                noted.unread.drain(..).for_each(|lease| fabric.read_messages(lease, buffer));
                 noted.over.drain(..).for_each(|lease| fabric.end_lease(lease));
             }
             LISTENER => fabric.accept(listener),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use qfabric_channel::{RegistrationId, SinkId, SourceId, Spot, Submission, Taken};
+use qfabric_channel::{FilterId, RegistrationId, SinkId, SourceId, Submission, Taken};
 use qfabric_host::manager::Input;
 use qfabric_host::manager::policies::{RATE, told};
 use qfabric_linux::clock;
@@ -17,7 +17,7 @@ use qfabric_types::api::channel::{
     BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, HoldPolicy, LeaseId,
     ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
-use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, Submit};
+use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, SubmitRequest};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
@@ -124,8 +124,8 @@ impl User<'_> {
     fn filter(&self, direction: Direction, name: &str, code: &str, sink: Option<SinkId>) -> Result<(), Problem> {
         let sink = sink.map(|sink| sink.0.to_string());
         let request = FilterRequest { lease: Some(self.lease), code: code.into(), sink, ..FilterRequest::default() };
-        let spot = Spot { channel: "video".parse().unwrap(), direction, name: name.parse().unwrap() };
-        self.fabric.install(self.peer, spot, &request).map(drop)
+        let id = FilterId { channel: "video".parse().unwrap(), direction, name: name.parse().unwrap() };
+        self.fabric.install(self.peer, id, &request).map(drop)
     }
 
     fn register(&self, application: &str, group: &str, rates: [i64; 2]) -> RegistrationId {
@@ -267,7 +267,7 @@ fn members_of_one_user_leave_room_for_those_of_others() {
         assert!(problem.next_step.contains("channels.max_members_per_user"), "{problem:?}");
     }
     let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = Spot { channel, direction: Direction::Out, name };
+    let watched = FilterId { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let binding = serde_json::json!({ "lease": bob.lease, "parameter": "seen", "channel": "video", "event_type": "frame", "field": "number" });
     let binding: BindingRequest = serde_json::from_value(binding).unwrap();
@@ -369,7 +369,7 @@ fn a_binding_needs_what_a_sink_needs() {
     alice.create("secret").unwrap();
     bob.create("video").unwrap();
     let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = Spot { channel, direction: Direction::Out, name };
+    let watched = FilterId { channel, direction: Direction::Out, name };
     bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
     let request = BindingRequest {
         lease: bob.lease,
@@ -459,16 +459,17 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     alice.create("video").unwrap();
     let source = alice.source("video").unwrap();
     let mut message = Vec::new();
-    FromClient::Submit(Submit { source: source.0, payload: &[0; 4], ..Submit::default() }).encode(&mut message);
+    FromClient::Submit(SubmitRequest { source: source.0, payload: &[0; 4], ..SubmitRequest::default() })
+        .encode(&mut message);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
     assert!(duplex.send(&socket, b"nonsense").unwrap());
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
     let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
     // Two wake-ups cause one turn.
-    (0..2).for_each(|_| host.fabric.hear_messages(alice.lease, &mut buffer));
+    (0..2).for_each(|_| host.fabric.read_messages(alice.lease, &mut buffer));
     assert_eq!(heard(), 100);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
-    host.fabric.hear_messages(alice.lease, &mut buffer);
+    host.fabric.read_messages(alice.lease, &mut buffer);
     host.fabric.mailbox.unread(alice.lease);
     host.fabric.mailbox.take(&mut noted);
     assert_eq!((heard(), noted.unread), (164, vec![alice.lease]));

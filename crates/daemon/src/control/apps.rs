@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use qfabric_host::monitor::Publisher;
 use qfabric_linux::watch;
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Nanos, Owner, ThreadId};
 
 use super::births::Births;
@@ -19,7 +19,7 @@ use crate::problem;
 pub(crate) struct App {
     pub pid: i32,
     pub owner: Owner,
-    pub covers: Covers,
+    pub covers: ApplicationScope,
     pub period: Nanos,
     pub jobs: JobSource,
     pub watch: watch::Process,
@@ -34,7 +34,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub fn new(target: crate::auth::Target, covers: Covers, contract: &Contract) -> Self {
+    pub fn new(target: crate::auth::Target, covers: ApplicationScope, contract: &Contract) -> Self {
         App {
             pid: target.pid,
             owner: target.owner,
@@ -52,7 +52,7 @@ impl App {
 
     /// Whether its contract covers a whole program.
     pub fn is_program(&self) -> bool {
-        self.covers == Covers::Program
+        self.covers == ApplicationScope::Program
     }
 
     /// Whether its connection is closed. It stays for the grace time only, in case the client connects again.
@@ -78,10 +78,10 @@ pub(crate) struct Apps {
 
 impl Apps {
     /// Refuses a contract if another contract of the same kind covers the same process or thread.
-    pub fn check_free(&self, pid: i32, covers: Covers) -> Result<(), Problem> {
+    pub fn check_free(&self, pid: i32, covers: ApplicationScope) -> Result<(), Problem> {
         let thread = match covers {
-            Covers::Program => ThreadId(pid),
-            Covers::Thread(thread) => thread,
+            ApplicationScope::Program => ThreadId(pid),
+            ApplicationScope::Thread(thread) => thread,
         };
         match self.same(pid, covers) {
             Some((id, _)) => Err(problem::already_covered(thread, id)),
@@ -90,7 +90,7 @@ impl Apps {
     }
 
     /// The application whose contract covers exactly this process or thread.
-    pub fn same(&self, pid: i32, covers: Covers) -> Option<(AppId, &App)> {
+    pub fn same(&self, pid: i32, covers: ApplicationScope) -> Option<(AppId, &App)> {
         let mut all = self.by_id.iter().map(|(id, app)| (*id, app));
         all.find(|(_, app)| app.pid == pid && app.covers == covers)
     }
@@ -135,8 +135,8 @@ impl Apps {
         let app = self.by_id.remove(&id)?;
         self.covered_by.retain(|_, covered_by| *covered_by != id);
         let back = match app.covers {
-            Covers::Thread(thread) => self.program(app.pid).map(|program| (program, thread)),
-            Covers::Program => None,
+            ApplicationScope::Thread(thread) => self.program(app.pid).map(|program| (program, thread)),
+            ApplicationScope::Program => None,
         };
         Some((app, back))
     }
@@ -151,7 +151,7 @@ impl Apps {
 mod tests {
     use super::*;
 
-    fn app(covers: Covers) -> App {
+    fn app(covers: ApplicationScope) -> App {
         let pid = std::process::id() as i32;
         let watch = watch::Process::watch(pid).unwrap();
         let owner = Owner { uid: 7, gid: 7 };
@@ -160,8 +160,8 @@ mod tests {
 
     fn apps() -> (Apps, i32) {
         let mut apps = Apps::default();
-        apps.by_id.insert(AppId(1), app(Covers::Program));
-        apps.by_id.insert(AppId(2), app(Covers::Thread(ThreadId(70))));
+        apps.by_id.insert(AppId(1), app(ApplicationScope::Program));
+        apps.by_id.insert(AppId(2), app(ApplicationScope::Thread(ThreadId(70))));
         apps.cover(ThreadId(69), AppId(1));
         apps.cover(ThreadId(70), AppId(2));
         (apps, std::process::id() as i32)
@@ -170,10 +170,12 @@ mod tests {
     #[test]
     fn a_second_contract_of_the_same_kind_is_refused_with_the_holder() {
         let (apps, pid) = apps();
-        assert!(apps.check_free(pid, Covers::Program).unwrap_err().message.contains("application 1"));
-        assert!(apps.check_free(pid, Covers::Thread(ThreadId(70))).unwrap_err().message.contains("application 2"));
-        assert!(apps.check_free(pid, Covers::Thread(ThreadId(69))).is_ok());
-        assert!(apps.check_free(pid + 1, Covers::Program).is_ok());
+        assert!(apps.check_free(pid, ApplicationScope::Program).unwrap_err().message.contains("application 1"));
+        assert!(
+            apps.check_free(pid, ApplicationScope::Thread(ThreadId(70))).unwrap_err().message.contains("application 2")
+        );
+        assert!(apps.check_free(pid, ApplicationScope::Thread(ThreadId(69))).is_ok());
+        assert!(apps.check_free(pid + 1, ApplicationScope::Program).is_ok());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{Abilities, AppId, Instant, Reservation, ServerCounts, Setting, Share, ThreadId};
+use qfabric_types::{AppId, Instant, MechanismFeatures, Reservation, ServerCounts, Setting, Share, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
@@ -68,7 +68,7 @@ struct Replacement {
 
 impl Core {
     pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
-        let Abilities { rescues, cpus, .. } = mechanism.abilities();
+        let MechanismFeatures { rescues, cpus, .. } = mechanism.features();
         Core {
             host,
             mechanism,
@@ -204,7 +204,7 @@ impl Core {
     }
     /// If servers are bound to CPUs: moves the servers of an offline CPU to the others.
     fn look_for_cpus(&mut self, now: Instant) {
-        let cpus = self.mechanism.abilities().cpus;
+        let cpus = self.mechanism.features().cpus;
         if cpus != self.cpus {
             self.notes.push(Note::Cpus { online: cpus.len(), before: self.cpus.len() });
             self.cpus.clone_from(&cpus);
@@ -240,9 +240,9 @@ impl Core {
         self.notes.push(Note::Ejected { mechanism: before, instead: name, reason: reason.clone() });
         self.ejected = Some(format!("{before} was ended by the kernel: {reason}"));
         self.aims.servers_changed();
-        let abilities = self.mechanism.abilities();
-        (self.rescues, self.cpus) = (abilities.rescues, abilities.cpus.clone());
-        self.handle(Input::Mechanism { name: name.to_owned(), abilities, capacity }, now);
+        let features = self.mechanism.features();
+        (self.rescues, self.cpus) = (features.rescues, features.cpus.clone());
+        self.handle(Input::Mechanism { name: name.to_owned(), features, capacity }, now);
     }
 
     /// Favours the server of the application's sink. Returns false if there is none or the mechanism cannot.
@@ -384,7 +384,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use qfabric_host::HostConfig;
-    use qfabric_types::{Abilities, Nanos, Share};
+    use qfabric_types::{MechanismFeatures, Nanos, Share};
 
     use super::*;
 
@@ -404,8 +404,8 @@ mod tests {
             Ok(())
         }
         fn forget(&mut self, _: ThreadId) {}
-        fn abilities(&self) -> Abilities {
-            Abilities { terms: true, cpus: self.cpus.lock().unwrap().clone(), ..Abilities::default() }
+        fn features(&self) -> MechanismFeatures {
+            MechanismFeatures { terms: true, cpus: self.cpus.lock().unwrap().clone(), ..MechanismFeatures::default() }
         }
         fn restore_all(&mut self) -> Vec<ApplyError> {
             Vec::new()
@@ -418,7 +418,7 @@ mod tests {
         mechanism.cpus.lock().unwrap().extend([0, 1]);
         let own = Reservation::new(Nanos::from_micros(500), Nanos::from_millis(5)).ok();
         let config = HostConfig {
-            abilities: mechanism.abilities(),
+            features: mechanism.features(),
             cpu_capacity: Share::from_ppm(900_000),
             own,
             ..HostConfig::default()

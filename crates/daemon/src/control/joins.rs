@@ -1,7 +1,7 @@
 //! Executes the requests of the API on the engine: admission, changes, limits and the end of applications.
 
 use qfabric_host::Input;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, Covers, HostLimits, LimitsPatch, Problem};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
 use super::apps::App;
@@ -107,7 +107,7 @@ impl Engine {
 
     /// Ends an older application of the same thread or process whose connection is lost. Otherwise the new request
     /// would be refused until the grace time is over.
-    fn end_abandoned(&mut self, peer: Peer, pid: i32, covers: Covers, now: Instant) {
+    fn end_abandoned(&mut self, peer: Peer, pid: i32, covers: ApplicationScope, now: Instant) {
         let same = self.apps.same(pid, covers).filter(|(_, app)| peer.may_touch(app.owner) && app.is_abandoned());
         if let Some(id) = same.map(|(id, _)| id) {
             self.leave(id, now);
@@ -152,10 +152,10 @@ impl Engine {
     }
 
     /// Attaches the observer if it is needed. Returns the threads that the contract covers first.
-    fn begin_observing(&mut self, app: &mut App, covers: Covers) -> Result<Vec<ThreadId>, Problem> {
+    fn begin_observing(&mut self, app: &mut App, covers: ApplicationScope) -> Result<Vec<ThreadId>, Problem> {
         match covers {
-            Covers::Program => self.observe_program(app),
-            Covers::Thread(thread) => {
+            ApplicationScope::Program => self.observe_program(app),
+            ApplicationScope::Thread(thread) => {
                 if app.jobs != JobSource::Marked {
                     self.observe_thread(app, thread)?;
                 }
@@ -233,7 +233,7 @@ impl Engine {
     fn observe_if_needed(&mut self, id: AppId, jobs: JobSource) -> Result<(), Problem> {
         let Some(mut app) = self.apps.by_id.remove(&id) else { return Ok(()) };
         let result = match app.covers {
-            Covers::Thread(thread) if jobs != JobSource::Marked && app.observed.is_empty() => {
+            ApplicationScope::Thread(thread) if jobs != JobSource::Marked && app.observed.is_empty() => {
                 self.observe_thread(&mut app, thread)
             }
             _ => Ok(()),

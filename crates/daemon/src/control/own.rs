@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use qfabric_linux::{Mechanism, threads};
-use qfabric_types::{AppId, Reclaiming, Reservation, Setting, Terms, ThreadId};
+use qfabric_types::{AppId, Reclaiming, Reservation, ServerTerms, Setting, ThreadId};
 
 /// Prefix of the names of the service's threads.
 const PREFIX: &str = "qf-";
@@ -48,8 +48,13 @@ impl Own {
     }
 
     fn put(&mut self, thread: ThreadId, mechanism: &mut dyn Mechanism) -> bool {
-        let terms =
-            Terms { group: Some(AppId(0)), cpu: self.cpu, work_conserving: true, events: true, ..Terms::default() };
+        let terms = ServerTerms {
+            group: Some(AppId(0)),
+            cpu: self.cpu,
+            work_conserving: true,
+            events: true,
+            ..ServerTerms::default()
+        };
         let setting = Setting { thread, reservation: self.reservation, reclaiming: Reclaiming::Grub, terms };
         let done = mechanism.apply(&setting).is_ok();
         if done {

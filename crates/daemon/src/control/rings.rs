@@ -162,7 +162,7 @@ impl Ring {
 mod tests {
     use super::*;
     use crate::control::sources::wake_descriptor;
-    use qfabric_types::ring::{CAPACITY, Producer, Pushed};
+    use qfabric_types::ring::{CAPACITY, Producer, PushOutcome};
     use qfabric_types::{Foresight, JobRecord};
 
     fn ring() -> (Ring, SharedRing) {
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(ours.promise(later, 0, now), Round::Again);
         assert_eq!(ours.promise(later, 0, now), Round::Settled);
         assert_eq!(ours.promise(later, 1, now), Round::Again);
-        assert_eq!(Producer::default().push(&theirs, job(0), Instant::new(15)), Pushed::Quiet);
+        assert_eq!(Producer::default().push(&theirs, job(0), Instant::new(15)), PushOutcome::Quiet);
         assert_eq!(ours.next_look(), Some(later));
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let (mut ours, theirs) = ring();
         ours.promise(Instant::new(20), 0, Instant::new(10));
         ours.promise(Instant::new(20), 0, Instant::new(20));
-        assert_eq!(Producer::default().push(&theirs, job(0), Instant::new(20)), Pushed::Wake);
+        assert_eq!(Producer::default().push(&theirs, job(0), Instant::new(20)), PushOutcome::Wake);
         assert_eq!(ours.next_look(), None);
     }
 
@@ -217,7 +217,7 @@ mod tests {
         ours.turn(Instant::new(1));
         let mut batch = Vec::new();
         for _ in 0..20 {
-            while producer.push(&theirs, job(0), Instant::new(1)) != Pushed::Dropped {}
+            while producer.push(&theirs, job(0), Instant::new(1)) != PushOutcome::Dropped {}
             while ours.take(&mut batch, 64) > 0 {}
         }
         let (counters, end) =

@@ -151,7 +151,7 @@ fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> Ho
         max_applications: config.limits.max_applications,
         max_threads: config.limits.max_threads,
         mechanism: opened.mechanism.name().to_owned(),
-        abilities: opened.mechanism.abilities(),
+        features: opened.mechanism.features(),
         cpu_capacity: opened.cpu_capacity(),
         own,
         best_effort: opened.best_effort,

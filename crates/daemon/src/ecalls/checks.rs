@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qfabric_ecode::Program;
 use qfabric_types::api::ecalls::{OnFault, ServiceInfo, Step, SubscriptionRequest};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::format::Format;
 
 use super::plan::Plan;
@@ -25,7 +25,7 @@ pub(super) fn receiver(peer: Peer, request: &mut SubscriptionRequest) -> Result<
         (0, _) => {
             Err(problems::chain("the request names no process", "name one of your processes as process_id or only_pid"))
         }
-        (pid, _) => auth::target(peer, pid, Covers::Program).map(Some),
+        (pid, _) => auth::target(peer, pid, ApplicationScope::Program).map(Some),
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn restrict(
         let message = format!("the events of {} do not belong to a process", service.name);
         return Err(problems::chain(message, "remove only_pid"));
     }
-    auth::target(peer, pid, Covers::Program).map(Some)
+    auth::target(peer, pid, ApplicationScope::Program).map(Some)
 }
 
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {

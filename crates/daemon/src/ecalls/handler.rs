@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qfabric_ecode::{Engine, Fault, Interpreter, Limits, Program, World};
+use qfabric_ecode::{CallContext, Engine, Fault, Interpreter, Limits, Program};
 use qfabric_linux::clock;
 
 use super::memory::Down;
@@ -37,7 +37,7 @@ impl Handler {
     pub fn call(&mut self, event: &[u8]) -> Result<Made, Fault> {
         self.fetch_attributes();
         let mut emitted = Vec::new();
-        let verdict = self.engine.call(event, &world(), &mut |data| emitted.push(data.to_vec()));
+        let verdict = self.engine.call(event, &context(), &mut |data| emitted.push(data.to_vec()));
         self.store_attributes();
         let passed = (verdict? != 0).then(|| match self.makes_output {
             true => self.engine.output().to_vec(),
@@ -78,8 +78,8 @@ fn engine(program: &Program, limits: Limits) -> Box<dyn Engine + Send> {
     }
 }
 
-fn world() -> World {
-    World { now: clock::now().get(), pid: std::process::id() as i32, cpu: rustix::thread::sched_getcpu() as i32 }
+fn context() -> CallContext {
+    CallContext { now: clock::now().get(), pid: std::process::id() as i32, cpu: rustix::thread::sched_getcpu() as i32 }
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ pub(super) mod testing {
             "broken"
         }
 
-        fn call(&mut self, _: &[u8], _: &World, _: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+        fn call(&mut self, _: &[u8], _: &CallContext, _: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
             panic!("a mistake in the engine")
         }
 

@@ -9,7 +9,7 @@ use qfabric_linux::ecalls::{SocketModule, bind_socket_as};
 use qfabric_shm::fds;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
-use qfabric_types::ecalls_wire::{FromClient, FromDaemon, Given, Raise, VERSION};
+use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::memory::Down;
@@ -111,7 +111,7 @@ impl Ecalls {
         }
     }
 
-    fn raised(&self, peer: Peer, raise: &Raise<'_>) {
+    fn raised(&self, peer: Peer, raise: &RaiseRequest<'_>) {
         let event = Event::now(raise.pid, raise.data, raise.deadline_us, raise.cpu);
         if self.raise_by_lease(peer, raise.service, &event).is_none() {
             count(&self.totals.nonsense);
@@ -135,14 +135,14 @@ impl Ecalls {
         let subscription = self.registry().subscription(id, peer)?.clone();
         let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with memory_up");
         let up = subscription.chain.up.as_ref().ok_or_else(none)?;
-        let given = FromDaemon::Given(Given(Given::UP | Given::WAKE));
+        let given = FromDaemon::Descriptors(DescriptorSet(DescriptorSet::UP | DescriptorSet::WAKE));
         up.with_fds(|fds| send(socket, &given, &fds));
         Ok(())
     }
 
     fn give_down(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
         let down = self.down_of(id)?;
-        send(socket, &FromDaemon::Given(Given(Given::DOWN)), &[down.fd()]);
+        send(socket, &FromDaemon::Descriptors(DescriptorSet(DescriptorSet::DOWN)), &[down.fd()]);
         Ok(())
     }
 
@@ -164,7 +164,8 @@ impl Ecalls {
 
     fn give_sockets(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
         let module = self.module_of(id)?;
-        let given = FromDaemon::Given(Given(Given::WAKE | Given::SOCKETS | Given::BIND));
+        let given =
+            FromDaemon::Descriptors(DescriptorSet(DescriptorSet::WAKE | DescriptorSet::SOCKETS | DescriptorSet::BIND));
         send(socket, &given, &[module.wake_fd(), module.page_fd(), module.bind_fd()]);
         Ok(())
     }
@@ -191,7 +192,7 @@ impl Ecalls {
         };
         let refused = |error: io::Error| problems::chain(format!("cannot bind the socket: {error}"), "send a socket");
         bind_socket_as(module.bind_fd(), bound.as_fd(), slot).map_err(refused)?;
-        send(socket, &FromDaemon::Given(Given(0)), &[]);
+        send(socket, &FromDaemon::Descriptors(DescriptorSet(0)), &[]);
         Ok(())
     }
 

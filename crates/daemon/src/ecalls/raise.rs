@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use qfabric_linux::clock;
 use qfabric_types::api::Problem;
-use qfabric_types::api::ecalls::{EventData, EventRequest, Raised, ServiceId};
+use qfabric_types::api::ecalls::{EventData, EventRequest, RaiseOutcome, ServiceId};
 use qfabric_types::event_json;
 use qfabric_types::format::Format;
 use qfabric_types::memory::Stamp;
@@ -68,7 +68,7 @@ fn concerns(service: &Service, data: &[u8]) -> Option<i32> {
 
 impl Ecalls {
     /// Raises an event that `peer` sent over HTTP.
-    pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<Raised, Problem> {
+    pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<RaiseOutcome, Problem> {
         let raised: Result<_, Problem> = self.hub.raise(|registry| {
             let (id, service) = registry.service(name)?;
             check_owner(service, name, peer)?;
@@ -80,7 +80,7 @@ impl Ecalls {
 
     /// Raises an event that `peer` sent through its connection. `None`: the size is wrong, or the service is not
     /// the peer's.
-    pub(super) fn raise_by_lease(&self, peer: Peer, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
+    pub(super) fn raise_by_lease(&self, peer: Peer, id: ServiceId, event: &Event<'_>) -> Option<RaiseOutcome> {
         let mut registry = self.registry();
         let service = registry.services.get(&id)?;
         let fits = event.data.len() == service.format.size as usize;
@@ -97,7 +97,7 @@ impl Ecalls {
     }
 
     /// Queues the event for each receiver. A caller that is not the dispatcher must nudge the dispatcher afterwards.
-    fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<Raised> {
+    fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<RaiseOutcome> {
         let service = registry.services.get_mut(&id)?;
         service.raised += 1;
         service.cpu += u64::from(event.cpu);
@@ -106,7 +106,7 @@ impl Ecalls {
         let concerns = concerns(service, event.data);
         let receivers = service.receivers(event.pid, concerns);
         let data: Arc<[u8]> = event.data.into();
-        let mut raised = Raised::default();
+        let mut raised = RaiseOutcome::default();
         for to in receivers {
             count(&to.tally.events);
             self.favour(&to, event.cpu, event.stamp);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded, Log};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_types::api::{ApplicationRequest, Covers, Problem};
+use qfabric_types::api::{ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{JobSource, ThreadId};
 
 /// A user without processes or files on this host.
@@ -162,7 +162,7 @@ pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
     let thread = ThreadId(worker.pid());
     SchedAttr::fair(5).give(thread).unwrap();
     let contract = Contract { jobs: JobSource::Consumption, ..contract("worker", 40) };
-    client.admit(&ApplicationRequest { pid: worker.pid(), covers: Covers::Program, contract }).unwrap();
+    client.admit(&ApplicationRequest { pid: worker.pid(), covers: ApplicationScope::Program, contract }).unwrap();
     eventually("it is under reservation", || policy(thread) == Some(Policy::DEADLINE));
     (worker, thread)
 }

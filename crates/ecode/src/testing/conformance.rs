@@ -1,6 +1,6 @@
 //! The conformance suite of all engines: programs with the results that each engine must give.
 
-use crate::{Engine, Environment, Fault, FaultKind, Program, World, compile};
+use crate::{CallContext, Engine, Environment, Fault, FaultKind, Program, compile};
 
 use super::table;
 
@@ -54,7 +54,7 @@ impl Call {
 
     fn check(&self, engine: &mut dyn Engine) -> Result<(), String> {
         let mut emitted = Vec::new();
-        let answer = engine.call(&self.input, &WORLD, &mut |event| emitted.push(event.to_vec()));
+        let answer = engine.call(&self.input, &CONTEXT, &mut |event| emitted.push(event.to_vec()));
         same("answer", &self.answer, &answer)?;
         same("emitted events", &self.emitted, &emitted)?;
         if let Some(output) = &self.output {
@@ -68,7 +68,7 @@ impl Call {
 }
 
 /// The values of the host, for engines that accept a choice.
-const WORLD: World = World { now: 1_000_000_007, pid: 4242, cpu: 1 };
+const CONTEXT: CallContext = CallContext { now: 1_000_000_007, pid: 4242, cpu: 1 };
 
 fn bytes(ints: &[i32]) -> Vec<u8> {
     ints.iter().flat_map(|int| int.to_le_bytes()).collect()

@@ -5,7 +5,7 @@ pub mod heavy;
 mod table;
 pub mod texts;
 
-use crate::{Engine, Program, World};
+use crate::{CallContext, Engine, Program};
 
 /// The handler of the thesis, §3.2.4, as printed. It needs formats for `input` and `output`, and the constant
 /// `NUM_RESOURCES`.
@@ -36,7 +36,7 @@ pub fn seen(engine: &mut dyn Engine, program: &Program, seed: u64) -> Vec<String
     let call = |number| {
         let mut emitted = Vec::new();
         let input = texts::event(3 * seed + number, program.input.size as usize);
-        let answer = engine.call(&input, &World::default(), &mut |event| emitted.push(event.to_vec()));
+        let answer = engine.call(&input, &CallContext::default(), &mut |event| emitted.push(event.to_vec()));
         let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
         format!("{answer:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes())
     };

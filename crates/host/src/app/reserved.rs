@@ -3,7 +3,7 @@
 //! A mean per job of the lead thread is wrong for a program with several threads, and for one that gives its
 //! reservation back between jobs. Shares are fractions of one CPU, times are in nanoseconds.
 
-use qfabric_types::api::Reserved;
+use qfabric_types::api::ReservedTime;
 use qfabric_types::{Instant, Nanos};
 
 /// Mean and standard deviation of a value that changes in steps.
@@ -34,9 +34,9 @@ impl OverTime {
     }
 
     /// The integral of the value up to `now`, and its duration.
-    pub fn so_far(&self, now: Instant) -> Reserved {
+    pub fn so_far(&self, now: Instant) -> ReservedTime {
         let all = self.until(now);
-        Reserved { cpu_time: Nanos::from_f64(all.sum), over: Nanos::from_f64(all.length) }
+        ReservedTime { cpu_time: Nanos::from_f64(all.sum), over: Nanos::from_f64(all.length) }
     }
 
     /// With the time up to `now` added at the present value.

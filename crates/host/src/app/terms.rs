@@ -1,7 +1,7 @@
 //! What a setting has beside the budget: the shared server, the CPU, favour for events, a controller in the kernel;
 //! and the rescue of a running job, if the mechanism supports it.
 
-use qfabric_types::{Contract, ControlPlace, KernelControl, Nanos, Reservation, Share, Terms, ThreadId};
+use qfabric_types::{Contract, ControlPlace, KernelController, Nanos, Reservation, ServerTerms, Share, ThreadId};
 
 use super::App;
 use crate::thread::{Governor, Thread, Value, value_of};
@@ -39,12 +39,12 @@ impl App {
     }
 
     /// The controller that the thread's server has in the kernel: it decides budgets there, within the grant.
-    pub(super) fn control_of(&self, thread: ThreadId) -> Option<KernelControl> {
+    pub(super) fn control_of(&self, thread: ThreadId) -> Option<KernelController> {
         let Contract { controller, predictor, choice, rho, early, late, .. } = self.contract;
         if controller != ControlPlace::Kernel || self.lead != Some(thread) {
             return None;
         }
-        Some(KernelControl {
+        Some(KernelController {
             predictor,
             choice,
             periods_per_job: self.contract.periods_per_job(),
@@ -55,10 +55,10 @@ impl App {
         })
     }
 
-    fn terms(&self, thread: &Thread) -> Terms {
+    fn terms(&self, thread: &Thread) -> ServerTerms {
         let Contract { window, work_conserving, favour_events: events, .. } = self.contract;
         let (group, control) = (self.shares_server().then_some(self.id), self.control_of(thread.id));
-        Terms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
+        ServerTerms { group, cpu: thread.cpu, window, work_conserving, events, aligned: thread.aligned, control }
     }
 
     /// The value for a thread's part of the grant.

@@ -19,7 +19,7 @@ impl Host {
         partition.set_online(online);
         for &cpu in online {
             if self.ledger.place_of(cpu).is_none() {
-                self.config.abilities.cpus.push(cpu);
+                self.config.features.cpus.push(cpu);
                 self.ledger.add(cpu);
                 self.aligned_on.push(false);
             }

@@ -1,6 +1,6 @@
-//! Handles a replaced mechanism: the settings of the old one are void, and the new one may lack abilities.
+//! Handles a replaced mechanism: the settings of the old one are void, and the new one may lack features.
 
-use qfabric_types::{Abilities, ControlPlace, Share, ThreadId};
+use qfabric_types::{ControlPlace, MechanismFeatures, Share, ThreadId};
 
 use super::{Host, placing};
 use crate::HostEvent;
@@ -8,11 +8,11 @@ use crate::thread::Thread;
 
 impl Host {
     /// Every thread starts again under the new mechanism, with the budget that its governor wants now.
-    pub(super) fn replace_mechanism(&mut self, name: String, abilities: Abilities, capacity: Share) {
-        (self.config.mechanism, self.config.abilities) = (name, abilities);
+    pub(super) fn replace_mechanism(&mut self, name: String, features: MechanismFeatures, capacity: Share) {
+        (self.config.mechanism, self.config.features) = (name, features);
         self.config.limits.capacity = capacity;
         (self.partition, self.ledger) = placing::partition(&self.config);
-        self.aligned_on = vec![false; self.config.abilities.cpus.len()];
+        self.aligned_on = vec![false; self.config.features.cpus.len()];
         for queue in [&mut self.shrinks, &mut self.grows, &mut self.in_flight] {
             queue.clear();
         }
@@ -30,11 +30,11 @@ impl Host {
 
     /// Suspends an application whose promise only the old mechanism could keep.
     fn suspend_if_needed(&mut self, at: usize) {
-        let (app, abilities) = (&mut self.apps[at], &self.config.abilities);
-        let in_kernel = app.contract.controller == ControlPlace::Kernel && !abilities.kernel_control;
-        let kind = app.contract.reclaiming.beyond_deadline().filter(|_| !abilities.all_reclaiming);
-        let lacks = app.contract.needs().filter(|_| !abilities.terms || in_kernel).or(kind);
-        app.joint = abilities.terms;
+        let (app, features) = (&mut self.apps[at], &self.config.features);
+        let in_kernel = app.contract.controller == ControlPlace::Kernel && !features.kernel_control;
+        let kind = app.contract.reclaiming.beyond_deadline().filter(|_| !features.all_reclaiming);
+        let lacks = app.contract.needs().filter(|_| !features.terms || in_kernel).or(kind);
+        app.joint = features.terms;
         app.suspended = lacks.is_some();
         if let Some(what) = lacks {
             let event = HostEvent::Suspended { app: app.id, what };

@@ -6,7 +6,7 @@
 //! after, never to both or to neither. Then both applications are served by their own contracts, as after any
 //! change. A server that several threads share stays with the other threads.
 
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::{AppId, Share, ThreadId};
 
 use super::Host;
@@ -15,7 +15,7 @@ use crate::thread::{Thread, millionths};
 impl Host {
     /// Whether the application's contract gives way to a more specific one: only a program's does.
     pub(super) fn gives_way(&self, app: AppId) -> bool {
-        self.find_present(app).is_ok_and(|at| self.apps[at].covers == Covers::Program)
+        self.find_present(app).is_ok_and(|at| self.apps[at].covers == ApplicationScope::Program)
     }
 
     /// From now on `to` covers the thread, whatever application covered it before.

@@ -19,7 +19,7 @@ pub(crate) const OURSELVES: AppId = AppId(0);
 
 /// The promises of every CPU, including the service's own server, if servers are bound to CPUs.
 pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
-    let cpus = &config.abilities.cpus;
+    let cpus = &config.features.cpus;
     if cpus.is_empty() {
         return (None, Ledger::default());
     }
@@ -148,7 +148,7 @@ impl Host {
 
     pub(super) fn set_rooms(&mut self) {
         let Some(partition) = &self.partition else { return };
-        for &cpu in &self.config.abilities.cpus {
+        for &cpu in &self.config.features.cpus {
             self.ledger.set_room(cpu, room_on(partition, cpu));
         }
     }
@@ -213,7 +213,7 @@ impl Host {
     fn align(&mut self) {
         let Some(partition) = &self.partition else { return };
         let over = |&cpu: &u32| partition.full_on(cpu) > partition.capacity();
-        let aligned: Vec<bool> = self.config.abilities.cpus.iter().map(over).collect();
+        let aligned: Vec<bool> = self.config.features.cpus.iter().map(over).collect();
         if std::mem::replace(&mut self.aligned_on, aligned) == self.aligned_on {
             return;
         }
@@ -261,6 +261,6 @@ impl Host {
             guaranteed: partition.promised_on(cpu),
             granted: held(cpu),
         };
-        self.config.abilities.cpus.iter().filter(|cpu| partition.is_online(**cpu)).map(status).collect()
+        self.config.features.cpus.iter().filter(|cpu| partition.is_online(**cpu)).map(status).collect()
     }
 }

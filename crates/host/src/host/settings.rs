@@ -123,7 +123,7 @@ impl Host {
     /// static share and reserves less, and a lone application has none to give back to. The floor and giving back
     /// are for hosts on which jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
-        if !self.config.abilities.gives_back {
+        if !self.config.features.gives_back {
             return;
         }
         let (needs, those) = self.needs;
@@ -140,7 +140,7 @@ impl Host {
     /// Whether a thread that reclaims gets what its jobs need beyond its reservation, because few others compete
     /// for it.
     fn lends(&self) -> bool {
-        self.config.abilities.gives_back && !self.contended
+        self.config.features.gives_back && !self.contended
     }
 
     fn lend_to(&mut self, at: usize) {
@@ -164,7 +164,7 @@ impl Host {
 
     /// Recomputes each application's share of the capacity, which bounds what it requests while it runs.
     pub(super) fn recompute_shares(&mut self) {
-        let able = self.config.abilities.gives_back && self.contended && is_affordable(&self.apps);
+        let able = self.config.features.gives_back && self.contended && is_affordable(&self.apps);
         if !able && self.apps.iter().all(|app| !app.gives_back()) {
             return;
         }

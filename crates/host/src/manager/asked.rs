@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use qfabric_channel::{Choose, Direction, Key, Spot};
+use qfabric_channel::{Choose, Direction, FilterId, Key};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, ReadingEvent};
 
@@ -22,9 +22,9 @@ pub(super) fn marks(wanted: &BTreeSet<AttributeId>) -> BTreeSet<Key> {
 }
 
 /// The place of the filter; its name is reserved for the service.
-pub(super) fn spot(channel: &ChannelId) -> Spot {
+pub(super) fn filter_id(channel: &ChannelId) -> FilterId {
     let name = "zz.asked".parse().expect("a name");
-    Spot { channel: channel.clone(), direction: Direction::Out, name }
+    FilterId { channel: channel.clone(), direction: Direction::Out, name }
 }
 
 /// The filter for events that are readings.

@@ -100,7 +100,7 @@ pub enum Recipient {
 }
 
 /// The place of a filter of this host.
-pub type Filter = qfabric_channel::Spot;
+pub type Filter = qfabric_channel::FilterId;
 
 /// A decision of a controller.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,7 +17,7 @@ use super::requests::{Held, Holds, MAX_HELD, Message, Requests, Stage, quality_e
 use super::shares::{Granted, Shares};
 use super::{
     Ask, Change, ChangeKind, Controller, Decision, Decisions, Interest, Outcome, Overcommitted, Readings, Recipient,
-    Topic, View, Wish,
+    ResourceRequest, Topic, View,
 };
 
 /// Most readings that are stored: 80 of each of 200 hosts. A further one is passed to controllers and counted, not
@@ -185,14 +185,14 @@ impl Manager {
     }
 
     /// An application comes, or wants another amount: admits it and adjusts the others, or refuses.
-    pub fn came(&mut self, wish: &Wish, now: Instant) -> Result<(), Overcommitted> {
-        let granted = self.shares.admit(wish)?;
+    pub fn admit(&mut self, request: &ResourceRequest, now: Instant) -> Result<(), Overcommitted> {
+        let granted = self.shares.admit(request)?;
         self.granted(granted, now);
         Ok(())
     }
 
     /// An application left: the others get its amount.
-    pub fn went(&mut self, application: AppId, now: Instant) {
+    pub fn leave(&mut self, application: AppId, now: Instant) {
         let granted = self.shares.leave(application);
         self.granted(granted, now);
     }

@@ -248,7 +248,7 @@ impl Member {
             return;
         };
         // Fails if the channel was closed in the meantime; then there is nothing to filter.
-        let _ = self.node.install_own(asked::spot(&channel), None, &["reading".to_owned()], asked::filter());
+        let _ = self.node.install_own(asked::filter_id(&channel), None, &["reading".to_owned()], asked::filter());
         let data = ChannelId { plane: Plane::Data, name: channel.name.clone() };
         let holders = self.node.directory().holders(&data);
         let feeds: BTreeMap<Name, u32> = holders

@@ -28,4 +28,4 @@ pub use lending::Lending;
 pub use member::{Member, MemberOutput, quality_spec};
 pub use readings::Readings;
 pub use requests::{Ask, Outcome, Rule};
-pub use shares::{Overcommitted, Wish};
+pub use shares::{Overcommitted, ResourceRequest};

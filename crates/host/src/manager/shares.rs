@@ -7,9 +7,9 @@ use qfabric_control::adapt::group::{Division, Group, Want};
 use qfabric_types::AppId;
 use qfabric_types::monitor::AttributeId;
 
-/// The want of an application for a resource.
+/// The range of a resource that an application asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wish {
+pub struct ResourceRequest {
     pub application: AppId,
     pub attribute: AttributeId,
     /// The smallest amount that is of use.
@@ -63,8 +63,8 @@ impl Shares {
     }
 
     /// Admits an application, or changes its want.
-    pub fn admit(&mut self, wish: &Wish) -> Result<Vec<Granted>, Overcommitted> {
-        let Wish { application, attribute, least, most, importance } = *wish;
+    pub fn admit(&mut self, request: &ResourceRequest) -> Result<Vec<Granted>, Overcommitted> {
+        let ResourceRequest { application, attribute, least, most, importance } = *request;
         let refused = |free| Overcommitted { attribute, asked: least, free };
         let resource = self.resources.get_mut(&attribute).ok_or(refused(0))?;
         let free = resource.free() + resource.floor_of(application);
@@ -143,16 +143,16 @@ mod tests {
 
     const CPU: AttributeId = AttributeId::of("cpu.share");
 
-    fn wish(application: u64, least: i64, most: i64) -> Wish {
-        Wish { application: AppId(application), attribute: CPU, least, most, importance: 0 }
+    fn request(application: u64, least: i64, most: i64) -> ResourceRequest {
+        ResourceRequest { application: AppId(application), attribute: CPU, least, most, importance: 0 }
     }
 
     #[test]
     fn a_new_application_takes_from_those_above_their_minimum() {
         let mut shares = Shares::default();
         shares.capacity(CPU, 100);
-        assert_eq!(shares.admit(&wish(1, 20, 90)).unwrap(), [(AppId(1), CPU, 90)]);
-        assert_eq!(shares.admit(&wish(2, 60, 60)).unwrap(), [(AppId(1), CPU, 40), (AppId(2), CPU, 60)]);
+        assert_eq!(shares.admit(&request(1, 20, 90)).unwrap(), [(AppId(1), CPU, 90)]);
+        assert_eq!(shares.admit(&request(2, 60, 60)).unwrap(), [(AppId(1), CPU, 40), (AppId(2), CPU, 60)]);
         assert_eq!(shares.leave(AppId(2)), [(AppId(1), CPU, 90)]);
     }
 
@@ -160,10 +160,10 @@ mod tests {
     fn minima_that_do_not_fit_are_refused_and_change_nothing() {
         let mut shares = Shares::default();
         shares.capacity(CPU, 100);
-        shares.admit(&wish(1, 70, 70)).unwrap();
-        assert_eq!(shares.admit(&wish(2, 40, 50)), Err(Overcommitted { attribute: CPU, asked: 40, free: 30 }));
+        shares.admit(&request(1, 70, 70)).unwrap();
+        assert_eq!(shares.admit(&request(2, 40, 50)), Err(Overcommitted { attribute: CPU, asked: 40, free: 30 }));
         assert_eq!(shares.free(CPU), 30);
-        assert!(shares.admit(&wish(1, 100, 100)).is_ok(), "its own part counts as free for itself");
+        assert!(shares.admit(&request(1, 100, 100)).is_ok(), "its own part counts as free for itself");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             let mut lent = Vec::new();
             for (step, application, least, more) in steps {
                 match step {
-                    0 => drop(shares.admit(&wish(application, least, least + more))),
+                    0 => drop(shares.admit(&request(application, least, least + more))),
                     1 => drop(shares.leave(AppId(application))),
                     2 if shares.lend(CPU, least).is_some() => lent.push(least),
                     3 => drop(lent.pop().map(|amount| shares.take_back(CPU, amount))),

@@ -8,7 +8,7 @@
 //! Totals among the inputs are values since the last look, as for a watcher. Variables declared `static` keep their
 //! values from look to look; the attributes of the code (`get_attribute`) are its parameters.
 
-use qfabric_ecode::{Engine, Environment, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Program, compile};
 use qfabric_types::event_json::scalar;
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::{Attribute, AttributeId, HOST, Readers, Shape};
@@ -104,8 +104,8 @@ impl Derived {
 impl Source for Derived {
     fn read(&mut self, _: AppId, now: Instant, others: &mut dyn Readers) -> Option<i64> {
         self.gather(now, others)?;
-        let world = World { now: now.get(), ..World::default() };
-        match self.engine.call(&self.event, &world, &mut |_| {}) {
+        let context = CallContext { now: now.get(), ..CallContext::default() };
+        match self.engine.call(&self.event, &context, &mut |_| {}) {
             Ok(0) => None,
             Ok(_) => Some(scalar(self.value.1, self.engine.output().get(self.value.0..)?)),
             Err(_) => {

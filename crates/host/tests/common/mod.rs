@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
-use qfabric_types::api::{Covers, Problem};
+use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
     AppId, Contract, Foresight, Instant, JobRecord, JobSource, Nanos, Owner, Reservation, Sample, Setting, Share,
@@ -125,7 +125,7 @@ impl Bench {
         self.input(Input::Tick);
     }
 
-    pub fn join(&mut self, contract: &Contract, covers: Covers, threads: &[i32]) -> Result<AppId, Problem> {
+    pub fn join(&mut self, contract: &Contract, covers: ApplicationScope, threads: &[i32]) -> Result<AppId, Problem> {
         self.request += 1;
         let join = Input::Join {
             request: self.request,
@@ -139,7 +139,7 @@ impl Bench {
     }
 
     pub fn join_thread(&mut self, contract: &Contract, thread: i32) -> Result<AppId, Problem> {
-        self.join(contract, Covers::Thread(ThreadId(thread)), &[thread])
+        self.join(contract, ApplicationScope::Thread(ThreadId(thread)), &[thread])
     }
 
     pub fn change(&mut self, app: AppId, contract: &Contract) -> Result<AppId, Problem> {

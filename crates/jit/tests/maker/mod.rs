@@ -1,7 +1,7 @@
 //! Generates random checked programs, including programs that no text produces.
 
 use qfabric_ecode::hir::*;
-use qfabric_ecode::{Engine, World};
+use qfabric_ecode::{CallContext, Engine};
 use qfabric_types::format::{Format, Scalar};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -299,13 +299,13 @@ pub fn program(seed: u64) -> Program {
 /// Returns all visible results of some calls.
 pub fn seen(engine: &mut dyn Engine, seed: u64) -> Vec<String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let world = World { now: rng.next_u64(), pid: -77, cpu: 3 };
+    let context = CallContext { now: rng.next_u64(), pid: -77, cpu: 3 };
     let mut calls = Vec::new();
     for _ in 0..3 {
         let mut input = [0; BYTES as usize];
         rng.fill_bytes(&mut input);
         let mut emitted = Vec::new();
-        let verdict = engine.call(&input, &world, &mut |event| emitted.push(event.to_vec()));
+        let verdict = engine.call(&input, &context, &mut |event| emitted.push(event.to_vec()));
         let (output, statics) = (engine.output().to_vec(), engine.statics().to_vec());
         calls.push(format!("{verdict:?} {output:x?} {statics:x?} {:x?} {emitted:x?}", engine.attributes()));
     }

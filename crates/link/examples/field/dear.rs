@@ -6,7 +6,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use qfabric_channel::{Direction, FilterSpec, Node, Output, SinkSpec, SourceId, Spot, Submission, Taken};
+use qfabric_channel::{Direction, FilterId, FilterSpec, Node, Output, SinkSpec, SourceId, Submission, Taken};
 use zenoh::Wait;
 
 use super::ours::{Ours, channel, create, join, source};
@@ -20,9 +20,9 @@ for (int i = 0; i < input.sinks; i++) output.chosen[i] = i < get_attribute(most)
 return 1;";
 
 fn first(topic: &str, direction: Direction, most: usize) -> FilterSpec {
-    let spot = Spot { channel: channel(topic), direction, name: "first".parse().expect("a name") };
+    let id = FilterId { channel: channel(topic), direction, name: "first".parse().expect("a name") };
     let parameters = vec![("most".parse().expect("a key"), most as i64)];
-    FilterSpec { spot, sink: None, types: vec![], text: FIRST.into(), parameters }
+    FilterSpec { id, sink: None, types: vec![], text: FIRST.into(), parameters }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

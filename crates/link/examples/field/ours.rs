@@ -9,7 +9,7 @@ use qfabric_channel::{
     Submission, Taken,
 };
 use qfabric_jit::Jit;
-use qfabric_link::{Address, Config, EngineKind, Inside, Link, Listener};
+use qfabric_link::{Address, Config, EngineKind, Link, Listener, NodeOwner};
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::format::Format;
@@ -31,7 +31,7 @@ type Called = Arc<Mutex<HashMap<SinkId, Each>>>;
 pub struct Quiet;
 
 impl Listener for Quiet {
-    fn hear(&self, _output: Output, _is_arrival: bool) {}
+    fn on_output(&self, _output: Output, _is_arrival: bool) {}
 }
 
 pub fn channel(topic: &str) -> ChannelId {
@@ -87,8 +87,8 @@ impl Ours {
     pub fn open(rival: &str, net: &str, host: usize) -> Ours {
         let config = config(rival, net, host);
         let called = Called::default();
-        let inside = Echo { node: node(&config, host), called: called.clone(), back: None, taken: Taken::default() };
-        let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
+        let owner = Echo { node: node(&config, host), called: called.clone(), back: None, taken: Taken::default() };
+        let link = Link::open(&config, owner, Arc::new(Quiet), || {}).expect("a link");
         Ours { link: Arc::new(link), called, calls: host > 0 }
     }
 
@@ -148,7 +148,7 @@ pub struct Echo {
     taken: Taken,
 }
 
-impl Inside for Echo {
+impl NodeOwner for Echo {
     fn call<R>(&mut self, _now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         act(&mut self.node)
     }

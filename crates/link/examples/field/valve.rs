@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use qfabric_channel::{Binding, Direction, FilterSpec, Frame, Node, Output, Spot, Submission};
-use qfabric_link::{Inside, Link};
+use qfabric_channel::{Binding, Direction, FilterId, FilterSpec, Frame, Node, Output, Submission};
+use qfabric_link::{Link, NodeOwner};
 use qfabric_types::monitor::{AttributeId, Cause, Reading, ReadingEvent, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
@@ -20,14 +20,14 @@ const TEXT: &str = "return get_attribute(least) >= 0;";
 /// Reads the parameter after every call.
 struct Valve {
     node: Node,
-    spot: Option<Spot>,
+    filter: Option<FilterId>,
     least: i64,
 }
 
-impl Inside for Valve {
+impl NodeOwner for Valve {
     fn call<R>(&mut self, now: Instant, act: impl FnOnce(&mut Node) -> R) -> R {
         let result = act(&mut self.node);
-        let least = self.spot.as_ref().and_then(|spot| self.node.parameter(spot, "least").ok());
+        let least = self.filter.as_ref().and_then(|id| self.node.parameter(id, "least").ok());
         if let Some(least) = least.filter(|least| *least != self.least) {
             // The value is the time at which the reading was submitted.
             let changed = now_ns();
@@ -58,19 +58,19 @@ impl Inside for Valve {
 /// The host with the filter.
 pub fn valve(rival: &str, net: &str) {
     let config = config(rival, net, 0);
-    let inside = Valve { node: node(&config, 0), spot: None, least: 0 };
-    let link = Link::open(&config, inside, Arc::new(Quiet), || {}).expect("a link");
+    let owner = Valve { node: node(&config, 0), filter: None, least: 0 };
+    let link = Link::open(&config, owner, Arc::new(Quiet), || {}).expect("a link");
     link.with(|valve, now| {
         create(&mut valve.node, "bulk", now);
-        let spot = Spot { channel: channel("bulk"), direction: Direction::Out, name: "q".parse().expect("a name") };
+        let id = FilterId { channel: channel("bulk"), direction: Direction::Out, name: "q".parse().expect("a name") };
         let parameters = vec![("least".parse().expect("a key"), 0)];
-        let filter = FilterSpec { spot: spot.clone(), sink: None, types: vec![], text: TEXT.into(), parameters };
+        let filter = FilterSpec { id: id.clone(), sink: None, types: vec![], text: TEXT.into(), parameters };
         valve.node.install(&filter).expect("it compiles");
         let (parameter, channel) = ("least".parse().expect("a key"), channel("control"));
         let (event_type, field) = ("reading".into(), "value".into());
-        let binding = Binding { filter: spot.clone(), parameter, channel, event_type, field };
+        let binding = Binding { filter: id.clone(), parameter, channel, event_type, field };
         valve.node.bind(&binding, now).expect("bound");
-        valve.spot = Some(spot);
+        valve.filter = Some(id);
     });
     say("ready");
     forever()

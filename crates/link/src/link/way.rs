@@ -13,7 +13,7 @@ use qfabric_channel::Output;
 use qfabric_types::Instant;
 use qfabric_types::channel::ChannelId;
 
-use super::{Inside, Link, Listener, Shared, State, now};
+use super::{Link, Listener, NodeOwner, Shared, State, now};
 use crate::{Config, Counters, Engine, EngineEvent, Error, Handler};
 
 /// The present engine, and the state that a new engine needs.
@@ -30,9 +30,9 @@ pub(super) struct Way {
 
 impl Way {
     /// Carries out the node's outputs.
-    pub fn carry_out(&mut self, inside: &mut impl Inside, now: Instant, listener: &dyn Listener) {
+    pub fn carry_out(&mut self, owner: &mut impl NodeOwner, now: Instant, listener: &dyn Listener) {
         let (engine, wanted) = (self.engine.as_deref(), &mut self.wanted);
-        Doing { engine, wanted, listener, is_arrival: false }.run(inside, now);
+        Doing { engine, wanted, listener, is_arrival: false }.run(owner, now);
     }
 
     pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
@@ -51,7 +51,7 @@ impl Way {
     }
 }
 
-impl<N: Inside> Link<N> {
+impl<N: NodeOwner> Link<N> {
     /// Leaves the network, and joins it again with another configuration of the same host. For the node and for other hosts
     /// it is like a cable that was cut and repaired: members stay, frames sent in the meantime are lost. `enter` runs first, in
     /// the thread whose scheduling policy the engine's threads inherit.
@@ -74,12 +74,12 @@ impl<N: Inside> Link<N> {
 
     fn detach(&self) -> (u64, Option<Arc<dyn Engine>>) {
         let mut state = self.shared.state.lock();
-        let State { inside, way, .. } = &mut *state;
+        let State { owner, way, .. } = &mut *state;
         let engine = way.leave();
         way.opening += 1;
         let (opening, now) = (way.opening, now());
-        inside.call(now, |node| node.cut_off(now));
-        way.carry_out(inside, now, &*self.shared.listener);
+        owner.call(now, |node| node.cut_off(now));
+        way.carry_out(owner, now, &*self.shared.listener);
         self.shared.replan(state);
         (opening, engine)
     }
@@ -115,11 +115,11 @@ struct Doing<'a> {
 }
 
 impl Doing<'_> {
-    fn run(self, inside: &mut impl Inside, now: Instant) {
-        while let Some(output) = inside.poll(now) {
+    fn run(self, owner: &mut impl NodeOwner, now: Instant) {
+        while let Some(output) = owner.poll(now) {
             match output {
                 Output::Send(to, lane, frame) => {
-                    self.engine.into_iter().for_each(|engine| engine.send(to.destination(), lane, inside.frame(frame)));
+                    self.engine.into_iter().for_each(|engine| engine.send(to.as_ref(), lane, owner.frame(frame)));
                 }
                 Output::Listen(channel) => {
                     self.engine.into_iter().for_each(|engine| engine.listen(&channel));
@@ -129,7 +129,7 @@ impl Doing<'_> {
                     self.engine.into_iter().for_each(|engine| engine.ignore(&channel));
                     self.wanted.remove(&channel);
                 }
-                told => self.listener.hear(told, self.is_arrival),
+                told => self.listener.on_output(told, self.is_arrival),
             }
         }
     }
@@ -141,21 +141,21 @@ struct Hearing<N> {
     opening: u64,
 }
 
-impl<N: Inside> Handler for Hearing<N> {
+impl<N: NodeOwner> Handler for Hearing<N> {
     fn handle(&self, engine: &dyn Engine, event: EngineEvent<'_>) {
         let mut state = self.shared.state.lock();
         if state.closing || state.way.opening != self.opening {
             return;
         }
-        let State { inside, way, .. } = &mut *state;
+        let State { owner, way, .. } = &mut *state;
         let (now, listener) = (now(), &*self.shared.listener);
         let is_arrival = matches!(event, EngineEvent::Arrived { .. });
-        inside.call(now, |node| match event {
+        owner.call(now, |node| match event {
             EngineEvent::Arrived { from, lane, frame } => node.arrive(from, lane, frame, now),
             EngineEvent::Appeared { host, .. } => node.appeared(host, now),
             EngineEvent::Vanished { host, .. } => node.vanished(host, now),
         });
-        Doing { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival }.run(inside, now);
+        Doing { engine: Some(engine), wanted: &mut way.wanted, listener, is_arrival }.run(owner, now);
         self.shared.replan(state);
         if is_arrival {
             self.shared.listener.arrived();

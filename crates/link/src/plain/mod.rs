@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -124,11 +124,11 @@ impl Plain {
         let changed = if wanted { listening.insert(channel.clone()) } else { listening.remove(channel) };
         if changed {
             let kind = if wanted { Kind::Listen } else { Kind::Ignore };
-            self.transmit(Destination::Everyone, Lane::Control, kind, &wire::channel_body(channel));
+            self.transmit(DestinationRef::Everyone, Lane::Control, kind, &wire::channel_body(channel));
         }
     }
 
-    fn transmit(&self, to: Destination<'_>, lane: Lane, kind: Kind, body: &[u8]) {
+    fn transmit(&self, to: DestinationRef<'_>, lane: Lane, kind: Kind, body: &[u8]) {
         let peers = self.peers.lock();
         peers.of(to, lane, |connection| match connection.send(&self.epoll, kind, body) {
             Sent::Yes => {}
@@ -139,7 +139,7 @@ impl Plain {
 }
 
 impl Engine for Plain {
-    fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
+    fn send(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]) {
         if frame.len() > MAX_FRAME {
             return self.counters.count_dropped();
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::connection::Connection;
@@ -70,13 +70,13 @@ impl Peers {
     }
 
     /// Calls `each` with one connection to each host that receives the frame.
-    pub fn of(&self, to: Destination<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
+    pub fn of(&self, to: DestinationRef<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
         let connection = if lane == Lane::Control { Lane::Control } else { Lane::Data };
         let mut one = |peer: &Peer| peer.connections[connection as usize].first().map(&mut each).unwrap_or_default();
         match to {
-            Destination::Everyone => self.hosts.values().for_each(one),
-            Destination::Host(host) => self.hosts.get(host).map(one).unwrap_or_default(),
-            Destination::Channel(channel) => {
+            DestinationRef::Everyone => self.hosts.values().for_each(one),
+            DestinationRef::Host(host) => self.hosts.get(host).map(one).unwrap_or_default(),
+            DestinationRef::Channel(channel) => {
                 self.hosts.values().filter(|peer| peer.listens.contains(channel)).for_each(&mut one);
             }
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_types::channel::Name;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -233,7 +233,7 @@ impl Serve {
 
     /// Sends signs of life, and ends connections of peers that are silent or have not greeted in time.
     fn signs_of_life(&mut self) {
-        self.plain.transmit(Destination::Everyone, Lane::Control, Kind::Alive, &[]);
+        self.plain.transmit(DestinationRef::Everyone, Lane::Control, Kind::Alive, &[]);
         let now = Instant::now();
         let silent = |half: &Half| half.greeted.is_none() || half.connection.lane == Lane::Control;
         let late = |half: &&Half| silent(half) && now.duration_since(half.heard) > LEASE;

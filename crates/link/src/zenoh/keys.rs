@@ -7,7 +7,7 @@
 //! qf/REALM/live/SENDER/NUMBER    a token: it is there
 //! ```
 
-use qfabric_channel::{Destination, Incarnation};
+use qfabric_channel::{DestinationRef, Incarnation};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 
 /// The keys of a realm.
@@ -18,11 +18,11 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// The key to which a host publishes.
-    pub fn to(&self, to: Destination<'_>, sender: &str) -> String {
+    pub fn to(&self, to: DestinationRef<'_>, sender: &str) -> String {
         match to {
-            Destination::Everyone => self.everyone(sender),
-            Destination::Host(host) => self.host(host.as_str(), sender),
-            Destination::Channel(channel) => self.channel(channel.plane, channel.name.as_str(), sender),
+            DestinationRef::Everyone => self.everyone(sender),
+            DestinationRef::Host(host) => self.host(host.as_str(), sender),
+            DestinationRef::Channel(channel) => self.channel(channel.plane, channel.name.as_str(), sender),
         }
     }
 
@@ -69,7 +69,7 @@ mod tests {
         let keys = Keys { realm: "r".parse().unwrap() };
         let (host, name): (Name, Name) = ("b".parse().unwrap(), "video".parse().unwrap());
         let channel = ChannelId { plane: Plane::Quality, name };
-        for to in [Destination::Everyone, Destination::Host(&host), Destination::Channel(&channel)] {
+        for to in [DestinationRef::Everyone, DestinationRef::Host(&host), DestinationRef::Channel(&channel)] {
             assert_eq!(sender(&keys.to(to, "a")).unwrap().as_str(), "a");
         }
         assert_eq!(keys.wanted(&channel), "qf/r/q/video/*");

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
-use qfabric_channel::{Destination, Incarnation, Lane};
+use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use zenoh::handlers::Callback;
@@ -209,7 +209,7 @@ impl Zenoh {
 }
 
 impl Engine for Zenoh {
-    fn send(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) {
+    fn send(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]) {
         let key = || self.keys.to(to, self.host.as_str());
         if frame.len() > MAX_FRAME || !self.publishers.put(&self.session, to, lane, key, frame) {
             return self.counters.count_dropped();

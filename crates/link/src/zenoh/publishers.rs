@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use qfabric_channel::{Destination, Lane};
+use qfabric_channel::{DestinationRef, Lane};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
 use zenoh::pubsub::Publisher;
@@ -30,7 +30,7 @@ impl Publishers {
     pub fn put(
         &self,
         session: &Session,
-        to: Destination<'_>,
+        to: DestinationRef<'_>,
         lane: Lane,
         key: impl FnOnce() -> String,
         frame: &[u8],
@@ -45,23 +45,23 @@ impl Publishers {
         })
     }
 
-    fn existing(&self, to: Destination<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
+    fn existing(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
         let put = |each: &Each| each[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
         match to {
-            Destination::Everyone => put(&self.everyone.lock()),
-            Destination::Host(host) => put(self.hosts.lock().get(host)?),
-            Destination::Channel(channel) => put(self.channels.lock().get(channel)?),
+            DestinationRef::Everyone => put(&self.everyone.lock()),
+            DestinationRef::Host(host) => put(self.hosts.lock().get(host)?),
+            DestinationRef::Channel(channel) => put(self.channels.lock().get(channel)?),
         }
     }
 
-    fn keep(&self, to: Destination<'_>, lane: Lane, publisher: Publisher<'static>) {
+    fn keep(&self, to: DestinationRef<'_>, lane: Lane, publisher: Publisher<'static>) {
         match to {
-            Destination::Everyone => self.everyone.lock()[lane as usize] = Some(publisher),
-            Destination::Host(host) => {
+            DestinationRef::Everyone => self.everyone.lock()[lane as usize] = Some(publisher),
+            DestinationRef::Host(host) => {
                 let mut hosts = self.hosts.lock();
                 hosts.entry(host.clone()).or_default()[lane as usize] = Some(publisher);
             }
-            Destination::Channel(channel) => {
+            DestinationRef::Channel(channel) => {
                 let mut channels = self.channels.lock();
                 if channels.len() >= MAX_CHANNELS {
                     channels.clear();

@@ -56,13 +56,13 @@ pub struct Books {
 impl Books {
     /// Booked bandwidth with no owner, including pending departures. Negative if some bandwidth was subtracted twice;
     /// the kernel then admits more than it has, or refuses every reservation.
-    pub fn of_nobody(&self) -> i64 {
+    pub fn without_owner(&self) -> i64 {
         self.total - (self.held + self.servers) as i64
     }
 
-    /// [`Books::of_nobody`] as a share.
+    /// [`Books::without_owner`] as a share.
     pub fn lost(&self) -> Share {
-        capacity::share_of(self.of_nobody().max(0) as u64)
+        capacity::share_of(self.without_owner().max(0) as u64)
     }
 
     /// True if the kernel's sum is negative: admission control reads it as a huge number and refuses every reservation.
@@ -132,7 +132,7 @@ pub fn lost(debugfs: &Path) -> Result<Books, BooksError> {
     let end = Instant::now() + WHILE_PENDING;
     loop {
         let books = read(debugfs)?;
-        if books.of_nobody() == 0 || Instant::now() >= end {
+        if books.without_owner() == 0 || Instant::now() >= end {
             return Ok(books);
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn bandwidth_that_neither_threads_nor_servers_hold_has_no_owner() {
         let books = Books { total: 104_856 + 136_314 + 65_536, held: 136_314, threads: 1, servers: 104_856 };
-        assert_eq!((books.of_nobody(), books.lost()), (65_536, Share::from_ppm(62_500)));
+        assert_eq!((books.without_owner(), books.lost()), (65_536, Share::from_ppm(62_500)));
         let twice_subtracted = Books { total: 0, ..books };
-        assert!(twice_subtracted.of_nobody() < 0 && twice_subtracted.lost() == Share::ZERO);
+        assert!(twice_subtracted.without_owner() < 0 && twice_subtracted.lost() == Share::ZERO);
         assert!(!twice_subtracted.refuses_everybody() && Books { total: -1, ..books }.refuses_everybody());
     }
 

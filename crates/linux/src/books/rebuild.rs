@@ -63,13 +63,13 @@ pub enum RebuildError {
 /// departure is pending: usually 5 s, at most 20 s.
 pub fn rebuild(debugfs: &Path) -> Result<(Books, Books), RebuildError> {
     let before = still(debugfs)?;
-    if before.of_nobody() == 0 {
+    if before.without_owner() == 0 {
         return Ok((before, before));
     }
     repair_after_crash();
     let _ = files::text(REBUILDS_WHEN_READ);
     let after = read(debugfs)?;
-    if after.of_nobody() == 0 {
+    if after.without_owner() == 0 {
         return Ok((before, after));
     }
     let mounts = Mounts::here();
@@ -101,13 +101,13 @@ fn remove_left_over(root: &Path) -> usize {
 /// Returns the books after the bandwidth with no owner has not changed for [`STILL`].
 fn still(debugfs: &Path) -> Result<Books, RebuildError> {
     let (begin, mut since, mut seen) = (Instant::now(), Instant::now(), read(debugfs)?);
-    while seen.of_nobody() != 0 && since.elapsed() < STILL {
+    while seen.without_owner() != 0 && since.elapsed() < STILL {
         if begin.elapsed() > LONGEST {
             return Err(RebuildError::Pending);
         }
         std::thread::sleep(Duration::from_millis(100));
         let now = read(debugfs)?;
-        if now.of_nobody() != seen.of_nobody() {
+        if now.without_owner() != seen.without_owner() {
             since = Instant::now();
         }
         seen = now;

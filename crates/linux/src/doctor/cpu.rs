@@ -26,7 +26,7 @@ pub(super) fn examine(facts: &mut Facts, debugfs: &Path) -> Vec<Finding> {
     facts.capacity = room.as_ref().ok().copied().filter(|r| *r > Share::ZERO);
     facts.mechanism = facts.capacity.map(|_| MechanismName::Deadline);
     let books = books::lost(debugfs);
-    facts.booked_for_nobody = books.as_ref().ok().map(|books| books::cpus(books.of_nobody()));
+    facts.booked_for_nobody = books.as_ref().ok().map(|books| books::cpus(books.without_owner()));
     let hrtick_dl = hrtick::state(debugfs, Feature::HrtickDl);
     facts.hrtick_dl = hrtick_dl == hrtick::State::On;
     vec![
@@ -121,7 +121,7 @@ pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
         cpus(books.held),
         cpus(books.servers)
     );
-    match books.of_nobody() {
+    match books.without_owner() {
         0 => Finding::ok("booked", format!("{who}; all booked bandwidth has an owner")),
         lost if lost > 0 => Finding {
             fixable: true,
@@ -149,9 +149,9 @@ fn too_little(books: &Books, missing: i64) -> String {
 /// Frees booked bandwidth with no owner.
 pub(super) fn fix_booked(debugfs: &Path) -> Finding {
     match books::rebuild(debugfs) {
-        Ok((before, _)) if before.of_nobody() == 0 => Finding::ok("booked", "all booked bandwidth has an owner"),
+        Ok((before, _)) if before.without_owner() == 0 => Finding::ok("booked", "all booked bandwidth has an owner"),
         Ok((before, after)) => {
-            let (lost, left) = (books::cpus(before.of_nobody()), books::cpus(after.of_nobody()));
+            let (lost, left) = (books::cpus(before.without_owner()), books::cpus(after.without_owner()));
             let done = format!(
                 "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it with no owner; \
                  now it is {:.6} CPU, {left:+.6} CPU of it with no owner",

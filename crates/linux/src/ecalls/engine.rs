@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Jmp, Label, Layout, Reg, Size, generate};
 use qfabric_ecode::hir::Builtin;
-use qfabric_ecode::{Engine, Fault, Limits, Program, World};
+use qfabric_ecode::{CallContext, Engine, Fault, Limits, Program};
 
 use super::assemble::add_attribute;
 use super::handler::{refused, system};
@@ -110,16 +110,16 @@ impl KernelEngine {
 
     /// Mean duration of one of `repeat` calls on the same input, as measured by the kernel.
     pub fn measure(&mut self, input: &[u8], repeat: u32) -> std::io::Result<Duration> {
-        self.prepare(input, &World::default());
+        self.prepare(input, &CallContext::default());
         Ok(self.program.run(repeat)?.1)
     }
 
-    fn prepare(&mut self, input: &[u8], world: &World) {
+    fn prepare(&mut self, input: &[u8], context: &CallContext) {
         self.set(word::FAULT, 0);
         self.set(word::EMITTED, 0);
-        self.set(word::NOW, world.now);
-        self.set(word::PID, i64::from(world.pid) as u64);
-        self.set(word::CPU, i64::from(world.cpu) as u64);
+        self.set(word::NOW, context.now);
+        self.set(word::PID, i64::from(context.pid) as u64);
+        self.set(word::CPU, i64::from(context.cpu) as u64);
         self.state.copy_from(self.at.frame + self.layout.input as usize, input);
         for (word, value) in self.state.words(self.at.attributes).iter().zip(&self.attributes) {
             word.store(*value as u64, Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl Engine for KernelEngine {
     }
 
     /// If the kernel refuses the system call, the fault is [`Fault::REFUSED`].
-    fn call(&mut self, input: &[u8], world: &World, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
-        self.prepare(input, world);
+    fn call(&mut self, input: &[u8], context: &CallContext, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+        self.prepare(input, context);
         self.program.run(1).map_err(|_| Fault::REFUSED)?;
         self.collect(sink);
         match Fault::from_code(self.get(word::FAULT) as u32) {

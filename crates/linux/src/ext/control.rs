@@ -1,12 +1,12 @@
 //! Translates a controller into the form for the kernel: integer parameters for the controller of a server.
 
-use qfabric_types::{Choice, KernelControl, Nanos, PredictorSpec, Share};
+use qfabric_types::{Choice, KernelController, Nanos, PredictorSpec, Share};
 
 use super::ExtError;
 use crate::abi::*;
 
 /// The kernel's form of `control`; all zeros (no controller) for `None`.
-pub(super) fn config(control: Option<&KernelControl>) -> Result<qf_control_config, ExtError> {
+pub(super) fn config(control: Option<&KernelController>) -> Result<qf_control_config, ExtError> {
     let Some(control) = control else { return Ok(qf_control_config::default()) };
     let (samples, lanes) = predictor(control.predictor).ok_or_else(|| unknown(control.predictor))?;
     let periods = |share: Share| (share.as_f64() * control.periods_per_job as f64) as u32;

@@ -13,8 +13,8 @@ use std::os::fd::OwnedFd;
 
 use qfabric_types::api::Problem;
 use qfabric_types::{
-    Abilities, AppId, Instant, MechanismName, Reclaiming, Reservation, ServerCounts, Setting, Share, Terms, ThreadId,
-    Window,
+    AppId, Instant, MechanismFeatures, MechanismName, Reclaiming, Reservation, ServerCounts, ServerTerms, Setting,
+    Share, ThreadId, Window,
 };
 
 use super::{Change, Ext, ExtConfig, ExtError, ServerId, ServerSpec};
@@ -50,7 +50,7 @@ struct Server {
 struct Request {
     reservation: Reservation,
     reclaiming: Reclaiming,
-    terms: Terms,
+    terms: ServerTerms,
 }
 
 impl Request {
@@ -209,8 +209,8 @@ impl Mechanism for ExtMechanism {
         self.remove_thread(thread);
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities {
+    fn features(&self) -> MechanismFeatures {
+        MechanismFeatures {
             terms: true,
             rescues: true,
             kernel_control: true,
@@ -299,33 +299,34 @@ mod tests {
 
     use super::*;
 
-    fn request(budget_ms: u64, terms: Terms) -> Request {
+    fn request(budget_ms: u64, terms: ServerTerms) -> Request {
         let reservation = Reservation::new(Nanos::from_millis(budget_ms), Nanos::from_millis(40)).unwrap();
         Request { reservation, reclaiming: Reclaiming::Hard, terms }
     }
 
     #[test]
     fn another_budget_changes_the_server_and_another_cpu_needs_a_new_server() {
-        let (old, more) = (request(10, Terms::default()), request(12, Terms::default()));
+        let (old, more) = (request(10, ServerTerms::default()), request(12, ServerTerms::default()));
         assert!(!more.needs_new_server(&old));
         assert_eq!(more.change_from(&old), Change::service(Nanos::from_millis(12)));
-        assert!(request(10, Terms { cpu: Some(1), ..Terms::default() }).needs_new_server(&old));
-        assert!(request(10, Terms { aligned: true, ..Terms::default() }).needs_new_server(&old));
+        assert!(request(10, ServerTerms { cpu: Some(1), ..ServerTerms::default() }).needs_new_server(&old));
+        assert!(request(10, ServerTerms { aligned: true, ..ServerTerms::default() }).needs_new_server(&old));
     }
 
     #[test]
     fn only_a_changed_window_restarts() {
         let window = "1/5".parse().ok();
-        let (old, new) = (request(10, Terms::default()), request(10, Terms { window, ..Terms::default() }));
+        let (old, new) =
+            (request(10, ServerTerms::default()), request(10, ServerTerms { window, ..ServerTerms::default() }));
         assert_eq!(new.change_from(&old).window, window);
         assert_eq!(new.change_from(&new), Change::default());
     }
 
     #[test]
     fn aligned_periods_begin_at_multiples_of_their_length() {
-        let phase = request(10, Terms { aligned: true, ..Terms::default() }).spec().phase.unwrap();
+        let phase = request(10, ServerTerms { aligned: true, ..ServerTerms::default() }).spec().phase.unwrap();
         assert_eq!(phase.get() % 40_000_000, 0);
-        assert!(phase > clock::now() && request(10, Terms::default()).spec().phase.is_none());
+        assert!(phase > clock::now() && request(10, ServerTerms::default()).spec().phase.is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Parameters and statistics of a server.
 
-use qfabric_types::{Instant, KernelControl, Nanos, Reclaiming, Share, Window};
+use qfabric_types::{Instant, KernelController, Nanos, Reclaiming, Share, Window};
 
 /// Slot of the server in the kernel. A later server can get the slot of a destroyed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +27,7 @@ pub struct ServerSpec {
     /// True if a wake-up of a thread raises an event.
     pub wake_events: bool,
     /// Controller in the kernel that chooses the budget at the end of each job.
-    pub control: Option<KernelControl>,
+    pub control: Option<KernelController>,
     /// Probability that the server uses the network (Table 5): 0 never, 255 certainly.
     pub network_probability: u8,
 }
@@ -67,7 +67,7 @@ pub struct Change {
     /// Probability of Table 5.
     pub network_probability: Option<u8>,
     /// Installs or removes the controller in the kernel. An installed controller starts anew.
-    pub control: Option<Option<KernelControl>>,
+    pub control: Option<Option<KernelController>>,
 }
 
 impl Change {

@@ -126,7 +126,7 @@ fn check(journals: &Path) -> Result<(), JournalError> {
         () if meta.mode() & 0o077 != 0 => format!("other users have access to it (mode {:o})", meta.mode() & 0o777),
         () => return Ok(()),
     };
-    Err(JournalError::Hostile { path: journals.to_owned(), line: 0, why })
+    Err(JournalError::Invalid { path: journals.to_owned(), line: 0, why })
 }
 
 #[cfg(test)]

@@ -27,11 +27,11 @@ const TURNS: [(u64, u64); 10] = [
 
 /// Random numbers from one seed (xorshift64*), so that a failed run can be repeated as far as the scheduler allows.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A random number below `n`.
@@ -103,7 +103,7 @@ fn spawn(kind: usize, slot: Arc<Slot>) {
 }
 
 fn run_kind(kind: usize, slot: Arc<Slot>) {
-    let mut dice = Dice::new(kind as u64 + 1);
+    let mut random = Random::new(kind as u64 + 1);
     if kind != BRIEF {
         slot.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
     }
@@ -113,11 +113,11 @@ fn run_kind(kind: usize, slot: Arc<Slot>) {
             return spawn(kind, slot);
         }
         match kind {
-            BRIEF => run_brief_thread(&slot, dice.below(2_000)),
+            BRIEF => run_brief_thread(&slot, random.below(2_000)),
             BLOCKED => nap(120_000_000),
             _ => {
                 let (busy, idle) = TURNS[kind];
-                burn(busy + if busy >= 1_000 { dice.below(200) } else { 0 });
+                burn(busy + if busy >= 1_000 { random.below(200) } else { 0 });
                 nap(idle);
             }
         }

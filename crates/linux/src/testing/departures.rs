@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_types::{Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
-use super::crowd::{BLOCKED, BRIEF, Crowd, Dice, KINDS};
+use super::crowd::{BLOCKED, BRIEF, Crowd, KINDS, Random};
 use super::losses::book_for_nobody;
 use crate::journal::{self, Journal};
 use crate::sched_attr::{Policy, SchedAttr};
@@ -133,7 +133,7 @@ struct Trial {
     plan: Plan,
     crowd: Crowd,
     mechanism: Deadline,
-    dice: Dice,
+    random: Random,
     /// Units booked with no owner at the start.
     base: i64,
     /// Departures at the last look.
@@ -147,23 +147,23 @@ impl Trial {
     fn begin(plan: Plan) -> Trial {
         let base = settled_books(0).expect("a process that may reserve can read the books") + leave_marker(plan.marked);
         let (crowd, mechanism) = (Crowd::start(), Deadline::new());
-        let (dice, outcome) = (Dice::new(plan.seed), Outcome::default());
-        Trial { plan, crowd, mechanism, dice, base, looked_at: 0, gone: 0, outcome }
+        let (random, outcome) = (Random::new(plan.seed), Outcome::default());
+        Trial { plan, crowd, mechanism, random, base, looked_at: 0, gone: 0, outcome }
     }
 
     /// Reserves, waits, decreases, releases. Every thread must make progress in between.
     fn round(&mut self) {
         let entered = self.enter_all();
-        nap(self.dice.below(30_000));
-        let first = self.dice.below(KINDS as u64) as usize;
+        nap(self.random.below(30_000));
+        let first = self.random.below(KINDS as u64) as usize;
         for kind in (0..KINDS).map(|i| (first + 5 * i) % KINDS) {
             let Some((thread, beats)) = entered[kind] else { continue };
             if kind < BRIEF && !self.progresses(kind, beats) {
                 self.replace_stuck(kind, thread);
                 continue;
             }
-            if self.dice.below(3) == 0 {
-                nap(self.dice.below(3_000));
+            if self.random.below(3) == 0 {
+                nap(self.random.below(3_000));
             }
             self.give_back_and_release(thread);
         }
@@ -173,7 +173,7 @@ impl Trial {
     fn enter_all(&mut self) -> [Option<(ThreadId, u64)>; KINDS] {
         std::array::from_fn(|kind| {
             let (thread, beats) = (self.crowd.thread(kind)?, self.crowd.beats(kind));
-            match self.mechanism.apply(&setting(thread, self.plan.reservation, self.dice.below(2) == 0)) {
+            match self.mechanism.apply(&setting(thread, self.plan.reservation, self.random.below(2) == 0)) {
                 Ok(()) => Some((thread, beats)),
                 Err(ApplyError::Gone { .. }) => None,
                 Err(_) => {
@@ -216,7 +216,7 @@ impl Trial {
     }
 
     fn give_back_and_release(&mut self, thread: ThreadId) {
-        let gave_back = self.dice.below(3) == 0 && give_back(&mut self.mechanism, thread, self.plan.reservation);
+        let gave_back = self.random.below(3) == 0 && give_back(&mut self.mechanism, thread, self.plan.reservation);
         let begin = clock::now();
         match self.mechanism.apply(&release(thread)) {
             Ok(()) => {
@@ -233,9 +233,9 @@ impl Trial {
     fn killed_service_round(&mut self, service: &dyn Fn(&Path, &[ThreadId], u64) -> Command) {
         let folder = tempdir();
         let threads = self.crowd.threads();
-        let mut child = service(&folder, &threads, self.dice.below(u64::MAX)).spawn().expect("the service starts");
+        let mut child = service(&folder, &threads, self.random.below(u64::MAX)).spawn().expect("the service starts");
         wait_for_reservations(&mut child, &folder);
-        nap(self.dice.below(40_000));
+        nap(self.random.below(40_000));
         let _ = child.kill();
         let _ = child.wait();
         let restored = journal::restore(&folder).expect("a journal of our own");
@@ -253,10 +253,10 @@ impl Trial {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh can be started");
         let thread = ThreadId(child.id() as i32);
         if self.mechanism.apply(&setting(thread, self.plan.reservation, false)).is_ok() {
-            nap(self.dice.below(20_000));
+            nap(self.random.below(20_000));
             let _ = child.kill();
-            nap([0, 300, 20_000][self.dice.below(3) as usize]);
-            if self.dice.below(2) == 0 {
+            nap([0, 300, 20_000][self.random.below(3) as usize]);
+            if self.random.below(2) == 0 {
                 let _ = self.mechanism.apply(&setting(thread, less(self.plan.reservation), false));
             }
             (self.outcome.departures, self.outcome.unreaped) = (self.outcome.departures + 1, self.outcome.unreaped + 1);
@@ -264,7 +264,7 @@ impl Trial {
             self.outcome.refused += 1;
         }
         let _ = self.mechanism.apply(&release(thread)); // returns `Gone`
-        nap(self.dice.below(5_000));
+        nap(self.random.below(5_000));
         let _ = (child.kill(), child.wait());
     }
 
@@ -304,17 +304,17 @@ impl Trial {
 /// The work of a service until it is killed: reserves and releases `threads` in turn, with a journal in `folder`.
 pub fn serve(folder: &Path, threads: &[ThreadId], reservation: Reservation, seed: u64) -> ! {
     let journal = Journal::open(folder).expect("a folder of our own");
-    let (mut mechanism, mut dice) = (Deadline::with_journal(journal), Dice::new(seed));
+    let (mut mechanism, mut random) = (Deadline::with_journal(journal), Random::new(seed));
     loop {
         for thread in threads {
-            let _ = mechanism.apply(&setting(*thread, reservation, dice.below(2) == 0));
+            let _ = mechanism.apply(&setting(*thread, reservation, random.below(2) == 0));
         }
-        nap(dice.below(8_000));
+        nap(random.below(8_000));
         for thread in threads {
-            if dice.below(3) == 0 {
+            if random.below(3) == 0 {
                 give_back(&mut mechanism, *thread, reservation);
             }
-            if dice.below(2) == 0 {
+            if random.below(2) == 0 {
                 let _ = mechanism.apply(&release(*thread));
             }
             mechanism.advance(clock::now());
@@ -343,7 +343,9 @@ fn settled_books(expected: i64) -> Result<i64, books::BooksError> {
     let begin = Instant::now();
     loop {
         match books::read(Path::new(hrtick::DEBUGFS)) {
-            Ok(now) if now.of_nobody() == expected || begin.elapsed() > WHILE_PENDING => return Ok(now.of_nobody()),
+            Ok(now) if now.without_owner() == expected || begin.elapsed() > WHILE_PENDING => {
+                return Ok(now.without_owner());
+            }
             Err(error) if begin.elapsed() > WHILE_PENDING => return Err(error),
             _ => nap(50_000),
         }

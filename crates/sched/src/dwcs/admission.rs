@@ -48,7 +48,7 @@ pub enum Guarantee {
 /// No guarantee is given, with the numbers that explain it. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Refusal {
-    pub why: Why,
+    pub reason: RefusalReason,
     /// U = Σ(1 − x/y)·C/T, in processors.
     pub utilization: f64,
     /// ΣC/T, in processors.
@@ -59,7 +59,7 @@ pub struct Refusal {
 
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalReason {
     /// U is above the capacity: no scheduler keeps these windows.
     OverCommitted,
     /// The simulation found a violation.
@@ -80,19 +80,21 @@ pub enum Why {
 }
 
 impl Refusal {
-    fn new(why: Why, tasks: &[Task], capacity: Share) -> Self {
+    fn new(reason: RefusalReason, tasks: &[Task], capacity: Share) -> Self {
         let (utilization, services) = (Utilization::of_windows(tasks), Utilization::of_services(tasks));
-        Refusal { why, utilization: utilization.as_f64(), services: services.as_f64(), capacity }
+        Refusal { reason, utilization: utilization.as_f64(), services: services.as_f64(), capacity }
     }
 
     /// The next step, besides asking for less.
     fn remedy(&self) -> &'static str {
-        match self.why {
-            Why::OverCommitted => "lengthen periods, shorten services, or allow more losses",
-            Why::Violated { .. } => "give all tasks the same service and period, or allow this task more losses",
-            Why::TooSlow { .. } => "shorten its service or lengthen its period",
-            Why::Changing => "give all tasks a service of 1, or leave the task server out",
-            Why::Unproven { .. } => "choose periods that divide each other",
+        match self.reason {
+            RefusalReason::OverCommitted => "lengthen periods, shorten services, or allow more losses",
+            RefusalReason::Violated { .. } => {
+                "give all tasks the same service and period, or allow this task more losses"
+            }
+            RefusalReason::TooSlow { .. } => "shorten its service or lengthen its period",
+            RefusalReason::Changing => "give all tasks a service of 1, or leave the task server out",
+            RefusalReason::Unproven { .. } => "choose periods that divide each other",
         }
     }
 }
@@ -122,14 +124,14 @@ impl Refusal {
     }
 
     fn describe(&self, name: &dyn Fn(TaskIndex) -> String, time: &dyn Fn(u64) -> String) -> String {
-        match self.why {
-            Why::OverCommitted => "no schedule keeps these windows".into(),
-            Why::Violated { task, at } => {
+        match self.reason {
+            RefusalReason::OverCommitted => "no schedule keeps these windows".into(),
+            RefusalReason::Violated { task, at } => {
                 format!("task {} would violate its window at time {}", name(task), time(at))
             }
-            Why::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
-            Why::Changing => "the task server changes with the events, so no guarantee can be proven".into(),
-            Why::Unproven { steps } => {
+            RefusalReason::TooSlow { task } => format!("task {} cannot be served within its period", name(task)),
+            RefusalReason::Changing => "the task server changes with the events, so no guarantee can be proven".into(),
+            RefusalReason::Unproven { steps } => {
                 format!("the schedule does not repeat within {steps} steps, so no guarantee can be proven")
             }
         }
@@ -178,7 +180,7 @@ pub fn admit(tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
         return Ok(Guarantee::EveryPeriod { services: services.as_f64() });
     }
     if !utilization.fits(capacity) {
-        return Err(Refusal::new(Why::OverCommitted, tasks, capacity));
+        return Err(Refusal::new(RefusalReason::OverCommitted, tasks, capacity));
     }
     if capacity == Share::ONE && is_uniform(tasks) {
         return Ok(Guarantee::Uniform { utilization: utilization.as_f64() });
@@ -205,7 +207,7 @@ pub fn admit_with_task_server(tasks: &[Task], capacity: Share) -> Result<Guarant
         return Ok(alone);
     }
     if capacity != Share::ONE || services.any(|service| service != 1) {
-        return Err(Refusal::new(Why::Changing, tasks, capacity));
+        return Err(Refusal::new(RefusalReason::Changing, tasks, capacity));
     }
     prove(Machine::new(tasks, Policy::Dwcs).with_task_server(capacity), &with(1), capacity)
 }
@@ -220,8 +222,8 @@ fn is_uniform(tasks: &[Task]) -> bool {
 fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
     let slowed = |(index, task): (usize, &Task)| {
         let service = (u128::from(task.service) * 1_000_000).div_ceil(capacity.ppm().max(1).into());
-        let why = Why::TooSlow { task: TaskIndex(index) };
-        let refusal = || Refusal::new(why, tasks, capacity);
+        let reason = RefusalReason::TooSlow { task: TaskIndex(index) };
+        let refusal = || Refusal::new(reason, tasks, capacity);
         (service <= task.period.into()).then_some(Task { service: service as u64, ..*task }).ok_or_else(refusal)
     };
     tasks.iter().enumerate().map(slowed).collect()
@@ -229,8 +231,8 @@ fn slowed(tasks: &[Task], capacity: Share) -> Result<Vec<Task>, Refusal> {
 
 /// Runs `machine` until its state at a multiple of all periods equals an earlier state.
 fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guarantee, Refusal> {
-    let refused = |why| Refusal::new(why, tasks, capacity);
-    let common = common_multiple(tasks).ok_or_else(|| refused(Why::Unproven { steps: 0 }))?;
+    let refused = |reason| Refusal::new(reason, tasks, capacity);
+    let common = common_multiple(tasks).ok_or_else(|| refused(RefusalReason::Unproven { steps: 0 }))?;
     let last_arrival = tasks.iter().map(Task::arrival).max().unwrap_or(0);
     let mut next = last_arrival.next_multiple_of(common).max(common);
     let mut seen = Seen::default();
@@ -246,11 +248,11 @@ fn prove(mut machine: Machine, tasks: &[Task], capacity: Share) -> Result<Guaran
         }
         let decision = machine.decide(machine.now());
         if let Some(task) = machine.first_violated() {
-            return Err(refused(Why::Violated { task, at: machine.now() }));
+            return Err(refused(RefusalReason::Violated { task, at: machine.now() }));
         }
         machine.account(&decision, machine.horizon(&decision).min(next - machine.now()));
     }
-    Err(refused(Why::Unproven { steps: MAX_STEPS }))
+    Err(refused(RefusalReason::Unproven { steps: MAX_STEPS }))
 }
 
 /// The hyper-period; `None` if two hyper-periods exceed the time range of a simulation.

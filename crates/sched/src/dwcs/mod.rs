@@ -19,7 +19,7 @@ mod window;
 
 pub use qfabric_types::Window;
 
-pub use admission::{Guarantee, Refusal, Shared, Why, Wording, admit, admit_with_task_server};
+pub use admission::{Guarantee, Refusal, RefusalReason, Shared, Wording, admit, admit_with_task_server};
 pub use events::{Event, Rule};
 pub use machine::{Choice, Decision, Machine};
 pub use order::{Network, Policy};

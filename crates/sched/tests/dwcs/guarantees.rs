@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use qfabric_sched::dwcs::{
-    Guarantee, Machine, Policy, Rule, Task, TaskIndex, Utilization, Wake, Why, Window, admit, admit_with_task_server,
+    Guarantee, Machine, Policy, RefusalReason, Rule, Task, TaskIndex, Utilization, Wake, Window, admit,
+    admit_with_task_server,
 };
 use qfabric_types::{Instant, Share};
 
@@ -135,7 +136,7 @@ proptest! {
         prop_assume!(Utilization::of_windows(&tasks).exceeds(Share::from_ppm(1_100_000)));
         tasks.sort_by_key(Task::arrival);
         let refusal = admit(&tasks, Share::ONE).unwrap_err();
-        prop_assert_eq!(refusal.why, Why::OverCommitted);
+        prop_assert_eq!(refusal.reason, RefusalReason::OverCommitted);
         let mut machine = Machine::new(&tasks, Policy::Dwcs);
         run(&mut machine, 3_000);
         prop_assert!(violations(&machine) > 0);
@@ -153,7 +154,7 @@ fn equal_services_in_unequal_periods_may_violate_at_u_of_one() {
     run(&mut machine, 40);
     assert!(machine.statistics(TaskIndex(1)).violations > 0);
     let refusal = admit(&tasks, Share::ONE).unwrap_err();
-    assert!(matches!(refusal.why, Why::Violated { task: TaskIndex(1), .. }), "{refusal}");
+    assert!(matches!(refusal.reason, RefusalReason::Violated { task: TaskIndex(1), .. }), "{refusal}");
 }
 
 /// Rule 4 as printed asks whether i fits beside j. Here i and j fit, but the two tasks between them do not: four
@@ -184,7 +185,9 @@ fn a_refusal_names_the_numbers_and_the_next_step() {
     assert!(over.contains("= 1.2500 CPU") && over.contains("lengthen periods"), "{over}");
     let primes = [1_000_003, 999_983, 1_000_033].map(|prime| task(prime, 400_000, 4, 5));
     let unproven = admit(&primes, Share::ONE).unwrap_err();
-    assert!(matches!(unproven.why, Why::Unproven { .. }) && unproven.to_string().contains("divide each other"));
+    assert!(
+        matches!(unproven.reason, RefusalReason::Unproven { .. }) && unproven.to_string().contains("divide each other")
+    );
 }
 
 /// The admission test also works in nanoseconds: it jumps from decision to decision.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use qfabric_channel::{Event, Lane, Node, Notice, Output, SinkId, SourceId, Taken, To};
+use qfabric_channel::{Destination, Event, Lane, Node, Notice, Output, SinkId, SourceId, Taken};
 use qfabric_host::manager::{Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, Reading};
@@ -76,7 +76,7 @@ impl App for Idle {}
 /// A frame that is to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    pub to: To,
+    pub to: Destination,
     pub lane: Lane,
     pub frame: Rc<[u8]>,
 }

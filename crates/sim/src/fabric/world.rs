@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 use std::time::Duration;
 
-use qfabric_channel::{Config, Incarnation, Lane, Node, To};
+use qfabric_channel::{Config, Destination, Incarnation, Lane, Node};
 use qfabric_host::manager::Member;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
@@ -393,13 +393,13 @@ impl Fabric {
     fn send(&mut self, from: HostId, outgoing: Outgoing) {
         let Outgoing { to, lane, frame } = outgoing;
         match to {
-            To::Host(name) => {
+            Destination::Host(name) => {
                 if let Some(to) = self.names.get(&name).copied() {
                     self.send_one(from, to, lane, &frame);
                 }
             }
-            To::Everyone => (0..self.hosts.len()).for_each(|to| self.send_one(from, to, lane, &frame)),
-            To::Channel(channel) => {
+            Destination::Everyone => (0..self.hosts.len()).for_each(|to| self.send_one(from, to, lane, &frame)),
+            Destination::Channel(channel) => {
                 for to in 0..self.hosts.len() {
                     if self.hosts[to].pending.listens.contains(&channel) {
                         self.send_one(from, to, lane, &frame);

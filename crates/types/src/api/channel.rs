@@ -17,7 +17,7 @@
 //! | `POST /v1/groups` | [`GroupRequest`] → 201 [`Registered`] |
 //! | `DELETE /v1/registrations/{number}` | → 204 |
 //! | `GET /v1/hosts` | → list of [`HostInfo`] |
-//! | `POST /v1/access/reload` | → [`Reloaded`] |
+//! | `POST /v1/access/reload` | → [`ReloadOutcome`] |
 //! | `GET /v1/monitors` | → list of [`MonitorInfo`] |
 //! | `PUT /v1/monitors/{attribute}` | [`MonitorRequest`] → [`MonitorInfo`] |
 //! | `GET /v1/policies` | → list of [`PolicyInfo`] |

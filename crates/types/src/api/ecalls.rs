@@ -5,7 +5,7 @@
 //! | `GET /v1/services` | → list of [`ServiceInfo`] |
 //! | `POST /v1/services` | [`ServiceRequest`] → 201 [`ServiceInfo`] |
 //! | `DELETE /v1/services/{name}` | → 204 |
-//! | `POST /v1/services/{name}/events` | [`EventRequest`] → [`Raised`] |
+//! | `POST /v1/services/{name}/events` | [`EventRequest`] → [`RaiseOutcome`] |
 //! | `POST /v1/services/{name}/call` | [`CallRequest`] → [`CallAnswer`] |
 //! | `GET /v1/handlers` | → list of [`HandlerInfo`] |
 //! | `PUT`, `GET`, `DELETE /v1/handlers/{name}` | [`HandlerRequest`] → [`HandlerInfo`] |
@@ -158,8 +158,8 @@ pub enum EventData {
 
 /// The result of raising an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Raised {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Raised))]
+pub struct RaiseOutcome {
     /// Number of subscriptions for which the event was queued.
     pub queued: u32,
     /// Number of subscriptions whose queue was full.

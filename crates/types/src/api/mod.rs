@@ -41,9 +41,9 @@ use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reserv
 
 /// The threads that a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Covers))]
 #[serde(rename_all = "lowercase")]
-pub enum Covers {
+pub enum ApplicationScope {
     /// Every thread of the process and of its children, including threads that appear later.
     #[default]
     Program,
@@ -60,7 +60,7 @@ pub struct ApplicationRequest {
     pub pid: i32,
     /// The covered threads of the process.
     #[serde(default)]
-    pub covers: Covers,
+    pub covers: ApplicationScope,
     /// The requested contract.
     pub contract: Contract,
 }
@@ -100,7 +100,7 @@ pub struct Application {
     pub used: Share,
     /// The CPU time reserved so far.
     #[serde(default)]
-    pub reserved: Reserved,
+    pub reserved: ReservedTime,
     /// Counts of its servers, if the mechanism has servers with counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCounts>,
@@ -112,8 +112,8 @@ pub struct Application {
 /// The reservations of all threads of an application together, as two sums that only grow. The difference of two
 /// readings is the reserved time between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reserved {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reserved))]
+pub struct ReservedTime {
     /// Sum of Q/P over time: the CPU time that the threads could have used.
     #[serde(rename = "cpu_time_ns")]
     pub cpu_time: Nanos,
@@ -122,10 +122,10 @@ pub struct Reserved {
     pub over: Nanos,
 }
 
-impl Reserved {
+impl ReservedTime {
     /// Mean of Q/P between an `earlier` reading and this one, as a fraction of one CPU; `None` if no time lies
     /// between.
-    pub fn mean_since(self, earlier: Reserved) -> Option<f64> {
+    pub fn mean_since(self, earlier: ReservedTime) -> Option<f64> {
         let over = self.over.get().checked_sub(earlier.over.get()).filter(|&over| over > 0)?;
         let cpu_time = self.cpu_time.get().checked_sub(earlier.cpu_time.get())?;
         Some(cpu_time as f64 / over as f64)

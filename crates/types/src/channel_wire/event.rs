@@ -5,7 +5,7 @@ use super::{MAX_ATTRIBUTES, MAX_KEY, MAX_PAYLOAD};
 
 /// The recipients of an event, before filters choose among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum To<'a> {
+pub enum Destination<'a> {
     /// All sinks of the channel.
     #[default]
     All,
@@ -17,7 +17,7 @@ pub enum To<'a> {
 
 /// A submitted event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Submit<'a> {
+pub struct SubmitRequest<'a> {
     pub source: u32,
     /// A number that the answer repeats; not 0.
     pub tag: u32,
@@ -30,7 +30,7 @@ pub struct Submit<'a> {
     pub priority: u8,
     /// The time after which the event is of no use, CLOCK_MONOTONIC; 0: no limit.
     pub deadline_ns: u64,
-    pub to: To<'a>,
+    pub to: Destination<'a>,
     /// Q-attributes.
     pub attributes: Attributes<'a>,
     pub payload: &'a [u8],
@@ -124,7 +124,7 @@ fn attribute<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, i64)> {
     Some((std::str::from_utf8(key).ok()?, reader.long()? as i64))
 }
 
-impl<'a> Submit<'a> {
+impl<'a> SubmitRequest<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend([2, u8::from(self.confirm) | u8::from(self.keep) << 1, self.priority]);
         word(out, self.source);
@@ -136,9 +136,9 @@ impl<'a> Submit<'a> {
         out.extend(self.payload);
     }
 
-    pub(super) fn decode(mut reader: Reader<'a>) -> Option<Submit<'a>> {
+    pub(super) fn decode(mut reader: Reader<'a>) -> Option<SubmitRequest<'a>> {
         let (flags, priority) = (reader.byte().filter(|flags| *flags < 4)?, reader.byte()?);
-        let submit = Submit {
+        let submit = SubmitRequest {
             confirm: flags & 1 != 0,
             keep: flags & 2 != 0,
             priority,
@@ -146,7 +146,7 @@ impl<'a> Submit<'a> {
             tag: reader.word()?,
             event_type: reader.half()?,
             deadline_ns: reader.long()?,
-            to: To::decode(&mut reader)?,
+            to: Destination::decode(&mut reader)?,
             attributes: Attributes::decode(&mut reader)?,
             payload: reader.0,
         };
@@ -154,15 +154,15 @@ impl<'a> Submit<'a> {
     }
 }
 
-impl<'a> To<'a> {
+impl<'a> Destination<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            To::All => out.push(0),
-            To::Host(host) => {
+            Destination::All => out.push(0),
+            Destination::Host(host) => {
                 out.push(1);
                 text(out, host);
             }
-            To::Sink(host, sink) => {
+            Destination::Sink(host, sink) => {
                 out.push(2);
                 text(out, host);
                 word(out, *sink);
@@ -170,11 +170,11 @@ impl<'a> To<'a> {
         }
     }
 
-    fn decode(reader: &mut Reader<'a>) -> Option<To<'a>> {
+    fn decode(reader: &mut Reader<'a>) -> Option<Destination<'a>> {
         Some(match reader.byte()? {
-            0 => To::All,
-            1 => To::Host(reader.text()?),
-            2 => To::Sink(reader.text()?, reader.word()?),
+            0 => Destination::All,
+            1 => Destination::Host(reader.text()?),
+            2 => Destination::Sink(reader.text()?, reader.word()?),
             _ => return None,
         })
     }

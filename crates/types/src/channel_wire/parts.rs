@@ -47,7 +47,7 @@ impl Parts<'_> {
 
 /// Joins parts to messages. Stores at most one incomplete message.
 #[derive(Debug, Default)]
-pub struct Whole {
+pub struct Reassembler {
     bytes: Vec<u8>,
     /// Number of missing bytes.
     left: usize,
@@ -55,7 +55,7 @@ pub struct Whole {
 
 /// The result of receiving a piece.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum ReassemblyOutcome<'a> {
     /// A complete message, in one piece or after its last part.
     Message(&'a [u8]),
     /// A part was stored; further parts must follow.
@@ -64,17 +64,17 @@ pub enum Heard<'a> {
     Nonsense,
 }
 
-impl Whole {
+impl Reassembler {
     /// Takes the next piece.
-    pub fn hear<'a>(&'a mut self, piece: &'a [u8]) -> Heard<'a> {
+    pub fn add<'a>(&'a mut self, piece: &'a [u8]) -> ReassemblyOutcome<'a> {
         let begins = self.left == 0;
         if piece.first() != Some(&PART) {
             self.forget();
-            return if begins { Heard::Message(piece) } else { Heard::Nonsense };
+            return if begins { ReassemblyOutcome::Message(piece) } else { ReassemblyOutcome::Nonsense };
         }
         let Some((left, part)) = piece[1..].split_first_chunk().filter(|(_, part)| !part.is_empty()) else {
             self.forget();
-            return Heard::Nonsense;
+            return ReassemblyOutcome::Nonsense;
         };
         if begins {
             self.forget();
@@ -83,11 +83,11 @@ impl Whole {
         let all = left.saturating_add(part.len());
         if if begins { all > MAX_WHOLE } else { all != self.left } {
             self.forget();
-            return Heard::Nonsense;
+            return ReassemblyOutcome::Nonsense;
         }
         self.bytes.extend_from_slice(part);
         self.left = left;
-        if left > 0 { Heard::More } else { Heard::Message(&self.bytes) }
+        if left > 0 { ReassemblyOutcome::More } else { ReassemblyOutcome::Message(&self.bytes) }
     }
 
     fn forget(&mut self) {

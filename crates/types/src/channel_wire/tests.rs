@@ -21,12 +21,21 @@ fn daemon(message: &FromDaemon<'_>) {
 fn an_encoded_message_decodes_to_itself() {
     client(&FromClient::Hello { version: 7 });
     client(&FromClient::More { sink: 3, events: 99 });
-    client(&FromClient::Late(Late { sink: 3, host: "left", source: 1, events: 2 }));
+    client(&FromClient::Late(LateReport { sink: 3, host: "left", source: 1, events: 2 }));
     client(&FromClient::Report(Report { registration: 3, attribute: "app.position", value: -7 }));
-    for to in [To::All, To::Host("cam-1"), To::Sink("cam-1", 9)] {
+    for to in [Destination::All, Destination::Host("cam-1"), Destination::Sink("cam-1", 9)] {
         let attributes = Attributes::Listed(&[("rate", -3), ("7", i64::MAX)]);
         let (source, tag, payload) = (1, 2, &b"data"[..]);
-        let submit = Submit { source, tag, payload, attributes, to, confirm: true, keep: true, ..Submit::default() };
+        let submit = SubmitRequest {
+            source,
+            tag,
+            payload,
+            attributes,
+            to,
+            confirm: true,
+            keep: true,
+            ..SubmitRequest::default()
+        };
         client(&FromClient::Submit(submit));
     }
     daemon(&FromDaemon::Welcome { lease: 5, host: "a" });
@@ -36,7 +45,7 @@ fn an_encoded_message_decodes_to_itself() {
     daemon(&FromDaemon::Ended { member: Member::Sink, number: 4, why: "closed" });
     for amount in [None, Some(0), Some(-25_000)] {
         let (channel, attribute, subject) = ("video", "app.rate_milli", "cam-1");
-        daemon(&FromDaemon::Decided(Decided { channel, attribute, subject, amount }));
+        daemon(&FromDaemon::Decided(Decision { channel, attribute, subject, amount }));
     }
     let attributes = Attributes::Listed(&[("load", 4)]);
     let (host, number, payload) = ("b", 77, &[1, 2, 3][..]);
@@ -47,7 +56,7 @@ fn an_encoded_message_decodes_to_itself() {
 fn a_payload_above_the_limit_is_refused() {
     let payload = vec![0; MAX_PAYLOAD + 1];
     let mut bytes = Vec::new();
-    FromClient::Submit(Submit { payload: &payload, ..Submit::default() }).encode(&mut bytes);
+    FromClient::Submit(SubmitRequest { payload: &payload, ..SubmitRequest::default() }).encode(&mut bytes);
     assert_eq!(FromClient::decode(&bytes), None);
     bytes.pop();
     assert!(FromClient::decode(&bytes).is_some() && bytes.len() <= MAX_WHOLE);
@@ -71,7 +80,7 @@ fn attributes_beyond_the_limit_are_not_sent() {
     let mut bytes = Vec::new();
     let attributes = Attributes::Listed(&listed);
     let payload = &[0; MAX_PAYLOAD][..];
-    FromClient::Submit(Submit { attributes, payload, ..Submit::default() }).encode(&mut bytes);
+    FromClient::Submit(SubmitRequest { attributes, payload, ..SubmitRequest::default() }).encode(&mut bytes);
     let Some(FromClient::Submit(submit)) = FromClient::decode(&bytes) else { panic!("the encoder keeps the limit") };
     assert_eq!(submit.attributes.iter().count(), MAX_ATTRIBUTES);
     assert!(bytes.len() <= MAX_WHOLE);
@@ -81,14 +90,14 @@ fn attributes_beyond_the_limit_are_not_sent() {
 fn a_long_message_is_split_and_joined_again() {
     for length in [0, 1, MAX_MESSAGE, MAX_MESSAGE + 1, 3 * MAX_MESSAGE, MAX_WHOLE] {
         let message: Vec<u8> = (0..length).map(|at| (1 + at % 100) as u8).collect();
-        let (mut whole, mut part, mut out) = (Whole::default(), Vec::new(), None);
+        let (mut reassembler, mut part, mut out) = (Reassembler::default(), Vec::new(), None);
         let mut all = parts(&message);
         while all.next(&mut part) {
             assert!(part.len() <= MAX_MESSAGE && out.is_none());
-            match whole.hear(&part) {
-                Heard::Message(message) => out = Some(message.to_vec()),
-                Heard::More => {}
-                Heard::Nonsense => panic!("a part of a message of {length} bytes is invalid"),
+            match reassembler.add(&part) {
+                ReassemblyOutcome::Message(message) => out = Some(message.to_vec()),
+                ReassemblyOutcome::More => {}
+                ReassemblyOutcome::Nonsense => panic!("a part of a message of {length} bytes is invalid"),
             }
         }
         assert!(out.as_ref() == Some(&message), "{length}");
@@ -98,22 +107,26 @@ fn a_long_message_is_split_and_joined_again() {
 #[test]
 fn invalid_parts_are_refused_and_take_no_memory() {
     let part = |left: u32, bytes: &[u8]| [&[PART][..], &left.to_le_bytes(), bytes].concat();
-    let mut whole = Whole::default();
-    assert_eq!(whole.hear(&part(u32::MAX, b"a")), Heard::Nonsense, "longer than any message");
-    assert_eq!(whole.hear(&part(4, b"")), Heard::Nonsense, "empty part");
-    assert_eq!(whole.hear(&[PART, 1]), Heard::Nonsense);
-    assert_eq!(whole.hear(&part(4, b"ab")), Heard::More);
-    assert_eq!(whole.hear(&part(3, b"cd")), Heard::Nonsense, "more bytes are left than the first part announced");
-    assert_eq!(whole.hear(b"next"), Heard::Message(b"next"), "the next message is received");
-    assert_eq!(whole.hear(&part(1, b"ab")), Heard::More);
-    assert_eq!(whole.hear(b"next"), Heard::Nonsense, "between two parts of another message");
-    assert_eq!(whole.hear(&part(0, b"ab")), Heard::Message(b"ab"));
+    let mut reassembler = Reassembler::default();
+    assert_eq!(reassembler.add(&part(u32::MAX, b"a")), ReassemblyOutcome::Nonsense, "longer than any message");
+    assert_eq!(reassembler.add(&part(4, b"")), ReassemblyOutcome::Nonsense, "empty part");
+    assert_eq!(reassembler.add(&[PART, 1]), ReassemblyOutcome::Nonsense);
+    assert_eq!(reassembler.add(&part(4, b"ab")), ReassemblyOutcome::More);
+    assert_eq!(
+        reassembler.add(&part(3, b"cd")),
+        ReassemblyOutcome::Nonsense,
+        "more bytes are left than the first part announced"
+    );
+    assert_eq!(reassembler.add(b"next"), ReassemblyOutcome::Message(b"next"), "the next message is received");
+    assert_eq!(reassembler.add(&part(1, b"ab")), ReassemblyOutcome::More);
+    assert_eq!(reassembler.add(b"next"), ReassemblyOutcome::Nonsense, "between two parts of another message");
+    assert_eq!(reassembler.add(&part(0, b"ab")), ReassemblyOutcome::Message(b"ab"));
 }
 
 /// Found by the fuzzer.
 #[test]
 fn a_withdrawn_decision_with_an_amount_is_refused() {
-    let undecided = FromDaemon::Decided(Decided { channel: "v", attribute: "a", subject: "s", amount: None });
+    let undecided = FromDaemon::Decided(Decision { channel: "v", attribute: "a", subject: "s", amount: None });
     let mut bytes = Vec::new();
     undecided.encode(&mut bytes);
     assert_eq!(FromDaemon::decode(&bytes), Some(undecided));

@@ -20,7 +20,7 @@ pub struct SocketInterest {
 /// The active sockets (`socket_ready` of the papers). Written by the kernel; the application takes bits.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct SocketReady {
+pub struct ReadySockets {
     flag: AtomicU32,
     _pad: [AtomicU32; 15],
     fd_active: [AtomicU64; SOCKET_WORDS],
@@ -36,7 +36,7 @@ pub struct SocketReady {
 #[derive(Debug)]
 pub struct SocketPage {
     interest: SocketInterest,
-    ready: SocketReady,
+    ready: ReadySockets,
 }
 
 const _: () = assert!(size_of::<SocketPage>() == SocketPage::READY as usize + 64 + 8 * SOCKET_WORDS);
@@ -143,7 +143,7 @@ mod tests {
             updated_fd_list: words(),
         };
         let ready =
-            SocketReady { flag: AtomicU32::new(0), _pad: [const { AtomicU32::new(0) }; 15], fd_active: words() };
+            ReadySockets { flag: AtomicU32::new(0), _pad: [const { AtomicU32::new(0) }; 15], fd_active: words() };
         Box::new(SocketPage { interest, ready })
     }
 
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(offset_of!(SocketInterest, waiting), SocketPage::WAITING as usize);
         assert_eq!(offset_of!(SocketInterest, fd_list), SocketPage::FD_LIST as usize);
         assert_eq!(ready, SocketPage::READY as usize);
-        assert_eq!(ready + offset_of!(SocketReady, fd_active), SocketPage::FD_ACTIVE as usize);
+        assert_eq!(ready + offset_of!(ReadySockets, fd_active), SocketPage::FD_ACTIVE as usize);
     }
 
     #[test]

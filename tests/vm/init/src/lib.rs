@@ -1,17 +1,17 @@
-//! The protocol between the harness (`xtask vm`) and the first process of the test machine: the errand, which is
+//! The protocol between the harness (`xtask vm`) and the first process of the test machine: the boot script, which is
 //! part of the image, and the frames, which come back over a virtio serial port.
 //!
 //! Kernel messages go to the console, which is a separate port, so they do not mix with the frames.
 #![forbid(unsafe_code)]
 
-mod errand;
 mod frame;
+mod script;
 
-pub use errand::{Command, Errand, ErrandError};
 pub use frame::{Frame, FrameError, Stream};
+pub use script::{BootScript, BootScriptError, Command};
 
-/// Path of the errand in the image.
-pub const ERRAND: &str = "/vm/errand";
+/// Path of the boot script in the image.
+pub const BOOT_SCRIPT: &str = "/vm/boot-script";
 
 /// Folder whose files are sent to the host after the commands.
 pub const OUT: &str = "/out";

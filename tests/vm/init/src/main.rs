@@ -1,5 +1,5 @@
 //! The first process of the test machine. It mounts the file systems that programs expect, loads modules, runs the
-//! errand's commands as children, collects orphans, and sends all results as frames. A test must not be process 1,
+//! boot script's commands as children, collects orphans, and sends all results as frames. A test must not be process 1,
 //! because process 1 cannot receive some signals and some kernel functions refuse it. After the last frame this
 //! process waits, and the host switches the machine off, so that no frame is lost.
 #![forbid(unsafe_code)]
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use qfabric_vm_init::{ERRAND, Errand, Frame, PORT};
+use qfabric_vm_init::{BOOT_SCRIPT, BootScript, Frame, PORT};
 
 /// The port to the host, shared by the threads that read the outputs of a command.
 #[derive(Clone)]
@@ -34,8 +34,8 @@ fn main() {
         eprintln!("this program only runs as the first process of a test machine; use `xtask vm`");
         std::process::exit(2);
     }
-    match errand() {
-        Ok((host, errand)) => run_commands(&host, &errand),
+    match script() {
+        Ok((host, script)) => run_commands(&host, &script),
         Err(e) => eprintln!("init: {e}"),
     }
     loop {
@@ -43,20 +43,20 @@ fn main() {
     }
 }
 
-fn errand() -> Result<(Host, Errand), Box<dyn std::error::Error>> {
+fn script() -> Result<(Host, BootScript), Box<dyn std::error::Error>> {
     let refused = setup::mount_all();
-    let errand = Errand::decode(&fs::read(ERRAND)?)?;
+    let script = BootScript::decode(&fs::read(BOOT_SCRIPT)?)?;
     // The driver of the port may be among the modules. Failures are sent as soon as the port is open.
-    let failed = setup::load(&errand.modules);
+    let failed = setup::load(&script.modules);
     let host = Host(Arc::new(Mutex::new(File::options().write(true).open(port()?)?)));
     let troubles = refused.into_iter().chain(failed).chain(setup::prepare());
     host.send(&Frame::Hello(setup::release()));
     troubles.for_each(|trouble| host.send(&Frame::Trouble(trouble)));
-    Ok((host, errand))
+    Ok((host, script))
 }
 
-fn run_commands(host: &Host, errand: &Errand) {
-    for (number, command) in (0..).zip(&errand.commands) {
+fn run_commands(host: &Host, script: &BootScript) {
+    for (number, command) in (0..).zip(&script.commands) {
         host.send(&Frame::Start(number));
         let code = commands::run(host, command);
         host.send(&Frame::Exit(code));

@@ -1,15 +1,15 @@
 //! Filters.
 
 use super::*;
-use crate::{Binding, Direction, FilterCommand, FilterError, FilterSpec, Key, MemberId, Notice, Spot};
+use crate::{Binding, Direction, FilterCommand, FilterError, FilterId, FilterSpec, Key, MemberId, Notice};
 
-fn spot(channel: &ChannelId, direction: Direction, name: &str) -> Spot {
-    Spot { channel: channel.clone(), direction, name: name.parse().expect("a name") }
+fn filter_id(channel: &ChannelId, direction: Direction, name: &str) -> FilterId {
+    FilterId { channel: channel.clone(), direction, name: name.parse().expect("a name") }
 }
 
-fn text(spot: Spot, text: &str) -> FilterSpec {
+fn text(id: FilterId, text: &str) -> FilterSpec {
     let types = vec!["frame".to_owned()];
-    FilterSpec { spot, sink: None, types, text: text.to_owned(), parameters: vec![] }
+    FilterSpec { id, sink: None, types, text: text.to_owned(), parameters: vec![] }
 }
 
 fn install<W: World>(world: &mut W, host: &Name, filter: &FilterSpec) {
@@ -36,7 +36,7 @@ pub fn an_out_filter_chooses_by_what_sinks_say_of_themselves<W: World>(world: &m
     let busy = sink(world, &hosts[1], &video, load(90));
     let idle = sink(world, &hosts[2], &video, load(10));
     let here = sink(world, &hosts[0], &video, load(50));
-    install(world, &hosts[0], &text(spot(&video, Direction::Out, "balance"), LEAST_LOADED));
+    install(world, &hosts[0], &text(filter_id(&video, Direction::Out, "balance"), LEAST_LOADED));
     let sent = submit_frame(world, &hosts[0], from, 0, 0);
     assert_eq!((sent.remote, sent.local, sent.filtered), (1, 0, 2));
     let key: Key = "load".parse().expect("a key");
@@ -63,9 +63,9 @@ pub fn an_in_filter_chooses_among_the_sinks_of_its_host<W: World>(world: &mut W)
         struct output { unsigned char chosen[8]; };
         for (int i = 0; i < input.sinks; i++) output.chosen[i] = input.sink[i].role > 0 || input.size < 100;
         return 1;";
-    install(world, &hosts[1], &text(spot(&video, Direction::In, "role"), by_role));
+    install(world, &hosts[1], &text(filter_id(&video, Direction::In, "role"), by_role));
     let only = Some(MemberId { host: hosts[1].clone(), number: high.0 });
-    let odd = FilterSpec { sink: only, ..text(spot(&video, Direction::In, "some"), "return input.kind != 7;") };
+    let odd = FilterSpec { sink: only, ..text(filter_id(&video, Direction::In, "some"), "return input.kind != 7;") };
     install(world, &hosts[1], &odd);
     for (kind, size) in [(0, 10), (0, 1000), (7, 10)] {
         submit_frame(world, &hosts[0], from, kind, size);
@@ -83,7 +83,7 @@ pub fn a_filter_that_blocks_sends_nothing<W: World>(world: &mut W) {
     let hosts = everywhere(world, &video, &spec());
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
-    let out = spot(&video, Direction::Out, "b");
+    let out = filter_id(&video, Direction::Out, "b");
     install(world, &hosts[0], &text(out.clone(), "return 0;"));
     assert_eq!(submit_frame(world, &hosts[0], from, 0, 0).filtered, 1);
     let choose = Box::new(|event: &crate::Event<'_>, _: crate::Candidates<'_>, chosen: &mut [bool]| {
@@ -106,7 +106,7 @@ pub fn a_filter_is_replaced_between_two_events<W: World>(world: &mut W) {
     let hosts = everywhere(world, &video, &spec());
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
-    let out = spot(&video, Direction::Out, "drop");
+    let out = filter_id(&video, Direction::Out, "drop");
     let version = |mark: i32| {
         let body = format!(
             "struct input {{ int kind; int size; }}; struct output {{ int size; }};
@@ -140,7 +140,7 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
     let manager = source(world, &hosts[1], &control);
-    let out = spot(&video, Direction::Out, "rate");
+    let out = filter_id(&video, Direction::Out, "rate");
     install(world, &hosts[0], &text(out.clone(), "return input.kind >= get_attribute(least);"));
     let binding = Binding {
         filter: out.clone(),
@@ -171,7 +171,7 @@ pub fn events_of_one_channel_turn_a_filter_of_another<W: World>(world: &mut W) {
 pub fn filters_are_shipped_where_the_policy_lets_them<W: World>(world: &mut W) {
     let video = data("video");
     let hosts = everywhere(world, &video, &spec());
-    let out = spot(&video, Direction::Out, "none");
+    let out = filter_id(&video, Direction::Out, "none");
     let order = FilterCommand::Install(text(out.clone(), "return 0;"));
     let to = [hosts[0].clone(), hosts[1].clone(), "nobody".parse().expect("a name")];
     let request = world.with(&hosts[0], |node, now| node.ship(&to, &order, now));
@@ -198,14 +198,14 @@ pub fn a_filter_that_faults_lets_nothing_pass_and_says_so<W: World>(world: &mut 
     let hosts = everywhere(world, &video, &spec());
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
-    let out = spot(&video, Direction::Out, "divides");
+    let out = filter_id(&video, Direction::Out, "divides");
     install(world, &hosts[0], &text(out.clone(), "return 100 / input.size;"));
     for size in [0, 0, 5] {
         submit_frame(world, &hosts[0], from, 0, size);
     }
     world.settle();
     assert_eq!(numbers(world, &hosts[1], to), [3]);
-    let faults = |notice: &Notice| matches!(notice, Notice::FilterFaulted { spot, .. } if *spot == out);
+    let faults = |notice: &Notice| matches!(notice, Notice::FilterFaulted { id, .. } if *id == out);
     assert_eq!(world.notices(&hosts[0]).iter().filter(|notice| faults(notice)).count(), 1);
     let counts = world.with(&hosts[0], |node, _| node.filters(&video)[0].1);
     assert_eq!((counts.calls, counts.faults, counts.blocked), (3, 2, 2));
@@ -234,14 +234,14 @@ pub fn a_filter_for_one_sink_changes_the_event_for_that_sink_alone<W: World>(wor
     let sinks = [called(), called(), called()].map(|spec| sink(world, &hosts[1], &video, spec));
     let for_sink = |sink: crate::SinkId, name: &str, size: i32| {
         let only = Some(MemberId { host: hosts[1].clone(), number: sink.0 });
-        FilterSpec { sink: only, ..text(spot(&video, Direction::In, name), &resize(size)) }
+        FilterSpec { sink: only, ..text(filter_id(&video, Direction::In, name), &resize(size)) }
     };
     // The names of the single sinks' filters sort before the filter for all, which is nevertheless called first.
     install(world, &hosts[1], &for_sink(sinks[0], "a", 1));
     install(world, &hosts[1], &for_sink(sinks[1], "b", 2));
     let add = "struct input { int kind; int size; }; struct output { int size; };
                output.size = input.size + 100; return 1;";
-    install(world, &hosts[1], &text(spot(&video, Direction::In, "z"), add));
+    install(world, &hosts[1], &text(filter_id(&video, Direction::In, "z"), add));
     submit_frame(world, &hosts[0], from, 0, 9);
     submit_frame(world, &hosts[0], from, 7, 9);
     world.quiet();
@@ -265,7 +265,7 @@ pub fn an_out_filter_for_one_sink_changes_what_that_sink_is_sent_alone<W: World>
         [("a", &hosts[1], there[0], 1), ("b", &hosts[1], there[1], 2), ("c", &hosts[0], here[0], 3)]
     {
         let only = Some(MemberId { host: host.clone(), number: sink.0 });
-        let filter = FilterSpec { sink: only, ..text(spot(&video, Direction::Out, name), &resize(size)) };
+        let filter = FilterSpec { sink: only, ..text(filter_id(&video, Direction::Out, name), &resize(size)) };
         install(world, &hosts[0], &filter);
     }
     let sent = submit_frame(world, &hosts[0], from, 0, 9);
@@ -317,8 +317,8 @@ pub fn a_filter_changes_how_long_an_event_is<W: World>(world: &mut W) {
     let [here, there] = [0, 1].map(|host| sink(world, &hosts[host], &video, called()));
     let marked = sink(world, &hosts[1], &video, called());
     let for_one = Some(MemberId { host: hosts[1].clone(), number: marked.0 });
-    install(world, &hosts[1], &FilterSpec { sink: for_one, ..text(spot(&video, Direction::In, "mark"), MARK) });
-    let out = spot(&video, Direction::Out, "shorten");
+    install(world, &hosts[1], &FilterSpec { sink: for_one, ..text(filter_id(&video, Direction::In, "mark"), MARK) });
+    let out = filter_id(&video, Direction::Out, "shorten");
     install(world, &hosts[0], &text(out.clone(), CROP));
     let mut submit_tail = |kind, tail: &str| {
         let payload = [&frame(kind, 0)[..], tail.as_bytes()].concat();
@@ -360,11 +360,11 @@ pub fn a_users_filter_acts_on_the_events_of_own_sources_alone<W: World>(world: &
         .map(|user| world.with(&hosts[0], |node, now| node.source_subscribe(&video, of(user), now)).expect("a source"));
     world.settle();
     sink(world, &hosts[1], &video, called());
-    let stop = text(spot(&video, Direction::Out, "stop"), "return 0;");
+    let stop = text(filter_id(&video, Direction::Out, "stop"), "return 0;");
     world.with(&hosts[0], |node, _| node.install_for(1_000, &stop)).expect("installed");
     let sent = sources.map(|source| submit_frame(world, &hosts[0], source, 0, 0).remote);
     assert_eq!(sent, [0, 1]);
-    let of_all = text(spot(&video, Direction::In, "stop"), "return 0;");
+    let of_all = text(filter_id(&video, Direction::In, "stop"), "return 0;");
     let refused = world.with(&hosts[0], |node, _| node.install_for(1_000, &of_all));
     assert!(matches!(refused, Err(FilterError::Channel(crate::Error::Forbidden { .. }))), "{refused:?}");
 }

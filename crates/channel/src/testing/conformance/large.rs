@@ -3,7 +3,7 @@
 use qfabric_types::Nanos;
 
 use super::*;
-use crate::{Direction, FilterSpec, Limits, Spot};
+use crate::{Direction, FilterId, FilterSpec, Limits};
 
 /// A `frame` of this number of bytes in total.
 fn large(number: i32, bytes: usize) -> Vec<u8> {
@@ -136,7 +136,7 @@ pub fn filters_see_the_whole_of_a_large_event<W: World>(world: &mut W) {
     let from = source(world, &hosts[0], &video);
     let to = sink(world, &hosts[1], &video, called());
     let filter = |direction, text: &str| FilterSpec {
-        spot: Spot { channel: video.clone(), direction, name: "f".parse().expect("a name") },
+        id: FilterId { channel: video.clone(), direction, name: "f".parse().expect("a name") },
         sink: None,
         types: vec!["frame".to_owned()],
         text: text.to_owned(),

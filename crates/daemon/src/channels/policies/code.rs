@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_ecode::{Engine, Environment, Limits, Program, World, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Limits, Program, compile};
 use qfabric_host::manager::policies::{RATE, stream_of, told};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_types::api::Problem;
@@ -57,7 +57,7 @@ struct Subject<'a> {
 }
 
 /// Time of a host's last event, and the time at which its silence causes a call.
-struct Heard {
+struct LastEvent {
     host: Name,
     at: Instant,
     due: Instant,
@@ -73,7 +73,7 @@ struct At {
 pub(super) struct Code {
     channel: ChannelId,
     interests: Vec<Interest>,
-    filter: Option<qfabric_channel::Spot>,
+    filter: Option<qfabric_channel::FilterId>,
     engine: Box<dyn Engine + Send>,
     /// By position in [`WORDS`].
     words: Vec<(usize, At)>,
@@ -85,7 +85,7 @@ pub(super) struct Code {
     /// A host that is silent for this time causes a call.
     silence: Option<Nanos>,
     /// Hosts that have sent events, by their numbers; used only if `silence` is set.
-    heard: BTreeMap<AppId, Heard>,
+    last_events: BTreeMap<AppId, LastEvent>,
     record: Shared,
 }
 
@@ -97,7 +97,7 @@ impl Code {
             return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));
         }
         let program = compiled(policy)?;
-        let filter = filter.as_deref().map(|filter| spot(channel, filter)).transpose()?;
+        let filter = filter.as_deref().map(|filter| filter_id(channel, filter)).transpose()?;
         let words = program.input.fields.iter().map(word).collect::<Result<_, _>>()?;
         let output = program.output.as_ref().map_or(&[][..], |output| &output.fields);
         let mut decides = output.iter().map(|field| decided(field, filter.is_some())).collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +113,7 @@ impl Code {
         let attributes = if attributes.is_empty() { vec![RATE.to_owned()] } else { attributes.clone() };
         let interests = interests(&channel, &attributes, *control);
         let input = vec![0; program.input.size as usize];
-        let (last, heard, silence) = (BTreeMap::new(), BTreeMap::new(), *silence_ns);
+        let (last, last_events, silence) = (BTreeMap::new(), BTreeMap::new(), *silence_ns);
         let code = Code {
             channel,
             interests,
@@ -125,17 +125,17 @@ impl Code {
             last,
             attributes,
             silence,
-            heard,
+            last_events,
             record,
         };
         Ok(code)
     }
 
     /// Records that the host has sent an event.
-    fn hear(&mut self, host: &Name, now: Instant) {
+    fn note_event(&mut self, host: &Name, now: Instant) {
         let Some(silence) = self.silence else { return };
-        if self.heard.len() < MOST_REMEMBERED || self.heard.contains_key(&stream_of(host)) {
-            self.heard.insert(stream_of(host), Heard { host: host.clone(), at: now, due: now + silence });
+        if self.last_events.len() < MOST_REMEMBERED || self.last_events.contains_key(&stream_of(host)) {
+            self.last_events.insert(stream_of(host), LastEvent { host: host.clone(), at: now, due: now + silence });
         }
     }
 
@@ -144,8 +144,8 @@ impl Code {
             let bytes = at.ty.bytes() as usize;
             self.input[at.offset..][..bytes].copy_from_slice(&words[*word].to_le_bytes()[..bytes]);
         }
-        let world = World { now: view.now.get(), ..World::default() };
-        match self.engine.call(&self.input, &world, &mut |_| {}) {
+        let context = CallContext { now: view.now.get(), ..CallContext::default() };
+        match self.engine.call(&self.input, &context, &mut |_| {}) {
             Ok(verdict) => verdict != 0,
             Err(fault) => {
                 let mut record = lock(&self.record);
@@ -233,12 +233,12 @@ impl Controller for Code {
                 (Some(application), attribute, words)
             }
             ChangeKind::HostGone => {
-                self.heard.remove(&stream);
+                self.last_events.remove(&stream);
                 return self.last.retain(|(subject, _), _| *subject != stream);
             }
             _ => return,
         };
-        self.hear(&change.host, view.now);
+        self.note_event(&change.host, view.now);
         if self.call(words, view) {
             let application = application.filter(|application| *application != HOST);
             self.decide(&Subject { host: &change.host, application, attribute }, view, decisions);
@@ -247,12 +247,12 @@ impl Controller for Code {
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let Some(silence) = self.silence else { return };
-        let due = self.heard.iter().filter(|(_, heard)| heard.due <= view.now);
+        let due = self.last_events.iter().filter(|(_, event)| event.due <= view.now);
         let due: Vec<AppId> = due.map(|(stream, _)| *stream).collect();
         for stream in due {
-            let Some(heard) = self.heard.get_mut(&stream) else { continue };
-            heard.due = view.now + silence;
-            let (host, silent) = (heard.host.clone(), view.now.since(heard.at).get().cast_signed());
+            let Some(event) = self.last_events.get_mut(&stream) else { continue };
+            event.due = view.now + silence;
+            let (host, silent) = (event.host.clone(), view.now.since(event.at).get().cast_signed());
             let here = i64::from(host == *view.host);
             if self.call([0, 0, 0, stream.0.cast_signed(), here, 0, 0, 0, 0, 0, 0, silent], view) {
                 let about = Subject { host: &host, application: None, attribute: AttributeId(0) };
@@ -262,7 +262,7 @@ impl Controller for Code {
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
-        self.heard.values().map(|heard| heard.due).min()
+        self.last_events.values().map(|event| event.due).min()
     }
 }
 
@@ -333,11 +333,11 @@ fn read(output: &[u8], at: At) -> i64 {
 }
 
 /// `out/NAME` or `in/NAME`, on the data channel.
-pub(super) fn spot(channel: &Name, text: &str) -> Result<qfabric_channel::Spot, Problem> {
-    use qfabric_channel::{Direction, Spot};
+pub(super) fn filter_id(channel: &Name, text: &str) -> Result<qfabric_channel::FilterId, Problem> {
+    use qfabric_channel::{Direction, FilterId};
     let parsed = text.split_once('/').and_then(|(direction, name)| {
         let direction = Direction::named(direction)?;
-        Some(Spot { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
+        Some(FilterId { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
     });
     parsed.ok_or_else(|| refused::filter(text))
 }

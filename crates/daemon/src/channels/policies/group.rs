@@ -99,7 +99,7 @@ impl Members {
     }
 
     /// Records the names of applications.
-    pub fn hear(&mut self, change: &Change, host: &Name) {
+    pub fn on_change(&mut self, change: &Change, host: &Name) {
         if let ChangeKind::Joined(Registration { application, group, .. }) = &change.what
             && (group, &change.host) == (&self.group, host)
         {

@@ -3,7 +3,7 @@
 //! A built-in OUT-filter, named [`SPOT`], reads the attribute `load` of each sink. A sink without this attribute
 //! receives no event. The filter allocates no memory: it walks over the sinks once for each copy.
 
-use qfabric_channel::{Candidates, Choose, Direction, Error, Event, FilterError, Spot};
+use qfabric_channel::{Candidates, Choose, Direction, Error, Event, FilterError, FilterId};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::BalancePolicy;
 use qfabric_types::channel::{ChannelId, Name};
@@ -27,9 +27,9 @@ pub(super) struct Least {
     event_type: String,
 }
 
-fn spot(channel: &Name) -> Spot {
+fn filter_id(channel: &Name) -> FilterId {
     let name = SPOT.parse().expect("is a name");
-    Spot { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
+    FilterId { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
 }
 
 fn filter(here: Name, copies: usize) -> Choose {
@@ -83,13 +83,13 @@ impl Fabric {
     pub(super) fn unbalance(&self, channel: &Name) {
         lock(&self.policies.least).remove(channel);
         // If the channel was closed, the filter was removed with it.
-        let _ = self.network.look(|node| node.remove_filter(&spot(channel)));
+        let _ = self.network.look(|node| node.remove_filter(&filter_id(channel)));
     }
 
     fn put_least(&self, channel: &Name, least: &Scoped<Least>) -> Result<(), FilterError> {
         let Scoped { what: Least { copies, event_type }, user } = least;
         let (choose, types) = (filter(self.host.clone(), *copies), std::slice::from_ref(event_type));
-        self.network.look(|node| node.install_own(spot(channel), *user, types, choose))
+        self.network.look(|node| node.install_own(filter_id(channel), *user, types, choose))
     }
 }
 

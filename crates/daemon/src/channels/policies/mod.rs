@@ -40,7 +40,7 @@ use qfabric_channel::Notice;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Decided, PaceInfo, Policy, PolicyInfo, Resource};
+use qfabric_types::api::channel::{DecisionInfo, PaceInfo, Policy, PolicyInfo, Resource};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Nanos, Owner};
@@ -284,7 +284,7 @@ impl Fabric {
         let found = lock(&self.policies.paces).get(channel).cloned();
         let Some(Scoped { what: paces, user }) = found else { return };
         // If the channel is not open, there is nothing to pace.
-        let _ = self.network.look(|node| node.install_own(pace::spot(channel), user, &[], pace::filter(&paces)));
+        let _ = self.network.look(|node| node.install_own(pace::filter_id(channel), user, &[], pace::filter(&paces)));
     }
 
     /// Updates policies and reports when channels open and close.
@@ -304,7 +304,7 @@ impl Fabric {
         let removed = lock(&self.policies.paces).remove(channel);
         let Some(Scoped { what: paces, .. }) = removed else { return };
         // If the channel was closed, the filter was removed with it.
-        let _ = self.network.look(|node| node.remove_filter(&pace::spot(channel)));
+        let _ = self.network.look(|node| node.remove_filter(&pace::filter_id(channel)));
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
         for host in lock(&paces).hosts() {
             let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
@@ -348,7 +348,7 @@ fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<
 impl Running {
     fn info(&self, name: &Name, usage: Usage, budget: Option<Nanos>) -> PolicyInfo {
         let record = lock(&self.record);
-        let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| Decided {
+        let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| DecisionInfo {
             subject: subject.clone(),
             attribute: attribute_name(*attribute),
             amount: *amount,

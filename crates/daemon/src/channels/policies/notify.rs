@@ -7,7 +7,7 @@ use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{BEGUN, DELAY, DROP, FORWARD, NEED, POSITION, RATE, SHOW, SKIP, SPEED};
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
-use qfabric_types::channel_wire::{Decided, FromDaemon};
+use qfabric_types::channel_wire::{Decision, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
 
 use super::super::mailbox::{Audience, Notification};
@@ -59,7 +59,7 @@ impl Fabric {
     pub(in crate::channels) fn tell_decided(&self, registry: &mut Registry, told: &Notification) {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
         let (amount, subject) = (told.amount, told.subject.as_str());
-        let decided = Decided { channel: &channel, attribute: &attribute, subject, amount };
+        let decided = Decision { channel: &channel, attribute: &attribute, subject, amount };
         for id in self.concerned(registry, told) {
             if let (Audience::Member(_), Some(lease)) = (&told.audience, registry.leases.get(&id)) {
                 let (peer, amount) = (lease.peer, amount.unwrap_or(0));

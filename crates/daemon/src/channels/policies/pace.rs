@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use qfabric_channel::{Candidates, Choose, Direction, Event, Spot};
+use qfabric_channel::{Candidates, Choose, Direction, Event, FilterId};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::PaceInfo;
 use qfabric_types::channel::{ChannelId, Name};
@@ -41,9 +41,9 @@ struct Pace {
     meter: RateMeter,
 }
 
-pub(super) fn spot(channel: &Name) -> Spot {
+pub(super) fn filter_id(channel: &Name) -> FilterId {
     let name = SPOT.parse().expect("is a name");
-    Spot { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
+    FilterId { channel: ChannelId::data(channel.clone()), direction: Direction::Out, name }
 }
 
 /// Whether the name is reserved for the daemon's own filters.

@@ -96,10 +96,10 @@ impl Controller for Supervised {
             return;
         }
         // Only policies that decide about one channel correct reports.
-        let corrected = streams.iter_mut().fold(None, |before, one| one.hear(change, view.now).or(before));
+        let corrected = streams.iter_mut().fold(None, |before, one| one.on_change(change, view.now).or(before));
         drop(record);
         if let Some(members) = members {
-            members.hear(change, view.host);
+            members.on_change(change, view.host);
             if is_of_others(change, members) {
                 return;
             }
@@ -225,7 +225,7 @@ impl Streams {
 
     /// Learns which host a stream belongs to. Corrects a report by the rate that was sent: if a source sends less than
     /// was decided, the difference was not lost. Returns the corrected report.
-    fn hear(&mut self, change: &Change, now: Instant) -> Option<Change> {
+    fn on_change(&mut self, change: &Change, now: Instant) -> Option<Change> {
         let stream = (self.pacing.number)(&self.channel, &change.host);
         match &change.what {
             ChangeKind::HostGone => {

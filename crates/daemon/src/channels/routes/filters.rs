@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use qfabric_channel::Spot;
+use qfabric_channel::FilterId;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     BindingRequest, Direction, FilterRemoval, FilterRequest, Installed, Joined, ParameterRequest,
@@ -35,8 +35,8 @@ pub(crate) async fn install(
     Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
-    let (spot, request): (_, FilterRequest) = (place_of(place)?, read(body).await?);
-    shown(move || channels.on()?.install(peer, spot, &request)).await
+    let (id, request): (_, FilterRequest) = (place_of(place)?, read(body).await?);
+    shown(move || channels.on()?.install(peer, id, &request)).await
 }
 
 /// Change parameters of a filter: the next event sees them
@@ -55,8 +55,8 @@ pub(crate) async fn parametrize(
     Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
-    let (spot, request): (_, ParameterRequest) = (place_of(place)?, read(body).await?);
-    shown(move || channels.on()?.parametrize(peer, &spot, &request)).await
+    let (id, request): (_, ParameterRequest) = (place_of(place)?, read(body).await?);
+    shown(move || channels.on()?.parametrize(peer, &id, &request)).await
 }
 
 /// Remove a filter
@@ -75,8 +75,8 @@ pub(crate) async fn remove(
     Path(place): FilterScope,
     body: Body,
 ) -> Answer<Json<Installed>> {
-    let (spot, request): (_, FilterRemoval) = (place_of(place)?, read(body).await?);
-    shown(move || channels.on()?.remove_filter(peer, &spot, &request.to)).await
+    let (id, request): (_, FilterRemoval) = (place_of(place)?, read(body).await?);
+    shown(move || channels.on()?.remove_filter(peer, &id, &request.to)).await
 }
 
 /// Bind a parameter of a filter to a number in events of another channel
@@ -96,16 +96,16 @@ pub(crate) async fn bind(
     Path(place): FilterScope,
     body: Body,
 ) -> Answer<Response> {
-    let (spot, request): (_, BindingRequest) = (place_of(place)?, read(body).await?);
-    created(move || channels.on()?.bind(peer, spot, &request)).await
+    let (id, request): (_, BindingRequest) = (place_of(place)?, read(body).await?);
+    created(move || channels.on()?.bind(peer, id, &request)).await
 }
 
-fn place_of((channel, direction, filter): (String, String, String)) -> Result<Spot, Problem> {
+fn place_of((channel, direction, filter): (String, String, String)) -> Result<FilterId, Problem> {
     let unknown = || problems::invalid("a filter's direction is in or out".to_owned());
     let direction = Direction::named(&direction).ok_or_else(unknown)?;
     let name = word(&filter).map_err(problems::invalid)?;
     if is_reserved(&name) {
         return Err(problems::invalid(format!("{name}: names that begin with zz. are the service's own")));
     }
-    Ok(Spot { channel: named(&channel)?, direction, name })
+    Ok(FilterId { channel: named(&channel)?, direction, name })
 }

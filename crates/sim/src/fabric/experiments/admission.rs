@@ -9,7 +9,7 @@ use std::rc::Rc;
 use qfabric_channel::{EventType, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target};
 use qfabric_host::manager::{Ask, Lending, Outcome as Answer};
 use qfabric_host::{Host, HostConfig, Input, Limits, Outcome as Carried, Output};
-use qfabric_types::api::Covers;
+use qfabric_types::api::ApplicationScope;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::AttributeId;
@@ -184,7 +184,7 @@ impl Site {
             ..Contract::new("player", period)
         };
         let owner = Owner { uid: 1_000, gid: 1_000 };
-        let (pid, covers, threads) = (thread.0, Covers::Thread(thread), vec![thread]);
+        let (pid, covers, threads) = (thread.0, ApplicationScope::Thread(thread), vec![thread]);
         self.host.handle(Input::Join { request, pid, owner, covers, threads, contract }, here.now);
         let app = self.drain(here).expect("every request is answered")?;
         self.running.insert(request, app);

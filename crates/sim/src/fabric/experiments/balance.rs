@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use qfabric_channel::{
-    Direction, EventType, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Spot, Submission, Target,
+    Direction, EventType, FilterId, FilterSpec, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, Target,
 };
 use qfabric_control::adapt::balance::Answers;
 use qfabric_host::manager::Recipient;
@@ -217,10 +217,10 @@ impl Server {
 
     fn install(&self, here: &mut HostContext<'_>) {
         let name = "least-loaded".parse().expect("a name");
-        let spot = Spot { channel: self.channel.clone(), direction: Direction::Out, name };
+        let id = FilterId { channel: self.channel.clone(), direction: Direction::Out, name };
         let copies = ("copies".parse().expect("a key"), self.options.copies.into());
         let (types, text) = (vec!["request".to_owned()], LEAST_LOADED.to_owned());
-        let filter = FilterSpec { spot, sink: None, types, text, parameters: vec![copies] };
+        let filter = FilterSpec { id, sink: None, types, text, parameters: vec![copies] };
         here.with(|node, _| node.install(&filter)).expect("a filter that compiles");
     }
 

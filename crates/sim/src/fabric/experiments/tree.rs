@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use qfabric_control::adapt::group::Want;
 use qfabric_host::manager::policies::{Stream, StreamLink, TreeShare, connection_of};
-use qfabric_host::manager::{Controller, Wish};
+use qfabric_host::manager::{Controller, ResourceRequest};
 use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant, Nanos};
@@ -71,8 +71,8 @@ impl App for Broker {
 }
 
 fn want(application: AppId, (least, most): (i64, i64), importance: u32, here: &mut HostContext<'_>) {
-    let wish = Wish { application, attribute: BANDWIDTH, least, most, importance };
-    here.manager(|manager, now| manager.came(&wish, now)).expect("the floor fits the capacity");
+    let request = ResourceRequest { application, attribute: BANDWIDTH, least, most, importance };
+    here.manager(|manager, now| manager.admit(&request, now)).expect("the floor fits the capacity");
 }
 
 /// Runs the experiment. `linked`: film and sound of each pupil are linked.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The result of reading the access list and this host's certificate again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reloaded {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reloaded))]
+pub struct ReloadOutcome {
     /// Number of hosts that may take part.
     pub hosts: u32,
     /// Number of rules for these hosts.

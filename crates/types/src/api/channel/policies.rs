@@ -231,13 +231,13 @@ pub struct PolicyInfo {
     pub suspended: bool,
     /// The decisions in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub decided: Vec<Decided>,
+    pub decided: Vec<DecisionInfo>,
 }
 
 /// The last decision about one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Decided {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Decided))]
+pub struct DecisionInfo {
     /// The host or application that the decision is for.
     pub subject: String,
     /// The attribute, such as `app.rate_milli`: events per second, in thousandths.

@@ -3,7 +3,7 @@ use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{CodePolicy, PolicyKind, Resource};
 
-use super::super::code::{Code, paces, spot};
+use super::super::code::{Code, filter_id, paces};
 use super::{Fabric, Pacing, Peer, Runs, Shared};
 
 impl Runs for CodePolicy {
@@ -25,7 +25,7 @@ impl Runs for CodePolicy {
     /// Only a filter's owner may change its parameters.
     fn check_rights(&self, fabric: &Fabric, peer: Peer) -> Result<(), Problem> {
         match &self.filter {
-            Some(filter) => fabric.check_owner(peer, &spot(&self.channel, filter)?),
+            Some(filter) => fabric.check_owner(peer, &filter_id(&self.channel, filter)?),
             None => Ok(()),
         }
     }

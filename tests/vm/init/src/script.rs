@@ -1,11 +1,11 @@
-//! The errand: the modules to load and the commands to run, as one file in the image.
+//! The boot script: the modules to load and the commands to run, as one file in the image.
 //!
 //! Format: fields that end with NUL. A list is its length as a decimal number, followed by its fields. Paths,
 //! arguments and variables cannot contain NUL, so no field needs escaping.
 
 /// The work that the machine is started for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errand {
+pub struct BootScript {
     /// Paths of kernel modules in the image, in the order in which they must be loaded.
     pub modules: Vec<String>,
     /// The commands, which run one after the other, whatever the exit code of the one before.
@@ -22,20 +22,24 @@ pub struct Command {
     pub variables: Vec<String>,
 }
 
-/// The errand cannot be decoded; harness and image probably have different versions.
+/// The boot script cannot be decoded; harness and image probably have different versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrandError(String);
+pub struct BootScriptError(String);
 
-impl std::fmt::Display for ErrandError {
+impl std::fmt::Display for BootScriptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the errand is damaged ({}); harness and image may differ in version: build the image again", self.0)
+        write!(
+            f,
+            "the boot script is damaged ({}); harness and image may differ in version: build the image again",
+            self.0
+        )
     }
 }
 
-impl std::error::Error for ErrandError {}
+impl std::error::Error for BootScriptError {}
 
-impl Errand {
-    /// The contents of the errand's file in the image.
+impl BootScript {
+    /// The contents of the boot script's file in the image.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         list(&mut out, &self.modules);
@@ -48,15 +52,15 @@ impl Errand {
         out
     }
 
-    /// Decodes the contents of the errand's file.
-    pub fn decode(bytes: &[u8]) -> Result<Errand, ErrandError> {
+    /// Decodes the contents of the boot script's file.
+    pub fn decode(bytes: &[u8]) -> Result<BootScript, BootScriptError> {
         let mut fields = Fields(bytes);
         let modules = fields.list()?;
         let commands = (0..fields.number()?).map(|_| fields.command()).collect::<Result<_, _>>()?;
         if fields.0.is_empty() {
-            Ok(Errand { modules, commands })
+            Ok(BootScript { modules, commands })
         } else {
-            Err(ErrandError("it has extra bytes at its end".to_owned()))
+            Err(BootScriptError("it has extra bytes at its end".to_owned()))
         }
     }
 }
@@ -74,24 +78,24 @@ fn field(out: &mut Vec<u8>, text: &str) {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    fn next(&mut self) -> Result<String, ErrandError> {
+    fn next(&mut self) -> Result<String, BootScriptError> {
         let end =
-            self.0.iter().position(|byte| *byte == 0).ok_or_else(|| ErrandError("it ends too early".to_owned()))?;
+            self.0.iter().position(|byte| *byte == 0).ok_or_else(|| BootScriptError("it ends too early".to_owned()))?;
         let (text, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
-        String::from_utf8(text.to_vec()).map_err(|e| ErrandError(e.to_string()))
+        String::from_utf8(text.to_vec()).map_err(|e| BootScriptError(e.to_string()))
     }
 
-    fn number(&mut self) -> Result<usize, ErrandError> {
+    fn number(&mut self) -> Result<usize, BootScriptError> {
         let text = self.next()?;
-        text.parse().map_err(|_| ErrandError(format!("{text:?} is not a length")))
+        text.parse().map_err(|_| BootScriptError(format!("{text:?} is not a length")))
     }
 
-    fn list(&mut self) -> Result<Vec<String>, ErrandError> {
+    fn list(&mut self) -> Result<Vec<String>, BootScriptError> {
         (0..self.number()?).map(|_| self.next()).collect()
     }
 
-    fn command(&mut self) -> Result<Command, ErrandError> {
+    fn command(&mut self) -> Result<Command, BootScriptError> {
         Ok(Command { argv: self.list()?, folder: self.next()?, variables: self.list()? })
     }
 }
@@ -100,24 +104,24 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    fn errand() -> Errand {
+    fn script() -> BootScript {
         let argv = vec!["/bin/t".to_owned(), "a b".to_owned(), String::new()];
         let command = Command { argv, folder: "/".to_owned(), variables: vec!["A=1\n2".to_owned()] };
-        Errand { modules: vec!["/m/veth.ko.xz".to_owned()], commands: vec![command, Command::default()] }
+        BootScript { modules: vec!["/m/veth.ko.xz".to_owned()], commands: vec![command, Command::default()] }
     }
 
     #[test]
     fn an_encoded_errand_decodes_to_itself() {
-        assert_eq!(Errand::decode(&errand().encode()), Ok(errand()));
-        assert_eq!(Errand::decode(&Errand::default().encode()), Ok(Errand::default()));
+        assert_eq!(BootScript::decode(&script().encode()), Ok(script()));
+        assert_eq!(BootScript::decode(&BootScript::default().encode()), Ok(BootScript::default()));
     }
 
     #[test]
     fn a_cut_or_longer_errand_is_refused() {
-        let bytes = errand().encode();
+        let bytes = script().encode();
         for end in 0..bytes.len() {
-            assert!(Errand::decode(&bytes[..end]).is_err(), "cut at {end}");
+            assert!(BootScript::decode(&bytes[..end]).is_err(), "cut at {end}");
         }
-        assert!(Errand::decode(&[bytes, b"x\0".to_vec()].concat()).is_err());
+        assert!(BootScript::decode(&[bytes, b"x\0".to_vec()].concat()).is_err());
     }
 }
