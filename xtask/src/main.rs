@@ -7,6 +7,8 @@ mod check;
 mod docs;
 mod fuzz;
 mod install;
+#[cfg(test)]
+mod plans;
 mod portable;
 mod races;
 mod rooms;

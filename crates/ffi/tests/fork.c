@@ -66,46 +66,79 @@ static int child(qf_session *parents, qf_service *service, qf_subscription *subs
     return 0;
 }
 
-int main(void)
+/* A service and a subscription to its numbers. */
+struct numbers {
+    qf_ecalls *connection;
+    qf_service *service;
+    qf_subscription *subscription;
+};
+
+static struct numbers subscribed(void)
 {
     static const char *const format = "struct number { unsigned long value; };";
     struct ecalls how = { 0 };
     struct sh_memory memory = { .slots = 8 };
-    qf_ecalls *connection = NULL;
-    qf_service *service = NULL;
-    qf_subscription *subscription = NULL;
-    uint64_t event = 7;
+    struct numbers all = { 0 };
+
+    CHECK(qf_ecalls_connect(&all.connection) == QF_OK);
+    CHECK(qf_register_service(all.connection, "c.fork", "numbers", format, &all.service) == QF_OK);
+    CHECK(qf_ecalls_subscribe(all.connection, "c.fork", &how, &memory, &all.subscription) == QF_OK);
+    return all;
+}
+
+static void raises(struct numbers *all, uint64_t event)
+{
+    CHECK(qf_raise_event(all->service, -1, &event, sizeof event, 0, false) == QF_OK);
+}
+
+static void receives(struct numbers *all, uint64_t expected)
+{
+    uint64_t event = 0;
     size_t length = 0;
+
+    CHECK(qf_ecalls_next(all->subscription, &event, sizeof event, 5000 * MS, &length, NULL) == QF_OK);
+    CHECK(length == sizeof event && event == expected);
+}
+
+static void disconnects(struct numbers *all)
+{
+    CHECK(qf_ecalls_unsubscribe(all->subscription) == QF_OK && qf_unregister_service(all->service) == QF_OK);
+    qf_ecalls_free(all->connection);
+}
+
+/* Runs `child` in a forked process until its end. */
+static void forks(qf_session *task, struct numbers *all)
+{
     int status = 0;
-
-    CHECK(qf_ecalls_connect(&connection) == QF_OK);
-    CHECK(qf_register_service(connection, "c.fork", "numbers", format, &service) == QF_OK);
-    CHECK(qf_ecalls_subscribe(connection, "c.fork", &how, &memory, &subscription) == QF_OK);
-    qf_session *task = started("parent");
-    jobs(task, 5);
-    CHECK(taken(task, 5) == 5);
-    CHECK(qf_raise_event(service, -1, &event, sizeof event, 0, false) == QF_OK);
-    for (int i = 0; i < MOST_WAITS && qf_ecalls_flag(subscription) == 0; i++)
-        usleep(1000);
-
     pid_t forked = fork();
+
     CHECK(forked >= 0);
     if (forked == 0)
-        _exit(child(task, service, subscription));
+        _exit(child(task, all->service, all->subscription));
     CHECK(waitpid(forked, &status, 0) == forked && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int main(void)
+{
+    struct numbers numbers = subscribed();
+    qf_session *task = started("parent");
+
+    jobs(task, 5);
+    CHECK(taken(task, 5) == 5);
+    raises(&numbers, 7);
+    for (int i = 0; i < MOST_WAITS && qf_ecalls_flag(numbers.subscription) == 0; i++)
+        usleep(1000);
+
+    forks(task, &numbers);
 
     CHECK((sched_getscheduler(0) & 0xff) == POLICY_DEADLINE);
     jobs(task, 5);
     CHECK(taken(task, 10) == 10);
-    CHECK(qf_ecalls_next(subscription, &event, sizeof event, 5000 * MS, &length, NULL) == QF_OK);
-    CHECK(length == sizeof event && event == 7);
-    event = 8;
-    CHECK(qf_raise_event(service, -1, &event, sizeof event, 0, false) == QF_OK);
-    CHECK(qf_ecalls_next(subscription, &event, sizeof event, 5000 * MS, &length, NULL) == QF_OK);
-    CHECK(length == sizeof event && event == 8);
+    receives(&numbers, 7);
+    raises(&numbers, 8);
+    receives(&numbers, 8);
     CHECK(qf_end(task) == QF_OK && (sched_getscheduler(0) & 0xff) != POLICY_DEADLINE);
-    CHECK(qf_free(task) == QF_OK && qf_ecalls_unsubscribe(subscription) == QF_OK);
-    CHECK(qf_unregister_service(service) == QF_OK);
-    qf_ecalls_free(connection);
+    CHECK(qf_free(task) == QF_OK);
+    disconnects(&numbers);
     return 0;
 }

@@ -89,13 +89,10 @@ static void reentrant(void)
     CHECK(qf_end(task) == QF_OK && qf_free(task) == QF_OK); /* its thread has ended */
 }
 
-int main(void)
+/* Calls without a session, a connection or an output. */
+static void without_session(void)
 {
     qf_session *task = NULL;
-    qf_quality quality;
-    qf_grant grant;
-    pthread_t other;
-    uint64_t last = 0;
 
     CHECK(strlen(qf_version()) >= 5 && strlen(qf_last_error()) == 0);
     CHECK(qf_init(NULL) == QF_NO_DAEMON || qf_init(NULL) == QF_INVALID);
@@ -108,7 +105,10 @@ int main(void)
     CHECK(qf_last_offer(NULL) == QF_STATE && strstr(qf_last_error(), "no other host"));
     qf_free(NULL);
     qf_cpu_free(NULL);
+}
 
+static void without_ecalls(void)
+{
     CHECK(qf_ecalls_connect(NULL) != QF_OK && qf_ecalls_subscribe(NULL, "a.b", NULL, NULL, NULL) == QF_INVALID);
     CHECK(qf_register_service(NULL, NULL, NULL, NULL, NULL) == QF_INVALID);
     CHECK(qf_raise_event(NULL, -1, NULL, 0, 0, false) == QF_INVALID);
@@ -119,12 +119,19 @@ int main(void)
     qf_ecalls_set(NULL, 0, 1);
     qf_ecalls_free(NULL);
     qf_sockets_free(NULL);
+}
 
-    CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
+/* A task without a daemon has no jobs before its start and no other hosts. */
+static void wrong_order(qf_session *task)
+{
     CHECK(qf_end_cycle(task) == QF_STATE && qf_end(task) == QF_STATE);
     CHECK(qf_claim(task, "alpha") == QF_INVALID && strstr(qf_last_error(), "HOST:NUMBER"));
     CHECK(qf_claim(task, NULL) == QF_INVALID && qf_claim(task, "alpha:1") == QF_STATE);
     CHECK(qf_give_back(task, "alpha:1") == QF_STATE && strstr(qf_last_error(), "qf_init_alone"));
+}
+
+static void wrong_values(qf_session *task)
+{
     CHECK(qf_set_predictor(task, "kalman:3") == QF_INVALID && strstr(qf_last_error(), "mma:3,12"));
     CHECK(qf_set_predictor(task, "\xff\xff") == QF_INVALID && strstr(qf_last_error(), "UTF-8"));
     CHECK(qf_set_controller(task, "up") == QF_INVALID && qf_set_class(task, "D", 0) == QF_INVALID);
@@ -133,6 +140,11 @@ int main(void)
     CHECK(qf_set_service(task, MS, 5, 5) == QF_INVALID && strstr(qf_last_error(), "5/5"));
     CHECK(qf_set_service(task, MS, 1, 0) == QF_INVALID && qf_set_control_place(task, "moon") == QF_INVALID);
     CHECK(qf_set_reclaiming(task, "moon") == QF_INVALID && qf_set_reclaiming(task, "iris") == QF_OK);
+}
+
+/* Values that are valid alone, and not together; `qf_start` names the conflict. */
+static void wrong_combinations(qf_session *task)
+{
     CHECK(qf_set_task_period(task, 0) == QF_OK && qf_start(task) == QF_INVALID);
     CHECK(qf_set_task_period(task, 4 * MS) == QF_OK && qf_set_server_period(task, 3 * MS) == QF_OK);
     CHECK(qf_start(task) == QF_INVALID && strstr(qf_last_error(), "3 ms"));
@@ -147,9 +159,21 @@ int main(void)
     CHECK(qf_set_server_period(task, 4 * MS) == QF_OK && qf_set_control_place(task, "user") == QF_OK && qf_set_reclaiming(task, "hard") == QF_OK);
     CHECK(qf_set_recovery(task, 0, 1.0) == QF_OK && qf_start(task) == QF_INVALID);
     CHECK(strstr(qf_last_error(), "recovery_jobs (h) is 0") && qf_set_recovery(task, 5, 2.0) == QF_OK);
+}
+
+static void own_functions(qf_session *task)
+{
     CHECK(qf_set_target(task, 0.1, 0.1) == QF_OK && qf_set_skip_late(task, true) == QF_OK);
     CHECK(qf_set_own_predictor(task, observe, predict, NULL) == QF_OK);
     CHECK(qf_set_own_controller(task, decide, &decided) == QF_OK);
+}
+
+/* Four jobs, which the own predictor and controller see. */
+static void runs_without_daemon(qf_session *task)
+{
+    qf_quality quality;
+    qf_grant grant;
+    pthread_t other;
 
     CHECK(qf_start(task) == QF_OK && qf_start(task) == QF_STATE && qf_set_name(task, "x") == QF_STATE);
     CHECK(qf_begin_at(task, 1) == QF_OK && qf_begin(task) == QF_OK && qf_end_cycle_hint(task, 2.0) == QF_OK && qf_end_cycle(task) == QF_OK);
@@ -159,9 +183,29 @@ int main(void)
     CHECK(qf_get_quality(task, NULL) == QF_INVALID && qf_get_quality(task, &quality) == QF_OK);
     CHECK(quality.jobs == 4 && qf_get_grant(task, &grant) == QF_OK && grant.budget_ns == 0);
     CHECK(qf_reconnect(task) == QF_OK && qf_end(task) == QF_OK && qf_end(task) == QF_STATE);
+}
+
+static void runs_periodically(qf_session *task)
+{
+    uint64_t last = 0;
 
     CHECK(qf_start(task) == QF_OK && qf_start_periodic(task, NULL, NULL) == QF_INVALID);
     CHECK(qf_start_periodic(task, job, &last) == QF_OK && last >= 4);
+}
+
+int main(void)
+{
+    qf_session *task = NULL;
+
+    without_session();
+    without_ecalls();
+    CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
+    wrong_order(task);
+    wrong_values(task);
+    wrong_combinations(task);
+    own_functions(task);
+    runs_without_daemon(task);
+    runs_periodically(task);
     CHECK(qf_free(task) == QF_OK);
     reentrant();
     return 0;

@@ -175,83 +175,91 @@ impl Outside {
 
     fn run(&mut self, step: Step) {
         match step {
-            Step::Join { source, class_a, program, threads, most, weight, reclaim } => {
-                let mut contract = contract(source, most, 0);
-                (contract.weight, contract.reclaiming) =
-                    (weight, if reclaim { Reclaiming::Grub } else { Reclaiming::Hard });
-                contract.class = if class_a { Class::A } else { Class::C };
-                let threads: Vec<ThreadId> = (0..threads).map(|_| self.fresh()).collect();
-                let covers = match threads.first() {
-                    Some(&first) if !program => ApplicationScope::Thread(first),
-                    _ => ApplicationScope::Program,
-                };
-                let covered = if program { threads.clone() } else { threads.iter().take(1).copied().collect() };
-                self.joining.push(covered.into_iter().collect());
-                let request = self.joining.len() as u64 - 1;
-                let pid = threads.first().map_or(1, |t| t.0);
-                self.input(Input::Join { request, pid, owner: ME, covers, threads, contract });
-            }
+            Step::Join { .. } => self.join(step),
             Step::Change { app, most, source, period } => {
                 self.input(Input::Change { request: 0, app: AppId(app), contract: contract(source, most, period) })
             }
             Step::Leave { app } => self.input(Input::Leave { app: AppId(app) }),
-            Step::Own { pick, source, class_a, most } => {
-                let Some((app, thread)) = self.pick(pick) else { return };
-                let class = if class_a { Class::A } else { Class::C };
-                let contract = Contract { class, ..contract(source, most, 0) };
-                self.joining.push([thread].into());
-                let (request, covers, threads) =
-                    (self.joining.len() as u64 - 1, ApplicationScope::Thread(thread), vec![thread]);
-                self.input(Input::Join { request, pid: thread.0, owner: ME, covers, threads, contract });
-                self.moved(app, thread);
-            }
-            Step::Back { pick, to } => {
-                let Some((app, thread)) = self.pick(pick) else { return };
-                self.input(Input::HandBack { app, thread, to: AppId(to) });
-                self.moved(app, thread);
-            }
-            Step::Born { app } => {
-                let thread = self.fresh();
-                if let Some(threads) = self.apps.get_mut(&AppId(app)) {
-                    threads.insert(thread);
-                }
-                self.input(Input::ThreadBorn { app: AppId(app), thread });
-            }
-            Step::Gone { pick } => {
-                if let Some((app, thread)) = self.pick(pick) {
-                    self.dead.insert(thread);
-                    self.kernel.remove(&thread);
-                    self.apps.get_mut(&app).unwrap().remove(&thread);
-                    self.input(Input::ThreadGone { app, thread });
-                }
-            }
-            Step::Job { app, cost_ms, late_ms } => {
-                let finish = self.now;
-                let release = finish - T - Nanos::from_millis(late_ms);
-                let cost = Nanos::from_millis(cost_ms);
-                let job = JobRecord { k: finish.get() / T.get(), release, finish, cost, next: Foresight::Nothing };
-                self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
-            }
-            Step::Invalid { app, release, finish } => {
-                let (release, finish) = (Instant::new(release), Instant::new(finish));
-                let job = JobRecord { k: u64::MAX, release, finish, cost: Nanos::MAX, next: Foresight::Hint(-1e300) };
-                self.input(Input::Job { app: AppId(app), event: JobEvent::End(job) });
-            }
-            Step::Ran { pick, used_us, slept } => {
-                if let Some((app, thread)) = self.pick(pick) {
-                    let used = Nanos::from_micros(used_us);
-                    let (from, to) = (self.now - used, self.now);
-                    self.input(Input::Ran { app, sample: Sample { thread, from, to, used, slept } });
-                }
-            }
+            Step::Own { pick, source, class_a, most } => self.on_pick(pick, |outside, app, thread| {
+                outside.request(
+                    thread.0,
+                    ApplicationScope::Thread(thread),
+                    vec![thread],
+                    [thread].into(),
+                    Contract { class: class(class_a), ..contract(source, most, 0) },
+                );
+                outside.moved(app, thread);
+            }),
+            Step::Back { pick, to } => self.on_pick(pick, |outside, app, thread| {
+                outside.input(Input::HandBack { app, thread, to: AppId(to) });
+                outside.moved(app, thread);
+            }),
+            Step::Born { app } => self.born(AppId(app)),
+            Step::Gone { pick } => self.on_pick(pick, Outside::gone),
+            Step::Job { app, cost_ms, late_ms } => self.job(AppId(app), valid_job(self.now, cost_ms, late_ms)),
+            Step::Invalid { app, release, finish } => self.job(AppId(app), invalid_job(release, finish)),
+            Step::Ran { pick, used_us, slept } => self.on_pick(pick, |outside, app, thread| {
+                let used = Nanos::from_micros(used_us);
+                let (from, to) = (outside.now - used, outside.now);
+                outside.input(Input::Ran { app, sample: Sample { thread, from, to, used, slept } });
+            }),
             Step::Wait { us } => self.wait(Nanos::from_micros(us)),
-            Step::Answer { settings, outcome } => {
-                for _ in 0..settings {
-                    self.answer(outcome);
-                }
-            }
+            Step::Answer { settings, outcome } => (0..settings).for_each(|_| self.answer(outcome)),
         }
         self.check();
+    }
+
+    /// Acts on a thread of an application, if there is one.
+    fn on_pick(&mut self, pick: usize, act: impl FnOnce(&mut Outside, AppId, ThreadId)) {
+        if let Some((app, thread)) = self.pick(pick) {
+            act(self, app, thread);
+        }
+    }
+
+    fn join(&mut self, step: Step) {
+        let Step::Join { source, class_a, program, threads, most, weight, reclaim } = step else { return };
+        let reclaiming = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
+        let contract = Contract { class: class(class_a), weight, reclaiming, ..contract(source, most, 0) };
+        let threads: Vec<ThreadId> = (0..threads).map(|_| self.fresh()).collect();
+        let covers = match threads.first() {
+            Some(&first) if !program => ApplicationScope::Thread(first),
+            _ => ApplicationScope::Program,
+        };
+        let covered = threads.iter().take(if program { usize::MAX } else { 1 }).copied().collect();
+        self.request(threads.first().map_or(1, |t| t.0), covers, threads, covered, contract);
+    }
+
+    /// Requests a contract for the threads `covered`.
+    fn request(
+        &mut self,
+        pid: i32,
+        covers: ApplicationScope,
+        threads: Vec<ThreadId>,
+        covered: BTreeSet<ThreadId>,
+        contract: Contract,
+    ) {
+        let request = self.joining.len() as u64;
+        self.joining.push(covered);
+        self.input(Input::Join { request, pid, owner: ME, covers, threads, contract });
+    }
+
+    fn born(&mut self, app: AppId) {
+        let thread = self.fresh();
+        if let Some(threads) = self.apps.get_mut(&app) {
+            threads.insert(thread);
+        }
+        self.input(Input::ThreadBorn { app, thread });
+    }
+
+    fn gone(&mut self, app: AppId, thread: ThreadId) {
+        self.dead.insert(thread);
+        self.kernel.remove(&thread);
+        self.apps.get_mut(&app).unwrap().remove(&thread);
+        self.input(Input::ThreadGone { app, thread });
+    }
+
+    fn job(&mut self, app: AppId, job: JobRecord) {
+        self.input(Input::Job { app, event: JobEvent::End(job) });
     }
 
     /// Updates the record if the thread was moved from `app`.
@@ -355,6 +363,22 @@ impl Outside {
 /// What a thread lost while it slept it cannot consume any more.
 fn asleep(setting: Setting) -> (u64, Instant, u64) {
     (setting.reservation.map_or(0, |r| u64::from(r.share().ppm())), Instant::ZERO, 0)
+}
+
+fn class(is_a: bool) -> Class {
+    if is_a { Class::A } else { Class::C }
+}
+
+/// A job that finishes now, this long after its deadline.
+fn valid_job(finish: Instant, cost_ms: u64, late_ms: u64) -> JobRecord {
+    let release = finish - T - Nanos::from_millis(late_ms);
+    let cost = Nanos::from_millis(cost_ms);
+    JobRecord { k: finish.get() / T.get(), release, finish, cost, next: Foresight::Nothing }
+}
+
+fn invalid_job(release: u64, finish: u64) -> JobRecord {
+    let (release, finish) = (Instant::new(release), Instant::new(finish));
+    JobRecord { k: u64::MAX, release, finish, cost: Nanos::MAX, next: Foresight::Hint(-1e300) }
 }
 
 fn contract(source: u8, most: u32, period: u8) -> Contract {

@@ -84,47 +84,101 @@ fn of_a_yield_beside(ext: &mut Ext, count: u64) -> f64 {
     of_a_yield()
 }
 
+/// Cost of a wake-up and back between two reserved threads.
+#[derive(Debug)]
+struct ReservedRound {
+    alone: f64,
+    /// With 100 other reserved threads ready.
+    among: f64,
+}
+
+impl ReservedRound {
+    fn measured(mut beside: impl FnMut(usize) -> f64) -> ReservedRound {
+        ReservedRound { alone: beside(0), among: beside(100) }
+    }
+}
+
+/// Costs with the kernel's own scheduler, then with this one.
+struct Costs {
+    default: Loads,
+    deadline: ReservedRound,
+    best_effort: Loads,
+    /// A wake-up and back, from best effort into a server.
+    into: f64,
+    servers: ReservedRound,
+    /// A switch of best effort beside 100 servers.
+    yield_beside: f64,
+}
+
+impl Costs {
+    /// None if this machine cannot load the scheduler.
+    fn measured() -> Option<Costs> {
+        let default = Loads::measured();
+        let deadline = ReservedRound::measured(under_deadline);
+        let mut ext = load()?;
+        let best_effort = Loads::measured();
+        let into = {
+            let mut servers = Servers::of(&mut ext);
+            let id = servers.create(&server(100, 60));
+            of_a_round(|thread| servers.ext.join(id, thread, false).unwrap())
+        };
+        let servers = ReservedRound::measured(|count| in_servers(&mut ext, count));
+        let yield_beside = of_a_yield_beside(&mut ext, 100);
+        Some(Costs { default, deadline, best_effort, into, servers, yield_beside })
+    }
+
+    /// Work that best effort and the kernel's own scheduler do in the same time.
+    fn throughputs(&self) -> [(&'static str, f64, f64); 3] {
+        let Costs { default, best_effort, .. } = self;
+        [
+            ("threads", best_effort.threads, default.threads),
+            ("programs", best_effort.programs, default.programs),
+            ("messages", best_effort.messages, default.messages),
+        ]
+    }
+
+    fn print(&self) {
+        let Costs { default, deadline, best_effort, into, servers, yield_beside } = self;
+        eprintln!("default {default:#?}\next {best_effort:#?}");
+        eprintln!(
+            "a wake-up and back without reservations: {:.2} of the default; late {:?} µs for {:?}",
+            best_effort.round / default.round,
+            best_effort.late,
+            default.late
+        );
+        eprintln!(
+            "instructions of a switch by yield, best effort beside 100 servers: {yield_beside:.0}, {:.2} of the default",
+            yield_beside / default.switch
+        );
+        eprintln!("a wake-up and back, from best effort into a server: {into:.0}");
+        eprintln!(
+            "a wake-up and back between two reserved threads, alone and with 100 others ready: SCHED_DEADLINE {:.0} {:.0}, ext {:.0} {:.0}",
+            deadline.alone, deadline.among, servers.alone, servers.among
+        );
+        let (alone, among) = (servers.alone / deadline.alone, servers.among / deadline.among);
+        eprintln!("ext / SCHED_DEADLINE: {alone:.2} alone, {among:.2} among 100");
+        for (what, ours, theirs) in self.throughputs() {
+            eprintln!("{what}: {:.3} of the default's", ours / theirs);
+        }
+    }
+
+    fn check(&self) {
+        let Costs { default, deadline, servers, yield_beside, .. } = self;
+        let switch = default.switch;
+        assert!(*yield_beside < 2.0 * switch, "a switch beside 100 servers: {yield_beside:.0} against {switch:.0}");
+        assert!(servers.among < 2.0 * deadline.among, "among 100 reserved threads: {servers:?} against {deadline:?}");
+        for (what, ours, theirs) in self.throughputs() {
+            assert!(ours > 0.85 * theirs, "best effort's {what}: {ours} against {theirs}");
+        }
+    }
+}
+
 #[test]
 fn the_cost_compared_with_the_kernels_own_scheduler() {
     if let Err(error) = Ext::supported() {
         return qfabric_linux::testing::skip(error);
     }
-    let plain = Loads::measured();
-    let deadline = (under_deadline(0), under_deadline(100));
-    let Some(mut ext) = load() else { return };
-    let fair = Loads::measured();
-    let into = {
-        let mut servers = Servers::of(&mut ext);
-        let id = servers.create(&server(100, 60));
-        of_a_round(|thread| servers.ext.join(id, thread, false).unwrap())
-    };
-    let reserved = (in_servers(&mut ext, 0), in_servers(&mut ext, 100));
-    let hundred = of_a_yield_beside(&mut ext, 100);
-    eprintln!("default {plain:#?}\next {fair:#?}");
-    eprintln!(
-        "a wake-up and back without reservations: {:.2} of the default; late {:?} µs for {:?}",
-        fair.round / plain.round,
-        fair.late,
-        plain.late
-    );
-    eprintln!(
-        "instructions of a switch by yield, best effort beside 100 servers: {hundred:.0}, {:.2} of the default",
-        hundred / plain.switch
-    );
-    eprintln!("a wake-up and back, from best effort into a server: {into:.0}");
-    eprintln!(
-        "a wake-up and back between two reserved threads, alone and with 100 others ready: SCHED_DEADLINE {:.0} {:.0}, ext {:.0} {:.0}",
-        deadline.0, deadline.1, reserved.0, reserved.1
-    );
-    eprintln!("ext / SCHED_DEADLINE: {:.2} alone, {:.2} among 100", reserved.0 / deadline.0, reserved.1 / deadline.1);
-    assert!(hundred < 2.0 * plain.switch, "a switch beside 100 servers: {hundred:.0} against {:.0}", plain.switch);
-    assert!(reserved.1 < 2.0 * deadline.1, "among 100 reserved threads: {reserved:?} against {deadline:?}");
-    for (what, ours, default) in [
-        ("threads", fair.threads, plain.threads),
-        ("programs", fair.programs, plain.programs),
-        ("messages", fair.messages, plain.messages),
-    ] {
-        eprintln!("{what}: {:.3} of the default's", ours / default);
-        assert!(ours > 0.85 * default, "best effort's {what}: {ours} against {default}");
-    }
+    let Some(costs) = Costs::measured() else { return };
+    costs.print();
+    costs.check();
 }

@@ -104,6 +104,39 @@ fn a_rebuild_counts_the_living_threads_after_a_reserved_process_died() {
     }
 }
 
+/// The deadline of a thread under reservation, or of its server. None if this kernel does not show it.
+fn deadline_of(thread: ThreadId) -> Option<Nanos> {
+    let sched = std::fs::read_to_string(format!("/proc/{thread}/sched")).unwrap_or_default();
+    let line = sched.lines().find(|line| line.starts_with("dl.deadline"))?;
+    Some(Nanos::new(line.rsplit(':').next()?.trim().parse().ok()?))
+}
+
+/// Lets a thread overrun its weightless reservation once. Returns whether that moved its deadline by 15 s, or why this
+/// cannot be tested here.
+fn overran_far(hog: ThreadId) -> Result<bool, &'static str> {
+    let weightless = Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap();
+    if SchedAttr::deadline(reservation(500), false).give(hog).is_err() {
+        return Err("other programs hold all bandwidth");
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    SchedAttr::deadline(weightless, false).give(hog).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    let deadline = deadline_of(hog).ok_or("this kernel does not show deadlines of servers")?;
+    Ok(deadline.get() > clock::now().get() + 15_000_000_000)
+}
+
+/// An overrun of a few µs moves the deadline by as many periods. They must pass before the next try can move it further.
+fn move_deadline_far_away(hog: ThreadId) -> Result<(), &'static str> {
+    for _ in 0..1_000 {
+        let is_far = overran_far(hog)?;
+        SchedAttr::fair(0).give(hog).unwrap();
+        if is_far {
+            return Ok(());
+        }
+    }
+    Err("no overrun moved the deadline by 15 s")
+}
+
 /// Each µs by which a weightless thread overruns moves its deadline by 1.1 s, and new parameters do not change the
 /// deadline. With a reservation it would not run until then, and would hold its bandwidth as long.
 #[test]
@@ -112,43 +145,17 @@ fn a_thread_whose_deadline_is_far_away_is_refused_and_holds_no_bandwidth() {
     if !may_reserve() {
         return;
     }
-    let (hog, weightless) =
-        (Worker::burning(), Reservation::new(Nanos::new(1_024), Nanos::from_millis(1_100)).unwrap());
-    let deadline = || {
-        let sched = std::fs::read_to_string(format!("/proc/{}/sched", hog.thread)).unwrap_or_default();
-        let line = sched.lines().find(|line| line.starts_with("dl.deadline")).map(str::to_owned);
-        line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()).map(Nanos::new)
-    };
-    // An overrun of a few µs moves the deadline by as many periods; they must pass before the next try can move it
-    // further.
-    let mut tries = 0..1_000;
-    let is_far = loop {
-        if tries.next().is_none() {
-            break false;
-        }
-        if SchedAttr::deadline(reservation(500), false).give(hog.thread).is_err() {
-            return skip("other programs hold all bandwidth");
-        }
-        std::thread::sleep(Duration::from_millis(30));
-        SchedAttr::deadline(weightless, false).give(hog.thread).unwrap();
-        std::thread::sleep(Duration::from_millis(60));
-        match deadline() {
-            None => return skip("this kernel does not show deadlines of servers"),
-            Some(at) if at.get() > clock::now().get() + 15_000_000_000 => break true,
-            Some(_) => SchedAttr::fair(0).give(hog.thread).unwrap(),
-        }
-    };
-    if !is_far {
-        return skip("no overrun moved the deadline by 15 s");
+    let hog = Worker::burning();
+    if let Err(why) = move_deadline_far_away(hog.thread) {
+        return skip(why);
     }
-    SchedAttr::fair(0).give(hog.thread).unwrap();
-    let mut mechanism = Deadline::new();
     let asked = Setting {
         thread: hog.thread,
         reservation: Some(reservation(500)),
         reclaiming: Reclaiming::Hard,
         terms: Default::default(),
     };
+    let mut mechanism = Deadline::new();
     let refused = mechanism.apply(&asked);
     let books = books::lost(Path::new(DEBUGFS));
     assert!(matches!(refused, Err(ApplyError::Busy { .. })), "{refused:?}");

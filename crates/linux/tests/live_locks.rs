@@ -2,9 +2,10 @@
 //! medium priority on the same CPU.
 
 use std::fs;
+use std::hint::spin_loop;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use qfabric_linux::clock;
@@ -43,46 +44,71 @@ fn priority() -> i32 {
     after_name.split_whitespace().nth(15).unwrap().parse().unwrap()
 }
 
-/// The holder waits until the medium-priority thread runs, which starts the high-priority thread as its first step and
-/// then keeps the CPU. No thread starts before all have their priorities: a high-priority thread that does not have its
-/// priority yet would wait until the medium-priority thread ends.
+/// What the three threads of the test share. No thread starts before all have their priorities: a high-priority thread
+/// that does not have its priority yet would wait until the medium-priority thread ends.
+struct Shared {
+    lock: Lock<u32, 1>,
+    all_ready: Barrier,
+    hog_started: AtomicBool,
+    lock_taken: AtomicBool,
+    hog_ended: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let [hog_started, lock_taken, hog_ended] = [const { AtomicBool::new(false) }; 3];
+        Shared { lock: Lock::new(0), all_ready: Barrier::new(3), hog_started, lock_taken, hog_ended }
+    }
+
+    /// Holds the lock until the hog runs. Returns the priority right before the release.
+    fn hold(&self, held: Sender<()>) -> i32 {
+        pin_here(None);
+        self.all_ready.wait();
+        self.lock.with(|_| {
+            held.send(()).unwrap();
+            while !self.hog_started.load(Ordering::SeqCst) {
+                spin_loop();
+            }
+            priority()
+        })
+    }
+
+    /// The medium-priority thread: starts the high-priority thread as its first step and then keeps the CPU.
+    fn hog(&self, is_held: Receiver<()>, starts: Sender<()>) {
+        pin_here(Some(MIDDLE));
+        self.all_ready.wait();
+        is_held.recv().unwrap();
+        self.hog_started.store(true, Ordering::SeqCst);
+        starts.send(()).unwrap();
+        while !self.lock_taken.load(Ordering::SeqCst) && clock::thread_cpu() < MOST {
+            spin_loop();
+        }
+        self.hog_ended.store(true, Ordering::SeqCst);
+    }
+
+    /// The high-priority thread. Returns whether the hog still ran when it got the lock.
+    fn take(&self, hog_starts: Receiver<()>) -> bool {
+        pin_here(Some(HIGH));
+        self.all_ready.wait();
+        hog_starts.recv().unwrap();
+        self.lock.with(|value| *value += 1);
+        self.lock_taken.store(true, Ordering::SeqCst);
+        !self.hog_ended.load(Ordering::SeqCst)
+    }
+}
+
 #[test]
 fn the_holder_of_a_lock_runs_with_the_priority_of_the_thread_that_waits_for_it() {
     let _alone = live_lock();
     if !may_reserve() {
         return;
     }
-    let lock = &Lock::<u32, 1>::new(0);
-    let ((held, is_held), (hog, hog_starts)) = (channel(), channel());
-    let all_ready = &Barrier::new(3);
-    let [started, got, ended] = &[const { AtomicBool::new(false) }; 3];
+    let shared = &Shared::new();
+    let ((held, is_held), (starts, hog_starts)) = (channel(), channel());
     let (holder, hog_runs) = thread::scope(|scope| {
-        let waiting = scope.spawn(move || {
-            pin_here(Some(HIGH));
-            all_ready.wait();
-            hog_starts.recv().unwrap();
-            lock.with(|value| *value += 1);
-            got.store(true, Ordering::SeqCst);
-            !ended.load(Ordering::SeqCst)
-        });
-        scope.spawn(move || {
-            pin_here(Some(MIDDLE));
-            all_ready.wait();
-            is_held.recv().unwrap();
-            started.store(true, Ordering::SeqCst);
-            hog.send(()).unwrap();
-            while !got.load(Ordering::SeqCst) && clock::thread_cpu() < MOST {}
-            ended.store(true, Ordering::SeqCst);
-        });
-        let holder = scope.spawn(move || {
-            pin_here(None);
-            all_ready.wait();
-            lock.with(|_| {
-                held.send(()).unwrap();
-                while !started.load(Ordering::SeqCst) {}
-                priority()
-            })
-        });
+        let waiting = scope.spawn(move || shared.take(hog_starts));
+        scope.spawn(move || shared.hog(is_held, starts));
+        let holder = scope.spawn(move || shared.hold(held));
         (holder.join().unwrap(), waiting.join().unwrap())
     });
     assert_eq!(holder, INHERITED, "the priority of the holder right before it released the lock");

@@ -244,52 +244,65 @@ fn wake_ups(reserved: bool) -> f64 {
     median(|| timed(|| echo.turn()))
 }
 
-/// Measures one column of the table, with `beside` dummies.
-fn column(beside: usize) -> Vec<(&'static str, f64)> {
-    let _others = dummies(beside);
-    let sleeper = Worker::sleeping();
-    let give = |attributes: SchedAttr| attributes.give(sleeper.thread).unwrap();
-    let leave = || {
-        SchedAttr::fair(0).give_leaving(sleeper.thread).unwrap();
-    };
-    // A thread that leaves stays booked until its 0-lag time.
-    let wait_until_unbooked = || std::thread::sleep(Duration::from_millis(12));
-    let with = |budget_us: u64| {
-        let reservation = Reservation::new(Nanos::from_micros(budget_us), Nanos::from_millis(10)).unwrap();
-        SchedAttr::deadline(reservation, false)
-    };
+/// A sleeping thread whose reservations are measured.
+struct Subject(Worker);
+
+impl Subject {
+    fn reserve(&self, budgets_us: &[u64]) {
+        for budget in budgets_us {
+            let reservation = Reservation::new(Nanos::from_micros(*budget), Nanos::from_millis(10)).unwrap();
+            SchedAttr::deadline(reservation, false).give(self.0.thread).unwrap();
+        }
+    }
+
+    fn leave(&self) {
+        SchedAttr::fair(0).give_leaving(self.0.thread).unwrap();
+    }
+
+    fn reservation_of_a_thread(&self) -> f64 {
+        self.leave();
+        wait_until_unbooked();
+        timed(|| self.reserve(&[1_000]))
+    }
+
+    fn end_of_a_reservation(&self) -> f64 {
+        self.reserve(&[1_000]);
+        wait_until_unbooked();
+        used(|| self.leave())
+    }
+}
+
+/// A thread that leaves stays booked until its 0-lag time.
+fn wait_until_unbooked() {
+    std::thread::sleep(Duration::from_millis(12));
+}
+
+/// Measures the end of a job: the controller predicts and decides a budget.
+fn ends_of_jobs() -> impl FnMut() -> f64 {
     let mut controller = controller(Nanos::from_millis(10));
     let mut k = 0;
-    let end_cycle = || {
+    move || {
         k += 1;
         let release = clock::now();
         let job = JobRecord { k, release, finish: release + WORK, cost: WORK, next: Default::default() };
         timed(|| {
             std::hint::black_box(controller.on_usage(&Usage { job, granted: None, served: None }));
         })
-    };
+    }
+}
+
+/// Measures one column of the table, with `beside` dummies.
+fn column(beside: usize) -> Vec<(&'static str, f64)> {
+    let _others = dummies(beside);
+    let subject = Subject(Worker::sleeping());
     vec![
         ("start and end a thread", median(|| timed(|| std::thread::spawn(|| ()).join().unwrap()))),
-        (
-            "reserve a thread",
-            median(|| {
-                leave();
-                wait_until_unbooked();
-                timed(|| give(with(1_000)))
-            }),
-        ),
-        (
-            "end its reservation",
-            median(|| {
-                give(with(1_000));
-                wait_until_unbooked();
-                used(leave)
-            }),
-        ),
-        ("change a budget twice", median(|| timed(|| [with(1_000), with(2_000)].map(give).into_iter().collect()))),
+        ("reserve a thread", median(|| subject.reservation_of_a_thread())),
+        ("end its reservation", median(|| subject.end_of_a_reservation())),
+        ("change a budget twice", median(|| timed(|| subject.reserve(&[1_000, 2_000])))),
         ("wake and block, both ways, default", wake_ups(false)),
         ("wake and block, both ways, reserved", wake_ups(true)),
-        ("predict and decide a budget", median(end_cycle)),
+        ("predict and decide a budget", median(ends_of_jobs())),
     ]
 }
 

@@ -102,44 +102,46 @@ const OLD: &[(&str, &str)] = &[
     ("sys/class/thermal/thermal_zone0/type", "acpitz\n"),
 ];
 
+/// Values that these files give.
+const OLD_VALUES: [(&str, i64); 32] = [
+    ("cpu.run_queue", 4),
+    ("cpu.blocked", 2),
+    ("cpu.switches", 777),
+    ("cpu.forks", 88),
+    ("memory.free", 4_000 * 1_024),
+    ("memory.dirty", 12 * 1_024),
+    ("memory.faults", 1_000),
+    ("memory.major_faults", 10),
+    ("memory.swapped", 7),
+    ("net.enp3s0.rx_bytes", 1_000),
+    ("net.enp3s0.tx_bandwidth", 2_000),
+    ("net.enp3s0.tx_packets", 20),
+    ("net.enp3s0.rx_drops", 3),
+    ("net.enp3s0.tx_drops", 7),
+    ("net.lo.rx_bytes", i64::MAX),
+    ("socket.used", 300),
+    ("socket.tcp", 12),
+    ("socket.udp", 7),
+    ("socket.opened", 30),
+    ("socket.accepted", 40),
+    ("socket.connected", 6),
+    ("socket.retransmitted", 9),
+    ("socket.udp_received", 100),
+    ("socket.udp_dropped", 3),
+    ("socket.refused", 17),
+    ("disk.sda.read", 2_000 * 512),
+    ("disk.sda.written", 4_000 * 512),
+    ("disk.sda.busy", 700_000_000),
+    ("disk.sda.queue", 3),
+    ("battery.BAT0.charge", 810_000),
+    ("battery.BAT0.power", 18_000_000),
+    ("thermal.acpitz-0.temperature", -2_500),
+];
+
 #[test]
 fn the_files_of_an_old_kernel_are_read() {
     let mut meters = Recorded::new(OLD).open();
-    let expected = [
-        ("cpu.run_queue", 4),
-        ("cpu.blocked", 2),
-        ("cpu.switches", 777),
-        ("cpu.forks", 88),
-        ("memory.free", 4_000 * 1_024),
-        ("memory.dirty", 12 * 1_024),
-        ("memory.faults", 1_000),
-        ("memory.major_faults", 10),
-        ("memory.swapped", 7),
-        ("net.enp3s0.rx_bytes", 1_000),
-        ("net.enp3s0.tx_bandwidth", 2_000),
-        ("net.enp3s0.tx_packets", 20),
-        ("net.enp3s0.rx_drops", 3),
-        ("net.enp3s0.tx_drops", 7),
-        ("net.lo.rx_bytes", i64::MAX),
-        ("socket.used", 300),
-        ("socket.tcp", 12),
-        ("socket.udp", 7),
-        ("socket.opened", 30),
-        ("socket.accepted", 40),
-        ("socket.connected", 6),
-        ("socket.retransmitted", 9),
-        ("socket.udp_received", 100),
-        ("socket.udp_dropped", 3),
-        ("socket.refused", 17),
-        ("disk.sda.read", 2_000 * 512),
-        ("disk.sda.written", 4_000 * 512),
-        ("disk.sda.busy", 700_000_000),
-        ("disk.sda.queue", 3),
-        ("battery.BAT0.charge", 810_000),
-        ("battery.BAT0.power", 18_000_000),
-        ("thermal.acpitz-0.temperature", -2_500),
-    ];
-    for (name, value) in expected {
+    for (name, value) in OLD_VALUES {
         assert_eq!(read(&mut meters, name, at(0)), Some(value), "{name}");
     }
     for absent in ["memory.available", "memory.killed", "disk.loop0.read", "disk.sda1.read", "battery.AC.charge"] {

@@ -17,49 +17,65 @@ fn known(what: &str, site: &Site, since: f64, hosts: &[usize], gone: &str) {
     println!("{what}: known to the others after {:.0} ms", worst * 1e3);
 }
 
+const ALL: [&str; 4] = ["h0", "h1", "h2", "h3"];
+
 #[test]
 fn a_crash_silence_a_cut_cable_and_a_partition_are_known_to_all_and_heal() {
     let Some(mut site) = Site::started(&[0, 0, 1, 1]) else { return };
     let mut talk = Talk::start(site.hosts(), "video");
-    let all = ["h0", "h1", "h2", "h3"];
-    talk.flows(&all);
+    talk.flows(&ALL);
+    the_creator_crashes_and_comes_back(&mut site, &mut talk);
+    a_host_is_silent_and_goes_on(&site, &talk);
+    a_cable_is_cut_and_joined(&site, &talk);
+    the_network_is_parted_and_heals(&site, &talk);
+    let lost = talk.balances(site.hosts());
+    println!("all books balance; {lost} events were lost or dropped, and counted");
+    expect_no_alarms(&site);
+}
 
+fn the_creator_crashes_and_comes_back(site: &mut Site, talk: &mut Talk) {
     let since = time_of_day();
     site.kill(0);
-    known("kill -9 of the channel's creator", &site, since, &[1, 2, 3], "h0");
-    talk.flows(&all[1..]);
+    known("kill -9 of the channel's creator", site, since, &[1, 2, 3], "h0");
+    talk.flows(&ALL[1..]);
     talk.leave("h0");
     site.start(0, "");
     site.all_meet();
     talk.join(&site[0]);
-    println!("and back: events between all after {} ms", talk.flows(&all).as_millis());
+    println!("and back: events between all after {} ms", talk.flows(&ALL).as_millis());
+}
 
+fn a_host_is_silent_and_goes_on(site: &Site, talk: &Talk) {
     let since = time_of_day();
     site[1].signal("STOP");
-    known("SIGSTOP", &site, since, &[0, 2, 3], "h1");
+    known("SIGSTOP", site, since, &[0, 2, 3], "h1");
     talk.flows(&["h0", "h2", "h3"]);
     site[1].signal("CONT");
-    println!("and on: events between all after {} ms", talk.flows(&all).as_millis());
+    println!("and on: events between all after {} ms", talk.flows(&ALL).as_millis());
+}
 
+fn a_cable_is_cut_and_joined(site: &Site, talk: &Talk) {
     let since = time_of_day();
     site.lan.cable(2, false);
-    known("cable cut", &site, since, &[0, 1, 3], "h2");
+    known("cable cut", site, since, &[0, 1, 3], "h2");
     talk.flows(&["h0", "h1", "h3"]);
     site.lan.cable(2, true);
-    println!("and joined: events between all after {} ms", talk.flows(&all).as_millis());
+    println!("and joined: events between all after {} ms", talk.flows(&ALL).as_millis());
+}
 
+fn the_network_is_parted_and_heals(site: &Site, talk: &Talk) {
     let (since, cut) = (time_of_day(), Instant::now());
     site.lan.trunk(false);
-    known("partition", &site, since, &[0, 1], "h2");
-    known("partition", &site, since, &[2, 3], "h0");
+    known("partition", site, since, &[0, 1], "h2");
+    known("partition", site, since, &[2, 3], "h0");
     talk.flows(&["h0", "h1"]);
     talk.flows(&["h2", "h3"]);
     std::thread::sleep(Duration::from_secs(10).saturating_sub(cut.elapsed()));
     site.lan.trunk(true);
-    println!("partition of 10 s healed: events between all after {} ms", talk.flows(&all).as_millis());
+    println!("partition of 10 s healed: events between all after {} ms", talk.flows(&ALL).as_millis());
+}
 
-    let lost = talk.balances(site.hosts());
-    println!("all books balance; {lost} events were lost or dropped, and counted");
+fn expect_no_alarms(site: &Site) {
     for host in site.hosts() {
         let log = host.log();
         let alarms = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qfabric_client::ClientError;
-use qfabric_client::channel::{Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission};
+use qfabric_client::channel::{Channels, Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use time::OffsetDateTime;
 
@@ -88,62 +88,102 @@ fn hosts_that_do_not_belong_are_not_seen_and_read_in_their_log_why() {
     eventually("they are counted", || site[0].metric("qfabric_channels_engine_refused") >= 4.0);
 }
 
-#[test]
-fn channels_refuse_what_does_not_fit_and_live_on() {
-    let Some(mut site) = Site::new(&[0, 1, 1]) else { return };
-    let rules = "[[rule]]\nchannels = ['video']\nhosts = ['*']\nrights = ['create', 'join', 'send']\n";
-    site.access(&format!("hosts = ['h0', 'h1', 'h2']\n{rules}"));
-    // Host 1 thinks that it may do everything.
-    std::fs::write(site[1].folder.join("tls/access.toml"), format!("hosts = ['h0', 'h1', 'h2']\n{OPEN}")).unwrap();
+const MEMBERS: &str = "[[rule]]\nchannels = ['video']\nhosts = ['*']\nrights = ['create', 'join', 'send']\n";
+
+/// The first host applies the rules of [`MEMBERS`]. The second one has a list by which it may do everything.
+fn two_hosts_with_different_lists() -> Option<Site> {
+    let mut site = Site::new(&[0, 1, 1])?;
+    let hosts = "hosts = ['h0', 'h1', 'h2']";
+    site.access(&format!("{hosts}\n{MEMBERS}"));
+    std::fs::write(site[1].folder.join("tls/access.toml"), format!("{hosts}\n{OPEN}")).unwrap();
     site.start(0, "");
     site.start(1, "");
     site.all_meet();
+    Some(site)
+}
+
+#[test]
+fn channels_refuse_what_does_not_fit_and_live_on() {
+    let Some(site) = two_hosts_with_different_lists() else { return };
     let talk = Talk::start(&site.hosts()[..2], "video");
     let flows = || talk.flows(&["h0", "h1"]);
     flows();
 
-    site[0].run(&["channel", "sub", "vdeo"]).expect(3, &["no channel `vdeo`", "qfabric channel ls"]);
-    std::fs::write(site[0].folder.join("frame.h"), FORMAT).unwrap();
-    let create = ["channel", "pub", "audio", "--format", "frame.h", "--json", "/dev/null"];
-    site[0]
-        .run(&create)
-        .expect(3, &["h0 may not create on `audio`: no rule of ", "access.toml gives it `create`, none names both"]);
-    std::fs::write(site[0].folder.join("other.h"), "struct frame { long number; int size; };").unwrap();
-    let other = ["channel", "pub", "video", "--format", "other.h", "--json", "/dev/null"];
-    site[0].run(&other).expect(3, &["other events of type `frame`", "number", "channel show video"]);
-    std::fs::write(site[0].folder.join("large.h"), "struct large { char data[20000]; };").unwrap();
-    let large = ["channel", "pub", "large", "--format", "large.h", "--json", "/dev/null"];
-    site[0].run(&large).expect(3, &["16384"]);
+    expect_refused_commands(&site[0]);
     wrong_events_and_formats(&site[0]);
     flows();
 
-    // What one host allows itself, the other does not believe.
     let cheat = site[1].channels();
     let _held = enter(&cheat, "cheat", &Spec::of(FORMAT));
-    eventually("it is counted", || site[0].metric("qfabric_channels_forbidden") >= 1.0);
-    assert!(site[0].show("cheat").is_none());
-    assert!(site[0].log().contains("a host requested an action that it may not do"));
+    expect_no_channel_of_a_host_without_the_right(&site[0], "cheat");
+    expect_no_filter_of_a_host_without_the_right(&site[0], &cheat);
+    expect_no_filter_of_a_subscriber_without_the_right(&site[1]);
+    flows();
+
+    stranger::talks_nonsense(&site, 2, 0);
+    expect_counted_strangers(&site[0]);
+    flows();
+    talk.balances(&site.hosts()[..2]);
+}
+
+const FORMATS: [(&str, &str); 3] = [
+    ("frame.h", FORMAT),
+    ("other.h", "struct frame { long number; int size; };"),
+    ("large.h", "struct large { char data[20000]; };"),
+];
+
+/// Commands that do not fit, and words of their refusals.
+const REFUSED_COMMANDS: [(&[&str], &[&str]); 4] = [
+    (&["sub", "vdeo"], &["no channel `vdeo`", "qfabric channel ls"]),
+    (
+        &["pub", "audio", "--format", "frame.h", "--json", "/dev/null"],
+        &["h0 may not create on `audio`: no rule of ", "access.toml gives it `create`, none names both"],
+    ),
+    (
+        &["pub", "video", "--format", "other.h", "--json", "/dev/null"],
+        &["other events of type `frame`", "number", "channel show video"],
+    ),
+    (&["pub", "large", "--format", "large.h", "--json", "/dev/null"], &["16384"]),
+];
+
+fn expect_refused_commands(host: &Host) {
+    for (file, format) in FORMATS {
+        std::fs::write(host.folder.join(file), format).unwrap();
+    }
+    for (words, said) in REFUSED_COMMANDS {
+        host.run(&[&["channel"], words].concat()).expect(3, said);
+    }
+}
+
+/// What another host allows itself, `host` does not believe.
+fn expect_no_channel_of_a_host_without_the_right(host: &Host, channel: &str) {
+    eventually("it is counted", || host.metric("qfabric_channels_forbidden") >= 1.0);
+    assert!(host.show(channel).is_none());
+    assert!(host.log().contains("a host requested an action that it may not do"));
+}
+
+fn expect_no_filter_of_a_host_without_the_right(host: &Host, cheat: &Channels) {
     let video = cheat.open("video").unwrap();
-    let filter =
-        Filter { code: "return 0;".into(), to: FilterScope::Hosts(vec!["h0".parse().unwrap()]), ..Filter::default() };
-    let counted = site[0].metric("qfabric_channels_forbidden");
+    let to = FilterScope::Hosts(vec![host.name.parse().unwrap()]);
+    let filter = Filter { code: "return 0;".into(), to, ..Filter::default() };
+    let counted = host.metric("qfabric_channels_forbidden");
     let answer = video.install(Direction::Out, "none", &filter).unwrap();
     let why = answer.hosts[0].refused.as_ref().unwrap();
     assert!(why.contains("h1 may not install filters on `video` there: no rule of "), "{why}");
-    assert!(site[0].metric("qfabric_channels_forbidden") > counted);
-    std::fs::write(site[1].folder.join("none.ec"), "return 0;").unwrap();
-    let shipped = ["channel", "sub", "video", "--out-filter", "none.ec"];
-    site[1].run(&shipped).expect(3, &["h0 does not take the filter", "access.toml gives it `install`: rule 1 gives"]);
-    flows();
+    assert!(host.metric("qfabric_channels_forbidden") > counted);
+}
 
-    // A host that speaks another version, and nonsense.
-    stranger::talks_nonsense(&site, 2, 0);
+fn expect_no_filter_of_a_subscriber_without_the_right(cheat: &Host) {
+    std::fs::write(cheat.folder.join("none.ec"), "return 0;").unwrap();
+    let shipped = ["channel", "sub", "video", "--out-filter", "none.ec"];
+    cheat.run(&shipped).expect(3, &["h0 does not take the filter", "access.toml gives it `install`: rule 1 gives"]);
+}
+
+fn expect_counted_strangers(host: &Host) {
     for counter in ["other_version", "malformed", "stranger"] {
-        eventually(counter, || site[0].metric(&format!("qfabric_channels_{counter}")) >= 1.0);
+        eventually(counter, || host.metric(&format!("qfabric_channels_{counter}")) >= 1.0);
     }
-    assert!(site[0].log().contains("a host speaks another version; bring both up to date"), "{}", site[0].log());
-    flows();
-    talk.balances(&site.hosts()[..2]);
+    assert!(host.log().contains("a host speaks another version; bring both up to date"), "{}", host.log());
 }
 
 fn wrong_events_and_formats(host: &Host) {

@@ -40,15 +40,29 @@ fn install(channels: &Channels) -> Option<String> {
     answer.hosts[0].refused.clone()
 }
 
-#[test]
-fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connected() {
-    let Some(mut site) = Site::new(&[0, 1, 1]) else { return };
+/// Three hosts that all are members of every channel.
+fn three_members() -> Option<Site> {
+    let mut site = Site::new(&[0, 1, 1])?;
     site.access(&list(MEMBERS, MEMBERS));
     (0..3).for_each(|host| site.start(host, ""));
     site.all_meet();
+    Some(site)
+}
+
+#[test]
+fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connected() {
+    let Some(site) = three_members() else { return };
     let talk = Talk::start(site.hosts(), "video");
     talk.flows(&ALL);
+    an_invalid_list_changes_nothing(&site);
+    talk.flows(&ALL);
+    a_right_is_given_and_nobody_leaves(&site);
+    a_host_is_off_the_list_and_alone(&site, &talk);
+    the_host_is_on_the_list_again_and_all_meet(&site, &talk);
+    println!("{} events were lost or dropped, and counted", talk.balances(site.hosts()));
+}
 
+fn an_invalid_list_changes_nothing(site: &Site) {
     assert_eq!(reload(&site[0]), (false, false));
     site.access("hosts = ['h0']\n[[rule]]\nchannels = ['video']\nhosts = ['h9']\nrights = []");
     let refused = site[0].run(&["channel", "reload"]);
@@ -56,17 +70,19 @@ fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connect
         3,
         &["the previous ones stay in force", "access.toml", "h9", "not among `hosts`", "qfabric channel reload"],
     );
-    talk.flows(&ALL);
+}
 
-    // What this host checks alone changes without anybody's noticing.
+/// What this host checks alone changes without anybody's noticing.
+fn a_right_is_given_and_nobody_leaves(site: &Site) {
     let one = site[1].channels();
     assert!(install(&one).unwrap().contains("`install`"));
     site.access(&list(MEMBERS, &format!("{MEMBERS}, 'install'")));
     assert_eq!(reload(&site[0]), (true, false));
     assert_eq!(install(&one), None);
-    assert_eq!(gone(&site, 1, "h0"), 0);
+    assert_eq!(gone(site, 1, "h0"), 0);
+}
 
-    // Who is not on the list any more is out.
+fn a_host_is_off_the_list_and_alone(site: &Site, talk: &Talk) {
     site.access(&list(MEMBERS, MEMBERS).replace(", 'h2'", ""));
     let since = Instant::now();
     assert_eq!((reload(&site[0]), reload(&site[1])), ((true, true), (true, true)));
@@ -77,23 +93,21 @@ fn a_changed_access_list_holds_from_its_reading_on_and_applications_stay_connect
     let since = Instant::now();
     talk.flows(&["h0", "h1"]);
     assert!(!talk.readers["h2"].hears("h0", since) && !talk.readers["h0"].hears("h2", since));
+}
 
-    // And in again, with the same applications.
+/// The applications are the same as before.
+fn the_host_is_on_the_list_again_and_all_meet(site: &Site, talk: &Talk) {
     site.access(&list(MEMBERS, MEMBERS));
     let since = Instant::now();
     assert_eq!((reload(&site[0]), reload(&site[1]), reload(&site[2])), ((true, true), (true, true), (false, false)));
     site.all_meet();
     talk.flows(&ALL);
     println!("with h2 again: events between all {} ms after the first command", since.elapsed().as_millis());
-    println!("{} events were lost or dropped, and counted", talk.balances(site.hosts()));
 }
 
 #[test]
 fn members_that_may_not_be_any_more_are_ended_and_told_why() {
-    let Some(mut site) = Site::new(&[0, 1, 1]) else { return };
-    site.access(&list(MEMBERS, MEMBERS));
-    (0..3).for_each(|host| site.start(host, ""));
-    site.all_meet();
+    let Some(site) = three_members() else { return };
     let mut talk = Talk::of("video");
     [0, 2].iter().for_each(|host| talk.join(&site[*host]));
     let application = site[1].channels();

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::{
-    Direction, FilterCommand, FilterId, FilterSpec, Lane, Node, QosRange, Registration, SinkSpec, SourceSpec,
-    Submission, Target,
+    Direction, FilterCommand, FilterId, FilterSpec, Key, Lane, Node, QosRange, Registration, SinkSpec, SourceId,
+    SourceSpec, Submission, Target,
 };
 use qfabric_ecode::testing::texts::Text;
 use qfabric_hostile::{NodeOutputs, seeding};
+use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, SubmitRequest};
 use qfabric_types::ecalls_wire::{self, RaiseRequest};
 use qfabric_types::{Instant, Nanos};
@@ -202,55 +203,25 @@ struct Exchange {
 fn frames() -> Vec<Vec<u8>> {
     let mut exchange = Exchange::begin();
     let mut all = vec![exchange.sent.clone()];
-    let channel = seeding::channel();
-    let sink = SinkSpec { capacity: 4, ..SinkSpec::default() };
-    let (source, _) = exchange.with(|node, now| {
-        node.open(&channel, now).expect("opened");
-        let attributes = [("load".parse().expect("a key"), 3)].into_iter().collect();
-        let sink = node.sink_subscribe(&channel, SinkSpec { attributes, ..sink }, now).expect("a sink");
-        (node.source_subscribe(&channel, SourceSpec::default(), now).expect("a source"), sink)
-    });
+    let source = exchange.subscribe();
     all.push(exchange.sent.clone());
-    let qos = vec![QosRange { metric: "frame_rate".parse().expect("a key"), min: 10, max: 25 }];
-    let name = |text: &str| text.parse().expect("a name");
-    let player = Registration { application: name("player"), group: name("g"), parent: Some(name("p")), level: 2, qos };
-    exchange.with(|node, now| node.register(player, now)).expect("registered");
-    let id = FilterId { channel, direction: Direction::Out, name: name("f") };
-    let parameters = vec![("least".parse().expect("a key"), 2)];
-    let text = "return input.a >= get_attribute(least);".to_owned();
-    let filter = FilterSpec { id: id.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
-    let orders = [
-        FilterCommand::Install(filter),
-        FilterCommand::Parameter(id.clone(), "least".parse().expect("a key"), 3),
-        FilterCommand::Remove(id),
-    ];
-    for order in orders {
-        exchange.with(|node, now| node.ship(&[name("h0")], &order, now));
-    }
+    exchange.register();
+    exchange.ship_filter_commands();
     all.push(exchange.sent.clone());
-    for number in 0..4 {
-        let (attributes, host) = ([("quality", number)], name("h0"));
-        let target = if number == 3 { Target::Host(&host) } else { Target::All };
-        exchange.with(|node, now| {
-            let deadline = (number == 2).then(|| now + Nanos::from_millis(5));
-            let event =
-                Submission { attributes: &attributes, payload: &[7; 8], deadline, target, ..Submission::default() };
-            node.submit(source, &event, now).expect("submitted")
-        });
-    }
+    exchange.submit_to_all_and_one(source);
     all.push(exchange.sent.clone());
-    // An event in fragments, one of which is withdrawn halfway.
-    for deadline in [None, Some(Nanos::from_millis(1))] {
-        exchange
-            .with(|node, now| {
-                let (payload, deadline) = ([7; 100_000], deadline.map(|left| now + left));
-                node.submit(source, &Submission { payload: &payload, deadline, ..Submission::default() }, now)
-            })
-            .expect("submitted");
-    }
+    exchange.submit_in_fragments(source);
     exchange.with(|node, now| node.leave_source(source, now)).expect("it left");
     all.push(exchange.sent);
     all
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+fn key(text: &str) -> Key {
+    text.parse().expect("a key")
 }
 
 impl Exchange {
@@ -262,6 +233,64 @@ impl Exchange {
         exchange.nodes[1].appeared(&zero, exchange.now);
         exchange.pass();
         exchange
+    }
+
+    /// A sink and a source of the same node.
+    fn subscribe(&mut self) -> SourceId {
+        self.with(|node, now| {
+            let channel = seeding::channel();
+            node.open(&channel, now).expect("opened");
+            let attributes = [(key("load"), 3)].into_iter().collect();
+            let sink = SinkSpec { capacity: 4, attributes, ..SinkSpec::default() };
+            node.sink_subscribe(&channel, sink, now).expect("a sink");
+            node.source_subscribe(&channel, SourceSpec::default(), now).expect("a source")
+        })
+    }
+
+    fn register(&mut self) {
+        let qos = vec![QosRange { metric: key("frame_rate"), min: 10, max: 25 }];
+        let (application, group, parent) = (name("player"), name("g"), Some(name("p")));
+        let player = Registration { application, group, parent, level: 2, qos };
+        self.with(|node, now| node.register(player, now)).expect("registered");
+    }
+
+    fn ship_filter_commands(&mut self) {
+        let id = FilterId { channel: seeding::channel(), direction: Direction::Out, name: name("f") };
+        let parameters = vec![(key("least"), 2)];
+        let text = "return input.a >= get_attribute(least);".to_owned();
+        let filter = FilterSpec { id: id.clone(), sink: None, types: vec!["one".to_owned()], text, parameters };
+        for command in [
+            FilterCommand::Install(filter),
+            FilterCommand::Parameter(id.clone(), key("least"), 3),
+            FilterCommand::Remove(id),
+        ] {
+            self.with(|node, now| node.ship(&[name("h0")], &command, now));
+        }
+    }
+
+    /// Four events with an attribute. The third one has a deadline, the fourth one is for one host.
+    fn submit_to_all_and_one(&mut self, source: SourceId) {
+        for number in 0..4 {
+            let (attributes, host) = ([("quality", number)], name("h0"));
+            let target = if number == 3 { Target::Host(&host) } else { Target::All };
+            self.with(|node, now| {
+                let deadline = (number == 2).then(|| now + Nanos::from_millis(5));
+                let event =
+                    Submission { attributes: &attributes, payload: &[7; 8], deadline, target, ..Submission::default() };
+                node.submit(source, &event, now).expect("submitted")
+            });
+        }
+    }
+
+    /// Two events in fragments. The second one is withdrawn halfway.
+    fn submit_in_fragments(&mut self, source: SourceId) {
+        for deadline in [None, Some(Nanos::from_millis(1))] {
+            self.with(|node, now| {
+                let (payload, deadline) = ([7; 100_000], deadline.map(|left| now + left));
+                node.submit(source, &Submission { payload: &payload, deadline, ..Submission::default() }, now)
+            })
+            .expect("submitted");
+        }
     }
 
     fn with<R>(&mut self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {

@@ -64,55 +64,67 @@ fn filter() -> FilterSpec {
     }
 }
 
+fn frame(kind: Kind, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write(&mut begin(&mut frame, kind, 77));
+    frame
+}
+
 /// One frame of each kind.
 fn frames() -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    let mut add = |kind, write: &dyn Fn(&mut Writer<'_>)| {
-        let mut frame = Vec::new();
-        write(&mut begin(&mut frame, kind, 77));
-        frames.push(frame);
-    };
+    [frames_of_changes(), frames_of_counts(), frames_of_filters(), frames_of_numbers(), vec![event_frame()]].concat()
+}
+
+fn frames_of_changes() -> Vec<Vec<u8>> {
     let all = changes();
     let put = |writer: &mut Writer<'_>| {
         writer.u16(all.len() as u16);
         all.iter().for_each(|change| encode_change(change, writer.0));
     };
-    add(Kind::Changes, &|writer| {
+    let changed = frame(Kind::Changes, |writer| {
         writer.u64(12);
         put(writer);
     });
-    add(Kind::Full, &|writer| {
+    let full = frame(Kind::Full, |writer| {
         writer.u64(12);
         writer.u16(0);
         writer.flag(true);
         writer.flag(false);
         put(writer);
     });
-    let marked = vec![Marked { sink: 4, from: 5, sent: 6 }];
-    let mark = Mark { to: 1, source: 2, last: 3, channel: channel(), sinks: marked };
-    add(Kind::Mark, &|writer| mark.write(writer));
-    let reported =
-        vec![Reported { sink: 4, from: 5, fates: Fates { delivered: 6, filtered: 7, dropped: 8, late: 9 }, lost: 10 }];
-    let report = Report { to: 1, source: 2, last: 3, sinks: reported };
-    add(Kind::Report, &|writer| report.write(writer));
-    let order = FilterCommand::Install(filter());
-    let shipped = Shipped { to: 1, request: RequestId(2), order };
-    add(Kind::Shipped, &|writer| shipped.write(writer));
+    vec![changed, full]
+}
+
+fn frames_of_counts() -> Vec<Vec<u8>> {
+    let marked = Marked { sink: 4, from: 5, sent: 6 };
+    let mark = Mark { to: 1, source: 2, last: 3, channel: channel(), sinks: vec![marked] };
+    let fates = Fates { delivered: 6, filtered: 7, dropped: 8, late: 9 };
+    let reported = Reported { sink: 4, from: 5, fates, lost: 10 };
+    let report = Report { to: 1, source: 2, last: 3, sinks: vec![reported] };
+    vec![frame(Kind::Mark, |writer| mark.write(writer)), frame(Kind::Report, |writer| report.write(writer))]
+}
+
+fn frames_of_filters() -> Vec<Vec<u8>> {
+    let shipped = Shipped { to: 1, request: RequestId(2), order: FilterCommand::Install(filter()) };
     let answer = Answer { to: 1, request: RequestId(2), result: Err("no".to_owned()) };
-    add(Kind::Answer, &|writer| answer.write(writer));
-    add(Kind::Ask, &|_| {});
-    add(Kind::Digest, &|writer| writer.u64(3));
-    add(Kind::Ping, &|writer| writer.u64(3));
-    add(Kind::Pong, &|writer| {
-        writer.u64(3);
-        writer.u64(4);
-    });
+    vec![frame(Kind::Shipped, |writer| shipped.write(writer)), frame(Kind::Answer, |writer| answer.write(writer))]
+}
+
+/// Frames whose body is a list of numbers.
+fn frames_of_numbers() -> Vec<Vec<u8>> {
+    let bodies: [(Kind, &[u64]); 4] =
+        [(Kind::Ask, &[]), (Kind::Digest, &[3]), (Kind::Ping, &[3]), (Kind::Pong, &[3, 4])];
+    let frame_of =
+        |(kind, numbers): (Kind, &[u64])| frame(kind, |writer| numbers.iter().for_each(|number| writer.u64(*number)));
+    bodies.map(frame_of).into()
+}
+
+fn event_frame() -> Vec<u8> {
     let mut attributes = Vec::new();
     write_attributes(&[("quality", 3)], &mut attributes).unwrap();
     let (mut frame, sinks) = (Vec::new(), [4, 5]);
     header().write(&mut frame, 77, Some((9, sinks.iter())), &attributes, b"payload");
-    frames.push(frame);
-    frames
+    frame
 }
 
 fn header() -> Header {

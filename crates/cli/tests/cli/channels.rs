@@ -121,6 +121,12 @@ impl Running {
         self.out.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
+
+    /// Ends the command as Ctrl-C does.
+    fn interrupt(&self) {
+        let child = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(child, rustix::process::Signal::INT).unwrap();
+    }
 }
 
 impl Drop for Running {
@@ -263,107 +269,148 @@ fn filters_run_at_source_and_sink_and_refusals_name_the_next_step() {
     nonsense.expect(2, &["event 1", "nmber", "number, size"]);
 }
 
-#[test]
-fn a_filter_is_installed_changed_replaced_and_removed_while_events_flow() {
-    let Some((_alone, all)) = live() else { return };
-    let alpha = Host::start(all.path(), "alpha", "beta");
-    let file = |name: &str, code: &str| {
-        std::fs::write(all.path().join(name), code).unwrap();
-        all.path().join(name).to_str().unwrap().to_owned()
-    };
-    let small = file("small.ec", "return input.size <= get_attribute(most);");
-    let filter = |words: &[&str]| alpha.run(&[&["channel", "filter"], words].concat());
-    filter(&["ls", "video"]).expect(3, &["no channel `video`"]);
-    let _holding = alpha.hold();
-    let _reading = alpha.subscribe(&[]);
-    eventually("both are there", || {
-        let shown = alpha.run(&["channel", "show", "video", "--json"]);
-        let sinks = || shown.json()["hosts"][0]["sinks"].as_array().map_or(0, Vec::len);
-        shown.code == 0 && sinks() == 1
-    });
-    filter(&["ls", "video"]).expect(0, &["no filters", "filter install"]);
-    let passed = |size: u32| {
-        let sent = alpha.publish(&[], &format!("{{\"number\": 1, \"size\": {size}}}"));
-        sent.json()["filtered"] == 0
-    };
-    let install = |name: &str, file: &str| {
-        let words = ["channel", "filter", "install", "video", name, file, "--param", "most=100"];
-        let mut child = alpha.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+/// The channel `video` with a publisher and a subscriber on one host, and the commands that filter its events.
+struct FilteredChannel {
+    _publisher: Running,
+    _subscriber: Running,
+    host: Host,
+}
+
+impl FilteredChannel {
+    fn open(host: Host) -> FilteredChannel {
+        let (publisher, subscriber) = (host.hold(), host.subscribe(&[]));
+        eventually("both are there", || {
+            let shown = host.run(&["channel", "show", "video", "--json"]);
+            let sinks = || shown.json()["hosts"][0]["sinks"].as_array().map_or(0, Vec::len);
+            shown.code == 0 && sinks() == 1
+        });
+        FilteredChannel { _publisher: publisher, _subscriber: subscriber, host }
+    }
+
+    fn code(&self, name: &str, code: &str) -> String {
+        let file = self.host.folder.join(name);
+        std::fs::write(&file, code).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    fn filter(&self, words: &[&str]) -> Answer {
+        self.host.run(&[&["channel", "filter"], words].concat())
+    }
+
+    /// Installs a filter that stays as long as the command runs.
+    fn install_until_ctrl_c(&self, name: &str, code: &str) -> Running {
+        let words = ["channel", "filter", "install", "video", name, code, "--param", "most=100"];
+        let mut child = self.host.command(&words).stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         assert_eq!(line, "alpha: installed, until Ctrl-C\n");
         Running { child, out }
-    };
-    let mut first = install("small", &small);
-    assert_eq!([passed(50), passed(500)], [true, false]);
-    filter(&["set", "video", "small", "most=1000"]).expect(0, &["alpha: changed"]);
-    assert_eq!([passed(500), passed(5_000)], [true, false]);
-    filter(&["set", "video", "small", "least=1"]).expect(3, &["least"]);
-    // Another text under the same name: a parameter with the same name keeps its value.
-    let large = file("large.ec", "return input.size > get_attribute(most);");
-    filter(&["install", "video", "small", &large, "--stay"]).expect(0, &["alpha: installed"]);
-    assert_eq!([passed(500), passed(5_000)], [false, true]);
-    let list = filter(&["ls", "video", "--json"]).json();
-    assert_eq!(
-        (&list[0]["name"], &list[0]["direction"], list.as_array().unwrap().len()),
-        (&"small".into(), &"out".into(), 1)
-    );
-    filter(&["rm", "video", "small"]).expect(0, &["alpha: removed"]);
-    assert!(passed(500));
-    filter(&["rm", "video", "small"]).expect(3, &["small"]);
-    first.child.kill().unwrap();
-    // A command that ends removes its filter.
-    let second = install("again", &small);
-    assert!(!passed(500));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&second.child), rustix::process::Signal::INT)
-        .unwrap();
-    eventually("the filter is gone", || passed(500));
-    filter(&["install", "video", "broken", &file("broken.ec", "return input.length;")]).expect(3, &["length"]);
-    filter(&["install", "video", "small", &small, "--on", "nowhere"]).expect(3, &["nowhere"]);
+    }
+
+    /// Publishes one event of each size. Returns which of them passed the filters.
+    fn passed<const N: usize>(&self, sizes: [u32; N]) -> [bool; N] {
+        sizes.map(|size| {
+            let sent = self.host.publish(&[], &format!("{{\"number\": 1, \"size\": {size}}}"));
+            sent.json()["filtered"] == 0
+        })
+    }
+
+    fn expect_only_filter(&self, name: &str, direction: &str) {
+        let list = self.filter(&["ls", "video", "--json"]).json();
+        let first = (&list[0]["name"], &list[0]["direction"], list.as_array().unwrap().len());
+        assert_eq!(first, (&name.into(), &direction.into(), 1));
+    }
 }
+
+#[test]
+fn a_filter_is_installed_changed_replaced_and_removed_while_events_flow() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    alpha.run(&["channel", "filter", "ls", "video"]).expect(3, &["no channel `video`"]);
+    let video = FilteredChannel::open(alpha);
+    let small = video.code("small.ec", "return input.size <= get_attribute(most);");
+    let large = video.code("large.ec", "return input.size > get_attribute(most);");
+    let broken = video.code("broken.ec", "return input.length;");
+    video.filter(&["ls", "video"]).expect(0, &["no filters", "filter install"]);
+    let mut first = video.install_until_ctrl_c("small", &small);
+    assert_eq!(video.passed([50, 500]), [true, false]);
+    video.filter(&["set", "video", "small", "most=1000"]).expect(0, &["alpha: changed"]);
+    assert_eq!(video.passed([500, 5_000]), [true, false]);
+    video.filter(&["set", "video", "small", "least=1"]).expect(3, &["least"]);
+    // Another text under the same name: a parameter with the same name keeps its value.
+    video.filter(&["install", "video", "small", &large, "--stay"]).expect(0, &["alpha: installed"]);
+    assert_eq!(video.passed([500, 5_000]), [false, true]);
+    video.expect_only_filter("small", "out");
+    video.filter(&["rm", "video", "small"]).expect(0, &["alpha: removed"]);
+    assert_eq!(video.passed([500]), [true]);
+    video.filter(&["rm", "video", "small"]).expect(3, &["small"]);
+    first.child.kill().unwrap();
+    let second = video.install_until_ctrl_c("again", &small);
+    assert_eq!(video.passed([500]), [false]);
+    second.interrupt();
+    eventually("the command that ends removes its filter", || video.passed([500]) == [true]);
+    video.filter(&["install", "video", "broken", &broken]).expect(3, &["length"]);
+    video.filter(&["install", "video", "small", &small, "--on", "nowhere"]).expect(3, &["nowhere"]);
+}
+
+/// The commands about the monitored attribute `cpu.run_queue`.
+struct RunQueue<'a>(&'a Host);
+
+impl RunQueue<'_> {
+    fn set(&self, options: &[&str]) -> Answer {
+        self.0.run(&[&["monitor", "set", "cpu.run_queue"], options].concat())
+    }
+
+    /// Changes how the attribute is watched. Returns the changed options.
+    fn watch_by(&self, options: &[&str]) -> Value {
+        let answer = self.set(&[&["--json"], options].concat());
+        answer.expect(0, &[]);
+        answer.json()
+    }
+
+    fn is_listed_with(&self, condition: impl Fn(&Value) -> bool) -> bool {
+        let list = self.0.run(&["monitor", "ls", "--json"]).json();
+        list.as_array().unwrap().iter().any(|info| info["attribute"] == "cpu.run_queue" && condition(info))
+    }
+}
+
+/// Options of `monitor set` that are refused, the exit code, and words of the refusal.
+const REFUSED_OPTIONS: [(&[&str], i32, &[&str]); 4] = [
+    (&["--adaptive", "2s:20ms"], 3, &["2 s", "20 ms", "shorter one first"]),
+    (&["--adaptive", "20us:20ms"], 3, &["20 µs", "1 ms to"]),
+    (&["--quiet", "--threshold", ""], 3, &["quiet", "threshold"]),
+    (&["--adaptive", "20ms"], 2, &["two times", "20ms:2s"]),
+];
 
 #[test]
 fn a_monitored_attribute_is_listed_with_its_options_and_value() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
+    let queue = RunQueue(&alpha);
     alpha.run(&["monitor", "ls"]).expect(0, &["cpu.run_queue", "memory"]);
-    let set = ["monitor", "set", "cpu.run_queue", "--poll", "20ms", "--threshold", "> 400"];
-    alpha.run(&set).expect(0, &["cpu.run_queue", "20 ms", "> 400"]);
-    eventually("there is a value", || {
-        let list = alpha.run(&["monitor", "ls", "--json"]).json();
-        let mut list = list.as_array().unwrap().iter();
-        list.any(|info| info["attribute"] == "cpu.run_queue" && info["value"].is_i64())
-    });
+    queue.set(&["--poll", "20ms", "--threshold", "> 400"]).expect(0, &["cpu.run_queue", "20 ms", "> 400"]);
+    eventually("there is a value", || queue.is_listed_with(|info| info["value"].is_i64()));
     alpha.run(&["monitor", "watch", "--count", "1"]).expect(0, &["cpu.run_queue="]);
-    let watch_by = |options: &[&str]| {
-        let answer = alpha.run(&[&["monitor", "set", "cpu.run_queue", "--json"], options].concat());
-        answer.expect(0, &[]);
-        answer.json()
-    };
-    let info = watch_by(&["--check", "5ms", "--quiet", "--summary", "max"]);
+    let info = queue.watch_by(&["--check", "5ms", "--quiet", "--summary", "max"]);
     assert_eq!((&info["check_ns"], &info["quiet"], &info["summary"]), (&5_000_000.into(), &true.into(), &"max".into()));
-    let info = watch_by(&["--adaptive", "10ms:15ms", "--quiet", "false", "--tolerance", "3"]);
+    let info = queue.watch_by(&["--adaptive", "10ms:15ms", "--quiet", "false", "--tolerance", "3"]);
     let adaptive = serde_json::json!({ "least_ns": 10_000_000, "most_ns": 15_000_000, "tolerance": 3 });
     assert_eq!((&info["adaptive"], &info["poll_ns"], &info["quiet"]), (&adaptive, &15_000_000.into(), &().into()));
-    eventually("feedback sets the period", || {
-        let list = alpha.run(&["monitor", "ls", "--json"]).json();
-        let mut list = list.as_array().unwrap().iter();
-        list.any(|info| info["attribute"] == "cpu.run_queue" && info["poll_ns"] != 15_000_000)
-    });
+    eventually("feedback sets the period", || queue.is_listed_with(|info| info["poll_ns"] != 15_000_000));
     alpha.run(&["monitor", "ls"]).expect(0, &["(10 ms to 15 ms)", "max, looked at every 5 ms"]);
-    assert!(watch_by(&["--poll", "1s", "--check", "0s"])["adaptive"].is_null(), "a fixed period ends feedback");
-    let refused = |options: &[&str], words: &[&str]| {
-        alpha.run(&[&["monitor", "set", "cpu.run_queue"], options].concat()).expect(3, words);
-    };
-    refused(&["--adaptive", "2s:20ms"], &["2 s", "20 ms", "shorter one first"]);
-    refused(&["--adaptive", "20us:20ms"], &["20 µs", "1 ms to"]);
-    refused(&["--quiet", "--threshold", ""], &["quiet", "threshold"]);
-    alpha.run(&["monitor", "set", "cpu.run_queue", "--adaptive", "20ms"]).expect(2, &["two times", "20ms:2s"]);
+    assert!(queue.watch_by(&["--poll", "1s", "--check", "0s"])["adaptive"].is_null(), "a fixed period ends feedback");
+    for (options, code, words) in REFUSED_OPTIONS {
+        queue.set(options).expect(code, words);
+    }
     alpha.run(&["monitor", "set", "cpu.run_que"]).expect(3, &["cpu.run_que", "cpu.run_queue"]);
-    alpha.run(&["monitor", "set", "cpu.run_queue", "--off"]).expect(0, &[]);
+    queue.set(&["--off"]).expect(0, &[]);
     alpha.run(&["group", "ls"]).expect(0, &["register()"]);
-    let bench = alpha.run(&["channel", "bench", "--sinks", "8", "--rate", "50", "--seconds", "0.4", "--json"]);
+    expect_bench_without_losses(&alpha);
+}
+
+fn expect_bench_without_losses(host: &Host) {
+    let bench = host.run(&["channel", "bench", "--sinks", "8", "--rate", "50", "--seconds", "0.4", "--json"]);
     bench.expect(0, &[]);
     assert_eq!((&bench.json()["expected"], &bench.json()["lost"]), (&160.into(), &0.into()), "{bench:?}");
 }

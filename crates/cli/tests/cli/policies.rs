@@ -1,12 +1,13 @@
 //! Policies on real daemons: several hosts, a link that is too narrow, and applications without code for it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qfabric_client::Client;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, FilterScope, Notice, SinkOptions, SourceOptions, Spec, Submission,
+    Channel, Channels, Direction, Filter, FilterScope, Notice, SinkOptions, Source, SourceOptions, Spec, Submission,
 };
 
 use qfabric_types::api::{ApplicationRequest, ApplicationScope};
@@ -45,7 +46,7 @@ pub fn connect(host: &Host) -> Channels {
 }
 
 /// Submits frames until `stop` is set.
-fn send_frames(source: &qfabric_client::channel::Source, stop: &AtomicBool) {
+fn send_frames(source: &Source, stop: &AtomicBool) {
     let begun = Instant::now();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -86,55 +87,75 @@ fn set_link_rate(video: &Channel, events_per_second: i64) {
     video.set_parameter(Direction::Out, "zzz.link", "rate", events_per_second, FilterScope::Here).unwrap();
 }
 
-#[test]
-fn the_least_important_sink_is_degraded_first_and_applications_receive_the_rates() {
-    let Some((_alone, all)) = live() else { return };
+/// Four hosts, each of which lists all of them: the camera, and one host for each importance.
+fn camera_and_three_viewers(all: &Path) -> [Host; 4] {
     let names = ["camera", "high", "medium", "low"];
-    let hosts = names.map(|name| Host::among(all.path(), name, &names));
-    let [camera, high, medium, low] = &hosts;
+    let hosts = names.map(|name| Host::among(all, name, &names));
     let begun = Instant::now();
-    while camera.hosts().len() < 4 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", camera.hosts());
+    while hosts[0].hosts().len() < 4 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", hosts[0].hosts());
     }
-    let channels = connect(camera);
-    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
-    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
-    let link = Filter { code: LINK.to_owned(), parameters: [("rate".to_owned(), 1_000)].into(), ..Filter::default() };
+    hosts
+}
+
+/// Installs [`LINK`]: all sinks together receive `events_per_second`.
+fn install_link(video: &Channel, events_per_second: i64) {
+    let parameters = [("rate".to_owned(), events_per_second)].into();
+    let link = Filter { code: LINK.to_owned(), parameters, ..Filter::default() };
     video.install(Direction::Out, "zzz.link", &link).unwrap();
-    let _high = high.subscribe(&["--wants", "frame_rate=20:25", "--wants", "importance=2"]);
-    let _medium = medium.subscribe(&["--wants", "frame_rate=15:20", "--wants", "importance=1"]);
-    let viewer = connect(low);
-    let opened = viewer.open("video").unwrap();
-    let _sink = opened.sink_subscribe(&SinkOptions::default(), |_| {}).unwrap();
-    let wants = [("frame_rate", 10, 15), ("importance", 0, 0)];
-    let _role = viewer.register("player", "video", &wants).unwrap();
-    camera.run(&["policy", "start", "roles", "--channel", "video"]).expect(0, &["roles.video runs"]);
-    camera.run(&["policy", "start", "hold", "--channel", "video", "--rate", "9"]).expect(3, &["roles.video", "stop"]);
+}
+
+/// Runs `steps` while `source` sends and `viewer` reads.
+fn while_frames_flow(source: &Source, viewer: &Channels, steps: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| send_frames(&source, &stop));
+        scope.spawn(|| send_frames(source, &stop));
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 viewer.poll(Duration::from_millis(50)).unwrap();
             }
         });
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for_rates(camera, "at first all have what they want", |high, medium, low| {
-                (high, medium, low) == (25.0, 20.0, 15.0)
-            });
-            set_link_rate(&video, 54);
-            wait_for_rates(camera, "low is degraded first", |high, _, low| high > 24.0 && low < 13.0);
-            set_link_rate(&video, 44);
-            wait_for_rates(camera, "low stops before high suffers", |high, medium, low| {
-                high >= 20.0 && medium >= 15.0 && low == 0.0
-            });
-            set_link_rate(&video, 1_000);
-            wait_for_rates(camera, "all come back", |high, medium, low| high >= 20.0 && medium >= 15.0 && low >= 10.0);
-        }));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(steps));
         stop.store(true, Ordering::Relaxed);
         ended.unwrap_or_else(|why| std::panic::resume_unwind(why));
     });
-    wait_for_rate_notice(&channels, "low", Some(0)); // the source and its sink receive a notice that the stream stops
+}
+
+/// The rates of (high, medium, low) follow the rate of the link.
+fn expect_degradation_in_order(camera: &Host, video: &Channel) {
+    wait_for_rates(camera, "at first all have what they want", |high, medium, low| {
+        (high, medium, low) == (25.0, 20.0, 15.0)
+    });
+    set_link_rate(video, 54);
+    wait_for_rates(camera, "low is degraded first", |high, _, low| high > 24.0 && low < 13.0);
+    set_link_rate(video, 44);
+    wait_for_rates(camera, "low stops before high suffers", |high, medium, low| {
+        high >= 20.0 && medium >= 15.0 && low == 0.0
+    });
+    set_link_rate(video, 1_000);
+    wait_for_rates(camera, "all come back", |high, medium, low| high >= 20.0 && medium >= 15.0 && low >= 10.0);
+}
+
+#[test]
+fn the_least_important_sink_is_degraded_first_and_applications_receive_the_rates() {
+    let Some((_alone, all)) = live() else { return };
+    let [camera, high, medium, low] = &camera_and_three_viewers(all.path());
+    let (channels, viewer) = (connect(camera), connect(low));
+    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    install_link(&video, 1_000);
+    let _high = high.subscribe(&["--wants", "frame_rate=20:25", "--wants", "importance=2"]);
+    let _medium = medium.subscribe(&["--wants", "frame_rate=15:20", "--wants", "importance=1"]);
+    let opened = viewer.open("video").unwrap();
+    let _sink = opened.sink_subscribe(&SinkOptions::default(), |_| {}).unwrap();
+    let _role = viewer.register("player", "video", &[("frame_rate", 10, 15), ("importance", 0, 0)]).unwrap();
+    camera.run(&["policy", "start", "roles", "--channel", "video"]).expect(0, &["roles.video runs"]);
+    camera.run(&["policy", "start", "hold", "--channel", "video", "--rate", "9"]).expect(3, &["roles.video", "stop"]);
+
+    while_frames_flow(&source, &viewer, || expect_degradation_in_order(camera, &video));
+
+    // The source and its sink receive a notice that the stream stops.
+    wait_for_rate_notice(&channels, "low", Some(0));
     wait_for_rate_notice(&viewer, "low", Some(0));
     camera.run(&["channel", "show", "video"]).expect(0, &["to high:", "held back"]);
     camera.run(&["policy", "stop", "roles.video"]).expect(0, &[]);
@@ -216,6 +237,30 @@ fn a_group_divides_its_capacity_among_its_hosts_and_reservations_follow() {
     alpha.run(&["policy", "ls"]).expect(0, &["group.crew", "app.cpu_most for player: 900000"]);
 }
 
+/// A filter that lets small events pass, up to the size `most`.
+fn install_size_filter(video: &Channel, most: i64) {
+    let small = Filter {
+        code: "return input.size < get_attribute(most);".to_owned(),
+        parameters: [("most".to_owned(), most)].into(),
+        ..Filter::default()
+    };
+    video.install(Direction::Out, "small", &small).unwrap();
+}
+
+/// Starts a policy that is written in E-code, for the filter `small` of the channel `video`.
+fn start_code(host: &Host, name: &str, text: &str) -> Answer {
+    let file = host.folder.join("policy.ec");
+    std::fs::write(&file, text).unwrap();
+    let start = ["policy", "start", "code", "--channel", "video", "--filter", "out/small"];
+    host.run(&[&start[..], &["--name", name, "--file", file.to_str().unwrap()]].concat())
+}
+
+/// Decides the parameter of the filter and a rate.
+const CALM: &str = "struct input { long value, here; };\nstruct output { long most, rate_milli; };\n\
+                    output.most = input.here ? 100 : 10;\noutput.rate_milli = 7000;\nreturn 1;";
+const UNKNOWN_OUTPUT: &str = "struct output { long most; };\noutput.mst = 1;";
+const DIVIDES_BY_ZERO: &str = "struct output { long level; };\noutput.level = 1 / (input.value - input.value);";
+
 #[test]
 fn a_few_lines_of_e_code_are_a_policy() {
     let Some((_alone, all)) = live() else { return };
@@ -224,39 +269,14 @@ fn a_few_lines_of_e_code_are_a_policy() {
     let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let _sink = video.sink(&SinkOptions::default()).unwrap();
-    let small = Filter {
-        code: "return input.size < get_attribute(most);".to_owned(),
-        parameters: [("most".to_owned(), 10)].into(),
-        ..Filter::default()
-    };
-    video.install(Direction::Out, "small", &small).unwrap();
+    install_size_filter(&video, 10);
     let payload = [1i32.to_le_bytes(), 50i32.to_le_bytes()].concat();
     let event = Submission { payload: &payload, ..Submission::default() };
     assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 1);
-    let start = |name: &str, text: &str| {
-        let file = alpha.folder.join("policy.ec");
-        std::fs::write(&file, text).unwrap();
-        let file = file.to_str().unwrap();
-        alpha.run(&[
-            "policy",
-            "start",
-            "code",
-            "--channel",
-            "video",
-            "--name",
-            name,
-            "--filter",
-            "out/small",
-            "--file",
-            file,
-        ])
-    };
-    let text = "struct input { long value, here; };\nstruct output { long most, rate_milli; };\n\
-                output.most = input.here ? 100 : 10;\noutput.rate_milli = 7000;\nreturn 1;";
-    start("calm", "struct output { long most; };\noutput.mst = 1;").expect(3, &["mst"]);
-    start("calm", text).expect(0, &["calm runs: 5 lines of E-code for filter out/small"]);
-    start("calm", text).expect(3, &["there is a policy `calm`"]);
-    start("broken", "struct output { long level; };\noutput.level = 1 / (input.value - input.value);").expect(0, &[]);
+    start_code(&alpha, "calm", UNKNOWN_OUTPUT).expect(3, &["mst"]);
+    start_code(&alpha, "calm", CALM).expect(0, &["calm runs: 5 lines of E-code for filter out/small"]);
+    start_code(&alpha, "calm", CALM).expect(3, &["there is a policy `calm`"]);
+    start_code(&alpha, "broken", DIVIDES_BY_ZERO).expect(0, &[]);
     wait_for_decision(&channels, ("video", "app.rate_milli", "alpha", 7_000));
     assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "the filter's parameter has changed");
     alpha.run(&["channel", "show", "video"]).expect(0, &["to alpha: 7.0/s"]);

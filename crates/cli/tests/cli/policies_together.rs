@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use qfabric_client::channel::{Channels, Notice, SinkOptions, SourceOptions, Spec, Submission};
+use qfabric_client::channel::{Channel, Channels, Notice, Registration, SinkOptions, SourceOptions, Spec, Submission};
 
-use crate::channels::{FORMAT, live, two_hosts};
+use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::policies::{PATIENCE, connect};
 
 /// Waits for a decision about a channel, an attribute and a subject, and returns the last amount. Calls `again` before
@@ -37,56 +37,131 @@ fn sink(load: i64) -> SinkOptions {
     SinkOptions { attributes: [("load".to_owned(), load)].into(), ..SinkOptions::default() }
 }
 
+/// Two applications that show the events of the channel `video`, on two hosts.
+struct Viewers {
+    near: Registration,
+    far: Registration,
+}
+
+impl Viewers {
+    /// The far viewer needs more time until it can show an event.
+    fn report_needs(&self) {
+        self.near.report("app.show_need", 5_000_000).unwrap();
+        self.far.report("app.show_need", 40_000_000).unwrap();
+    }
+
+    /// Waits until `host` is to show events when the far viewer can, with the margin. While only one viewer has
+    /// reported, the delay is shorter.
+    fn wait_for_common_delay(&self, channels: &Channels, host: &str) {
+        let end = Instant::now() + PATIENCE;
+        while decided_amount(channels, ("video", "app.show_delay", host), || self.report_needs()) != 50_000_000 {
+            assert!(Instant::now() < end, "{host} does not wait for the other host");
+        }
+    }
+}
+
+/// Two applications of the group `lips`: the picture follows the sound.
+struct Lips {
+    sound: Registration,
+    picture: Registration,
+}
+
+impl Lips {
+    fn register(channels: &Channels) -> Lips {
+        let [sound, picture] = ["sound", "picture"].map(|name| channels.register(name, "lips", &[]).unwrap());
+        Lips { sound, picture }
+    }
+
+    /// The decision for the picture while the sound is at 10 s and the picture at `picture_ms`.
+    fn decided(&self, channels: &Channels, attribute: &str, picture_ms: i64) -> i64 {
+        decided_amount(channels, ("quality:group.lips", attribute, "picture"), || {
+            self.sound.report("app.position", 10_000_000_000).unwrap();
+            self.picture.report("app.position", picture_ms * 1_000_000).unwrap();
+        })
+    }
+}
+
+/// Starts policies with the same first words: the further words, the exit code, and words of the answer.
+fn start_policies(host: &Host, first: &[&str], attempts: &[(&[&str], i32, &[&str])]) {
+    for &(words, code, answer) in attempts {
+        host.run(&[&["policy", "start"], first, words].concat()).expect(code, answer);
+    }
+}
+
 #[test]
 fn sinks_receive_the_time_to_show_and_players_the_speed_to_keep_in_step() {
     let Some((_alone, all)) = live() else { return };
     let [alpha, beta] = two_hosts(all.path());
     let (ours, theirs) = (connect(&alpha), connect(&beta));
+    expect_a_common_time_to_show((&alpha, &ours), &theirs);
+    expect_a_picture_in_step_with_its_sound((&beta, &theirs));
+}
+
+fn expect_a_common_time_to_show((alpha, ours): (&Host, &Channels), theirs: &Channels) {
     let video = ours.create("video", &Spec::of(FORMAT)).unwrap();
     let _source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let _near = video.sink(&SinkOptions::default()).unwrap();
     let opened = theirs.open("video").unwrap();
     let _far = opened.sink(&SinkOptions::default()).unwrap();
-    let near = ours.register("viewer", "video", &[]).unwrap();
-    let far = theirs.register("viewer", "video", &[]).unwrap();
-    let start = ["policy", "start", "sync", "--channel", "video"];
-    alpha.run(&[&start[..], &["--margin", "2s"][..]].concat()).expect(3, &["margin is 2 s", "0 ms to 1 s"]);
-    alpha.run(&start).expect(0, &["sync.video runs: shown together"]);
-    alpha
-        .run(&[&start[..], &["--name", "other"][..]].concat())
-        .expect(3, &["sync.video", "when events of `video` are shown"]);
-    let both = || {
-        near.report("app.show_need", 5_000_000).unwrap();
-        far.report("app.show_need", 40_000_000).unwrap();
-    };
-    // While only one sink has reported, its delay is shorter.
-    let late = |channels: &Channels, host: &str| {
-        let end = Instant::now() + PATIENCE;
-        while decided_amount(channels, ("video", "app.show_delay", host), both) != 50_000_000 {
-            assert!(Instant::now() < end, "{host} does not wait for the other host");
-        }
-    };
-    late(&theirs, "beta");
-    late(&ours, "alpha");
+    let [near, far] = [ours, theirs].map(|channels| channels.register("viewer", "video", &[]).unwrap());
+    let viewers = Viewers { near, far };
+    start_policies(
+        alpha,
+        &["sync", "--channel", "video"],
+        &[
+            (&["--margin", "2s"], 3, &["margin is 2 s", "0 ms to 1 s"]),
+            (&[], 0, &["sync.video runs: shown together"]),
+            (&["--name", "other"], 3, &["sync.video", "when events of `video` are shown"]),
+        ],
+    );
+    viewers.wait_for_common_delay(theirs, "beta");
+    viewers.wait_for_common_delay(ours, "alpha");
     alpha.run(&["policy", "ls"]).expect(0, &["sync.video: app.show_delay for all: 50 ms"]);
+    let near = &viewers.near;
     assert!(near.report("cpu.run_queue", 1).is_err() && near.report("app.rate_milli", 1).is_err());
+}
 
-    let sound = theirs.register("sound", "lips", &[]).unwrap();
-    let picture = theirs.register("picture", "lips", &[]).unwrap();
-    let start = ["policy", "start", "media", "--group", "lips", "--leader", "sound", "--follower"];
-    beta.run(&[&start[..], &["sound"][..]].concat()).expect(3, &["keep in step with itself"]);
-    beta.run(&[&start[..], &["picture"][..]].concat())
-        .expect(0, &["media.lips runs: picture keeps within 80 ms of sound"]);
-    let lips = "quality:group.lips";
-    let at = |picture_ms: i64| {
-        sound.report("app.position", 10_000_000_000).unwrap();
-        picture.report("app.position", picture_ms * 1_000_000).unwrap();
-    };
-    let skip = decided_amount(&theirs, (lips, "app.skip", "picture"), || at(9_000));
+fn expect_a_picture_in_step_with_its_sound((host, channels): (&Host, &Channels)) {
+    let lips = Lips::register(channels);
+    start_policies(
+        host,
+        &["media", "--group", "lips", "--leader", "sound", "--follower"],
+        &[
+            (&["sound"], 3, &["keep in step with itself"]),
+            (&["picture"], 0, &["media.lips runs: picture keeps within 80 ms of sound"]),
+        ],
+    );
+    let skip = lips.decided(channels, "app.skip", 9_000);
     // The sound has continued to play until the position of the picture arrived.
     assert!((1_000_000_000..1_500_000_000).contains(&skip), "{skip}");
-    let speed = decided_amount(&theirs, (lips, "app.speed_ppm", "picture"), || at(9_800));
+    let speed = lips.decided(channels, "app.speed_ppm", 9_800);
     assert!((1..=50_000).contains(&speed), "{speed}");
+}
+
+/// Waits until `channel` has this number of sinks on all hosts together.
+fn wait_for_sinks(channel: &Channel, count: usize) {
+    let end = Instant::now() + PATIENCE;
+    while channel.look().unwrap().hosts.iter().map(|held| held.sinks.len()).sum::<usize>() < count {
+        assert!(Instant::now() < end, "{count} sinks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reports these numbers of requests, in this order.
+fn report_all(server: &Registration, reports: &[(&str, i64)]) {
+    reports.iter().for_each(|(attribute, number)| server.report(attribute, *number).unwrap());
+}
+
+/// Balances the requests of both hosts among their sinks.
+fn start_balance(alpha: &Host, beta: &Host) {
+    let start = ["balance", "--channel", "requests", "--patience", "200ms", "--cancel"];
+    let runs = "balance.requests runs: after 200 ms to the 1 least loaded, the others cancelled";
+    start_policies(
+        alpha,
+        &start,
+        &[(&["--type", "call"], 3, &["call"]), (&["--copies", "0"], 3, &["copies is 0", "1 to 16"]), (&[], 0, &[runs])],
+    );
+    start_policies(beta, &start, &[(&[], 0, &[])]);
 }
 
 #[test]
@@ -99,41 +174,24 @@ fn a_request_that_waits_too_long_goes_to_the_least_loaded_sink() {
     let _own = requests.sink(&sink(0)).unwrap();
     let opened = theirs.open("requests").unwrap();
     let (mut busy, mut calm) = (opened.sink(&sink(9)).unwrap(), opened.sink(&sink(1)).unwrap());
-    let end = Instant::now() + PATIENCE;
-    while requests.look().unwrap().hosts.iter().map(|held| held.sinks.len()).sum::<usize>() < 3 {
-        assert!(Instant::now() < end, "three sinks");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let (here, there) =
-        (ours.register("server", "requests", &[]).unwrap(), theirs.register("server", "requests", &[]).unwrap());
-    let start = ["policy", "start", "balance", "--channel", "requests", "--patience", "200ms", "--cancel"];
-    alpha.run(&[&start[..], &["--type", "call"][..]].concat()).expect(3, &["call"]);
-    alpha.run(&[&start[..], &["--copies", "0"][..]].concat()).expect(3, &["copies is 0", "1 to 16"]);
-    alpha.run(&start).expect(0, &["balance.requests runs: after 200 ms to the 1 least loaded, the others cancelled"]);
-    beta.run(&start).expect(0, &[]);
-    let group = "quality:group.requests";
-    here.report("app.request", 6).unwrap();
-    here.report("app.begun", 6).unwrap();
-    here.report("app.request", 7).unwrap();
-    assert_eq!(
-        decided_amount(&ours, (group, "app.forward", "server"), || {}),
-        7,
-        "a request that is served is not forwarded"
-    );
+    wait_for_sinks(&requests, 3);
+    let [here, there] = [&ours, &theirs].map(|channels| channels.register("server", "requests", &[]).unwrap());
+    start_balance(&alpha, &beta);
+    let decided = |attribute: &str, again: &dyn Fn()| {
+        decided_amount(&ours, ("quality:group.requests", attribute, "server"), again)
+    };
+
+    report_all(&here, &[("app.request", 6), ("app.begun", 6), ("app.request", 7)]);
+    assert_eq!(decided("app.forward", &|| {}), 7, "a request that is served is not forwarded");
     let event = Submission { payload: &7i64.to_le_bytes(), ..Submission::default() };
     let sent = source.submit_and_wait(&event).unwrap();
-    assert_eq!(
-        (sent.remote, sent.local, sent.filtered),
-        (1, 0, 2),
-        "the sink that forwards the request does not receive it"
-    );
+    let fates = (sent.remote, sent.local, sent.filtered);
+    assert_eq!(fates, (1, 0, 2), "the sink that forwards the request does not receive it");
     assert!(calm.next(PATIENCE).unwrap().is_some() && busy.next(Duration::from_millis(200)).unwrap().is_none());
-    here.report("app.copy", 5).unwrap();
-    let begin = || {
-        there.report("app.copy", 5).unwrap();
-        there.report("app.begun", 5).unwrap();
-    };
-    assert_eq!(decided_amount(&ours, (group, "app.drop", "server"), begin), 5, "another server has begun the request");
+
+    report_all(&here, &[("app.copy", 5)]);
+    let begin = || report_all(&there, &[("app.copy", 5), ("app.begun", 5)]);
+    assert_eq!(decided("app.drop", &begin), 5, "another server has begun the request");
     alpha.run(&["policy", "stop", "balance.requests"]).expect(0, &[]);
     assert_eq!(source.submit_and_wait(&event).unwrap().filtered, 0, "to all again");
 }
