@@ -23,3 +23,10 @@ pub use qfabric_broker::Limits;
 pub use words::{HostConfig, HostEvent, Input, Outcome, Output};
 
 use host::HYSTERESIS;
+
+/// Compiles the program in the guide.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/policies.md")]
+    struct Policies;
+}

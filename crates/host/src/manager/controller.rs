@@ -16,7 +16,8 @@ pub enum Topic {
     Control,
     /// The amount of a resource that an application of this host is granted.
     Granted,
-    /// Hosts that crash, and applications that join and leave groups.
+    /// Hosts that crash, and applications that join and leave groups. A sink that closes is no such change: its host
+    /// only stops its reports.
     Members,
     /// Outcomes of requests to other hosts.
     Answers,
@@ -109,7 +110,9 @@ pub enum Decision {
     Tell { channel: ChannelId, to: Recipient, event: QualityEvent },
     /// Change a parameter of a filter; the next event uses it.
     Parameter { filter: Filter, parameter: String, value: i64 },
-    /// Give an application of this host an amount of a resource, through its broker.
+    /// Give an application of this host an amount of a resource, through its broker; or give the stream from this host
+    /// to another host a rate: the application is then [`stream_of`](super::policies::stream_of) the other host, and
+    /// the attribute is [`RATE`](super::policies::RATE).
     Apply { application: AppId, attribute: AttributeId, amount: i64 },
     /// No policy decides about this amount any more: the mechanism that keeps the last amount may release it.
     Release { application: AppId, attribute: AttributeId },
@@ -141,7 +144,8 @@ impl View<'_> {
     }
 }
 
-/// A policy together with its interests: called when one of them changes, answers with decisions.
+/// A policy together with its interests: called when one of them changes, answers with decisions. The amounts that it
+/// decides take effect only on the host on which it runs.
 pub trait Controller: Send {
     /// Its name; control events carry the name's number.
     fn name(&self) -> &str;

@@ -66,7 +66,8 @@ pub(super) trait Runs: PolicyKind {
 }
 
 pub(super) struct Pacing {
-    /// Rate of a host at its first report, before any decision, in thousandths of an event per second.
+    /// Rate of a host from its first report on, until the controller decides, in thousandths of an event per second.
+    /// `None`: its events are not paced until then.
     pub first_milli: Option<i64>,
     /// Whether reports are corrected by the rate that was sent.
     pub corrects: bool,
