@@ -16,7 +16,7 @@ use crate::host::{Host, PATIENCE, eventually};
 /// What all of them talk about.
 pub const FORMAT: &str = "struct frame { int number; int size; };";
 
-/// Most events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
+/// Largest number of events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
 const AHEAD: usize = 20;
 
 /// An application that sends, until told to stop; its source stays.
