@@ -191,8 +191,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the lease. Fails in a forked child, which has copies of the descriptors, but no lease. Call this before
-    /// taking a lock: in a forked child, a lock may be held for ever.
+    /// The number of the lease. Fails in a forked child, which has copies of the descriptors, but no lease. Call this
+    /// before taking a lock: in a forked child, a lock may be held for ever.
     pub fn own(&self) -> Result<LeaseId, ClientError> {
         self.process
             .is_current()

@@ -103,8 +103,8 @@ impl Channels {
         self.0.client.stop_policy(&name(policy)?)
     }
 
-    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. From within
-    /// a handler, those of other sinks only.
+    /// Calls the handlers of all waiting events, and returns the number of events. If no event waits, it waits for one, for
+    /// at most `patience`. If a handler calls this, only the handlers of other sinks are called.
     pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
         self.0.poll(patience)
     }

@@ -77,7 +77,7 @@ impl Publishers {
         drop(pair);
     }
 
-    /// The channel is left.
+    /// Called when this host leaves the channel.
     pub fn forget_channel(&self, channel: &ChannelId) {
         let pair = self.channels.lock().remove(channel);
         drop(pair);
