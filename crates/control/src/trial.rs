@@ -147,8 +147,8 @@ fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
 }
 
 /// The period of a program whose jobs began at `starts`: the median distance, set to the nearest common rate if that
-/// is within 0.5 %. `None` if there are fewer than [`LEAST_JOBS`] distances, or if they show no period (a quarter of the
-/// distances is off by more than a fifth).
+/// is within 0.5 %. `None` if there are fewer than [`LEAST_JOBS`] distances, or if they show no period (a quarter of
+/// the distances is off by more than a fifth).
 pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
     let distances: Vec<f64> = starts.windows(2).map(|pair| pair[1].since(pair[0]).as_f64()).collect();
     if distances.len() < LEAST_JOBS {

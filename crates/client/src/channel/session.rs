@@ -103,16 +103,16 @@ impl Channels {
         self.0.client.stop_policy(&name(policy)?)
     }
 
-    /// Calls the handlers of all waiting events, and returns the number of events. If no event waits, it waits for one, for
-    /// at most `patience`. If a handler calls this, only the handlers of other sinks are called.
+    /// Calls the handlers of all waiting events, and returns the number of events. If no event waits, it waits for one,
+    /// for at most `patience`. If a handler calls this, only the handlers of other sinks are called.
     pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
         self.0.poll(patience)
     }
 
     /// Sets the handler that [`Channels::poll`] calls for each decision of a resource manager about a channel on which
     /// this process has a source or a sink. An encoder that reduces its output after a decision loses no events to
-    /// pacing. With a handler, decisions are not reported as notices. When this returns, an earlier handler is no longer
-    /// called.
+    /// pacing. With a handler, decisions are not reported as notices. When this returns, an earlier handler is no
+    /// longer called.
     pub fn on_decided(&self, handler: impl FnMut(&Decided<'_>) + Send + 'static) {
         self.0.on_decided(Box::new(handler));
     }

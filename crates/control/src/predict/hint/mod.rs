@@ -22,7 +22,7 @@ use pattern::{LAGS, Pattern};
 
 use super::{Interval, MovingAverage, Predictor};
 
-/// Half-width of the interval for ρ = 1: the number of mean deviations, and the largest half-width as a part of the centre.
+/// Half-width of the interval for ρ = 1: the number of mean deviations, and the upper bound as a part of the centre.
 const WIDTH: (f64, f64) = (3.0, 0.13);
 /// Weight of the newest deviation, and the largest deviation that is counted.
 const DEVIATION: (f64, f64) = (0.05, 0.2);
