@@ -209,7 +209,7 @@ mod tests {
         names(read(file))
     }
 
-    /// Rooms whose types are seen by users: the others are internal (docs/design/0002-rooms.md).
+    /// Checks the rooms whose types users see; the other rooms are internal (docs/design/0002-rooms.md).
     #[test]
     fn public_type_names_end_in_a_term_of_the_glossary_or_a_plain_noun() {
         let mut known = terms(&read("docs/glossary.md"));

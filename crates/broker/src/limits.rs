@@ -15,8 +15,8 @@ pub const LEVELS: usize = 10;
 pub struct Limits {
     /// U_lub: the largest share that may be granted in total.
     pub capacity: Share,
-    /// Most that the applications of a level may hold together, so that a high level cannot starve the lower ones.
-    /// A level without an entry has no maximum. Guaranteed parts are honoured even above the maximum.
+    /// Largest share that the applications of a level may hold together, so that a high level cannot starve the lower
+    /// ones. A level without an entry has no maximum. Guaranteed parts are honoured even above the maximum.
     pub levels: BTreeMap<u8, Share>,
     /// By uid: most that the applications of a user may hold together.
     pub users: BTreeMap<u32, Share>,
@@ -47,13 +47,13 @@ impl Limits {
         Limits { capacity, ..Limits::default() }
     }
 
-    /// Most that the applications of `owner`'s user may hold together; `None` means no maximum.
+    /// Largest share that the applications of `owner`'s user may hold together; `None` means no maximum.
     pub fn user_cap(&self, owner: Owner) -> Option<Share> {
         let default = self.default_user.filter(|_| !self.exempt.contains(&owner.uid));
         self.users.get(&owner.uid).copied().or(default)
     }
 
-    /// Most that the applications of `owner`'s group may hold together; `None` means no maximum.
+    /// Largest share that the applications of `owner`'s group may hold together; `None` means no maximum.
     pub fn group_cap(&self, owner: Owner) -> Option<Share> {
         self.groups.get(&owner.gid).copied()
     }

@@ -335,7 +335,8 @@ impl Supervisor {
         Err(Refusal { bound, asked, free, holders })
     }
 
-    /// Whether every application can hold the share it wants, and the one at `at` can hold it at once.
+    /// Whether every application can hold the share that it wants, and the application at index `at` can hold its share
+    /// at once.
     fn fits(&self, at: usize) -> bool {
         let (capacity, entry) = (u64::from(self.limits.capacity.ppm()), &self.entries[at]);
         let rise = entry.wanted.saturating_sub(entry.booked);

@@ -70,9 +70,9 @@ impl fmt::Display for Key {
 pub struct Attributes(Vec<(Key, i64)>);
 
 impl Attributes {
-    /// Most attributes of one member.
+    /// Largest number of attributes of one member.
     pub const MAX: usize = 64;
-    /// Most attributes of one event.
+    /// Largest number of attributes of one event.
     pub const MAX_ON_EVENT: usize = 16;
 
     pub fn get(&self, key: &str) -> Option<i64> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Key};
 
-/// Most ranges of one application.
+/// Largest number of ranges of one application.
 pub(crate) const MAX_QOS: usize = 64;
 
 /// The range of one metric that is of use to an application.

@@ -109,7 +109,7 @@ impl Spec {
         names.iter().try_fold(0, |types, name| Ok(types | 1 << self.numbered(id, name)?))
     }
 
-    /// One bit each.
+    /// A mask with one bit for each type.
     pub(crate) fn all_types(&self) -> u64 {
         match self.types.len() {
             Limits::TYPES.. => u64::MAX,

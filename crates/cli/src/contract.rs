@@ -3,8 +3,8 @@
 use clap::ArgAction;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use qfabric_types::{
-    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PredictorSpec, Reclaiming,
-    Share, Window,
+    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PERIOD_RANGE,
+    PredictorSpec, Reclaiming, Share, Window,
 };
 
 use crate::exit::Failure;
@@ -15,11 +15,12 @@ pub struct Rate(f64);
 impl std::str::FromStr for Rate {
     type Err = InvalidQuantity;
     fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
-        match text.parse::<f64>() {
-            Ok(fps) if fps > 0.2 && fps <= 10_000.0 => Ok(Rate(fps)),
+        let (shortest, longest) = PERIOD_RANGE;
+        match text.parse().map(Rate) {
+            Ok(rate) if rate.0 > 0.0 && (shortest..=longest).contains(&rate.period()) => Ok(rate),
             _ => Err(InvalidQuantity {
                 text: text.to_owned(),
-                expected: "a number of jobs per second above 0.2 and up to 10000, such as 25 or 29.97",
+                expected: "a number of jobs per second from 0.2385 to 10000; choose one in this range, such as 25 or 29.97",
             }),
         }
     }
@@ -28,14 +29,14 @@ impl std::str::FromStr for Rate {
 impl Rate {
     /// The period, rounded to a multiple of 16 ns, so that T/2, T/4, T/8 and T/16 are whole numbers of nanoseconds.
     fn period(self) -> Nanos {
-        Nanos::new((1e9 / self.0 / 16.0).round() as u64 * 16)
+        Nanos::new(((1e9 / self.0 / 16.0).round() as u64).saturating_mul(16))
     }
 }
 
 #[derive(clap::Args, Debug, Clone)]
 #[group(id = "rhythm", multiple = false)]
 pub struct Rhythm {
-    /// Number of jobs per second, such as 25 for a film, from 0.24 to 10000; the period T is 1/N, rounded to 16 ns
+    /// Number of jobs per second, such as 25 for a film, from 0.2385 to 10000; the period T is 1/N, rounded to 16 ns
     #[arg(long, value_name = "N", conflicts_with = "period")]
     pub fps: Option<Rate>,
     /// T: time from the release of a job to the next, such as 40ms; from 100us to 4.19s
@@ -278,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_period_of_every_rate_is_a_multiple_of_16_ns() {
-        for fps in ["25", "29.97", "23.976", "59.94", "1000", "3"] {
+        for fps in ["25", "29.97", "23.976", "59.94", "1000", "3", "0.2385"] {
             let c = contract(&format!("--fps {fps}")).unwrap();
             assert_eq!(c.period.get() % 16, 0, "{fps}");
             assert_eq!(c.periods_per_job(), 4, "{fps}");
@@ -286,9 +287,14 @@ mod tests {
     }
 
     /// Invalid options, and words of their refusals.
-    const INVALID: [(&str, &str); 39] = [
-        ("--fps 0", "\"0\""),
+    const INVALID: [(&str, &str); 44] = [
+        ("--fps 0", "\"0\" is not a number of jobs per second from 0.2385 to 10000; choose one"),
         ("--fps -3", "-3"),
+        ("--fps NaN", "NaN"),
+        ("--fps 0.21", "\"0.21\" is not a number of jobs per second from 0.2385"),
+        ("--fps 0.2384", "\"0.2384\" is not a number of jobs per second from 0.2385"),
+        ("--fps 1e-300", "from 0.2385"),
+        ("--fps 10001", "to 10000"),
         ("--period 40", "with its unit"),
         ("--period 0ms", "period 0 ms"),
         ("--period 40ms --server-period 7ms", "7 ms"),

@@ -7,7 +7,7 @@
 
 use qfabric_types::Choice;
 
-/// Most samples: n of `MA[n]`, n·S of `MMA[n,S]`.
+/// Largest number of samples: n of `MA[n]`, n·S of `MMA[n,S]`.
 pub const MAX_SAMPLES: u32 = 64;
 /// Larger costs are cut to this, in ns.
 const COST_MAX: u64 = u32::MAX as u64;

@@ -39,9 +39,10 @@ const RIVAL: f64 = 0.75;
 const LEAST_CONFIDENCE: f64 = 0.5;
 /// Chance explains a peak with the probability `M·e^(−N·A²)` for M candidates; e^−7, a thousandth, is tolerated.
 const CHANCE: f64 = 7.0;
-/// Common rates, in Hz; a period within the relative distance [`SNAP`] of one is set to it.
+/// Common rates of films, screens and control loops, in Hz, in rising order.
 const RATES_HZ: [f64; 17] =
     [10.0, 12.5, 15.0, 20.0, 23.976, 24.0, 25.0, 29.97, 30.0, 48.0, 50.0, 59.94, 60.0, 75.0, 100.0, 120.0, 144.0];
+/// Largest relative distance between a frequency that was found and the common rate that it is set to.
 const SNAP: f64 = 4e-4;
 
 /// The period of a program.
@@ -124,12 +125,15 @@ fn rhythm_of(events: &[Event]) -> Option<Rhythm> {
     let rivals = peaks.iter().any(|peak| spectrum.rivals(peak, &chosen));
     let chance = (spectrum.heights.len() as f64).ln() - spectrum.events * chosen.height.powi(2);
     let sure = chosen.height >= LEAST_CONFIDENCE && chance <= -CHANCE;
-    (sure && !rivals).then(|| Rhythm { period: period_at(chosen.hz), confidence: chosen.height.min(1.0) })
+    (sure && !rivals).then(|| Rhythm { period: period_at(chosen.hz, SNAP), confidence: chosen.height.min(1.0) })
 }
 
-/// The period of the common rate next to `hz`, or of `hz` itself.
-fn period_at(hz: f64) -> Nanos {
-    let rate = RATES_HZ.iter().find(|rate| (*rate - hz).abs() <= SNAP * *rate);
+/// The period of the common rate nearest to `hz`, if their relative distance is at most `within`; otherwise the period
+/// of `hz` itself. Rounded to a multiple of 16 ns.
+pub(crate) fn period_at(hz: f64, within: f64) -> Nanos {
+    let distance = |rate: &&f64| (*rate - hz).abs();
+    let nearest = RATES_HZ.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)));
+    let rate = nearest.filter(|rate| distance(rate) <= within * *rate);
     Nanos::new((1e9 / rate.unwrap_or(&hz) / 16.0).round() as u64 * 16)
 }
 

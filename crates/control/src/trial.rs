@@ -9,6 +9,7 @@ use crate::Target;
 use crate::guarantee::{Bounds, NoGuarantee};
 use crate::reach::Reach;
 use crate::replay::{Score, Setup};
+use crate::rhythm::period_at;
 
 /// Least number of jobs for a suggestion.
 pub const LEAST_JOBS: usize = 24;
@@ -20,6 +21,8 @@ const LANES: [usize; 4] = [3, 12, 15, 30];
 const LONG: f64 = 0.99;
 /// Factor of the suggested maximum over the need of the trial, because two runs never have the same costs.
 const HEADROOM: f64 = 1.2;
+/// Largest relative distance between the rate of a trial's jobs and the common rate that it is set to.
+const SNAP: f64 = 0.005;
 
 /// The suggestions from a trial execution.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,9 +146,9 @@ fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.get(at).copied()
 }
 
-/// The period of a program whose jobs began at `starts`: the median distance, set to a common rate if one is within
-/// 2 %. `None` if there are fewer than [`LEAST_JOBS`] distances, or if they show no period (a quarter of the
-/// distances is off by more than a fifth).
+/// The period of a program whose jobs began at `starts`: the median distance, set to the nearest common rate if that
+/// is within 0.5 %. `None` if there are fewer than [`LEAST_JOBS`] distances, or if they show no period (a quarter of
+/// the distances is off by more than a fifth).
 pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
     let distances: Vec<f64> = starts.windows(2).map(|pair| pair[1].since(pair[0]).as_f64()).collect();
     if distances.len() < LEAST_JOBS {
@@ -153,16 +156,7 @@ pub fn period_of(starts: &[Instant]) -> Option<Nanos> {
     }
     let median = quantile(distances.clone(), 0.5)?;
     let regular = distances.iter().filter(|distance| (*distance - median).abs() <= 0.2 * median).count();
-    let period_ns = snapped(median);
-    (median > 0.0 && regular * 4 >= distances.len() * 3).then(|| Nanos::from_f64(period_ns))
-}
-
-/// Common rates, per second.
-const RATES: [f64; 12] = [10.0, 15.0, 20.0, 24.0, 25.0, 30.0, 48.0, 50.0, 60.0, 75.0, 100.0, 120.0];
-
-fn snapped(period_ns: f64) -> f64 {
-    let rate = RATES.iter().map(|rate| 1e9 / rate).find(|ns| (ns - period_ns).abs() <= 0.02 * ns);
-    rate.unwrap_or(period_ns)
+    (median > 0.0 && regular * 4 >= distances.len() * 3).then(|| period_at(1e9 / median, SNAP))
 }
 
 #[cfg(test)]
@@ -233,6 +227,9 @@ mod tests {
             (0..50).map(|k| Instant::new(1_000 + k * ns + k * 7919 % (wobble + 1))).collect()
         };
         assert_eq!(period_of(&every(40_010_000, 300_000)), Some(Nanos::from_millis(40)));
+        let film = period_of(&every(41_700_000, 100_000)).unwrap();
+        assert_eq!(film, Nanos::new(41_708_368), "23.976 Hz is nearer than 24 Hz");
+        assert_eq!(Contract::new("film", film).periods_per_job(), 4, "a quarter is a whole number of nanoseconds");
         assert_eq!(period_of(&every(7_000_000, 0)), Some(Nanos::from_millis(7)));
         assert_eq!(period_of(&every(40_000_000, 0)[..10]), None);
         let bursts: Vec<Instant> = (0..60).map(|k| Instant::new(k / 3 * 90_000_000 + k % 3 * 1_000_000)).collect();

@@ -50,9 +50,9 @@ pub struct Api {
     pub mode: u32,
     /// Group of both sockets, by name or number. Default: the group of the daemon.
     pub group: Option<String>,
-    /// Most connections at the same time, for each socket. One user may have at most a quarter of them; all users
-    /// together leave an eighth to root and the service's own user. A further connection of a user is refused; one
-    /// of an administrator waits.
+    /// Largest number of connections at the same time, for each socket. One user may have at most a quarter of them;
+    /// all users together leave an eighth to root and the service's own user. A further connection of a user is
+    /// refused; one of an administrator waits.
     pub max_connections: usize,
     /// A request that is not complete, or not answered, after this time is aborted.
     #[serde(deserialize_with = "time")]
@@ -97,7 +97,7 @@ pub struct Control {
     pub period: Nanos,
     /// Whether the daemon locks its memory, so that a decision never waits for a disk.
     pub lock_memory: bool,
-    /// Most records that one look takes from one ring; the others wait for the next look.
+    /// Largest number of records that one look takes from one ring; the others wait for the next look.
     pub jobs_per_look: usize,
     /// Time that an application may continue without its ring after its lease has closed.
     #[serde(deserialize_with = "time")]

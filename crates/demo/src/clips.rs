@@ -34,7 +34,7 @@ pub struct Recipe {
 /// The encoder's groups of pictures.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// Most pictures from one I frame to the next.
+    /// Largest number of pictures from one I frame to the next.
     pub longest: u32,
     /// Most B frames in a row.
     pub b_frames: u32,

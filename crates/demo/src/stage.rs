@@ -36,7 +36,7 @@ const EARLY: f64 = 0.25;
 const MARGIN: Share = Share::from_ppm(10_000);
 /// Longest wait of a round for bandwidth that an earlier round still holds.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
-/// Most repetitions of a round that was disturbed or failed.
+/// Largest number of repetitions of a round that was disturbed or failed.
 const REPEATS: usize = 2;
 
 /// Passes over each clip in a trial execution. The median cost of each frame counts.

@@ -10,7 +10,7 @@ use crate::hir::Program;
 pub struct Bound {
     /// Fuel of one call of each handler, in instructions.
     pub fuel: u32,
-    /// Most instructions of the whole chain.
+    /// Largest number of instructions of the whole chain.
     pub instructions: u64,
 }
 

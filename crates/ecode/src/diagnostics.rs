@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-/// Most errors that one run reports. Further errors are usually consequences of the first ones.
+/// Largest number of errors that one run reports. Further errors are usually consequences of the first ones.
 const MOST: usize = 20;
 
 /// A byte range of the source text.

@@ -16,9 +16,9 @@ pub struct CallContext {
 /// Limits of one call. Refusals and faults name the limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most instructions that all loops of one call may execute together.
+    /// Largest number of instructions that all loops of one call may execute together.
     pub fuel: u32,
-    /// Most events that one call may emit.
+    /// Largest number of events that one call may emit.
     pub emissions: u32,
 }
 

@@ -44,7 +44,8 @@ pub struct Uses {
 /// Static facts about one loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
-    /// Most iterations per execution of the loop statement; [`Repetition::UNKNOWN`] if only fuel bounds the loop.
+    /// Largest number of iterations per execution of the loop statement; [`Repetition::UNKNOWN`] if only fuel bounds
+    /// the loop.
     pub turns: u64,
     /// Fuel that one iteration uses: its instructions without those of inner loops. Measured on the generated
     /// code, and the same for all engines.

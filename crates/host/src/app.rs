@@ -464,8 +464,8 @@ impl App {
         Some(Share::of_budget(mean, self.contract.server_period))
     }
 
-    /// What its jobs need according to its controllers, as weighed, whatever its share is: the maximum while they
-    /// have no prediction, 0 while it leaves.
+    /// The weighed bandwidth that its controllers predict for its jobs, independent of its share: the maximum while a
+    /// controller has no prediction, 0 while the application leaves.
     pub(crate) fn needs(&self) -> Share {
         self.sum(|thread| thread.needs)
     }

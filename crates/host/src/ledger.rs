@@ -40,7 +40,7 @@ struct PendingRelease {
     due: Instant,
     /// Part of the sum over all CPUs.
     held: u64,
-    /// Part of what is loose on one CPU.
+    /// A CPU, and the part of its loose bandwidth.
     loose: Option<(usize, u64)>,
 }
 

@@ -92,7 +92,7 @@ pub enum Input {
         /// The application that covers it so far.
         app: AppId,
         thread: ThreadId,
-        /// The program's application.
+        /// The application of the thread's program.
         to: AppId,
     },
     /// A thread has ended.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_types::channel::{ChannelId, Name};
 
-/// Most bytes of a frame. The largest text that `channel` ships (64 KiB) and an announcement of a full host fit.
+/// Largest number of bytes of a frame. The largest text that `channel` ships (64 KiB) and an announcement of a full
+/// host fit.
 pub const MAX_FRAME: usize = 256 << 10;
 
-/// Most other hosts that an engine connects to.
+/// Largest number of other hosts that an engine connects to.
 pub const MAX_HOSTS: usize = 1024;
 
 /// A host that has been silent for this time counts as gone. Including the detection the time stays below 2 s.

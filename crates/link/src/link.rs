@@ -2,9 +2,10 @@
 //!
 //! A thread with work (the engine's receive thread, the timer thread, an application's) takes the lock, calls the node, and
 //! carries out the node's outputs before it releases the lock. There is no queue between an event's arrival and its handler,
-//! and none between a submission and the socket. The lock is fair: a source that floods waits behind the threads that are
-//! waiting already ([`crate::turn`]), and rests from time to time ([`crate::pace`]). The lock has no priority inheritance:
-//! threads that submit should have the scheduling policy of [`Link::threads`].
+//! and none between a submission and the socket. The lock is fair: a source that floods waits behind the threads of its
+//! priority that are waiting already ([`crate::turn`]), and rests from time to time ([`crate::pace`]). The lock has
+//! priority inheritance: while a thread of higher priority waits, the holder runs with that priority. The kernel then
+//! gives the lock to the waiting thread with the highest priority.
 
 mod way;
 

@@ -2,8 +2,9 @@
 //!
 //! Such a thread is always ready to run. If there are fewer processors than ready threads, it keeps a processor for
 //! milliseconds. Threads that share the processor wait: the network's thread, and a thread that has a control event and
-//! wakes the flooding thread by releasing the lock to it. A thread that sleeps briefly gives the processor up earlier. Then
-//! *more* of its events arrive, because fewer of them find no room. `yield` is not used, because it ends the period of a
+//! wakes the flooding thread by releasing the lock to it. A thread that sleeps briefly releases the processor earlier, and
+//! the network's thread empties the queues in this time. So fewer events of the thread are dropped for lack of room, and
+//! *more* of them arrive. `yield` is not used, because it ends the period of a
 //! thread under SCHED_DEADLINE.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Run-queue sums that are too large, so that GRUB lends reserved bandwidth: what causes them, that they are found, and
-//! that they can be corrected.
+//! Run-queue sums that are too large, so that GRUB lends reserved bandwidth: their causes, their detection and their
+//! correction.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

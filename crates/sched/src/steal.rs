@@ -4,7 +4,7 @@
 //! distributed; their mean yields the configured fraction. All freezes derive from one seed, so every policy meets
 //! the same freezes.
 
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_types::{Instant, Nanos, RandomNumbers, Share};
 
 /// Shortest and longest freeze.
 const FREEZE: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::from_millis(20));
@@ -27,7 +27,7 @@ impl Steal {
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     steal: Steal,
-    state: u64,
+    random: RandomNumbers,
     from: Instant,
     to: Instant,
     now: bool,
@@ -35,8 +35,8 @@ pub(crate) struct Frozen {
 
 impl Frozen {
     pub(crate) fn new(steal: Steal, cpu: usize) -> Self {
-        let state = steal.seed ^ (cpu as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut frozen = Frozen { steal, state, from: Instant::NEVER, to: Instant::ZERO, now: false };
+        let random = RandomNumbers::new(steal.seed ^ (cpu as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut frozen = Frozen { steal, random, from: Instant::NEVER, to: Instant::ZERO, now: false };
         frozen.draw();
         frozen
     }
@@ -67,17 +67,8 @@ impl Frozen {
         }
         let (short, long) = (FREEZE.0.as_f64(), FREEZE.1.as_f64());
         let pause_ns = (short + long) / 2.0 * (1.0 / fraction - 1.0).max(0.0);
-        self.from = self.to + Nanos::from_f64((-pause_ns * (1.0 - self.uniform()).ln()).max(1.0));
-        self.to = self.from + Nanos::from_f64(short + (long - short) * self.uniform());
-    }
-
-    /// A random number in [0, 1), by splitmix64 (Steele and others, 2014).
-    fn uniform(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.from = self.to + Nanos::from_f64((-pause_ns * (1.0 - self.random.uniform()).ln()).max(1.0));
+        self.to = self.from + Nanos::from_f64(short + (long - short) * self.random.uniform());
     }
 }
 

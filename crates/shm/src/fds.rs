@@ -15,10 +15,10 @@ use rustix::net::{
     listen as listen_on, recvmsg, sendmsg, socket_with,
 };
 
-/// Most descriptors in one message that this project sends: a ring, an eventfd, and two in reserve.
+/// Largest number of descriptors in one message that this project sends: a ring, an eventfd, and two in reserve.
 pub const MAX_FDS: usize = 4;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
-/// Most descriptors that the kernel allows in one message (`SCM_MAX_FD`).
+/// Largest number of descriptors that the kernel allows in one message (`SCM_MAX_FD`).
 const MOST_FDS: usize = 253;
 const MOST_SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 

@@ -17,7 +17,7 @@ const RECORDS: u64 = 1_000_000;
 /// Number of records that are sent with pauses between them.
 const GAPPED: u64 = 20_000;
 
-/// Every word holds `k`, so that a torn record shows.
+/// Every word holds `k`, so a record with words of two jobs is recognised.
 fn job(k: u64) -> JobEvent {
     let (release, finish, cost) = (Instant::new(k), Instant::new(k + 1), Nanos::new(k));
     JobEvent::End(JobRecord { k, release, finish, cost, next: Foresight::Hint(k as f64) })

@@ -142,7 +142,7 @@ pub struct World {
     measured: Instant,
 }
 
-/// Most events at one time. More events mean an endless loop.
+/// Largest number of events at one time. More events mean an endless loop.
 const MOST_STEPS: usize = 100_000;
 const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 

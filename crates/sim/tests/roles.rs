@@ -42,7 +42,7 @@ struct Plan {
     times: [f64; 4],
     jitter: Nanos,
     loss: f64,
-    /// Most bytes that wait at the uplink.
+    /// Largest number of bytes that wait at the uplink.
     queue: usize,
     period: Nanos,
     phases: [Nanos; 3],

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Name(Box<str>);
 
 impl Name {
-    /// Most bytes of a name.
+    /// Largest number of bytes of a name.
     pub const MAX: usize = 64;
 
     pub fn as_str(&self) -> &str {

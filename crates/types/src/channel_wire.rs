@@ -6,7 +6,7 @@
 //! application                           daemon
 //!   Hello ────────────────────────────────>        a connection is a lease: everything that HTTP
 //!        <──────────────────────────── Welcome     requests opened under it ends with it
-//!   SubmitRequest ───────────────────────────────>        answered by Sent if that was requested
+//!   SubmitRequest ────────────────────────>        answered by Sent if that was requested
 //!        <───────────────────── Refused            always, if the event was refused
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent
@@ -33,21 +33,21 @@ use read::{Reader, text, word};
 
 /// Version of the messages below; a daemon with another version refuses `Hello`.
 pub const VERSION: u8 = 7;
-/// Most bytes of an event's payload.
+/// Largest number of bytes of an event's payload.
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// Most attributes of an event.
+/// Largest number of attributes of an event.
 pub const MAX_ATTRIBUTES: usize = 16;
-/// Most bytes of an attribute's name.
+/// Largest number of bytes of an attribute's name.
 pub const MAX_KEY: usize = 32;
-/// Most bytes of a message in one piece: 16 KiB of payload, the attributes and the fields before them.
+/// Largest number of bytes of a message in one piece: 16 KiB of payload, the attributes and the fields before them.
 pub const MAX_MESSAGE: usize = (16 << 10) + HEAD;
-/// Most bytes of a message in parts.
+/// Largest number of bytes of a message in parts.
 pub const MAX_WHOLE: usize = MAX_PAYLOAD + HEAD;
-/// Most bytes of the attributes and the fields before them.
+/// Largest number of bytes of the attributes and the fields before them.
 const HEAD: usize = MAX_ATTRIBUTES * (1 + MAX_KEY + 8) + 256;
-/// Most bytes of a refusal's or a reason's text; a longer text is cut.
+/// Largest number of bytes of a refusal's or a reason's text; a longer text is cut.
 pub const MAX_TEXT: usize = 1_000;
-/// Most events for which a sink may have credit.
+/// Largest number of events for which a sink may have credit.
 pub const MAX_CREDIT: u32 = 1024;
 
 /// A message from an application.

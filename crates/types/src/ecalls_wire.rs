@@ -17,11 +17,11 @@ use crate::format::Format;
 
 /// Version of the messages below; a daemon with another version refuses `Hello`.
 pub const VERSION: u8 = 1;
-/// Most bytes of an event's data.
+/// Largest number of bytes of an event's data.
 pub const MAX_DATA: usize = Format::MAX_SIZE as usize;
-/// Most bytes of a message: the data and the fields before it.
+/// Largest number of bytes of a message: the data and the fields before it.
 pub const MAX_MESSAGE: usize = MAX_DATA + 64;
-/// Most bytes of a refusal's or a reason's text; a longer text is cut.
+/// Largest number of bytes of a refusal's or a reason's text; a longer text is cut.
 pub const MAX_TEXT: usize = 1_000;
 
 /// A message from a client.

@@ -111,10 +111,10 @@ impl Format {
 
     /// Deepest nesting of structures; bounds the recursion of readers.
     pub const MAX_DEPTH: u32 = 16;
-    /// Most members, including the members of inner structures.
+    /// Largest number of members, including the members of inner structures.
     pub const MAX_MEMBERS: u32 = 1024;
 
-    /// Most dimensions of an array.
+    /// Largest number of dimensions of an array.
     pub const MAX_DIMENSIONS: usize = 8;
 
     /// Checks that the format describes a possible memory layout: every member inside the structure, aligned, and

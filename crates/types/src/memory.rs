@@ -40,9 +40,9 @@ pub const HEADER_BYTES: u32 = 128;
 pub const SLOT_HEADER_BYTES: u32 = 24;
 /// Number of attributes of an application session.
 pub const ATTRIBUTES: usize = 64;
-/// Most values of deferred calls that wait for the kernel; the next value is refused.
+/// Largest number of values of deferred calls that wait for the kernel; the next value is refused.
 pub const DEFERRED: usize = 64;
-/// Most values that one deferred call passes to its handler.
+/// Largest number of values that one deferred call passes to its handler.
 pub const BATCH: usize = 16;
 /// Number of sockets that one I/O module serves: descriptors 0 to 65,535.
 pub const SOCKETS: usize = 65_536;

@@ -23,7 +23,7 @@ pub use events::{BadEvent, QualityEvent, QualityKind, QualityText, ReadingEvent,
 pub use metrics::{METRICS, Metric, constants};
 pub use threshold::{InvalidThreshold, Threshold};
 
-/// Most bytes of an attribute's name: `net.`, 15 bytes of an interface, the longest metric, and a reserve.
+/// Largest number of bytes of an attribute's name: `net.`, 15 bytes of an interface, the longest metric, and a reserve.
 pub const MAX_NAME: usize = 48;
 
 /// The identity of an attribute, the same on every host: the 32-bit FNV-1a hash of its name.
@@ -252,7 +252,7 @@ pub enum Cause {
     Poll = 0,
     /// The value crossed its threshold.
     Crossed = 1,
-    /// The value returned from beyond the threshold, by the hysteresis.
+    /// The value returned to the other side of the threshold, and is at least the hysteresis away from it.
     Cleared = 2,
     /// An application requested it.
     Asked = 3,

@@ -16,7 +16,7 @@ use crate::host::{Host, PATIENCE, eventually};
 /// What all of them talk about.
 pub const FORMAT: &str = "struct frame { int number; int size; };";
 
-/// Most events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
+/// Largest number of events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
 const AHEAD: usize = 20;
 
 /// An application that sends, until told to stop; its source stays.
@@ -224,8 +224,9 @@ impl Talk {
         })
     }
 
-    /// Nothing is sent any more, and all books balance: each sink's are exact, and what its application has read is what
-    /// they say; so are each source's, where no sink has events left to read. What was lost, was counted. Gives the losses.
+    /// Checks the counts after the last event: the counts of each sink are exact, and its application has read the number
+    /// of events that they state. The counts of a source are exact if no sink has events left to read. Returns the number
+    /// of lost events.
     #[track_caller]
     pub fn balances(&self, hosts: &[Host]) -> u64 {
         self.senders.values().for_each(Sender::pause);

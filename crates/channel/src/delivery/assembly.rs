@@ -1,4 +1,4 @@
-//! Assembles the fragments of one host's events: one event at a time, at most as large as an event may be.
+//! Assembles the fragments of one host's events: one event at a time, up to the largest size of an event.
 //!
 //! ```text
 //! none ── from 0 ──> growing ── all there ──> none, and the event

@@ -52,7 +52,7 @@ impl Node {
         true
     }
 
-    /// The first frame of a new incarnation of a host: discards everything known of the earlier one.
+    /// Called at the first frame of a host's new incarnation. Discards all state of the earlier incarnation.
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant) {
         self.forget(host);
         self.members.begin(host, incarnation, now, &mut self.exit);

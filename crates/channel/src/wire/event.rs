@@ -37,7 +37,7 @@ pub(crate) struct Header {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventFrame<'a> {
     pub header: Header,
-    /// The receiver's incarnation, and four bytes for each sink.
+    /// The receiver's incarnation, and the numbers of its sinks for which the event is, as four bytes each.
     pub list: Option<(u64, &'a [u8])>,
     pub attributes: AttributesRef<'a>,
     pub payload: &'a [u8],

@@ -22,7 +22,7 @@ pub(crate) struct Answer {
 
 /// The longest reason in an answer, in bytes; a longer one is cut.
 const MOST_REASON: usize = 4096;
-/// Most parameters that a command can set initially.
+/// Largest number of parameters that a command can set initially.
 const MOST_PARAMETERS: usize = 256;
 
 impl Shipped {

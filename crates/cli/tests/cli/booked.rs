@@ -24,13 +24,14 @@ const LOST: u64 = 1 << 16;
 /// Locks the scheduler for this test. None if the kernel's sum cannot be read, or is wrong already.
 fn lock_with_correct_sum() -> Option<File> {
     let lock = live()?;
-    match books::lost(Path::new(DEBUGFS)) {
-        Ok(books) if books.without_owner() == 0 && capacity::booked_units(Path::new(DEBUGFS)).is_ok() => Some(lock),
-        other => {
-            testing::skip(format!("the kernel's sum cannot be seen, or is not right: {other:?}"));
-            None
-        }
-    }
+    let debugfs = Path::new(DEBUGFS);
+    let why = match (capacity::booked_units(debugfs), books::lost(debugfs)) {
+        (Err(error), _) => format!("the kernel's sum cannot be read: {error}"),
+        (Ok(_), Ok(books)) if books.without_owner() == 0 => return Some(lock),
+        (Ok(_), other) => format!("the kernel's sum is not right: {other:?}"),
+    };
+    testing::skip(why);
+    None
 }
 
 fn booked(line: &str) -> (f64, Value) {

@@ -206,8 +206,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease's number, for this process alone: a child of a fork has copies of the descriptors, no lease. Asked before
-    /// any lock is taken, which may be held for ever there.
+    /// The number of the lease. Fails in a forked child, which has copies of the descriptors, but no lease. Call this
+    /// before taking a lock: in a forked child, a lock may be held for ever.
     pub fn own(&self) -> Result<LeaseId, ClientError> {
         self.process
             .is_current()

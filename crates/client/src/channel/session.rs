@@ -103,15 +103,16 @@ impl Channels {
         self.0.client.stop_policy(&name(policy)?)
     }
 
-    /// Calls the handlers of all events that are there, or come within `patience` where none is; their number. From within
-    /// a handler, those of other sinks only.
+    /// Calls the handlers of all waiting events, and returns the number of events. If no event waits, it waits for one,
+    /// for at most `patience`. If a handler calls this, only the handlers of other sinks are called.
     pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
         self.0.poll(patience)
     }
 
-    /// From now on [`Channels::poll`] calls `handler` for what resource managers decide about channels that this process
-    /// has a source or a sink of: an encoder that sends less loses nothing, where pacing would hold events back. Those
-    /// decisions are no notices any more. The handler before is not called any more once this returns.
+    /// Sets the handler that [`Channels::poll`] calls for each decision of a resource manager about a channel on which
+    /// this process has a source or a sink. An encoder that reduces its output after a decision loses no events to
+    /// pacing. With a handler, decisions are not reported as notices. When this returns, an earlier handler is no
+    /// longer called.
     pub fn on_decided(&self, handler: impl FnMut(&Decision<'_>) + Send + 'static) {
         self.0.on_decided(Box::new(handler));
     }

@@ -17,7 +17,7 @@
 //! middle part of that slot; senders near a border are moved, too; the period after a request is not judged; and a
 //! slot within [`SLACK`] stays as it is.
 
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, RandomNumbers};
 
 /// A slot with up to this multiple of its share stays as it is.
 pub const SLACK: f64 = 1.15;
@@ -50,7 +50,7 @@ pub struct Implosion {
     begun: Instant,
     /// Requests from the previous period are still under way.
     settling: bool,
-    random: u64,
+    random: RandomNumbers,
 }
 
 impl Implosion {
@@ -58,7 +58,8 @@ impl Implosion {
     pub fn new(rule: Rule, period: Nanos, slots: usize, seed: u64, now: Instant) -> Self {
         let slots = slots.max(1);
         let slot = Nanos::new((period.get() / slots as u64).max(1));
-        Implosion { rule, slot, slots: vec![Vec::new(); slots], begun: now, settling: false, random: seed }
+        let random = RandomNumbers::new(seed);
+        Implosion { rule, slot, slots: vec![Vec::new(); slots], begun: now, settling: false, random }
     }
 
     /// Records a report. The first report of a new period causes a judgement of the previous period.
@@ -152,21 +153,12 @@ impl Implosion {
         let mut senders = std::mem::take(&mut self.slots[slot]);
         let count = count.min(senders.len());
         for i in 0..count {
-            let other = i + (self.draw() % (senders.len() - i) as u64) as usize;
+            let other = i + (self.random.draw() % (senders.len() - i) as u64) as usize;
             senders.swap(i, other);
         }
         let chosen = senders[..count].to_vec();
         self.slots[slot] = senders;
         chosen
-    }
-
-    /// SplitMix64: the next number of a sequence that the seed determines.
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -52,12 +52,14 @@ pub struct Split<T> {
     same_since: Instant,
     /// The time since which less than half of the agreed members are seen.
     few_since: Option<Instant>,
+    state: SplitState,
 }
 
 impl<T: Ord + Clone> Split<T> {
     /// A member that sees no others yet.
     pub fn new(now: Instant) -> Self {
-        Split { agreed: BTreeSet::new(), seen: BTreeSet::new(), same_since: now, few_since: None }
+        let (agreed, seen) = (BTreeSet::new(), BTreeSet::new());
+        Split { agreed, seen, same_since: now, few_since: None, state: SplitState::Share }
     }
 
     /// A member left and announced it: it does not count as missing. Ignored while another agreed member is
@@ -88,15 +90,25 @@ impl<T: Ord + Clone> Split<T> {
         let there = self.agreed.intersection(seen).count();
         let (all, same_for) = (self.agreed.len(), now.since(self.same_since));
         self.few_since = if 2 * there < all { self.few_since.or(Some(now)) } else { None };
-        if there == all && same_for >= SETTLE {
+        let is_complete = there == all && same_for >= SETTLE;
+        if is_complete {
             self.agreed.clone_from(seen);
-            return SplitState::Whole;
         }
-        if 2 * there > all && there < all && same_for >= LEASE {
-            return SplitState::Whole;
-        }
-        let gone = self.few_since.is_some_and(|since| now.since(since) >= GIVE_UP);
-        if gone { SplitState::Nothing } else { SplitState::Share }
+        let is_majority = 2 * there > all && there < all && same_for >= LEASE;
+        let is_given_up = self.few_since.is_some_and(|since| now.since(since) >= GIVE_UP);
+        self.state = if is_complete || is_majority {
+            SplitState::Whole
+        } else if is_given_up {
+            SplitState::Nothing
+        } else {
+            SplitState::Share
+        };
+        self.state
+    }
+
+    /// The answer of the last [`Split::look`]; before the first, [`SplitState::Share`].
+    pub fn state(&self) -> SplitState {
+        self.state
     }
 }
 
@@ -113,8 +125,10 @@ mod tests {
 
     fn whole(members: &[u32]) -> Split<u32> {
         let mut split = Split::new(AT(0));
+        assert_eq!(split.state(), SplitState::Share);
         split.look(&set(members), AT(0));
         assert_eq!(split.look(&set(members), AT(2_000)), SplitState::Whole);
+        assert_eq!(split.state(), SplitState::Whole);
         split
     }
 
@@ -178,18 +192,18 @@ mod tests {
             let mut before = vec![0u8; 6];
             for (parts, seconds) in steps {
                 for tick in 0..seconds * 4 {
-                    let standing: Vec<_> = (0..6).map(|host| {
+                    let states: Vec<_> = (0..6).map(|host| {
                         let parts = if tick * 250 < delays[host] { &before } else { &parts };
                         let part: Vec<u32> = all.iter().copied().filter(|other| parts[*other as usize] == parts[host]).collect();
                         splits[host].look(&set(&part), AT(at + tick * 250))
                     }).collect();
                     // Before 2 s, hosts of one part may still disagree about their members.
                     if tick * 250 >= 2_000 {
-                        let whole = (0..6).filter(|host| standing[*host] == SplitState::Whole).map(|host| parts[host]);
+                        let whole = (0..6).filter(|host| states[*host] == SplitState::Whole).map(|host| parts[host]);
                         let whole: BTreeSet<u8> = whole.collect();
-                        prop_assert!(whole.len() <= 1, "{parts:?} {standing:?}");
-                        let given_up = |host: usize| standing[host] == SplitState::Nothing || parts[host] == *whole.first().unwrap();
-                        prop_assert!(whole.is_empty() || (0..6).all(given_up), "{parts:?} {standing:?}");
+                        prop_assert!(whole.len() <= 1, "{parts:?} {states:?}");
+                        let given_up = |host: usize| states[host] == SplitState::Nothing || parts[host] == *whole.first().unwrap();
+                        prop_assert!(whole.is_empty() || (0..6).all(given_up), "{parts:?} {states:?}");
                     }
                 }
                 at += seconds * 1_000;

@@ -18,7 +18,7 @@ use crate::problem;
 
 /// Longest body read, in bytes: room for a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints.
 const BODY_LIMIT: usize = 256 << 10;
-/// Most characters of an invalid number that its refusal shows.
+/// Largest number of characters of an invalid number that its refusal shows.
 const SHOWN: usize = 40;
 
 /// A refusal as an HTTP response.

@@ -17,7 +17,7 @@ use super::accept::{Place, Places};
 use crate::auth::Peer;
 use crate::problem;
 
-/// Most bytes of request line and headers.
+/// Largest number of bytes of request line and headers.
 const HEAD_LIMIT: usize = 16 << 10;
 /// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -44,7 +44,7 @@ const PATIENCE: Nanos = Nanos::from_millis(500);
 const LONGEST: Nanos = Nanos::from_millis(2_700);
 /// Resolution of the times in messages.
 const TENTH: Nanos = Nanos::from_millis(100);
-/// Most requests under way; above this number, a request is refused without asking other hosts.
+/// Largest number of requests under way; above this number, a request is refused without asking other hosts.
 const WAITING: usize = 256;
 
 /// Requests under way, and the offers that this host received.

@@ -23,7 +23,7 @@ use crate::ending::Ending;
 const RESCAN: Nanos = Nanos::from_millis(2_000);
 /// Period of a watch if the request names none.
 const PERIOD: Nanos = Nanos::from_millis(1_000);
-/// Most delays that wait for the thread; further ones are dropped, because a delay is only a wish.
+/// Largest number of delays that wait for the thread; further ones are dropped, because a delay is only a wish.
 const MOST_DELAYS: usize = 256;
 
 pub(super) struct Monitors {

@@ -82,7 +82,7 @@ pub(super) fn not_your_filter(filter: &Name, by: &str) -> Problem {
 
 pub(super) fn too_many_filters(limit: usize) -> Problem {
     let message = format!("too many filters of one user on the channel, {limit} is the limit");
-    new("channel_limit", message, "remove a filter, or combine two into one")
+    new("channel_limit", message, "remove a filter, or combine two texts")
 }
 
 pub(super) fn too_many_members(uid: u32, channel: &ChannelId, has: usize, limit: usize) -> Problem {

@@ -15,7 +15,8 @@ use crate::problem;
 
 /// Shortest and longest interval between polls of the observer, while something is observed.
 const INTERVAL: (Nanos, Nanos) = (Nanos::from_millis(2), Nanos::from_millis(50));
-/// Most child processes that are covered when a program joins. Children that are created later have no such limit.
+/// Largest number of child processes that are covered when a program joins. Children that are created later have no
+/// such limit.
 const MAX_CHILDREN: usize = 64;
 
 impl Engine {

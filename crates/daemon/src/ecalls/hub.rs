@@ -28,7 +28,7 @@ const LONGEST: Nanos = Nanos::from_millis(60_000);
 pub(crate) struct Hub<R, E> {
     registry: Lock<R, { rank::ECALLS_REGISTRY }>,
     queue: Lock<EventQueue<E>, { rank::EVENT_QUEUE }>,
-    /// Most waiting events of one subscription.
+    /// Largest number of waiting events of one subscription.
     most_of_one: usize,
     pub sources: Sources,
     stopping: AtomicBool,

@@ -33,7 +33,7 @@ use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
 use crate::problem;
 
-/// Most events that one call of a handler may emit.
+/// Largest number of events that one call of a handler may emit.
 const EMISSIONS: u32 = 16;
 
 /// A subscription that is being created.

@@ -16,26 +16,26 @@ const SCHEDULER: &str = "ecalls.max_instructions_scheduler";
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EcallsConfig {
-    /// Most connections to `ecalls.sock` at the same time.
+    /// Largest number of connections to `ecalls.sock` at the same time.
     pub max_leases: usize,
-    /// Most connections of one user at the same time (root excepted).
+    /// Largest number of connections of one user at the same time (root excepted).
     pub max_leases_per_user: usize,
-    /// Most services that processes have registered.
+    /// Largest number of services that processes have registered.
     pub max_services: usize,
-    /// Most services that processes of one user have registered.
+    /// Largest number of services that processes of one user have registered.
     pub max_services_per_user: usize,
-    /// Most subscriptions.
+    /// Largest number of subscriptions.
     pub max_subscriptions: usize,
-    /// Most subscriptions of one user.
+    /// Largest number of subscriptions of one user.
     pub max_subscriptions_per_user: usize,
-    /// Most named handlers of one user.
+    /// Largest number of named handlers of one user.
     pub max_handlers_per_user: usize,
-    /// Most shared memory of all subscriptions, in bytes.
+    /// Limit of shared memory of all subscriptions, in bytes.
     pub max_memory: u64,
-    /// Most shared memory of one user's subscriptions, in bytes.
+    /// Limit of shared memory of one user's subscriptions, in bytes.
     pub max_memory_per_user: u64,
-    /// Most instructions that all handlers of a user together may take for one event, at worst: about as many
-    /// nanoseconds.
+    /// Largest number of instructions that all handlers of a user together may take for one event, at worst: about as
+    /// many nanoseconds.
     pub max_instructions: u32,
     /// The same limit at the kernel's scheduler hooks (`sched.*`), where the CPU does nothing else in the meantime.
     pub max_instructions_scheduler: u32,
@@ -46,7 +46,7 @@ pub struct EcallsConfig {
     pub queue: usize,
     /// Events of one subscription that may wait.
     pub queue_per_subscription: usize,
-    /// Most handler threads; there are as many as there is work for.
+    /// Largest number of handler threads; there are as many as there is work for.
     pub handler_threads: usize,
     /// A handler with more faults within a second is removed.
     pub faults_per_second: u32,
@@ -103,8 +103,8 @@ impl EcallsConfig {
         nothing.then(|| ("ecalls.max_cpu_per_user", "0".to_owned(), "a share of one CPU above 0, such as 0.1"))
     }
 
-    /// Most instructions that a user's handlers may take for one event of this service, and the configuration key
-    /// of the limit.
+    /// Largest number of instructions that a user's handlers may take for one event of this service, and the
+    /// configuration key of the limit.
     pub fn instructions_at(&self, service: &str, origin: Origin) -> (u32, &'static str) {
         match origin == Origin::Kernel && service.starts_with("sched.") {
             true => (self.max_instructions_scheduler, SCHEDULER),

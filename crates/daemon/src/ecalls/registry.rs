@@ -43,7 +43,7 @@ pub(crate) struct Service {
     pub options: Vec<OptionInfo>,
     pub concerns_process: bool,
     pub unavailable: Option<Unsupported>,
-    /// Most instructions for one event, of all handlers of one user.
+    /// Largest number of instructions for one event, of all handlers of one user.
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
     pub subscriptions: Vec<Arc<Subscription>>,

@@ -21,7 +21,7 @@ use crate::record::RunRecord;
 use crate::report::Measured;
 use crate::trial;
 
-/// Most rounds of a cell that are played again because the speed of the machine differed.
+/// Largest number of rounds of a cell that are played again because the speed of the machine differed.
 const MOST_OUTLIERS: usize = 4;
 /// Longest frame period. A longer one gets a smaller clip.
 const LONGEST_PERIOD_NS: f64 = 100e6;

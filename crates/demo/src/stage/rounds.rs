@@ -20,7 +20,7 @@ use crate::trial::Trace;
 
 /// At most one in this number of rounds is played again.
 const REPEATED_PART: usize = 3;
-/// Most calibrations of the load. It is set again if the first third of the rounds shows a changed speed.
+/// Largest number of calibrations of the load. It is set again if the first third of the rounds shows a changed speed.
 const SETTINGS: usize = 2;
 
 /// A planned round and its outcome.

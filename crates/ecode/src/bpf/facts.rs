@@ -7,8 +7,8 @@ use qfabric_types::format::Scalar;
 /// Scratch registers, r0–r5.
 pub const SCRATCH: u32 = 6;
 
-/// Most results of one expression, each from its own path, that may reach a join in a register. More results go
-/// through the frame: there the kernel's verifier sees one unknown number instead of each constant.
+/// Largest number of results of one expression, each from its own path, that may reach a join in a register. More
+/// results go through the frame: there the kernel's verifier sees one unknown number instead of each constant.
 const MOST_FLOWS: u64 = 4;
 
 /// Scratch registers that the expression needs if no value waits in the frame. [`SCRATCH`] or more means: all

@@ -16,8 +16,8 @@ use crate::hir::{Builtin, Expr, ExprKind, FunctionId, Program, Stmt};
 pub struct Measure {
     /// Instructions with all functions inlined: never fewer than [`super::generate`] emits. Saturates.
     pub instructions: u64,
-    /// Most instructions of all loop iterations in one call, in the unit in which fuel is charged; `u64::MAX` if
-    /// the text does not bound them.
+    /// Largest number of instructions of all loop iterations in one call, in the unit in which fuel is charged;
+    /// `u64::MAX` if the text does not bound them.
     pub turns: u64,
     /// Bytes of a call's frame.
     pub frame: u32,
@@ -26,7 +26,7 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Most instructions that one call executes with `fuel`. A call of a kernel function counts as the
+    /// Largest number of instructions that one call executes with `fuel`. A call of a kernel function counts as the
     /// instructions that prepare it.
     pub fn worst_case(&self, fuel: u32) -> u64 {
         self.instructions.saturating_add(self.turns.min(u64::from(fuel)))

@@ -15,14 +15,14 @@ pub(super) struct Size {
     pub code: u64,
     /// The part of `code` that loop iterations are charged for.
     pub charged: u64,
-    /// Most instructions of all loop iterations; `u64::MAX` if the text does not bound them.
+    /// Largest number of instructions of all loop iterations; `u64::MAX` if the text does not bound them.
     pub turns: u64,
 }
 
 pub(super) struct Tally<'a> {
     /// Results of the functions before this one.
     pub known: &'a [Size],
-    /// Most iterations of each loop.
+    /// Largest number of iterations of each loop.
     pub turns: &'a [u64],
     /// Cost of one iteration of each loop.
     pub costs: &'a mut [u32],

@@ -13,7 +13,8 @@ use crate::diagnostics::{Diagnostic, Diagnostics, Span};
 use crate::environment::Environment;
 use crate::parser::Failed;
 
-/// Most members of all formats of one text together. A format also counts the members of the structures inside it.
+/// Largest number of members of all formats of one text together. A format also counts the members of the structures
+/// inside it.
 const MAX_ALL_MEMBERS: u32 = 16 * Format::MAX_MEMBERS;
 
 /// Returns the formats that a text of structure declarations declares, in order.

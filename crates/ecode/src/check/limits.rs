@@ -6,7 +6,7 @@ use crate::bpf::measure;
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::Program;
 
-/// Most instructions of the generated code, with functions inlined at their calls. A jump reaches 32,767
+/// Largest number of instructions of the generated code, with functions inlined at their calls. A jump reaches 32,767
 /// instructions, and the instructions that the host adds need space too.
 const MAX_INSTRUCTIONS: u64 = 30_000;
 /// Deepest nesting of statements and expressions along the longest chain of calls. Engines recur to this depth.

@@ -39,14 +39,14 @@ pub(crate) use layout::formats;
 
 pub(crate) type Checked<T> = Result<T, Failed>;
 
-/// Most bytes of all locals of a call together with the input and the output: they share one map value.
+/// Largest number of bytes of all locals of a call together with the input and the output: they share one map value.
 pub(crate) const MAX_FRAME: u32 = 32 << 10;
-/// Most bytes of all persistent variables.
+/// Largest number of bytes of all persistent variables.
 pub(crate) const MAX_STATICS: u32 = 32 << 10;
-/// Most attributes of one subscription.
+/// Largest number of attributes of one subscription.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 
-/// Most names that a message lists.
+/// Largest number of names that a message lists.
 const SHOWN_NAMES: usize = 8;
 
 #[derive(Clone, Debug)]

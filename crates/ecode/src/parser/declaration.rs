@@ -8,7 +8,7 @@ use crate::ast::{Declaration, Declarator, Expr, Function, Ident, Init, Member, P
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
-/// Most parameters of a function: half of the number that a C compiler must accept.
+/// Largest number of parameters of a function: half of the number that a C compiler must accept.
 const MAX_PARAMETERS: usize = 64;
 
 /// The types of `<stdint.h>`.

@@ -6,7 +6,7 @@ use crate::ast::{Expr, Function, Section, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
-/// Most labels of one `switch`. The value is compared with each label in turn.
+/// Largest number of labels of one `switch`. The value is compared with each label in turn.
 const MAX_LABELS: u32 = 64;
 
 impl Parser<'_> {

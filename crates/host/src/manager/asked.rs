@@ -11,7 +11,7 @@ use qfabric_types::monitor::{AttributeId, ReadingEvent};
 /// The Q-attribute of a sink that receives only the readings that it marks.
 const ASKED: &str = "asked";
 
-/// Most attributes that a sink marks; with more it has no marks and receives all readings.
+/// Largest number of attributes that a sink marks; with more it has no marks and receives all readings.
 const MAX_MARKS: usize = 48;
 
 /// The marks of a manager's sink whose controllers want readings of these attributes.

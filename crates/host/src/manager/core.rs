@@ -20,12 +20,12 @@ use super::{
     ResourceRequest, Topic, View,
 };
 
-/// Most readings that are stored: 80 of each of 200 hosts. A further one is passed to controllers and counted, not
-/// stored.
+/// Largest number of readings that are stored: 80 of each of 200 hosts. A further one is passed to controllers and
+/// counted, not stored.
 const MOST_READINGS: usize = 16_384;
 
-/// Most changes that controllers may cause in each other by one input: a crashed host causes as many as it had
-/// applications. A policy that reacts to its own decisions without end is stopped here.
+/// Largest number of changes that controllers may cause in each other by one input: a crashed host causes as many as
+/// it had applications. A policy that reacts to its own decisions without end is stopped here.
 const MOST_CHANGES: usize = 4_096;
 
 /// An event for the manager.

@@ -74,8 +74,6 @@ pub struct GroupController {
     /// The last amount applied for each application of this host.
     amounts: BTreeMap<u64, i64>,
     split: Split<Name>,
-    /// The last answer of [`Split`].
-    state: SplitState,
     pool: Pool,
     given: BTreeMap<u64, Given>,
     next: Instant,
@@ -110,7 +108,6 @@ impl GroupController {
             granted: None,
             amounts: BTreeMap::new(),
             split: Split::new(Instant::ZERO),
-            state: SplitState::Share,
             pool: Pool::NotLeading,
             given: BTreeMap::new(),
             next: Instant::ZERO,
@@ -275,7 +272,7 @@ impl GroupController {
 
     /// The amount to divide now; `None` while the leader listens.
     fn fill(&mut self, now: Instant) -> Option<f64> {
-        let state = self.update_state(now);
+        let state = self.look(now);
         let most = if self.parent.is_none() { self.capacity } else { self.granted.unwrap_or(f64::MAX) };
         self.pool = match (self.pool, state) {
             (Pool::NotLeading, _) => Pool::Listening { since: now },
@@ -292,16 +289,15 @@ impl GroupController {
     }
 
     /// Updates the state of the group. Every host does this, because each may become the leader.
-    fn update_state(&mut self, now: Instant) -> SplitState {
+    fn look(&mut self, now: Instant) -> SplitState {
         let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
-        self.state = self.split.look(&hosts, now);
-        self.state
+        self.split.look(&hosts, now)
     }
 
     /// The majority part takes over this part's amount, so a member gives it up without the leader, which may be
     /// gone.
     fn give_up(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        if self.state != SplitState::Nothing {
+        if self.split.state() != SplitState::Nothing {
             return;
         }
         for application in self.locals.keys().copied().collect::<Vec<_>>() {
@@ -379,7 +375,7 @@ impl GroupController {
                 self.lead(view, decisions);
             }
             // A leader that has not noticed the partition yet would grant again what this member has given up.
-            QualityKind::Grant if here && self.state == SplitState::Nothing => {}
+            QualityKind::Grant if here && self.split.state() == SplitState::Nothing => {}
             QualityKind::Grant if here => {
                 let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
@@ -421,7 +417,7 @@ impl Controller for GroupController {
             }
             ChangeKind::HostGone => {
                 self.host_gone(&change.host);
-                self.update_state(view.now);
+                self.look(view.now);
                 self.lead(view, decisions);
             }
             ChangeKind::Control(event) => self.on_event(change, event, view, decisions),
@@ -431,7 +427,7 @@ impl Controller for GroupController {
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.next = view.now + REFRESH;
-        self.update_state(view.now);
+        self.look(view.now);
         self.give_up(view, decisions);
         self.send_wants(view, decisions);
         self.lead(view, decisions);

@@ -17,7 +17,7 @@ use qfabric_types::{AppId, Instant};
 use super::base::Steps;
 use super::words::Source;
 
-/// Most input attributes of one derived attribute.
+/// Largest number of input attributes of one derived attribute.
 const MAX_INPUTS: usize = 64;
 
 /// Creates an engine for a program, or returns the reason why it cannot.

@@ -37,13 +37,13 @@ pub use words::{Counters, MonitorError, Source, Summary, Watch, Watched};
 pub const MIN_PERIOD: Nanos = Nanos::from_millis(1);
 /// Longest period of a watch.
 pub const MAX_PERIOD: Nanos = Nanos::from_millis(3_600_000);
-/// Most attributes that are looked at; those of different applications count separately.
+/// Largest number of attributes that are looked at; those of different applications count separately.
 pub const MAX_PROBES: usize = 4_096;
-/// Most attributes that one application may watch.
+/// Largest number of attributes that one application may watch.
 pub const MAX_WATCHES: usize = 256;
 /// A delay postpones a reading by at most this number of periods, so that no watcher is silenced.
 pub const MOST_DELAY: u64 = 2;
-/// Most plugged-in attributes.
+/// Largest number of plugged-in attributes.
 pub const MAX_PLUGS: usize = 256;
 
 /// The monitor of one host.

@@ -23,7 +23,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Most channels that a peer may listen to, of both planes.
+    /// Largest number of channels that a peer may listen to, of both planes.
     const MAX_LISTENS: usize = 2048;
 
     /// Adds a connection that has greeted. Returns false if it is refused, because there are too many hosts or its

@@ -94,7 +94,7 @@ pub struct Reader {
 pub struct Malformed;
 
 impl Reader {
-    /// Most bytes of one read.
+    /// Largest number of bytes of one read.
     pub const CHUNK: usize = 64 << 10;
 
     /// The memory in use, in bytes.

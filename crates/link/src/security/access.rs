@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, MAX_HOSTS};
 
-/// Most rules that a refusal names.
+/// Largest number of rules that a refusal names.
 const SHOWN_RULES: usize = 4;
 
 /// A right of a host on a channel.
@@ -71,7 +71,7 @@ pub struct Access {
 
 impl Access {
     pub const MAX_RULES: usize = 1024;
-    /// Most bytes of the file.
+    /// Largest number of bytes of the file.
     const MAX_TEXT: u64 = 1 << 20;
 
     /// Reads a list.

@@ -26,7 +26,7 @@ use x509_parser::parse_x509_certificate;
 
 use crate::{Error, Tls};
 
-/// Most certificates of a proof.
+/// Largest number of certificates of a proof.
 const MOST_CERTIFICATES: usize = 4;
 /// Bytes of proofs that have been verified, with their statements. Above this limit all are discarded and verified
 /// again.

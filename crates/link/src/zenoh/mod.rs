@@ -38,7 +38,7 @@ use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
 pub(crate) use settings::is_same;
 
-/// Most received keys that are declared.
+/// Largest number of received keys that are declared.
 const MAX_WAYS: usize = 4096;
 
 pub(crate) struct Zenoh {

@@ -10,8 +10,8 @@ use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::Locality;
 use zenoh::{Session, Wait};
 
-/// Most channels with publishers, of both planes. Above it all publishers are discarded and made again at their next
-/// use, so that channels that come and go do not accumulate.
+/// Largest number of channels with publishers, of both planes. Above it all publishers are discarded and made again
+/// at their next use, so that channels that come and go do not accumulate.
 const MAX_CHANNELS: usize = 2048;
 
 /// By lane.
@@ -77,7 +77,7 @@ impl Publishers {
         drop(pair);
     }
 
-    /// The channel is left.
+    /// Called when this host leaves the channel.
     pub fn forget_channel(&self, channel: &ChannelId) {
         let pair = self.channels.lock().remove(channel);
         drop(pair);

@@ -34,7 +34,7 @@ pub(crate) use shift::shift;
 
 /// The kernel's first pid namespace (`PROC_PID_INIT_INO`); in other pid namespaces some threads are invisible.
 const FIRST_PIDS: &str = "pid:[4026531836]";
-/// Most attempts to count the threads while the sum stays the same.
+/// Largest number of attempts to count the threads while the sum stays the same.
 const LOOKS: usize = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 /// A thread that left is subtracted at its 0-lag time: usually within one period.

@@ -16,7 +16,8 @@ use crate::abi::{QF_CPUS, QF_SLOTS, qf_raised};
 use crate::bpf::{Map, Mapping};
 use crate::mechanism::RaiseTarget;
 
-/// Most servers that one handler favours: the first ones among the threads of a process with separate contracts.
+/// Largest number of servers that one handler favours: the first ones among the threads of a process with separate
+/// contracts.
 const TARGETS: usize = 4;
 const BYTES: u32 = 8 * TARGETS as u32;
 

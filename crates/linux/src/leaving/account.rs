@@ -79,7 +79,7 @@ pub(crate) fn sleeps(thread: ThreadId) -> Option<u64> {
     threads::switches(thread).map(|(sleeps, _)| sleeps)
 }
 
-/// Time ahead from which a deadline is far, `uptime` after the start of the clocks.
+/// A deadline that is further ahead than this is far. `uptime` is the age of the clocks, which differ more as they age.
 fn far(period: Nanos, uptime: Instant) -> Nanos {
     let drift = Nanos::new(uptime.get() / DRIFT);
     FAR.min(period.saturating_mul(PERIODS) + WEIGHTLESS + drift)

@@ -13,7 +13,7 @@ use super::stats::Stats;
 use crate::bpf::{Attached, Btf, Object, ObjectError, OpenObject, objects};
 use crate::release;
 
-/// Most names to try. A name is taken if an interface of another network namespace has the same index.
+/// Largest number of names to try. A name is taken if an interface of another network namespace has the same index.
 const NAMES_TRIED: u32 = 16;
 
 /// A loaded queue.

@@ -24,7 +24,7 @@ use crate::{clock, sys, threads};
 /// Bytes of all rings together; each ring has at least 8 pages. 256 KiB hold 8 000 switches.
 const RING_BYTES: usize = 8 << 20;
 const LARGEST_RING: usize = 256 << 10;
-/// Most times that attaching searches for threads that started meanwhile.
+/// Largest number of searches for threads that started meanwhile.
 const ROUNDS: usize = 8;
 
 #[derive(Debug)]

@@ -67,7 +67,7 @@ impl Stretches {
         match record {
             Record::In { pid, tid, at } => self.got_cpu(pid, tid, at, sink),
             Record::Out { tid, at, slept } => self.left_cpu(tid, at, slept, sink),
-            Record::Born { pid, tid, parent, at } => self.born(pid, tid, parent, at, sink),
+            Record::Born { pid, tid, parent, .. } => self.born(pid, tid, parent, sink),
             Record::Gone { tid, at } => self.gone(tid, at, sink),
             Record::Exec { pid, tid, at } => self.exec(pid, tid, at, sink),
             Record::Lost { records } => {
@@ -92,7 +92,7 @@ impl Stretches {
 
     fn got_cpu(&mut self, pid: i32, tid: i32, at: Instant, sink: &mut dyn FnMut(Observation)) {
         if !self.follows(tid) {
-            self.born(pid, tid, pid, at, sink); // the record of its start was lost
+            self.born(pid, tid, pid, sink); // the record of its start was lost
         }
         let Some(entry) = self.followed.get_mut(&tid) else { return };
         if !matches!(entry.state, State::Running(_)) || entry.suspect {
@@ -111,7 +111,7 @@ impl Stretches {
         }
     }
 
-    fn born(&mut self, pid: i32, tid: i32, parent: i32, at: Instant, sink: &mut dyn FnMut(Observation)) {
+    fn born(&mut self, pid: i32, tid: i32, parent: i32, sink: &mut dyn FnMut(Observation)) {
         let Some(root) = self.followed.get(&parent).map(|entry| entry.root) else { return };
         if self.follows(tid) {
             return;
@@ -120,7 +120,6 @@ impl Stretches {
         if self.follow(tid, entry) {
             sink(Observation::Born { tid: ThreadId(tid), pid, parent: ThreadId(parent) });
         }
-        let _ = at;
     }
 
     /// The kernel writes no switch record for a thread that ends, so its stretch ends here.

@@ -11,7 +11,7 @@ use crate::hrtick::DEBUGFS;
 use crate::sched_attr::SchedAttr;
 use crate::{books, capacity, threads};
 
-/// Most attempts to change a reservation during a queued wake-up. On an idle host every attempt succeeded.
+/// Largest number of attempts to change a reservation during a queued wake-up. On an idle host every attempt succeeded.
 const TRIES: usize = 20;
 
 /// A wrong sum, corrected when dropped.

@@ -4,7 +4,7 @@
 //! (0010 has counterexamples). Each of these tests is sufficient; they are tried in this order:
 //!
 //! 1. ΣC/T at most the capacity: earliest deadline first then serves every period, and windows only break ties;
-//! 2. all C = k, all T = nk with one n, all arriving together: West's theorem (000 §2.4.1 (b));
+//! 2. every C is k, every T is n·k with the same n, and all tasks arrive together: West's theorem (000 §2.4.1 (b));
 //! 3. an exact simulation that returns to an earlier state without a violation on the way.
 //!
 //! Test 1 holds for tasks that block and wake at any time. Tests 2 and 3 hold for tasks that always want their
@@ -45,7 +45,7 @@ pub enum Guarantee {
     },
 }
 
-/// No guarantee is given, with the numbers that explain it. A refusal changes nothing.
+/// A task set without a guarantee, and the numbers that explain the reason. A refusal changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Refusal {
     pub reason: RefusalReason,

@@ -27,7 +27,7 @@ use crate::{EventQueue, Full};
 use super::machine::{Choice, Decision, Machine};
 use super::task::TaskIndex;
 
-/// Most events that wait for one processor; the next event is refused and counted.
+/// Largest number of events that wait for one processor; the next event is refused and counted.
 pub(super) const MAX_EVENTS: usize = 1 << 16;
 
 /// The rule that gave the processor to the sink of an event.

@@ -36,7 +36,7 @@ pub struct Stream {
     pub work_conserving: bool,
     /// a: the start of the grid of arrival periods; `None`: each period begins with a packet.
     pub start: Option<u64>,
-    /// Most packets that may wait; the next packet is refused and counted.
+    /// Largest number of packets that may wait; the next packet is refused and counted.
     pub limit: usize,
 }
 

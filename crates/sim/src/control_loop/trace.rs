@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Refused;
 
-/// Most jobs in a trace: eleven hours of a 25 Hz application. A longer trace is refused.
+/// Largest number of jobs in a trace: eleven hours of a 25 Hz application. A longer trace is refused.
 pub const MAX_JOBS: usize = 1_000_000;
 /// Longest quoted part of a line in an error message, in characters.
 const MAX_LINE: usize = 256;

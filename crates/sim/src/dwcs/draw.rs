@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::files::PARTS;
 use super::{Dispatch, Output, RaisedEvent, TaskSet, Tick};
 
-/// Most ticks in a picture; more could not be distinguished.
+/// Largest number of ticks in a picture; more could not be distinguished.
 pub const MAX_DRAWN: u64 = 2_000;
 
 const ROW: u64 = 34;

@@ -11,9 +11,9 @@ use serde_json::Number;
 pub const PARTS: u64 = 1_000_000;
 /// Latest event time: 10¹² ticks.
 const MAX_MOMENT: f64 = 1e12;
-/// Most tasks in one file.
+/// Largest number of tasks in one file.
 pub const MAX_TASKS: usize = 10_000;
-/// Most events in one file.
+/// Largest number of events in one file.
 pub const MAX_EVENTS: usize = 1_000_000;
 /// Longest id in bytes, because each tick of the output repeats an id.
 const MAX_ID: usize = 64;

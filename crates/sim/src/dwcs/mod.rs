@@ -19,7 +19,7 @@ pub use draw::{MAX_DRAWN, svg};
 pub use files::{MAX_EVENTS, MAX_TASKS, PARTS, RaisedEvent, Refused, TaskSet, events, tasks};
 pub use perfetto::perfetto;
 
-/// Most ticks in one run.
+/// Largest number of ticks in one run.
 pub const MAX_TICKS: u64 = 10_000_000;
 
 /// The options of a run.

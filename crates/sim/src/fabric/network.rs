@@ -25,7 +25,7 @@ pub struct Settings {
     pub loss: f64,
     /// Bandwidth of each host's uplink, in bits per second.
     pub bandwidth: f64,
-    /// Most bytes of data that wait at an uplink; more data is dropped.
+    /// Largest number of bytes of data that wait at an uplink; more data is dropped.
     pub queue: usize,
     /// Largest drift of a clock, in millionths.
     pub drift_ppm: i64,

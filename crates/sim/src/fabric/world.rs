@@ -111,7 +111,7 @@ struct Host {
     spent: Option<Vec<Duration>>,
 }
 
-/// Most wake-ups of a host at the same time; more means an endless loop.
+/// Largest number of wake-ups of a host at the same time; more means an endless loop.
 const MOST_WAKES: u32 = 1_000;
 
 /// The simulated network with its hosts.

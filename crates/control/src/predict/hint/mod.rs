@@ -8,9 +8,9 @@
 //!                                                   + ──> centre ──> centre·(1 ± ρ·w)
 //!  residuals that repeat (lags 1 to 16) ────────────┘
 //! ```
-//! `w` is three times the recent mean deviation, at most 0.13: on a shared machine, costs repeat to within an
-//! eighth, and a wider interval costs every job bandwidth but saves few. Three, because the deviations have long
-//! tails. A job without a hint (or with a hint of 0 or less) is predicted by MA[n].
+//! `w` is three times the recent mean deviation, at most 0.13. On a shared machine, costs repeat to within an eighth;
+//! a wider interval reserves more bandwidth for every job and prevents few misses. The factor is three because the
+//! deviations have long tails. A job without a hint (or with a hint of 0 or less) is predicted by MA[n].
 
 mod local;
 mod pattern;
@@ -22,7 +22,7 @@ use pattern::{LAGS, Pattern};
 
 use super::{Interval, MovingAverage, Predictor};
 
-/// Mean deviations to each side, and the largest half-width, both for ρ = 1.
+/// Half-width of the interval for ρ = 1: the number of mean deviations, and the upper bound as a part of the centre.
 const WIDTH: (f64, f64) = (3.0, 0.13);
 /// Weight of the newest deviation, and the largest deviation that is counted.
 const DEVIATION: (f64, f64) = (0.05, 0.2);

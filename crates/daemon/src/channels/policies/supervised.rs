@@ -190,7 +190,7 @@ fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
 }
 
 impl Streams {
-    /// Carries out a decision about a stream of this channel; returns whether it was one.
+    /// Carries out a decision about a stream of this channel. Returns `false`, without effect, for any other decision.
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
         let (application, attribute, amount) = match decision {
             Decision::Apply { application, attribute, amount } => (application, attribute, Some(*amount)),

@@ -29,7 +29,7 @@ const SERVICE: Nanos = Nanos::from_millis(38);
 const TIMEOUT: Nanos = Nanos::from_millis(5_000);
 /// A waiting request is forwarded after this time.
 const PATIENCE: Nanos = Nanos::from_millis(2_500);
-/// Most waiting requests of one server.
+/// Largest number of waiting requests of one server.
 const MOST: usize = 10_000;
 
 /// The server as an application of its host's manager.

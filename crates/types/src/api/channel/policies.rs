@@ -105,7 +105,7 @@ pub enum Resource {
     Step { group: Name, follower: Name },
 }
 
-/// As the object of «this policy decides …».
+/// The text that completes the sentence «this policy decides …».
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
