@@ -123,7 +123,8 @@ mod tests {
         assert!(!held.is_full());
         (1..EVENTS as u32).for_each(|number| held.push(submit(1, number, &[])));
         assert!(held.is_full(), "the event of the other source counts");
-        [source, SourceId(2)].map(|source| held.forget(source));
+        held.forget(source);
+        held.forget(SourceId(2));
         assert_eq!((held.events, held.bytes), (0, 0));
     }
 }
