@@ -20,7 +20,7 @@ use qfabric_types::format::Format;
 use crate::net::{Net, now_us};
 
 /// In the environment of a member's process: its name, its address, its peers' and the folder, by spaces.
-pub const SETTINGS: &str = "QFABRIC_TEST_MEMBER";
+pub(crate) const SETTINGS: &str = "QFABRIC_TEST_MEMBER";
 
 /// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,14 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Lines = (Mutex<Vec<(u64, String)>>, Condvar);
 
 /// A host's process, and what it has printed.
-pub struct Member {
+pub(crate) struct Member {
     pub name: String,
     process: Child,
     lines: Arc<Lines>,
 }
 
 impl Member {
-    pub fn start(net: &Net, host: usize) -> Member {
+    pub(crate) fn start(net: &Net, host: usize) -> Member {
         let folder = net.folder.path().display();
         let peers: Vec<String> = (0..4).map(|other| net.address(other)).collect();
         let settings = format!("h{host} {} {} {folder}", net.address(host), peers.join(","));
@@ -51,7 +51,7 @@ impl Member {
     }
 
     /// Waits for a line of at least that time; its time.
-    pub fn until(&self, since: u64, line: &str) -> u64 {
+    pub(crate) fn until(&self, since: u64, line: &str) -> u64 {
         let begin = Moment::now();
         let mut lines = self.lines.0.lock().expect("lines");
         loop {
@@ -67,12 +67,12 @@ impl Member {
         }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it lives");
         self.process.wait().expect("it ends");
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.process.id().to_string();
         let status = Command::new("kill").args(["-s", signal, &id]).status().expect("kill");
         assert!(status.success());
@@ -143,7 +143,7 @@ impl NodeOwner for Viewer {
 }
 
 /// One host, until it is killed.
-pub fn run(settings: &str) -> ! {
+pub(crate) fn run(settings: &str) -> ! {
     println!(); // what the test harness wrote before is no line of ours
     let parts: Vec<&str> = settings.split(' ').collect();
     let [name, address, peers, folder] = parts[..] else { panic!("{settings}") };

@@ -12,13 +12,13 @@ use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 /// Microseconds of the clock that all processes of this machine share.
-pub fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
 /// The network of a test, taken down when dropped.
-pub struct Net {
+pub(crate) struct Net {
     id: u32,
     hosts: usize,
     /// Certificates and the access list.
@@ -27,7 +27,7 @@ pub struct Net {
 
 impl Net {
     /// None: not here, which is said.
-    pub fn new(hosts: usize) -> Option<Net> {
+    pub(crate) fn new(hosts: usize) -> Option<Net> {
         if !rustix::process::geteuid().is_root() || run("ip", &["netns", "list"]).is_none() {
             qfabric_linux::testing::skip("needs root and `ip netns`");
             return None;
@@ -42,7 +42,7 @@ impl Net {
         Some(net)
     }
 
-    pub fn host(&self, host: usize) -> String {
+    pub(crate) fn host(&self, host: usize) -> String {
         format!("qf{}h{host}", self.id)
     }
 
@@ -50,7 +50,7 @@ impl Net {
         format!("qf{}r{router}", self.id)
     }
 
-    pub fn address(&self, host: usize) -> String {
+    pub(crate) fn address(&self, host: usize) -> String {
         format!("10.77.{host}.2:7700")
     }
 
@@ -89,7 +89,7 @@ impl Net {
     }
 
     /// Joins or cuts the trunk.
-    pub fn trunk(&self, up: bool) {
+    pub(crate) fn trunk(&self, up: bool) {
         let state = if up { "up" } else { "down" };
         for router in [0, 1] {
             ip(&format!("-n {} link set trunk {state}", self.router(router)));
@@ -101,7 +101,7 @@ impl Net {
     }
 
     /// Joins or cuts the cable of a host, at the router's end.
-    pub fn cable(&self, host: usize, up: bool) {
+    pub(crate) fn cable(&self, host: usize, up: bool) {
         let state = if up { "up" } else { "down" };
         ip(&format!("-n {} link set to{host} {state}", self.router(host / 2)));
     }

@@ -5,7 +5,7 @@ use cargo_metadata::{MetadataCommand, TargetKind};
 use xshell::{Shell, cmd};
 
 /// Runs all benchmarks. With `short` they only show that they work; their numbers mean little.
-pub fn run(sh: &Shell, short: bool) -> Result<()> {
+pub(crate) fn run(sh: &Shell, short: bool) -> Result<()> {
     let options: &[&str] = if short { &["--max-time", "0.05"] } else { &[] };
     // One call for all: a call per package would build each package with different features.
     let benches: Vec<_> = benches(sh)?.into_iter().flat_map(|bench| ["--bench".to_owned(), bench]).collect();

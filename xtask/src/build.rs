@@ -14,7 +14,7 @@ const REPORT: &str = "out/demo";
 const DEMO: [&str; 5] = ["--no-default-features", "-p", "qfabric-cli", "-p", "qfabric-player"];
 
 /// Builds the program and the player, and runs the demo with `args`.
-pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
+pub(crate) fn demo(sh: &Shell, args: &[String]) -> Result<()> {
     setup::run(sh)?;
     cmd!(sh, "cargo build --profile demo --locked {DEMO...}").run()?;
     let program = target(sh)?.join("demo/qfabric");
@@ -29,7 +29,7 @@ pub fn demo(sh: &Shell, args: &[String]) -> Result<()> {
 }
 
 /// Writes man pages and completions from the definition of the command line; returns their folder.
-pub fn man(sh: &Shell) -> Result<String> {
+pub(crate) fn man(sh: &Shell) -> Result<String> {
     cmd!(sh, "cargo build --locked -p qfabric-cli").run()?;
     let target = target(sh)?;
     let (program, folder) = (target.join("debug/qfabric"), target.join("man"));

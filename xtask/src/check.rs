@@ -7,7 +7,7 @@ use crate::setup;
 use crate::tools::{cargo_tool, python_tool};
 
 /// Checks formatting, spelling, clippy with warnings as errors, and the dependencies' licences and sources.
-pub fn lint(sh: &Shell) -> Result<()> {
+pub(crate) fn lint(sh: &Shell) -> Result<()> {
     setup::run(sh)?;
     cmd!(sh, "cargo fmt --all --check").run()?;
     let typos = python_tool(sh, "typos")?;

@@ -6,7 +6,7 @@ use xshell::{Shell, cmd};
 use crate::tools::{cargo_tool, target};
 
 /// Builds both and prints their locations.
-pub fn run(sh: &Shell) -> Result<()> {
+pub(crate) fn run(sh: &Shell) -> Result<()> {
     let target = target(sh)?;
     let book = target.join("guide");
     let mdbook = cargo_tool(sh, "mdbook", &["--no-default-features", "--features", "search"])?;

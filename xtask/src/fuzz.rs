@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 
 /// Options of `xtask fuzz`.
 #[derive(Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Run time of each target in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -32,7 +32,7 @@ const TIMEOUT_S: u32 = 5;
 const MOST_KEPT: u64 = 28_000;
 
 /// Runs the targets one after the other. Fails if a target finds an error.
-pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
+pub(crate) fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let targets = chosen(sh, root, &options.only)?;
     if cmd!(sh, "cargo fuzz --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
         bail!(

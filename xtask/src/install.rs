@@ -9,7 +9,7 @@ use crate::build;
 use crate::tools::target;
 
 /// Builds with optimisation and installs everything.
-pub fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
+pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-ffi").run()?;
     let man = PathBuf::from(build::man(sh)?);
     let release = target(sh)?.join("release");

@@ -18,7 +18,7 @@ const FLAGS: &str = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --
 
 /// Options of `xtask races`.
 #[derive(Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Rooms to test, instead of the default ones
     #[arg(long = "package", short, value_name = "PACKAGE")]
     packages: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 /// Runs the unit tests of the rooms, instrumented.
-pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
+pub(crate) fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let host = cmd!(sh, "rustc -vV").quiet().read()?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
     let known = ROOMS.map(str::to_owned).to_vec();

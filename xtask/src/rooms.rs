@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Dependencies: room → rooms that it uses. A room is a package name without `qfabric-`.
-pub type Rooms = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Rooms = BTreeMap<String, BTreeSet<String>>;
 
 /// Prints the real dependencies as rows of the table.
-pub fn print(root: &Path) -> Result<()> {
+pub(crate) fn print(root: &Path) -> Result<()> {
     for (room, uses) in real(root)? {
         println!("| {room} | {} |", join(&uses));
     }
@@ -22,7 +22,7 @@ fn join(rooms: &BTreeSet<String>) -> String {
 }
 
 /// The dependencies in Cargo.toml files, without dev-dependencies.
-pub fn real(root: &Path) -> Result<Rooms> {
+pub(crate) fn real(root: &Path) -> Result<Rooms> {
     let metadata = MetadataCommand::new().current_dir(root).no_deps().exec().context("cargo metadata")?;
     let names: BTreeSet<_> = metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
     let room = |name: &str| name.strip_prefix("qfabric-").unwrap_or(name).to_owned();

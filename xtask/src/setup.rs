@@ -40,7 +40,7 @@ const NEEDS: [Need; 19] = [
 ];
 
 /// Installs the missing packages and prints them.
-pub fn run(sh: &Shell) -> Result<()> {
+pub(crate) fn run(sh: &Shell) -> Result<()> {
     let missing: Vec<_> = NEEDS.iter().filter(|need| !(need.is_met)(sh)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -74,7 +74,7 @@ fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
 }
 
 /// True if the user is root.
-pub fn is_root(sh: &Shell) -> Result<bool> {
+pub(crate) fn is_root(sh: &Shell) -> Result<bool> {
     Ok(cmd!(sh, "id -u").quiet().read()? == "0")
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use xshell::{Shell, cmd};
 
 /// Names the file to which `qfabric_linux::testing::skip` appends a line: test, tab, reason.
-pub const FILE: &str = "QFABRIC_SKIPS";
+pub(crate) const FILE: &str = "QFABRIC_SKIPS";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,14 +27,14 @@ struct Rule {
 }
 
 /// An empty file for this run's skips.
-pub fn begin(target: &Path) -> Result<PathBuf> {
+pub(crate) fn begin(target: &Path) -> Result<PathBuf> {
     let file = target.join("skips.txt");
     fs::write(&file, "").with_context(|| file.display().to_string())?;
     Ok(file)
 }
 
 /// Prints the skips of a run. Fails if a reason is not in `tests/skips.toml`, or if this machine has what it names.
-pub fn check(sh: &Shell, root: &Path, file: &Path) -> Result<()> {
+pub(crate) fn check(sh: &Shell, root: &Path, file: &Path) -> Result<()> {
     let allowed: Allowed = toml::from_str(&fs::read_to_string(root.join("tests/skips.toml"))?)?;
     let text = fs::read_to_string(file)?;
     let skips: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once('\t')).collect();

@@ -11,7 +11,7 @@ use crate::{setup, skips};
 
 /// Runs Rust tests (the tests of the C interface compile the C examples), then Python, then the short run on a newer
 /// kernel, then prints the skipped tests. A failure in one part does not hide failures in the others.
-pub fn run(sh: &Shell, root: &Path) -> Result<()> {
+pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     setup::run(sh)?;
     let skips = skips::begin(&target(sh)?)?;
     let rust = cmd!(sh, "cargo test --locked --workspace --exclude qfabric-python --no-fail-fast");

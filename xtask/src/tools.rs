@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
 /// Cargo's target folder.
-pub fn target(sh: &Shell) -> Result<PathBuf> {
+pub(crate) fn target(sh: &Shell) -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .current_dir(sh.current_dir())
         .no_deps()
@@ -18,7 +18,7 @@ pub fn target(sh: &Shell) -> Result<PathBuf> {
 
 /// Path of a cargo tool: the installed one, otherwise one built without optimisation (a third of the time) into the
 /// target folder, which CI caches.
-pub fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
+pub(crate) fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
     if cmd!(sh, "{name} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok() {
         return Ok(PathBuf::from(name));
     }
@@ -32,7 +32,7 @@ pub fn cargo_tool(sh: &Shell, name: &str, options: &[&str]) -> Result<PathBuf> {
 }
 
 /// Path of the project's virtual environment of Python, created once in the target folder.
-pub fn venv(sh: &Shell) -> Result<PathBuf> {
+pub(crate) fn venv(sh: &Shell) -> Result<PathBuf> {
     let venv = target(sh)?.join("venv");
     if !venv.join("bin/pip").exists() {
         cmd!(sh, "python3 -m venv {venv}").run()?;
@@ -41,7 +41,7 @@ pub fn venv(sh: &Shell) -> Result<PathBuf> {
 }
 
 /// Path of a program from the Python package of the same name, installed once into the virtual environment.
-pub fn python_tool(sh: &Shell, name: &str) -> Result<PathBuf> {
+pub(crate) fn python_tool(sh: &Shell, name: &str) -> Result<PathBuf> {
     let bin = venv(sh)?.join("bin");
     let (program, pip) = (bin.join(name), bin.join("pip"));
     if !program.exists() {

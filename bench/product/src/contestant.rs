@@ -16,7 +16,7 @@ use crate::wire::SIZE;
 
 /// Paths of an event from an application to an application on the other host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Contestant {
+pub(crate) enum Contestant {
     /// Through both daemons, with mutual TLS.
     Qfabric,
     /// The same path, measured by `qfabric channel ping`.
@@ -41,7 +41,7 @@ pub enum Contestant {
 
 impl Contestant {
     /// Neither Q-Fabric nor the floor.
-    pub fn is_rival(self) -> bool {
+    pub(crate) fn is_rival(self) -> bool {
         use Contestant::{Floor, Ping, Qfabric, Tcp};
         ![Qfabric, Ping, Floor, Tcp].contains(&self)
     }
@@ -52,7 +52,7 @@ impl Contestant {
     }
 
     /// Name of the contestant in tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Contestant::Qfabric => "Q-Fabric",
             Contestant::Ping => "qfabric channel ping",
@@ -80,7 +80,7 @@ impl Contestant {
     }
 
     /// The reason why the contestant cannot run on this machine; None if it can.
-    pub fn lacks(self) -> Option<String> {
+    pub(crate) fn lacks(self) -> Option<String> {
         match (foreign::program(&self.word()), self.broker()) {
             (Some(Err(why)), _) => Some(why),
             (_, Some(broker)) if !is_installed(broker) => Some(format!("{broker} is not installed")),
@@ -89,7 +89,7 @@ impl Contestant {
     }
 
     /// Round trips of 100 B in microseconds: p50 and p99.
-    pub fn round_trip(self, site: &Site, policy: Policy, trips: usize, tag: &str) -> Result<[f64; 2]> {
+    pub(crate) fn round_trip(self, site: &Site, policy: Policy, trips: usize, tag: &str) -> Result<[f64; 2]> {
         let trips = trips.to_string();
         let _broker = self.broker().map(|broker| start_broker(site, policy, broker)).transpose()?;
         match self {
@@ -121,7 +121,7 @@ impl Contestant {
     }
 
     /// The publisher is on the left host, the counting subscriber on the right one.
-    pub fn start_flow(self, site: &Site, part: &str, topic: &str, tag: &str) -> Result<Flow> {
+    pub(crate) fn start_flow(self, site: &Site, part: &str, topic: &str, tag: &str) -> Result<Flow> {
         let relays = self.relays(site, Policy::Fair)?;
         let mut source = start(&site.left, Policy::Fair, &[part], &self.path(&site.left, tag))?;
         source.line("ready")?;
@@ -146,7 +146,7 @@ impl Contestant {
 }
 
 /// Events from one process to another.
-pub struct Flow {
+pub(crate) struct Flow {
     pub source: Process,
     pub drain: Process,
     _relays: Option<[Process; 2]>,
@@ -158,7 +158,7 @@ fn start(host: &Host, policy: Policy, part: &[&str], path: &[String]) -> Result<
 }
 
 /// A busy loop for each CPU.
-pub fn start_hogs() -> Result<Vec<Process>> {
+pub(crate) fn start_hogs() -> Result<Vec<Process>> {
     let (program, cpus) = (env::current_exe()?, thread::available_parallelism()?.get());
     let hogs = (0..cpus).map(|_| Process::start(Command::new(&program).args(["play", "hog"]))).collect();
     thread::sleep(Duration::from_millis(300));

@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "not all of it is used here")]
 
 #[path = "../../../crates/link/examples/field/bare.rs"]
-pub mod bare;
+pub(crate) mod bare;
 #[path = "../../../crates/link/examples/field/foreign.rs"]
-pub mod foreign;
+pub(crate) mod foreign;
 #[path = "../../../crates/link/examples/field/nats.rs"]
-pub mod nats;
+pub(crate) mod nats;
 #[path = "../../../crates/link/examples/field/peer.rs"]
 mod peer;
 
-pub use peer::{Each, Peer, Publish, cpu_us, until};
+pub(crate) use peer::{Each, Peer, Publish, cpu_us, until};

@@ -9,11 +9,11 @@ use crate::play::say;
 use crate::wire::SIZE;
 
 /// Size of an event of the stream in bytes: the largest allowed size.
-pub const STREAM: usize = 16 << 10;
+pub(crate) const STREAM: usize = 16 << 10;
 /// Events per second of the rate test.
-pub const RATE: u32 = 100_000;
+pub(crate) const RATE: u32 = 100_000;
 /// Duration of the stream and of the rate test.
-pub const TIME: Duration = Duration::from_secs(3);
+pub(crate) const TIME: Duration = Duration::from_secs(3);
 /// Number of events in one burst, and number of bursts.
 const BURST: u32 = 50;
 const BURSTS: u32 = 100;
@@ -29,7 +29,7 @@ struct Seen {
 static SEEN: Mutex<Seen> = Mutex::new(Seen { events: 0, first: None, last: None });
 
 /// Counts the events of a topic.
-pub fn drain(peer: &dyn Peer, topic: &'static str) {
+pub(crate) fn drain(peer: &dyn Peer, topic: &'static str) {
     let count = |_: &[u8]| {
         let (now, mut seen) = (Instant::now(), SEEN.lock().expect("no panic"));
         *seen = Seen { events: seen.events + 1, first: seen.first.or(Some(now)), last: Some(now) };
@@ -41,14 +41,14 @@ pub fn drain(peer: &dyn Peer, topic: &'static str) {
 }
 
 /// Prints the number of received events, and the seconds between the first and the last.
-pub fn print_counts() {
+pub(crate) fn print_counts() {
     let Seen { events, first, last } = *SEEN.lock().expect("no panic");
     let time = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
     say(&format!("result {events} {time}"));
 }
 
 /// Publishes as fast as events are accepted. Prints the number sent and the seconds.
-pub fn stream(peer: &dyn Peer) {
+pub(crate) fn stream(peer: &dyn Peer) {
     let mut publish = publisher(peer, "stream");
     let (bytes, begin, mut sent) = (vec![0; STREAM], Instant::now(), 0);
     while begin.elapsed() < TIME {
@@ -59,7 +59,7 @@ pub fn stream(peer: &dyn Peer) {
 }
 
 /// Publishes [`RATE`] events per second, or as many as are accepted. Prints the same.
-pub fn rate(peer: &dyn Peer) {
+pub(crate) fn rate(peer: &dyn Peer) {
     let mut publish = publisher(peer, "bulk");
     let total = u64::from(RATE) * TIME.as_secs();
     let (begin, mut sent) = (Instant::now(), 0);
@@ -76,7 +76,7 @@ pub fn rate(peer: &dyn Peer) {
 
 /// Prints the CPU time of this process per submission in microseconds: of fifty events in one burst, and of one event
 /// per millisecond.
-pub fn submit(peer: &dyn Peer) {
+pub(crate) fn submit(peer: &dyn Peer) {
     let mut publish = publisher(peer, "bulk");
     let mut cost = |burst: u32, bursts: u32, pause: Duration| {
         let spent = |_| {

@@ -14,13 +14,13 @@ const CONNECT: u8 = 0x10;
 const PUBLISH: u8 = 0x30;
 const SUBSCRIBE: u8 = 0x82;
 
-pub struct Mqtt {
+pub(crate) struct Mqtt {
     stream: Arc<Mutex<TcpStream>>,
     wants: Arc<Wants>,
 }
 
 impl Mqtt {
-    pub fn open(net: &str) -> Mqtt {
+    pub(crate) fn open(net: &str) -> Mqtt {
         let mut stream = TcpStream::connect(format!("{net}.1:7700")).expect("a broker");
         stream.set_nodelay(true).expect("nodelay");
         // A new session without keep-alive; the broker chooses the client's name.

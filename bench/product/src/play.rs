@@ -16,7 +16,7 @@ use crate::site::NET;
 use crate::wire::{self, CalledBack, Packets, Tcp};
 
 /// Plays the part that the conductor started this process for.
-pub fn play(words: &[String]) -> Result<()> {
+pub(crate) fn play(words: &[String]) -> Result<()> {
     thread::spawn(answer_conductor);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -68,7 +68,7 @@ fn answer_conductor() {
     std::process::exit(0);
 }
 
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut output = std::io::stdout();
     let _ = writeln!(output, "{text}");
     let _ = output.flush();

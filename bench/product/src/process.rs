@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// A process that is killed when this value is dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -14,7 +14,7 @@ pub struct Process {
 
 impl Process {
     /// Starts a process, with pipes to its input and output.
-    pub fn start(command: &mut Command) -> Result<Process> {
+    pub(crate) fn start(command: &mut Command) -> Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
@@ -22,7 +22,7 @@ impl Process {
     }
 
     /// Reads up to the next line that begins with `beginning`; returns the rest of that line.
-    pub fn line(&mut self, beginning: &str) -> Result<String> {
+    pub(crate) fn line(&mut self, beginning: &str) -> Result<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
             if let Some(rest) = line.strip_prefix(beginning) {
@@ -34,18 +34,18 @@ impl Process {
     }
 
     /// The numbers of the next result.
-    pub fn numbers<const N: usize>(&mut self) -> Result<[f64; N]> {
+    pub(crate) fn numbers<const N: usize>(&mut self) -> Result<[f64; N]> {
         let line = self.line("result ")?;
         let numbers = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>().context(line)?;
         numbers.try_into().map_err(|numbers| anyhow::anyhow!("expected {N} numbers, got {numbers:?}"))
     }
 
     /// Asks the process for a result.
-    pub fn ask(&mut self) -> Result<()> {
+    pub(crate) fn ask(&mut self) -> Result<()> {
         Ok(writeln!(self.input, "tell")?)
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 }

@@ -30,13 +30,13 @@ const LISTENER: &str = "left";
 
 /// Whether this relay listens for the other one or connects to it, and the address.
 #[derive(Clone, Copy, Debug)]
-pub enum Role<'a> {
+pub(crate) enum Role<'a> {
     Listens(&'a str),
     Calls(&'a str),
 }
 
 /// Relays between `socket`, at which it waits for its application, and the other relay.
-pub fn run(path: &Path, certificates: &Path, host: &str, role: Role<'_>, ready: impl FnOnce()) -> Result<()> {
+pub(crate) fn run(path: &Path, certificates: &Path, host: &str, role: Role<'_>, ready: impl FnOnce()) -> Result<()> {
     let own = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
     bind(&own, &SocketAddrUnix::new(path)?)?;
     listen(&own, 1)?;

@@ -62,13 +62,13 @@ impl Goal {
 }
 
 /// Numbers of a run, found by their names.
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     run: &'a Run,
     missing: &'a [(Contestant, String)],
 }
 
 impl<'a> Report<'a> {
-    pub fn new(run: &'a Run, missing: &'a [(Contestant, String)]) -> Report<'a> {
+    pub(crate) fn new(run: &'a Run, missing: &'a [(Contestant, String)]) -> Report<'a> {
         Report { run, missing }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Report<'a> {
         goals
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let (rounds, trips) = (self.run.stolen.len(), self.run.trips);
         let stolen = Summary::of(self.run.stolen.clone()).map_or("–".to_owned(), |stolen| stolen.text());
         let mut text = format!(
@@ -200,7 +200,7 @@ impl<'a> Report<'a> {
     }
 
     /// All numbers, and the tables' values.
-    pub fn json(&self) -> Result<Value> {
+    pub(crate) fn json(&self) -> Result<Value> {
         let goals = self.goals();
         let goals = goals.iter().map(|goal| json!({ "goal": goal, "met": goal.is_met() }));
         let missing = self.missing.iter().map(|(who, why)| json!({ "contestant": who.name(), "why": why }));

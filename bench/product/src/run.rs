@@ -13,11 +13,12 @@ use crate::flow::STREAM;
 use crate::site::{Policy, Site};
 
 /// Contestants of the one-way flows: throughput, rate, cost of submission.
-pub const FLOWS: [Contestant; 4] = [Contestant::Qfabric, Contestant::Floor, Contestant::Zenoh, Contestant::ZenohTls];
+pub(crate) const FLOWS: [Contestant; 4] =
+    [Contestant::Qfabric, Contestant::Floor, Contestant::Zenoh, Contestant::ZenohTls];
 
 /// Conditions of the round trips: whether each CPU has a busy loop, and the policy of the applications.
 #[derive(Clone, Copy, Debug)]
-pub struct Condition {
+pub(crate) struct Condition {
     pub name: &'static str,
     pub is_busy: bool,
     pub policy: Policy,
@@ -29,12 +30,12 @@ impl Condition {
     }
 
     /// Name of the condition with the same policy, but without busy loops.
-    pub fn idle(&self) -> &'static str {
+    pub(crate) fn idle(&self) -> &'static str {
         CONDITIONS.iter().find(|other| !other.is_busy && other.policy == self.policy).map_or("idle", |other| other.name)
     }
 }
 
-pub const CONDITIONS: [Condition; 4] = [
+pub(crate) const CONDITIONS: [Condition; 4] = [
     Condition::new("idle", false, Policy::Fair),
     Condition::new("busy", true, Policy::Fair),
     Condition::new("idle, SCHED_FIFO", false, Policy::Fifo),
@@ -43,7 +44,7 @@ pub const CONDITIONS: [Condition; 4] = [
 
 /// One number of one round.
 #[derive(Clone, Debug, Serialize)]
-pub struct Record {
+pub(crate) struct Record {
     pub round: usize,
     pub experiment: &'static str,
     pub contestant: &'static str,
@@ -52,7 +53,7 @@ pub struct Record {
 }
 
 /// State of a run.
-pub struct Run {
+pub(crate) struct Run {
     pub site: Site,
     pub trips: usize,
     pub contestants: Vec<Contestant>,
@@ -68,7 +69,7 @@ pub struct Run {
 
 impl Run {
     /// Round trips of all contestants under all conditions, then flows.
-    pub fn round(&mut self, round: usize) -> Result<()> {
+    pub(crate) fn round(&mut self, round: usize) -> Result<()> {
         let before = Cpu::now()?;
         let mut order = self.contestants.clone();
         order.rotate_left(round % self.contestants.len());

@@ -21,7 +21,7 @@ const CAPACITY: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections of an application to its daemon.
-pub struct Service {
+pub(crate) struct Service {
     socket: PathBuf,
     /// End of the names of this measurement's channels, because the channels of the previous measurement may still be
     /// closing.
@@ -31,7 +31,7 @@ pub struct Service {
 }
 
 impl Service {
-    pub fn new(socket: &str, tag: &str) -> Service {
+    pub(crate) fn new(socket: &str, tag: &str) -> Service {
         Service { socket: socket.into(), tag: tag.to_owned(), watched: Mutex::default() }
     }
 
@@ -63,7 +63,7 @@ impl Service {
     }
 
     /// Sends on one topic, receives on the other.
-    pub fn wire(&self, out: &str, back: &str) -> Result<impl Wire + use<>> {
+    pub(crate) fn wire(&self, out: &str, back: &str) -> Result<impl Wire + use<>> {
         Ok(Ends { source: self.source(out)?, sink: self.sink(back)? })
     }
 }

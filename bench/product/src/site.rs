@@ -17,13 +17,13 @@ use tempfile::TempDir;
 use crate::process::Process;
 
 /// First three numbers of both hosts' addresses.
-pub const NET: &str = "10.79.0";
+pub(crate) const NET: &str = "10.79.0";
 /// Timeout for hosts to start, to find each other, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Scheduling policy of the applications, and of all processes of a rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// The kernel's default.
     Fair,
     /// SCHED_FIFO 1, the default of the daemon's event threads.
@@ -31,7 +31,7 @@ pub enum Policy {
 }
 
 /// Two hosts and their shared folder.
-pub struct Site {
+pub(crate) struct Site {
     pub left: Host,
     pub right: Host,
     pub folder: TempDir,
@@ -39,7 +39,7 @@ pub struct Site {
 }
 
 /// A network namespace and its daemon.
-pub struct Host {
+pub(crate) struct Host {
     pub name: &'static str,
     pub address: String,
     pub folder: PathBuf,
@@ -51,7 +51,7 @@ pub struct Host {
 impl Site {
     /// Starts both hosts, with additional lines for the section `[channels]` of the daemons, and waits until they see
     /// each other.
-    pub fn start(program: &Path, more: &str) -> Result<Site> {
+    pub(crate) fn start(program: &Path, more: &str) -> Result<Site> {
         ensure!(rustix::process::geteuid().is_root(), "network namespaces need root: run it with sudo");
         let folder = tempfile::Builder::new().prefix("qfabric-product-").tempdir()?;
         let (left, right) = (Host::new("left", 1, folder.path())?, Host::new("right", 2, folder.path())?);
@@ -117,7 +117,7 @@ impl Host {
     }
 
     /// Command that runs a program on this host.
-    pub fn command(&self, policy: Policy, program: &Path) -> Command {
+    pub(crate) fn command(&self, policy: Policy, program: &Path) -> Command {
         match policy {
             Policy::Fair => self.enter(program),
             Policy::Fifo => {
@@ -149,12 +149,12 @@ impl Host {
     }
 
     /// Socket of the host's daemon.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")
     }
 
     /// Socket of the host's relay.
-    pub fn relay(&self) -> PathBuf {
+    pub(crate) fn relay(&self) -> PathBuf {
         self.folder.join("relay")
     }
 
@@ -188,7 +188,7 @@ impl Drop for Host {
 }
 
 /// Checks the condition every 10 ms.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let since = Instant::now();
     while !condition() {
         if since.elapsed() > PATIENCE {

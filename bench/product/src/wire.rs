@@ -16,27 +16,27 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketTyp
 use crate::field::{Each, Peer, Publish};
 
 /// Size of a ping in bytes.
-pub const SIZE: usize = 100;
+pub(crate) const SIZE: usize = 100;
 /// Pause between an answer and the next ping; the C programs use the same.
-pub const PAUSE: Duration = Duration::from_micros(500);
+pub(crate) const PAUSE: Duration = Duration::from_micros(500);
 /// Round trips before the measured ones.
 const WARM_UP: usize = 200;
 
 /// One end of a path, with blocking calls.
-pub trait Wire {
+pub(crate) trait Wire {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
     /// Receives the next message into the start of `into`; returns its length.
     fn receive(&mut self, into: &mut [u8]) -> Result<usize>;
 }
 
 /// Answers until the other end closes.
-pub fn echo(wire: &mut dyn Wire) {
+pub(crate) fn echo(wire: &mut dyn Wire) {
     let mut bytes = [0; SIZE];
     while wire.receive(&mut bytes).and_then(|length| wire.send(&bytes[..length])).is_ok() {}
 }
 
 /// Round trips with pauses: p50 and p99 in microseconds.
-pub fn ping(wire: &mut dyn Wire, trips: usize) -> Result<[f64; 2]> {
+pub(crate) fn ping(wire: &mut dyn Wire, trips: usize) -> Result<[f64; 2]> {
     let (mut bytes, mut times) = ([0; SIZE], Histogram::<u64>::new(3)?);
     for trip in 0..WARM_UP + trips {
         thread::sleep(PAUSE);
@@ -53,16 +53,16 @@ pub fn ping(wire: &mut dyn Wire, trips: usize) -> Result<[f64; 2]> {
 }
 
 /// Bare TCP.
-pub struct Tcp(TcpStream);
+pub(crate) struct Tcp(TcpStream);
 
 impl Tcp {
-    pub fn accept(address: &str, ready: impl FnOnce()) -> Result<Tcp> {
+    pub(crate) fn accept(address: &str, ready: impl FnOnce()) -> Result<Tcp> {
         let listener = TcpListener::bind(address).context("cannot listen")?;
         ready();
         Tcp::new(listener.accept()?.0)
     }
 
-    pub fn connect(address: &str) -> Result<Tcp> {
+    pub(crate) fn connect(address: &str) -> Result<Tcp> {
         Tcp::new(TcpStream::connect(address)?)
     }
 
@@ -84,10 +84,10 @@ impl Wire for Tcp {
 }
 
 /// A Unix socket that preserves message boundaries: the connection to a relay.
-pub struct Packets(Arc<OwnedFd>);
+pub(crate) struct Packets(Arc<OwnedFd>);
 
 impl Packets {
-    pub fn connect(path: &Path) -> Result<Packets> {
+    pub(crate) fn connect(path: &Path) -> Result<Packets> {
         let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Packets(Arc::new(socket)))
@@ -131,13 +131,13 @@ impl Peer for Packets {
 }
 
 /// A rival whose library calls back from its own thread.
-pub struct CalledBack {
+pub(crate) struct CalledBack {
     publish: Publish,
     answers: Receiver<usize>,
 }
 
 impl CalledBack {
-    pub fn new(peer: &dyn Peer) -> CalledBack {
+    pub(crate) fn new(peer: &dyn Peer) -> CalledBack {
         let (came, answers) = sync_channel(1);
         peer.subscribe("pong", Box::new(move |bytes| _ = came.try_send(bytes.len())));
         let publish = peer.publish("ping");

@@ -14,13 +14,13 @@ use crate::ecalls::value_error;
 pub(crate) struct Held<T: Send>(Mutex<Option<T>>);
 
 impl<T: Send> Held<T> {
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Held(Mutex::new(Some(value)))
     }
 
     /// Runs `act` on the value, without the interpreter. Raises `ValueError` with the text `ended` if the value has
     /// ended.
-    pub fn with<A: Send>(
+    pub(crate) fn with<A: Send>(
         &self,
         py: Python<'_>,
         ended: &str,
@@ -31,7 +31,7 @@ impl<T: Send> Held<T> {
 
     /// Ends the value with `end`, without the interpreter. The lock only decides which thread ends it, and is not
     /// held meanwhile. None if the value had ended before.
-    pub fn end<A: Send>(&self, py: Python<'_>, end: impl FnOnce(T) -> A + Send) -> Option<A> {
+    pub(crate) fn end<A: Send>(&self, py: Python<'_>, end: impl FnOnce(T) -> A + Send) -> Option<A> {
         py.detach(|| {
             let taken = self.locked().take();
             taken.map(end)

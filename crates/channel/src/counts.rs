@@ -59,7 +59,7 @@ pub(crate) enum Fate {
 }
 
 impl Fates {
-    pub fn book(&mut self, fate: Fate) {
+    pub(crate) fn book(&mut self, fate: Fate) {
         *match fate {
             Fate::Delivered => &mut self.delivered,
             Fate::Filtered => &mut self.filtered,
@@ -69,20 +69,20 @@ impl Fates {
     }
 
     /// Saturating, because another host may report any number.
-    pub fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         self.each().into_iter().fold(0, u64::saturating_add)
     }
 
     /// An outcome is final, so no number may fall in a later report; only delivered events may still turn out to have
     /// been late.
-    pub fn has_grown_from(&self, before: &Fates) -> bool {
+    pub(crate) fn has_grown_from(&self, before: &Fates) -> bool {
         let handed = |fates: &Fates| fates.delivered.saturating_add(fates.late);
         let lasting = |fates: &Fates| [handed(fates), fates.late, fates.filtered, fates.dropped];
         lasting(self).iter().zip(lasting(before)).all(|(now, before)| *now >= before)
     }
 
     /// Moves up to `events` events from delivered to late; returns how many were moved.
-    pub fn turn_late(&mut self, events: u64) -> u64 {
+    pub(crate) fn turn_late(&mut self, events: u64) -> u64 {
         let events = events.min(self.delivered);
         self.delivered -= events;
         self.late += events;
@@ -93,7 +93,7 @@ impl Fates {
         [self.delivered, self.filtered, self.dropped, self.late]
     }
 
-    pub fn add_to(&self, counts: &mut SourceCounts) {
+    pub(crate) fn add_to(&self, counts: &mut SourceCounts) {
         counts.delivered += self.delivered;
         counts.filtered += self.filtered;
         counts.dropped += self.dropped;

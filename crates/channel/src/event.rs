@@ -97,7 +97,7 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    pub fn of(event: &Event<'_>) -> Meta {
+    pub(crate) fn of(event: &Event<'_>) -> Meta {
         Meta {
             source: event.source,
             number: event.number,

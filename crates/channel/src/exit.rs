@@ -20,50 +20,50 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    pub fn new(incarnation: Incarnation) -> Exit {
+    pub(crate) fn new(incarnation: Incarnation) -> Exit {
         let (out, counts, frame) = Default::default();
         Exit { incarnation, out, counts, due: None, frame }
     }
 
     /// The incarnation of this host that its frames carry.
-    pub fn incarnation(&self) -> u64 {
+    pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation.0
     }
 
     /// Writes a frame and sends it.
-    pub fn send(&mut self, to: Destination, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
+    pub(crate) fn send(&mut self, to: Destination, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
         write(&mut wire::begin(&mut self.frame, kind, self.incarnation.0));
         self.out.send(to, lane, &self.frame);
         self.counts.frames_out += 1;
     }
 
     /// Sends a frame that is written already.
-    pub fn send_raw(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
+    pub(crate) fn send_raw(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
         self.out.send(to, lane, frame);
         self.counts.frames_out += 1;
     }
 
-    pub fn notice(&mut self, notice: Notice) {
+    pub(crate) fn notice(&mut self, notice: Notice) {
         self.out.notice(notice);
     }
 
     /// Counts and reports a request of another host that the policy denies.
-    pub fn forbidden(&mut self, host: &Name, action: Action, channel: &ChannelId, why: String) {
+    pub(crate) fn forbidden(&mut self, host: &Name, action: Action, channel: &ChannelId, why: String) {
         self.counts.forbidden += 1;
         self.notice(Notice::Forbidden { host: host.clone(), action, channel: channel.clone(), why });
     }
 
     /// [`crate::Node::wake`] has to be called at `at` or before.
-    pub fn wake_by(&mut self, at: Instant) {
+    pub(crate) fn wake_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    pub fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Whether the due time has come; if so, clears it.
-    pub fn take_due(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }
 }

@@ -84,34 +84,34 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    pub fn send(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
+    pub(crate) fn send(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
         let from = self.frames.len();
         self.frames.extend_from_slice(frame);
         self.queue.push_back(Output::Send(to, lane, Frame { from, end: self.frames.len() }));
     }
 
-    pub fn listen(&mut self, channel: &ChannelId) {
+    pub(crate) fn listen(&mut self, channel: &ChannelId) {
         self.queue.push_back(Output::Listen(channel.clone()));
     }
 
-    pub fn ignore(&mut self, channel: &ChannelId) {
+    pub(crate) fn ignore(&mut self, channel: &ChannelId) {
         self.queue.push_back(Output::Ignore(channel.clone()));
     }
 
-    pub fn ready(&mut self, sink: SinkId) {
+    pub(crate) fn ready(&mut self, sink: SinkId) {
         self.queue.push_back(Output::Ready(sink));
     }
 
-    pub fn writable(&mut self, source: SourceId) {
+    pub(crate) fn writable(&mut self, source: SourceId) {
         self.queue.push_back(Output::Writable(source));
     }
 
-    pub fn notice(&mut self, notice: Notice) {
+    pub(crate) fn notice(&mut self, notice: Notice) {
         self.queue.push_back(Output::Notice(notice));
     }
 
     /// `None`: there are no more outputs, and the bytes of earlier frames are gone.
-    pub fn poll(&mut self) -> Option<Output> {
+    pub(crate) fn poll(&mut self) -> Option<Output> {
         let next = self.queue.pop_front();
         if next.is_none() {
             self.frames.clear();
@@ -120,7 +120,7 @@ impl Outputs {
         next
     }
 
-    pub fn frame(&self, frame: Frame) -> &[u8] {
+    pub(crate) fn frame(&self, frame: Frame) -> &[u8] {
         &self.frames[frame.from..frame.end]
     }
 }

@@ -33,27 +33,27 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(capacity: u32) -> Queue {
+    pub(crate) fn new(capacity: u32) -> Queue {
         let capacity = capacity as usize;
         let events = VecDeque::with_capacity(capacity.min(256));
         Queue { events, capacity, bytes: 0, arrivals: 0, spare: Vec::new(), spare_bytes: 0 }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
-    pub fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.capacity as u32
     }
 
-    pub fn is_full_for(&self, bytes: usize) -> bool {
+    pub(crate) fn is_full_for(&self, bytes: usize) -> bool {
         self.events.len() >= self.capacity || self.bytes + bytes > Limits::QUEUE_BYTES
     }
 
     /// Inserts an event in its place; returns false if the new event was dropped. `time` orders events by submission
     /// and never decreases within one source. `dropped` is called for each event that makes room.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         event: &Event<'_>,
         host: &Arc<Name>,
@@ -87,7 +87,7 @@ impl Queue {
         Waiting { meta: Meta::of(event), host: host.clone(), bytes, key }
     }
 
-    pub fn pop(&mut self) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self) -> Option<Waiting> {
         let first = self.events.pop_front()?;
         self.bytes -= first.bytes.len();
         Some(first)
@@ -113,7 +113,7 @@ impl Queue {
     }
 
     /// Keeps a buffer for a later event.
-    pub fn give_back(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, mut buffer: Vec<u8>) {
         if self.spare_bytes + buffer.capacity() <= KEPT_BYTES && self.spare.len() < self.capacity {
             buffer.clear();
             self.spare_bytes += buffer.capacity();

@@ -19,14 +19,14 @@ Example: qfabric run --fps 25 -- mpv film.mkv";
 /// Applications keep their deadlines on a loaded machine, with the least CPU that holds them.
 #[derive(Parser, Debug)]
 #[command(name = "qfabric", version, propagate_version = true, after_help = EXIT_CODES)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant)] // one value per process
-pub enum Command {
+pub(crate) enum Command {
     Run(run::Args),
     Probe(probe::Args),
     Doctor(doctor::Args),
@@ -49,7 +49,7 @@ pub enum Command {
 }
 
 impl Command {
-    pub fn run(self) -> Outcome {
+    pub(crate) fn run(self) -> Outcome {
         match self {
             Command::Run(args) => run::run(args),
             Command::Probe(args) => probe::run(args),

@@ -12,7 +12,7 @@ use crate::output;
 /// Generates man pages and shell completions.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric generate completions bash > /etc/bash_completion.d/qfabric")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -35,7 +35,7 @@ enum Command {
     },
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder).map_err(|error| {
             Failure::fault(format!("cannot write man pages into the folder {}: {error}", folder.display()))

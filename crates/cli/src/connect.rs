@@ -9,7 +9,7 @@ use qfabric_types::MechanismName;
 use crate::exit::Failure;
 
 /// A connection to a daemon. An embedded daemon restores all threads and settings when it is dropped.
-pub struct Service {
+pub(crate) struct Service {
     pub client: Client,
     embedded: Option<Embedded>,
 }
@@ -20,7 +20,7 @@ impl Service {
     ///
     /// # Errors
     /// No daemon answers at `socket`; or, without `socket`, no daemon answers and none can be started here.
-    pub fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
+    pub(crate) fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
         match (daemon(socket), socket) {
             (Ok(client), _) => Ok(Service { client, embedded: None }),
             (Err(failure), Some(_)) => Err(failure),
@@ -43,7 +43,7 @@ impl Service {
     }
 
     /// Names the daemon in messages.
-    pub fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         match &self.embedded {
             Some(_) => "this process (no daemon found)".to_owned(),
             None => format!("the daemon at {}", self.client.socket().display()),
@@ -54,7 +54,7 @@ impl Service {
 /// The option `--socket` of commands that need a running daemon. They start no daemon of their own, because a channel
 /// or interface that is opened through an embedded daemon would close when the command ends.
 #[derive(clap::Args, Debug, Default)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     /// Path of the daemon's socket [default: $QFABRIC_SOCKET; else $XDG_RUNTIME_DIR/qfabric/qfabric.sock, then
     /// /run/qfabric/qfabric.sock]
     #[arg(long, value_name = "PATH")]
@@ -62,13 +62,13 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
         daemon(self.socket.as_deref())
     }
 }
 
 /// Connects to a running daemon, at `socket` or in the usual places.
-pub fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
+pub(crate) fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
     match socket {
         Some(path) => Client::connect_to(path),
         None => Client::connect(),
@@ -77,7 +77,7 @@ pub fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
 }
 
 /// Gives an error of the client library its exit code and next step.
-pub fn failure(error: ClientError) -> Failure {
+pub(crate) fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::NoDaemon { .. } => Failure::unavailable(error),
         ClientError::Refused(problem) if problem.code == "mechanism" => {

@@ -10,7 +10,7 @@ use qfabric_types::{
 use crate::exit::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate(f64);
+pub(crate) struct Rate(f64);
 
 impl std::str::FromStr for Rate {
     type Err = InvalidQuantity;
@@ -35,7 +35,7 @@ impl Rate {
 
 #[derive(clap::Args, Debug, Clone)]
 #[group(id = "rhythm", multiple = false)]
-pub struct Rhythm {
+pub(crate) struct Rhythm {
     /// Number of jobs per second, such as 25 for a film, from 0.2385 to 10000; the period T is 1/N, rounded to 16 ns
     #[arg(long, value_name = "N", conflicts_with = "period")]
     pub fps: Option<Rate>,
@@ -48,13 +48,13 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    pub fn period(&self) -> Option<Nanos> {
+    pub(crate) fn period(&self) -> Option<Nanos> {
         self.period.or(self.fps.map(Rate::period))
     }
 }
 
 #[derive(clap::Args, Debug, Clone)]
-pub struct ContractArgs {
+pub(crate) struct ContractArgs {
     #[command(flatten)]
     pub rhythm: Rhythm,
     /// Find the period T in the activations of the program while it runs, and follow its changes
@@ -170,7 +170,7 @@ impl ContractArgs {
     ///
     /// # Errors
     /// A value is out of range, or two options contradict each other.
-    pub fn contract(&self, program: &str) -> Result<Contract, Failure> {
+    pub(crate) fn contract(&self, program: &str) -> Result<Contract, Failure> {
         let mut contract = match self.rhythm.period() {
             Some(period) => Contract::new(self.name(program), period),
             None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
@@ -211,7 +211,7 @@ impl ContractArgs {
     }
 }
 
-pub fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
+pub(crate) fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
     PossibleValuesParser::new(MechanismName::ALL.map(MechanismName::name)).try_map(|name| name.parse::<MechanismName>())
 }
 

@@ -15,7 +15,7 @@ use crate::exit::{Done, Failure, Outcome};
 /// then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric daemon --config /etc/qfabric/daemon.toml")]
-pub struct Args {
+pub(crate) struct Args {
     /// Configuration file [default: /etc/qfabric/daemon.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Args {
     check: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let config = args.configuration().map_err(Failure::usage)?;
     if args.check {
         return Ok(Done(0));

@@ -21,7 +21,7 @@ report was made, whatever its verdicts are.";
 /// Decodes video under load, without and with Q-Fabric, and compares the results.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Duration of the measurement in seconds, 1 to 86400; making the clips takes additional time
     #[arg(long, value_name = "N", default_value_t = Options::default().seconds)]
     seconds: f64,
@@ -61,7 +61,7 @@ fn seed_from_clock() -> u64 {
 }
 
 /// Runs the demo and prints its report. The exit code is 0 if a report was made, whatever its verdicts are.
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     if !(1.0..=86_400.0).contains(&args.seconds) {
         return Err(Failure::usage(format!("--seconds is {}; use 1 to 86400", args.seconds)));
     }

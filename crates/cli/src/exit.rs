@@ -27,37 +27,37 @@ impl From<Done> for ExitCode {
 
 /// The message that the user reads, and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     code: u8,
     message: String,
 }
 
-pub type Outcome = Result<Done, Failure>;
+pub(crate) type Outcome = Result<Done, Failure>;
 
 impl Failure {
     /// Exit code 1: something that should have worked did not.
-    pub fn fault(message: impl Display) -> Self {
+    pub(crate) fn fault(message: impl Display) -> Self {
         Failure { code: 1, message: message.to_string() }
     }
     /// Exit code 2: the command line or an input file is invalid.
-    pub fn usage(message: impl Display) -> Self {
+    pub(crate) fn usage(message: impl Display) -> Self {
         Failure { code: 2, message: message.to_string() }
     }
     /// Exit code 3: a refusal. Nothing was changed.
-    pub fn refused(message: impl Display) -> Self {
+    pub(crate) fn refused(message: impl Display) -> Self {
         Failure { code: 3, message: message.to_string() }
     }
     /// Exit code 4: no daemon, or no mechanism.
-    pub fn unavailable(message: impl Display) -> Self {
+    pub(crate) fn unavailable(message: impl Display) -> Self {
         Failure { code: 4, message: message.to_string() }
     }
     /// `code` is 126 if the program cannot be executed, 127 if it cannot be found.
-    pub fn program(code: u8, message: impl Display) -> Self {
+    pub(crate) fn program(code: u8, message: impl Display) -> Self {
         Failure { code, message: message.to_string() }
     }
 
     /// A refusal by the daemon: its message, then its next step.
-    pub fn problem(problem: &Problem) -> Self {
+    pub(crate) fn problem(problem: &Problem) -> Self {
         let mut message = problem.message.clone();
         if !problem.next_step.is_empty() {
             message += &format!("\ntry: {}", problem.next_step);
@@ -66,13 +66,13 @@ impl Failure {
     }
 
     /// Prints the message to stderr and returns the exit code.
-    pub fn report(self) -> ExitCode {
+    pub(crate) fn report(self) -> ExitCode {
         eprintln!("qfabric: {}", self.message);
         ExitCode::from(self.code)
     }
 
     /// Puts `place` in front of the message.
-    pub fn context(mut self, place: impl Display) -> Self {
+    pub(crate) fn context(mut self, place: impl Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }

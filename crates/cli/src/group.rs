@@ -9,7 +9,7 @@ use crate::output;
 
 /// Lists groups of applications, and the hosts of the realm.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -42,7 +42,7 @@ struct HostsArgs {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => {
             let list = args.daemon.client()?.groups().map_err(connect::failure)?;

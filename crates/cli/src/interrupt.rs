@@ -8,12 +8,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::exit::Failure;
 
 /// Returns a flag that Ctrl-C (SIGINT) and SIGTERM set.
-pub fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
     interrupted_by(&[SIGINT, SIGTERM])
 }
 
 /// Returns a flag that the given signals set.
-pub fn interrupted_by(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn interrupted_by(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in signals {
         signal_hook::flag::register(*signal, stop.clone())?;

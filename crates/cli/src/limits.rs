@@ -28,7 +28,7 @@ const CHANGES: [&str; 8] = [
 /// There are limits in total and for each user, group and priority level. Without a command, shows all limits.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits\n          qfabric limits set --user 1000=0.5")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -128,7 +128,7 @@ impl<K: FromStr<Err: Display>> FromStr for KeyedLimit<K> {
     }
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command.unwrap_or_else(|| Command::Show(ShowArgs::default())) {
         Command::Show(args) => {
             let client = args.daemon.client()?;

@@ -16,7 +16,7 @@ use crate::output;
 
 /// Lists, changes and shows the monitored attributes of this host.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -108,7 +108,7 @@ struct WatchArgs {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(args),
         Command::Set(args) => set(args),

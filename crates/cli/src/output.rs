@@ -10,14 +10,14 @@ use serde::Serialize;
 use crate::exit::Failure;
 
 /// A table without lines; each column is as wide as its widest cell.
-pub fn new_table(header: impl Into<Row>) -> Table {
+pub(crate) fn new_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     table
 }
 
 /// Prints `text` to stdout. A closed pipe is no error.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -26,12 +26,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Prints `value` to stdout as JSON with indentation.
-pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
 
 /// Writes `value` as JSON to `path`; `-` is stdout.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return print_json(value);
     }
@@ -40,7 +40,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
 
 /// Fails if `path` cannot be written, so that a long measurement does not end without its result. The content of an
 /// existing file stays; a missing file stays missing, so that an interrupted command leaves no empty file.
-pub fn check_writable(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         return Ok(());
     }

@@ -21,7 +21,7 @@ use crate::output;
 ///
 /// A policy is the rule by which the resource manager controls a channel or a group.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -102,7 +102,7 @@ struct StopArgs {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(args),
         Command::Start(kind) => start(kind),
@@ -201,7 +201,7 @@ fn state(info: &PolicyInfo) -> Option<String> {
 }
 
 /// An amount with the unit of its attribute.
-pub fn amount(attribute: &str, amount: i64) -> String {
+pub(crate) fn amount(attribute: &str, amount: i64) -> String {
     match attribute {
         "app.rate_milli" if amount == 0 => "stopped".to_owned(),
         "app.rate_milli" => format!("{:.1}/s", amount as f64 / 1e3),

@@ -30,7 +30,7 @@ const MARGIN: f64 = 1.1;
 /// is stored then. Ends with the exit code of the program.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric probe --period 40ms -- ./prog")]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     rhythm: Rhythm,
     /// Store the profile under this name; a name that contains / or ends in .json is a file [default: the name of the
@@ -45,7 +45,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.command));
     let file = profiles::file(&name)?;
     let program = Waiting::start(&args.command)?;

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::output;
 
 /// The file of the profile `name`. A name that contains `/` or ends in `.json` is the path of the file.
-pub fn file(name: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn file(name: &str) -> Result<PathBuf, Failure> {
     if name.contains('/') || name.ends_with(".json") {
         return Ok(PathBuf::from(name));
     }
@@ -17,7 +17,7 @@ pub fn file(name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Writes `profile` to `file`, and creates the folder if it is missing.
-pub fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
+pub(crate) fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)
             .map_err(|error| Failure::fault(format!("cannot create the folder {}: {error}", folder.display())))?;
@@ -25,7 +25,7 @@ pub fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
     output::write_json(file, profile)
 }
 
-pub fn load(name: &str) -> Result<Profile, Failure> {
+pub(crate) fn load(name: &str) -> Result<Profile, Failure> {
     let file = file(name)?;
     let shown = file.display();
     let text = fs::read_to_string(&file).map_err(|error| {

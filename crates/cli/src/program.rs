@@ -34,14 +34,14 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 const ENDS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// A program that exists but has not run its first instruction. If it is dropped, it ends without having run.
-pub struct Waiting {
+pub(crate) struct Waiting {
     name: String,
     held: Held,
     relay: Relay,
 }
 
 /// A running program. If it is dropped before [`Running::reap`], it is killed, because no process would wait for it.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     pidfd: Arc<OwnedFd>,
     relay: Relay,
@@ -52,7 +52,7 @@ impl Waiting {
     ///
     /// # Errors
     /// Exit code 127 if the program is not found, 126 if it cannot be executed.
-    pub fn start(command: &[OsString]) -> Result<Waiting, Failure> {
+    pub(crate) fn start(command: &[OsString]) -> Result<Waiting, Failure> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| Failure::usage("no program given; name one after --"))?;
         let name = program.to_string_lossy().into_owned();
@@ -65,12 +65,12 @@ impl Waiting {
     }
 
     /// Process id, the same before and after the exec.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.held.pid()
     }
 
     /// Lets the child execute the program.
-    pub fn go(self) -> Result<Running, Failure> {
+    pub(crate) fn go(self) -> Result<Running, Failure> {
         let Waiting { name, held, relay } = self;
         let child = held.go().map_err(|error| not_executed(&name, &error))?;
         let pidfd = Arc::new(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(io::Error::from)?);
@@ -81,7 +81,7 @@ impl Waiting {
 
 impl Running {
     /// Waits up to `ms` milliseconds for the end of the program. Does not reap it, so its pid is not reused.
-    pub fn ended_within(&self, ms: u32) -> Result<bool, Failure> {
+    pub(crate) fn ended_within(&self, ms: u32) -> Result<bool, Failure> {
         let timeout = Timespec { tv_sec: i64::from(ms / 1_000), tv_nsec: i64::from(ms % 1_000) * 1_000_000 };
         match poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
@@ -91,12 +91,12 @@ impl Running {
     }
 
     /// Whether a signal to this process, such as Ctrl-C, asked the program to end.
-    pub fn was_asked_to_end(&self) -> bool {
+    pub(crate) fn was_asked_to_end(&self) -> bool {
         self.relay.asked_to_end.load(Ordering::Relaxed)
     }
 
     /// Reaps the program. Returns the exit code that a shell would report.
-    pub fn reap(mut self) -> Result<Done, Failure> {
+    pub(crate) fn reap(mut self) -> Result<Done, Failure> {
         Ok(Done(exit_code(self.child.wait()?)))
     }
 }

@@ -16,7 +16,7 @@ use crate::{doctor, output};
 /// still runs. A running daemon restores its own changes when it ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric restore")]
-pub struct Args {
+pub(crate) struct Args {
     /// Folder of a daemon, with its journal [default: the folders of the configured daemon, of doctor --fix and of
     /// killed runs]
     #[arg(long, value_name = "FOLDER")]
@@ -42,7 +42,7 @@ struct Journal {
     restored: Restored,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let mut report = Report::default();
     let asked_for = args.directory.is_some();
     let directories = directories(args.directory)?;

@@ -45,7 +45,7 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
 /// `qfabric doctor`. To find good values for the options, run `qfabric probe`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     contract: ContractArgs,
     /// Mechanism that must carry the reservations out; ends with 4 if the daemon uses another one
@@ -80,7 +80,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let mut contract = args.contract.contract(&name_of(&args.command))?;
     if let Some(profile) = &args.profile {
         contract.profile = Some(profiles::load(profile)?);
@@ -122,7 +122,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// The name of a program's file, without control characters, cut to the 64 characters of a contract's name.
-pub fn name_of(command: &[OsString]) -> String {
+pub(crate) fn name_of(command: &[OsString]) -> String {
     let path = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let name: String = path.to_string_lossy().chars().filter(|c| is_plain(*c)).take(64).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }

@@ -15,7 +15,7 @@ use crate::output;
 /// daemon, does the daemon's work itself, which needs root.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric services\n          qfabric services net.rx")]
-pub struct Args {
+pub(crate) struct Args {
     /// Service to show, with its event format and options [default: list all services]
     name: Option<String>,
     /// Print JSON instead of text
@@ -27,7 +27,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), Default::default())?;
     let list = service.client.services().map_err(connect::failure)?;
     match args.name {
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// The service called `name`. The failure lists the names that exist.
-pub fn find<'a>(list: &'a [ServiceInfo], name: &str) -> Result<&'a ServiceInfo, Failure> {
+pub(crate) fn find<'a>(list: &'a [ServiceInfo], name: &str) -> Result<&'a ServiceInfo, Failure> {
     let none = || {
         let known: Vec<_> = list.iter().map(|service| service.name.as_str()).collect();
         Failure::usage(format!("there is no service {name:?}; the services are: {}", known.join(", ")))

@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 ///
 /// The simulations run the same code as production.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -103,7 +103,7 @@ struct Control {
     json: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Control(args) => control(&args),
         Command::Dwcs(args) => dwcs::run(&args),

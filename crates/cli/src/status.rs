@@ -14,7 +14,7 @@ use crate::{connect, output};
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric status --json")]
-pub struct Args {
+pub(crate) struct Args {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -24,7 +24,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let status = connect::daemon(args.socket.as_deref())?.status().map_err(connect::failure)?;
     if args.json {
         output::print_json(&status)?;
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// The first line of `status` and `top`.
-pub fn headline(status: &HostStatus) -> String {
+pub(crate) fn headline(status: &HostStatus) -> String {
     let fallback = status.fallback.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     format!(
         "mechanism {}: {} granted, {} guaranteed, of {} that may be promised{fallback}",
@@ -97,23 +97,23 @@ fn cpu_lines(status: &HostStatus) -> String {
 }
 
 /// The columns of `status` and `top`; shares are in percent of one CPU.
-pub const COLUMNS: [&str; 11] =
+pub(crate) const COLUMNS: [&str; 11] =
     ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "jobs", "missed", "in target"];
 /// Additional columns for a mechanism whose servers count their periods.
-pub const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
+pub(crate) const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
 
-pub fn columns(status: &HostStatus) -> Vec<&'static str> {
+pub(crate) fn columns(status: &HostStatus) -> Vec<&'static str> {
     let of_servers = if has_servers(status) { &SERVER_COLUMNS[..] } else { &[] };
     COLUMNS.iter().chain(of_servers).copied().collect()
 }
 
 /// Whether the mechanism has servers that are bound to CPUs and count their periods.
-pub fn has_servers(status: &HostStatus) -> bool {
+pub(crate) fn has_servers(status: &HostStatus) -> bool {
     !status.cpus.is_empty() || status.applications.iter().any(|app| app.server.is_some())
 }
 
 /// The cells of one application; with `servers`, also those of [`SERVER_COLUMNS`].
-pub fn row(app: &Application, servers: bool) -> Vec<String> {
+pub(crate) fn row(app: &Application, servers: bool) -> Vec<String> {
     let counts_jobs = app.contract.jobs != JobSource::Consumption && app.quality.jobs > 0;
     let of_jobs = |fraction: f64| if counts_jobs { format!("{:.1} %", 100.0 * fraction) } else { "–".into() };
     let mut row = vec![
@@ -152,13 +152,13 @@ fn percent(share: Share) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use qfabric_types::{AppId, Contract, Owner, Quality};
 
     use super::*;
 
     /// An application called `name` that is granted `cpus` and has missed one job of a hundred.
-    pub fn application(id: u64, name: &str, cpus: f64) -> Application {
+    pub(crate) fn application(id: u64, name: &str, cpus: f64) -> Application {
         let jobs = JobSource::Activations;
         Application {
             id: AppId(id),
@@ -180,7 +180,7 @@ pub mod tests {
         }
     }
 
-    pub fn host(applications: Vec<Application>) -> HostStatus {
+    pub(crate) fn host(applications: Vec<Application>) -> HostStatus {
         HostStatus {
             version: "0".into(),
             mechanism: "deadline".into(),
@@ -203,7 +203,7 @@ pub mod tests {
     }
 
     /// An application with a server on CPU 1.
-    pub fn served(id: u64, name: &str) -> Application {
+    pub(crate) fn served(id: u64, name: &str) -> Application {
         let mut app = application(id, name, 0.25);
         app.contract.window = "1/5".parse().ok();
         app.server =

@@ -29,7 +29,7 @@ const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13]
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric top --every 250ms
           qfabric top --json --count 10 --every 1s")]
-pub struct Args {
+pub(crate) struct Args {
     /// Time between two updates, from 50ms to 60s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     every: Nanos,
@@ -45,7 +45,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
     let pause = Duration::from_nanos(args.every.get()).clamp(Duration::from_millis(50), Duration::from_secs(60));
     if args.json {

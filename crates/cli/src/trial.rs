@@ -23,7 +23,7 @@ const WINDOW: Nanos = Nanos::from_millis(100);
 
 /// The recorded stretches of all threads.
 #[derive(Debug, Default)]
-pub struct Trial {
+pub(crate) struct Trial {
     threads: BTreeMap<ThreadId, Thread>,
     begin: Option<Instant>,
     end: Instant,
@@ -72,7 +72,7 @@ struct Activation {
 
 /// The result of the trial.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// T, given or found; none: the program has no period.
     pub period: Option<Nanos>,
     /// Costs of the jobs of the busiest thread; empty without a period.
@@ -88,14 +88,14 @@ pub struct Findings {
 
 impl Trial {
     /// Records a stretch in which a thread ran.
-    pub fn ran(&mut self, stretch: Sample) {
+    pub(crate) fn ran(&mut self, stretch: Sample) {
         self.begin = Some(self.begin.map_or(stretch.from, |begin| begin.min(stretch.from)));
         self.end = self.end.max(stretch.to);
         self.threads.entry(stretch.thread).or_default().ran(stretch);
     }
 
     /// Computes the result. Looks for the period if `known` is none.
-    pub fn found(&self, known: Option<Nanos>) -> Findings {
+    pub(crate) fn found(&self, known: Option<Nanos>) -> Findings {
         let busiest = self.threads.values().max_by_key(|thread| thread.used);
         let activations = busiest.map_or(Vec::new(), Thread::activations);
         let period = known.or_else(|| period_of(&starts(&activations)));

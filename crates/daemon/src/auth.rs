@@ -25,20 +25,20 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Reads the credentials of a connected Unix socket.
-    pub fn of(socket: impl std::os::fd::AsFd) -> io::Result<Peer> {
+    pub(crate) fn of(socket: impl std::os::fd::AsFd) -> io::Result<Peer> {
         let credentials = socket_peercred(socket)?;
         let owner = Owner { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() };
         Ok(Peer { pid: credentials.pid.as_raw_nonzero().get(), owner })
     }
 
     /// Whether the peer may change settings of the whole host: root and the user that the service runs as may.
-    pub fn administers(self) -> bool {
+    pub(crate) fn administers(self) -> bool {
         let own = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
         self.may_touch(own)
     }
 
     /// Whether the peer may change a process or application of `owner`.
-    pub fn may_touch(self, owner: Owner) -> bool {
+    pub(crate) fn may_touch(self, owner: Owner) -> bool {
         self.owner.uid == 0 || self.owner.uid == owner.uid
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct BooksThread {
 }
 
 impl BooksThread {
-    pub fn start(requests: Requests, ending: &Ending) -> std::io::Result<BooksThread> {
+    pub(crate) fn start(requests: Requests, ending: &Ending) -> std::io::Result<BooksThread> {
         let (stop, stopped) = channel::<()>();
         let pause = move |time| matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout));
         let measure = move || {

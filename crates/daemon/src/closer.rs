@@ -24,7 +24,7 @@ type Closable = Box<dyn Send>;
 
 impl Closer {
     /// Drops `thing`, which user `uid` sent, in another thread.
-    pub fn close(&self, uid: u32, thing: impl Send + 'static) {
+    pub(crate) fn close(&self, uid: u32, thing: impl Send + 'static) {
         if self.is_first(uid, Box::new(thing)) {
             let own = self.clone();
             let started = Builder::new().name("qf-close".to_owned()).spawn(move || own.work(uid));
@@ -37,7 +37,7 @@ impl Closer {
     }
 
     /// Whether the user has more than [`MAX_WAITING`] items waiting.
-    pub fn is_full(&self, uid: u32) -> bool {
+    pub(crate) fn is_full(&self, uid: u32) -> bool {
         self.0.with(|users| users.get(&uid).is_some_and(|waiting| waiting.len() > MAX_WAITING))
     }
 
@@ -74,7 +74,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    pub fn new(fd: OwnedFd, uid: u32, closer: &Closer) -> Foreign {
+    pub(crate) fn new(fd: OwnedFd, uid: u32, closer: &Closer) -> Foreign {
         Foreign { fd: Some(fd), uid, closer: closer.clone() }
     }
 }

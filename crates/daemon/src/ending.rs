@@ -60,7 +60,7 @@ struct Shared {
 }
 impl Ending {
     /// For a service that is about to start.
-    pub fn new() -> io::Result<Ending> {
+    pub(crate) fn new() -> io::Result<Ending> {
         Ok(Ending(Arc::new(Shared {
             reason: OnceLock::new(),
             control: Arc::new(wake_descriptor()?),
@@ -71,44 +71,44 @@ impl Ending {
     }
 
     /// The descriptor that wakes the control thread at the end.
-    pub fn control_wake(&self) -> &Arc<OwnedFd> {
+    pub(crate) fn control_wake(&self) -> &Arc<OwnedFd> {
         &self.0.control
     }
 
     /// From now on the control thread changes threads and records the changes in the journal in `folder`.
-    pub fn journal_in(&self, folder: PathBuf) {
+    pub(crate) fn journal_in(&self, folder: PathBuf) {
         // There is one journal per service.
         let _ = self.0.journal.set(folder);
         self.0.put_back.store(false, Ordering::Release);
     }
 
     /// The control thread reports that everything is restored.
-    pub fn all_is_back(&self) {
+    pub(crate) fn all_is_back(&self) {
         self.0.put_back.store(true, Ordering::Release);
     }
 
     /// Whether everything is restored.
-    pub fn is_all_back(&self) -> bool {
+    pub(crate) fn is_all_back(&self) -> bool {
         self.0.put_back.load(Ordering::Acquire)
     }
 
     /// Ends the service on request.
-    pub fn ask(&self) {
+    pub(crate) fn ask(&self) {
         self.begin(Reason::Asked);
     }
 
     /// Whether the end has begun.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.reason().is_some()
     }
 
     /// The reason, if the end has begun.
-    pub fn reason(&self) -> Option<&Reason> {
+    pub(crate) fn reason(&self) -> Option<&Reason> {
         self.0.reason.get()
     }
 
     /// Waits until the end begins.
-    pub async fn begun(&self) -> &Reason {
+    pub(crate) async fn begun(&self) -> &Reason {
         loop {
             // Created before the check, so that an end between the check and the wait is not missed.
             let begun = self.0.begun.notified();
@@ -127,7 +127,7 @@ impl Ending {
     }
 
     /// Starts a thread of the service. A panic in it ends the service.
-    pub fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         let ending = self.clone();
         Builder::new().name(name.to_owned()).spawn(move || {
             // A panic ends the service, so joining this thread does not need to report it.
@@ -136,12 +136,12 @@ impl Ending {
     }
 
     /// Runs `body` in the calling thread; a panic in it ends the service. Returns `None` after a panic.
-    pub fn guard<T>(&self, thread: &'static str, body: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn guard<T>(&self, thread: &'static str, body: impl FnOnce() -> T) -> Option<T> {
         contain(body).map_err(|message| self.failed(thread, message)).ok()
     }
 
     /// Ends the service because a thread panicked.
-    pub fn failed(&self, thread: &'static str, message: String) {
+    pub(crate) fn failed(&self, thread: &'static str, message: String) {
         tracing::error!(
             thread,
             message,
@@ -152,7 +152,7 @@ impl Ending {
 
     /// For a service that did not end in time: restores from the journal if the control thread has not restored
     /// everything. Returns a description of the result.
-    pub fn put_back_instead(&self) -> String {
+    pub(crate) fn put_back_instead(&self) -> String {
         let Some(folder) = self.0.journal.get().filter(|_| !self.is_all_back()) else {
             return "every thread is restored to its former scheduler".to_owned();
         };
@@ -169,7 +169,7 @@ impl Ending {
 
     /// As [`Ending::put_back_instead`], then ends the process. The last step is a SIGKILL, which no thread can
     /// delay.
-    pub fn force(&self) -> ! {
+    pub(crate) fn force(&self) -> ! {
         let outcome = self.put_back_instead();
         // Logging and `exit` may both wait for a lock of the hanging thread, so they run in a thread of their own.
         let log_and_exit = move || {

@@ -28,7 +28,7 @@ pub(crate) struct Handshakes;
 
 impl Handshakes {
     /// The log lines of Zenoh that contain handshake failures.
-    pub fn filter() -> Targets {
+    pub(crate) fn filter() -> Targets {
         Targets::new().with_target("zenoh_link_tls", Level::WARN)
     }
 }

@@ -40,7 +40,7 @@ impl fmt::Debug for Reload {
 
 impl Reload {
     /// Reloads at every SIGHUP, until dropped.
-    pub async fn run(mut self, requests: Requests, channels: Arc<Channels>) {
+    pub(crate) async fn run(mut self, requests: Requests, channels: Arc<Channels>) {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
             self.again(&requests, &channels).await;

@@ -57,7 +57,7 @@ pub(crate) struct ServeHooks<Ready, Again> {
 
 impl Service {
     /// Makes everything ready. Afterwards the sockets exist, and callers wait until [`Service::serve`].
-    pub fn prepare(config: &Config, keep: Keep, ending: &Ending) -> Result<Service, DaemonError> {
+    pub(crate) fn prepare(config: &Config, keep: Keep, ending: &Ending) -> Result<Service, DaemonError> {
         let Place { directory, lock, journal, own } = startup::prepare(config, keep)?;
         ending.journal_in(own.as_ref().map_or(&*directory, OwnFolder::path).to_owned());
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
@@ -86,13 +86,13 @@ impl Service {
     }
 
     /// Path of the HTTP socket.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.sockets.http_path.clone()
     }
 
     /// Serves until the end begins, then restores everything. An error means that the service ended without a
     /// request.
-    pub fn serve(
+    pub(crate) fn serve(
         mut self,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {

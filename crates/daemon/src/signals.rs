@@ -17,7 +17,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// From here on the signals do not end the process by themselves.
-    pub fn start(ending: &Ending) -> io::Result<Signals> {
+    pub(crate) fn start(ending: &Ending) -> io::Result<Signals> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
         let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];

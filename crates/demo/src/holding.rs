@@ -24,14 +24,19 @@ pub(crate) struct Holding {
 
 impl Holding {
     /// Measures these processes from the release of the first counted job to the last deadline.
-    pub fn new(socket: &Path, players: impl Iterator<Item = u32>, from: Instant, until: Instant) -> Result<Holding> {
+    pub(crate) fn new(
+        socket: &Path,
+        players: impl Iterator<Item = u32>,
+        from: Instant,
+        until: Instant,
+    ) -> Result<Holding> {
         let client =
             Client::connect_to(socket).context("cannot connect to the daemon to read the reserved bandwidth")?;
         Ok(Holding { client, readings: Readings::new(players, from, until) })
     }
 
     /// Reads the sums if a reading is due. Call it about every 50 ms.
-    pub fn read_if_due(&mut self, now: Instant) -> Result<()> {
+    pub(crate) fn read_if_due(&mut self, now: Instant) -> Result<()> {
         if !self.readings.are_due(now) {
             return Ok(());
         }
@@ -41,7 +46,7 @@ impl Holding {
     }
 
     /// Mean of Q/P of each player.
-    pub fn means(&self) -> Vec<Option<f64>> {
+    pub(crate) fn means(&self) -> Vec<Option<f64>> {
         self.readings.means()
     }
 }

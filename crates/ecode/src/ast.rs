@@ -138,7 +138,7 @@ pub(crate) struct Expr {
 }
 
 impl Expr {
-    pub fn new(kind: ExprKind, span: Span) -> Expr {
+    pub(crate) fn new(kind: ExprKind, span: Span) -> Expr {
         let depth = 1 + kind.children().map(|child| child.depth).max().unwrap_or(0);
         Expr { kind, span, depth }
     }

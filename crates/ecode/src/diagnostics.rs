@@ -16,25 +16,25 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub fn new(start: usize, end: usize) -> Span {
+    pub(crate) fn new(start: usize, end: usize) -> Span {
         Span { start: start as u32, end: end as u32 }
     }
 
     /// From the start of `self` to the end of `other`.
-    pub fn to(self, other: Span) -> Span {
+    pub(crate) fn to(self, other: Span) -> Span {
         Span { start: self.start, end: other.end.max(self.start) }
     }
 
     /// The empty range directly after this one.
-    pub fn after(self) -> Span {
+    pub(crate) fn after(self) -> Span {
         Span { start: self.end, end: self.end }
     }
 
-    pub fn range(self) -> Range<usize> {
+    pub(crate) fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 
-    pub fn of(self, text: &str) -> &str {
+    pub(crate) fn of(self, text: &str) -> &str {
         &text[self.range()]
     }
 }
@@ -197,7 +197,7 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// Adds an error. Keeps only the first error at each place, because later ones there are consequences.
-    pub fn push(&mut self, error: Diagnostic) {
+    pub(crate) fn push(&mut self, error: Diagnostic) {
         if self.list.iter().any(|known| known.span == error.span) {
             return;
         }
@@ -209,22 +209,22 @@ impl Sink {
 
     /// Whether the list is full. A full list also counts the error that the caller is about to report, so that the
     /// caller need not build its message.
-    pub fn is_full(&mut self) -> bool {
+    pub(crate) fn is_full(&mut self) -> bool {
         let full = self.list.len() >= MOST;
         self.left_out += usize::from(full);
         full
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.len() + self.left_out
     }
 
     /// Sorts the errors and fills in their lines and columns. There must be at least one error.
-    pub fn finish(mut self, text: &str) -> Diagnostics {
+    pub(crate) fn finish(mut self, text: &str) -> Diagnostics {
         debug_assert!(!self.list.is_empty(), "the list of errors is empty");
         self.list.sort_by_key(|error| (error.span.start, error.span.end));
         for error in &mut self.list {

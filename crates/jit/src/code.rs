@@ -12,7 +12,7 @@ use rustix::param::page_size;
 use crate::host::{DELIVER, aligned_deliver};
 
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     at: NonNull<c_void>,
     bytes: usize,
 }
@@ -40,7 +40,7 @@ unsafe impl Send for Machine {}
 impl Machine {
     /// Compiles code that ends with `exit`, calls only [`aligned_deliver`], and expects the address of the frame
     /// in r1.
-    pub fn compile(code: &Code) -> io::Result<Machine> {
+    pub(crate) fn compile(code: &Code) -> io::Result<Machine> {
         let mut machine = Machine::writable(room(code.insns.len(), page_size()))?;
         translate(&code.to_bytes(), machine.contents())?;
         machine.make_executable()?;
@@ -77,7 +77,7 @@ impl Machine {
     /// valid addresses of statics, attributes and delivery in the host's words. No other code may use this memory
     /// during the call.
     #[allow(unsafe_code)] // machine code
-    pub unsafe fn run(&self, frame: &mut [u64]) -> u64 {
+    pub(crate) unsafe fn run(&self, frame: &mut [u64]) -> u64 {
         // SAFETY: `compile` put a complete, executable function of this type at the start of the mapping. The
         // caller guarantees the validity of the frame.
         unsafe {

@@ -7,28 +7,28 @@ use qfabric_ecode::bpf::{Alu, Asm, Exits, Host, Label, Layout, Reg, Size};
 use qfabric_ecode::hir::Builtin;
 
 /// The indices of the host's words in the frame, in 64-bit words from its start.
-pub mod word {
+pub(crate) mod word {
     use qfabric_ecode::bpf::Layout;
     const FIRST: usize = Layout::HOST as usize / 8;
     /// Address of the statics.
-    pub const STATICS: usize = FIRST;
+    pub(crate) const STATICS: usize = FIRST;
     /// Address of the attributes.
-    pub const ATTRIBUTES: usize = FIRST + 1;
+    pub(crate) const ATTRIBUTES: usize = FIRST + 1;
     /// Nanoseconds of CLOCK_MONOTONIC.
-    pub const NOW: usize = FIRST + 2;
+    pub(crate) const NOW: usize = FIRST + 2;
     /// The process id in the lower half, the CPU in the upper half.
-    pub const PID_CPU: usize = FIRST + 3;
+    pub(crate) const PID_CPU: usize = FIRST + 3;
     /// Address of the [`super::Delivery`].
-    pub const DELIVERY: usize = FIRST + 4;
+    pub(crate) const DELIVERY: usize = FIRST + 4;
     /// The code of the fault that ended the call, or 0.
-    pub const FAULT: usize = FIRST + 5;
+    pub(crate) const FAULT: usize = FIRST + 5;
 }
 
 /// The helper number of [`deliver`] in generated code.
-pub const DELIVER: u32 = 1;
+pub(crate) const DELIVER: u32 = 1;
 
 /// The receiver of emitted events.
-pub struct Delivery<'a> {
+pub(crate) struct Delivery<'a> {
     pub sink: &'a mut dyn FnMut(&[u8]),
     /// The panic of `sink`. Machine code cannot be unwound, so the panic continues after the call.
     pub panic: Option<Box<dyn Any + Send>>,
@@ -63,7 +63,7 @@ unsafe extern "sysv64" fn deliver(delivery: *mut Delivery<'_>, event: *const u8,
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[allow(unsafe_code)] // aligns the stack
-pub unsafe extern "sysv64" fn aligned_deliver() {
+pub(crate) unsafe extern "sysv64" fn aligned_deliver() {
     // SAFETY: arguments stay in their registers; the stack is aligned for the call and restored before the return.
     std::arch::naked_asm!(
         "push rbp",
@@ -78,14 +78,14 @@ pub unsafe extern "sysv64" fn aligned_deliver() {
 }
 
 /// Starts the program; r1 is the address of the frame.
-pub fn prologue(asm: &mut Asm) {
+pub(crate) fn prologue(asm: &mut Asm) {
     asm.mov(Reg::R6, Reg::R1);
     asm.load(Size::D, Reg::R7, Reg::R6, offset(word::STATICS));
     asm.load(Size::D, Reg::R8, Reg::R6, offset(word::ATTRIBUTES));
 }
 
 /// Ends the program: a verdict is the result, the code of a fault goes into the frame.
-pub fn epilogue(asm: &mut Asm, exits: Exits) {
+pub(crate) fn epilogue(asm: &mut Asm, exits: Exits) {
     asm.bind(exits.fault);
     asm.store(Size::D, Reg::R6, offset(word::FAULT), Reg::R0);
     asm.bind(exits.done);
@@ -93,7 +93,7 @@ pub fn epilogue(asm: &mut Asm, exits: Exits) {
 }
 
 /// The [`Host`] for user space.
-pub struct User;
+pub(crate) struct User;
 
 impl Host for User {
     fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout) {

@@ -26,12 +26,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub fn new(now: Instant) -> Pace {
+    pub(crate) fn new(now: Instant) -> Pace {
         Pace { since: now, last: now }
     }
 
     /// A thread had the lock from `begin` to `end`. Returns whether it has to rest now.
-    pub fn is_enough(&mut self, begin: Instant, end: Instant) -> bool {
+    pub(crate) fn is_enough(&mut self, begin: Instant, end: Instant) -> bool {
         if begin.since(self.last) >= PAUSE {
             self.since = begin;
         }

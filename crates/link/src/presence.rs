@@ -23,12 +23,12 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// Number of hosts.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.present.len()
     }
 
     /// An incarnation of a host is reported to have begun.
-    pub fn begins(&mut self, host: &Name, incarnation: Incarnation) -> Change {
+    pub(crate) fn begins(&mut self, host: &Name, incarnation: Incarnation) -> Change {
         let full = self.present.len() >= MAX_HOSTS;
         match self.present.get_mut(host) {
             Some(old) if *old == incarnation => Change::default(),
@@ -42,7 +42,7 @@ impl Presence {
     }
 
     /// An incarnation of a host is reported to have ended.
-    pub fn ends(&mut self, host: &Name, incarnation: Incarnation) -> Change {
+    pub(crate) fn ends(&mut self, host: &Name, incarnation: Incarnation) -> Change {
         if self.present.get(host) != Some(&incarnation) {
             return Change::default();
         }

@@ -21,17 +21,17 @@ pub(crate) struct Turn<T> {
 pub(crate) type Taken<'a, T> = Guard<'a, T, { rank::NODE }>;
 
 impl<T> Turn<T> {
-    pub fn new(value: T) -> Turn<T> {
+    pub(crate) fn new(value: T) -> Turn<T> {
         Turn { value: Lock::new(value), wakes: Condvar::new() }
     }
 
     /// A panic of an earlier holder is ignored: other threads go on with the value as it is.
-    pub fn lock(&self) -> Taken<'_, T> {
+    pub(crate) fn lock(&self) -> Taken<'_, T> {
         self.value.lock()
     }
 
     /// Releases the value until [`Turn::wake`], or for at most `longest`.
-    pub fn wait<'a>(&self, taken: Taken<'a, T>, longest: Option<Duration>) -> Taken<'a, T> {
+    pub(crate) fn wait<'a>(&self, taken: Taken<'a, T>, longest: Option<Duration>) -> Taken<'a, T> {
         match longest {
             Some(longest) => taken.wait_timeout(&self.wakes, longest).0,
             None => taken.wait(&self.wakes),
@@ -39,7 +39,7 @@ impl<T> Turn<T> {
     }
 
     /// Wakes the thread that waits.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.wakes.notify_one();
     }
 }

@@ -26,12 +26,12 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     /// Maps `bytes` bytes of `file` from `offset` on. `offset` is a multiple of the page size.
-    pub fn new(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
+    pub(crate) fn new(file: impl AsFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
         Ok(Mapping { at: map(file, bytes, offset, access)?, bytes })
     }
 
     /// Like [`Mapping::new`], for a file that came through a socket: refused if the file could shrink.
-    pub fn shared(file: &OwnedFd, bytes: usize) -> io::Result<Mapping> {
+    pub(crate) fn shared(file: &OwnedFd, bytes: usize) -> io::Result<Mapping> {
         check(file, bytes)?;
         Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -41,7 +41,7 @@ impl Mapping {
     /// # Safety
     /// Every bit pattern is a valid `T`, and `T` consists of atomic words only.
     #[allow(unsafe_code)] // the one place where a mapping becomes a value
-    pub unsafe fn view<T>(&self) -> NonNull<T> {
+    pub(crate) unsafe fn view<T>(&self) -> NonNull<T> {
         // A mapping begins at a page boundary, and a page has at least 4,096 bytes on every platform.
         assert!(size_of::<T>() <= self.bytes && align_of::<T>() <= 4096, "the area is too small");
         self.at.cast()

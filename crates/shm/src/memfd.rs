@@ -21,7 +21,7 @@ pub(crate) struct Unshrinkable<'a>(&'a OwnedFd);
 
 impl<'a> Unshrinkable<'a> {
     /// Refused unless it is a memfd that is sealed against shrinking.
-    pub fn check(file: &'a OwnedFd) -> io::Result<Self> {
+    pub(crate) fn check(file: &'a OwnedFd) -> io::Result<Self> {
         match fcntl_get_seals(file) {
             Ok(seals) if seals.contains(SealFlags::SHRINK) => Ok(Unshrinkable(file)),
             Ok(seals) => Err(refused(&format!("the shared memory could shrink under its reader: seals {seals:?}"))),
@@ -30,7 +30,7 @@ impl<'a> Unshrinkable<'a> {
     }
 
     /// Its size in bytes now; the size cannot decrease.
-    pub fn size(&self) -> io::Result<u64> {
+    pub(crate) fn size(&self) -> io::Result<u64> {
         Ok(fstat(self.0)?.st_size as u64)
     }
 }

@@ -151,7 +151,7 @@ mod held {
     pub(crate) struct Held(u16);
 
     impl Held {
-        pub fn in_order(rank: u16) -> Held {
+        pub(crate) fn in_order(rank: u16) -> Held {
             let largest = largest();
             // A thread that already panics unwinds with the locks that it holds.
             assert!(
@@ -162,7 +162,7 @@ mod held {
             Held::out_of_order(rank)
         }
 
-        pub fn out_of_order(rank: u16) -> Held {
+        pub(crate) fn out_of_order(rank: u16) -> Held {
             // At the end of a thread the list is gone; then nothing is checked.
             let _ = RANKS.try_with(|ranks| ranks.borrow_mut().push(rank));
             Held(rank)
@@ -183,7 +183,7 @@ mod held {
         RANKS.try_with(|ranks| ranks.borrow().iter().copied().max()).ok().flatten()
     }
 
-    pub fn assert_may_block(what: &str) {
+    pub(crate) fn assert_may_block(what: &str) {
         let largest = largest().unwrap_or(0);
         assert!(
             largest <= rank::LAST_THAT_MAY_BLOCK || std::thread::panicking(),

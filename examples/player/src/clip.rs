@@ -7,14 +7,14 @@ use ffmpeg::codec::Parameters;
 use ffmpeg_next as ffmpeg;
 
 /// The video packets of one file in decoding order.
-pub struct Clip {
+pub(crate) struct Clip {
     packets: Vec<ffmpeg::Packet>,
     parameters: Parameters,
 }
 
 impl Clip {
     /// Reads every packet of the best video stream of `path`. Fails if the file has no video stream or no packets.
-    pub fn load(path: &Path) -> Result<Clip> {
+    pub(crate) fn load(path: &Path) -> Result<Clip> {
         let mut input = ffmpeg::format::input(&path).with_context(|| format!("cannot open {}", path.display()))?;
         let stream = input
             .streams()
@@ -28,32 +28,32 @@ impl Clip {
     }
 
     /// Number of frames in one pass over the clip.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }
 
     /// The parameters that a decoder of this clip is opened with.
-    pub fn parameters(&self) -> Parameters {
+    pub(crate) fn parameters(&self) -> Parameters {
         self.parameters.clone()
     }
 
     /// The packet at `position` if the clip is repeated without end.
-    pub fn packet(&self, position: usize) -> &ffmpeg::Packet {
+    pub(crate) fn packet(&self, position: usize) -> &ffmpeg::Packet {
         &self.packets[position % self.len()]
     }
 
     /// Size of the packet at `position` in bytes. It is known before the job runs.
-    pub fn bytes(&self, position: usize) -> usize {
+    pub(crate) fn bytes(&self, position: usize) -> usize {
         self.packet(position).size()
     }
 
     /// Type of the picture at `position`: `I`, `P`, `B` or `?`.
-    pub fn kind(&self, position: usize) -> char {
+    pub(crate) fn kind(&self, position: usize) -> char {
         self.packet(position).data().map_or('?', picture_type)
     }
 
     /// Position of the last key frame at or before `position`.
-    pub fn key_before(&self, position: usize) -> usize {
+    pub(crate) fn key_before(&self, position: usize) -> usize {
         (0..self.len().min(position + 1)).map(|back| position - back).find(|&p| self.packet(p).is_key()).unwrap_or(0)
     }
 }

@@ -7,7 +7,7 @@ use ffmpeg_next as ffmpeg;
 use crate::clip::Clip;
 
 /// A decoder at a position of a clip that is repeated without end.
-pub struct Stream<'a> {
+pub(crate) struct Stream<'a> {
     clip: &'a Clip,
     decoder: ffmpeg::decoder::Video,
     frame: ffmpeg::frame::Video,
@@ -17,7 +17,7 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Opens a single-threaded decoder at frame `start`. It first decodes the frames that frame `start` refers to
     /// (one or two groups of pictures), so that the first job runs with warm caches.
-    pub fn open(clip: &'a Clip, start: usize) -> Result<Stream<'a>> {
+    pub(crate) fn open(clip: &'a Clip, start: usize) -> Result<Stream<'a>> {
         let mut context = ffmpeg::codec::Context::from_parameters(clip.parameters())?;
         context.set_threading(ffmpeg::threading::Config { count: 1, ..Default::default() });
         let decoder = context.decoder().video().context("cannot open the decoder")?;
@@ -32,7 +32,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Decodes the next packet, which is the work of one job. Returns the number of frames that became ready.
-    pub fn decode(&mut self) -> Result<usize> {
+    pub(crate) fn decode(&mut self) -> Result<usize> {
         let packet = self.clip.packet(self.next);
         self.next += 1;
         match self.decoder.send_packet(packet) {
@@ -53,28 +53,28 @@ impl<'a> Stream<'a> {
 
     /// Skips the next packet. The caller must check first that no other packet needs it
     /// ([`Stream::next_is_disposable`]).
-    pub fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         self.next += 1;
     }
 
     /// Whether no other frame refers to the next one, that is, whether it is a B picture of MPEG-2 (ISO/IEC
     /// 13818-2 §6.1.1.11).
-    pub fn next_is_disposable(&self) -> bool {
+    pub(crate) fn next_is_disposable(&self) -> bool {
         self.next_kind() == 'B'
     }
 
     /// Position of the next packet in the clip.
-    pub fn next_position(&self) -> usize {
+    pub(crate) fn next_position(&self) -> usize {
         self.next % self.clip.len()
     }
 
     /// Size in bytes of the packet that the next job decodes.
-    pub fn next_bytes(&self) -> usize {
+    pub(crate) fn next_bytes(&self) -> usize {
         self.clip.bytes(self.next)
     }
 
     /// Type of the picture that the next job decodes.
-    pub fn next_kind(&self) -> char {
+    pub(crate) fn next_kind(&self) -> char {
         self.clip.kind(self.next)
     }
 }

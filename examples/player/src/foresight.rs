@@ -14,11 +14,11 @@ use crate::trace;
 const COST_VARIATION: f64 = 0.05;
 
 /// The cost of each frame of a clip, measured beforehand.
-pub struct Oracle(Vec<Nanos>);
+pub(crate) struct Oracle(Vec<Nanos>);
 
 impl Oracle {
     /// Reads a trace. Fails if it does not have `frames` lines.
-    pub fn load(path: &Path, frames: usize) -> Result<Oracle> {
+    pub(crate) fn load(path: &Path, frames: usize) -> Result<Oracle> {
         let costs = trace::read(path)?.costs;
         ensure!(costs.len() == frames, "{} has {} frames, the clip has {frames}", path.display(), costs.len());
         Ok(Oracle(costs))
@@ -36,7 +36,7 @@ impl Oracle {
 /// The foresight of the frame at `position` with a size of `bytes`. If frames are skipped by prediction, the
 /// player states its own interval: the cost of a skipped frame would mislead a predictor that has only sizes and
 /// costs.
-pub fn of_frame(oracle: Option<&Oracle>, skipper: &Skipper, position: usize, bytes: usize) -> Foresight {
+pub(crate) fn of_frame(oracle: Option<&Oracle>, skipper: &Skipper, position: usize, bytes: usize) -> Foresight {
     if let Some(oracle) = oracle {
         return oracle.interval(position);
     }

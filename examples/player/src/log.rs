@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// One line of the log.
 #[derive(Clone, Debug, Serialize)]
-pub struct JobLine {
+pub(crate) struct JobLine {
     /// k, release, finish and cost. The field `next` of the record is never set; `bytes` below holds the same
     /// value.
     #[serde(flatten)]
@@ -28,7 +28,7 @@ pub struct JobLine {
 
 /// Writes one JSON object per line to a file with the extension `part`, then renames it. A reader never sees half
 /// a log.
-pub fn write(path: &Path, lines: &[JobLine]) -> Result<()> {
+pub(crate) fn write(path: &Path, lines: &[JobLine]) -> Result<()> {
     let unfinished = path.with_extension("part");
     let named = || format!("cannot write {}", unfinished.display());
     let mut out = BufWriter::new(std::fs::File::create(&unfinished).with_context(named)?);

@@ -10,7 +10,7 @@ use crate::options::ContractOptions;
 use crate::{pace, trace};
 
 /// How the player waits for its releases.
-pub enum Marks {
+pub(crate) enum Marks {
     /// Without a contract: the player sleeps until the release.
     NoContract { period: Nanos },
     /// Under a contract: the daemon receives a report about each job.
@@ -19,7 +19,7 @@ pub enum Marks {
 
 impl Marks {
     /// Requests a contract if the options ask for one.
-    pub fn start(options: &ContractOptions, period: Nanos) -> Result<Marks> {
+    pub(crate) fn start(options: &ContractOptions, period: Nanos) -> Result<Marks> {
         if !options.qfabric {
             return Ok(Marks::NoContract { period });
         }
@@ -33,7 +33,7 @@ impl Marks {
     }
 
     /// Waits for the release of job `k`. `known` is the foresight of job 0; for later jobs it has no effect.
-    pub fn wait(&mut self, k: u64, start: Instant, known: Foresight) {
+    pub(crate) fn wait(&mut self, k: u64, start: Instant, known: Foresight) {
         match self {
             Marks::NoContract { period } => pace::sleep_until(start + period.saturating_mul(k)),
             Marks::Session(session) if k == 0 => {
@@ -45,7 +45,7 @@ impl Marks {
     }
 
     /// The budget and period that are granted now.
-    pub fn grant(&self) -> Grant {
+    pub(crate) fn grant(&self) -> Grant {
         match self {
             Marks::NoContract { .. } => Grant::default(),
             Marks::Session(session) => session.grant(),
@@ -53,7 +53,7 @@ impl Marks {
     }
 
     /// Marks the end of a job. `next` is the foresight of the next job.
-    pub fn end(&mut self, next: Foresight) {
+    pub(crate) fn end(&mut self, next: Foresight) {
         if let Marks::Session(session) = self {
             session.end_cycle(next);
         }

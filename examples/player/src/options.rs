@@ -12,7 +12,7 @@ use qfabric_types::{Choice, Class, Nanos, PredictorSpec, Reclaiming, Share};
     args_override_self = true,
     after_help = "Example:\n  qfabric-player clip.mkv --seconds 10 --qfabric --predictor hint:24 --log jobs.jsonl"
 )]
-pub struct Options {
+pub(crate) struct Options {
     /// The file to decode; repeated if it is shorter than the duration.
     #[arg(required_unless_present = "hog")]
     pub clip: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub struct Options {
 
 /// The contract under which the frames are decoded.
 #[derive(clap::Args, Debug)]
-pub struct ContractOptions {
+pub(crate) struct ContractOptions {
     /// Request a contract from the daemon and report each frame to it.
     #[arg(long)]
     pub qfabric: bool,
@@ -127,7 +127,7 @@ pub struct ContractOptions {
 
 /// Scheduling of the player without Q-Fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
+pub(crate) enum Policy {
     /// Do not change the scheduling.
     None,
     /// Run with nice −20.
@@ -136,7 +136,7 @@ pub enum Policy {
 
 /// Which B frames the player skips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Skip {
+pub(crate) enum Skip {
     /// Decode every frame, even if it is late.
     None,
     /// Skip frames whose deadline has passed before they are decoded.
@@ -147,7 +147,7 @@ pub enum Skip {
 
 impl Options {
     /// T. Fails outside 1 to 1000 frames per second.
-    pub fn period(&self) -> Result<Nanos> {
+    pub(crate) fn period(&self) -> Result<Nanos> {
         if let Some(period) = self.frame_period {
             let fits = (Nanos::from_millis(1)..=Nanos::from_millis(1_000)).contains(&period);
             ensure!(fits, "--period {period} is not between 1ms and 1s");
@@ -159,7 +159,7 @@ impl Options {
 
     /// Number of jobs whose deadlines lie within the duration. Fails if the duration is longer than a day or holds
     /// no job.
-    pub fn jobs(&self) -> Result<usize> {
+    pub(crate) fn jobs(&self) -> Result<usize> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds {} is not between 0 and 86400", self.seconds);
         ensure!((0.0..=3_600.0).contains(&self.grace), "--grace {} is not between 0 and 3600", self.grace);
         let jobs = self.job_count.unwrap_or((self.seconds * 1e9 / self.period()?.as_f64()).round() as usize);

@@ -28,7 +28,7 @@ use crate::trace;
 const HEAD_START: Nanos = Nanos::from_millis(20);
 
 /// Plays the clip according to the options and writes the log.
-pub fn play(options: &Options) -> Result<()> {
+pub(crate) fn play(options: &Options) -> Result<()> {
     let (period, jobs) = (options.period()?, options.jobs()?);
     let clip = Clip::load(options.clip.as_deref().context("no clip is given; name a video file")?)?;
     let second = options.then.as_deref().map(Clip::load).transpose()?;
@@ -63,7 +63,7 @@ fn skipper(options: &Options) -> Result<Skipper> {
 }
 
 /// Applies the policy to this process.
-pub fn apply(policy: Policy) -> Result<()> {
+pub(crate) fn apply(policy: Policy) -> Result<()> {
     match policy {
         Policy::None => Ok(()),
         Policy::Nice => setpriority_process(None, -20).context("cannot set nice -20; it needs root or CAP_SYS_NICE"),

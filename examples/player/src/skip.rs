@@ -9,14 +9,14 @@ use qfabric_types::{Instant, PredictorSpec, Profile};
 use crate::options::Skip;
 
 /// The rule, and a predictor that runs in this process.
-pub struct Skipper {
+pub(crate) struct Skipper {
     rule: Skip,
     predictor: Box<dyn Predictor>,
 }
 
 impl Skipper {
     /// Creates a skipper whose predictor has observed the jobs of `profile`.
-    pub fn new(rule: Skip, spec: PredictorSpec, rho: f64, profile: Option<&Profile>) -> Skipper {
+    pub(crate) fn new(rule: Skip, spec: PredictorSpec, rho: f64, profile: Option<&Profile>) -> Skipper {
         let mut predictor = predictor(spec, rho);
         for (i, cost) in profile.iter().flat_map(|p| p.costs.iter().enumerate()) {
             predictor.observe(cost.as_f64(), profile.and_then(|p| p.hints.get(i).copied()));
@@ -25,24 +25,24 @@ impl Skipper {
     }
 
     /// Whether this process predicts costs itself.
-    pub fn predicts(&self) -> bool {
+    pub(crate) fn predicts(&self) -> bool {
         self.rule == Skip::Predicted
     }
 
     /// Records that a frame of `bytes` cost `cost_ns` of CPU time.
-    pub fn observe(&mut self, cost_ns: f64, bytes: usize) {
+    pub(crate) fn observe(&mut self, cost_ns: f64, bytes: usize) {
         if self.predicts() {
             self.predictor.observe(cost_ns, Some(bytes as f64));
         }
     }
 
     /// Predicts the cost in ns of a frame of `bytes`. `None` if the rule uses no prediction.
-    pub fn predict(&self, bytes: usize) -> Option<Interval> {
+    pub(crate) fn predict(&self, bytes: usize) -> Option<Interval> {
         self.predictor.predict(Some(bytes as f64)).filter(|_| self.predicts())
     }
 
     /// Whether to skip a disposable frame of `bytes` that would begin at `now`.
-    pub fn skips(&self, now: Instant, deadline: Instant, bytes: usize) -> bool {
+    pub(crate) fn skips(&self, now: Instant, deadline: Instant, bytes: usize) -> bool {
         match self.rule {
             Skip::None => false,
             Skip::Late => now >= deadline,

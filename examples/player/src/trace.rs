@@ -14,7 +14,7 @@ use crate::play;
 
 /// Decodes the clip once from `--start-at` on, and writes one line `c_ns bytes` per job. Opening the stream
 /// decodes the frames before the start, which warms caches and memory. The path `-` is standard output.
-pub fn write(options: &Options, path: &Path) -> Result<()> {
+pub(crate) fn write(options: &Options, path: &Path) -> Result<()> {
     play::apply(options.policy)?;
     let clip = Clip::load(options.clip.as_deref().context("no clip is given; name a video file")?)?;
     let mut stream = Stream::open(&clip, options.start_at)?;
@@ -32,7 +32,7 @@ pub fn write(options: &Options, path: &Path) -> Result<()> {
 }
 
 /// Reads a trace as the profile of a trial execution.
-pub fn read(path: &Path) -> Result<Profile> {
+pub(crate) fn read(path: &Path) -> Result<Profile> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| format!("{} is no trace; expected one line `c_ns bytes` per job", path.display()))
 }

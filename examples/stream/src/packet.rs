@@ -4,14 +4,14 @@
 use qfabric_types::Instant;
 
 /// Size of a packet's payload in bytes. With headers, a packet fits into 1,500 bytes.
-pub const PAYLOAD: usize = 1_400;
+pub(crate) const PAYLOAD: usize = 1_400;
 /// Size of the Ethernet, IPv4 and UDP headers in bytes, which the link counts in addition to the payload.
-pub const HEADERS: usize = 14 + 20 + 8;
+pub(crate) const HEADERS: usize = 14 + 20 + 8;
 const LENGTH: usize = 16;
 
 /// The header that every packet of a stream begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     pub frame: u32,
     pub piece: u16,
     pub pieces: u16,
@@ -19,7 +19,7 @@ pub struct Head {
 }
 
 impl Head {
-    pub fn write(&self, packet: &mut [u8]) {
+    pub(crate) fn write(&self, packet: &mut [u8]) {
         packet[..4].copy_from_slice(&self.frame.to_le_bytes());
         packet[4..6].copy_from_slice(&self.piece.to_le_bytes());
         packet[6..8].copy_from_slice(&self.pieces.to_le_bytes());
@@ -27,7 +27,7 @@ impl Head {
     }
 
     /// Returns `None` if the packet does not belong to a stream.
-    pub fn read(packet: &[u8]) -> Option<Head> {
+    pub(crate) fn read(packet: &[u8]) -> Option<Head> {
         let head = packet.first_chunk::<LENGTH>()?;
         let (frame, rest) = head.split_first_chunk::<4>()?;
         let (piece, rest) = rest.split_first_chunk::<2>()?;

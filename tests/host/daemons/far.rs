@@ -20,11 +20,11 @@ const PORTS: [(u16, u16); 2] = [(7800, 7700), (7801, 7701)];
 const PIECE: usize = 64 << 10;
 
 /// The relay, until it is dropped: then its namespace can go.
-pub struct Far(Arc<AtomicBool>);
+pub(crate) struct Far(Arc<AtomicBool>);
 
 impl Far {
     /// What goes to the host's port 7800 takes that long, and what comes back, too.
-    pub fn start(site: &Site, host: usize, delay: Duration) -> Far {
+    pub(crate) fn start(site: &Site, host: usize, delay: Duration) -> Far {
         let (ended, address) = (Arc::<AtomicBool>::default(), site.lan.address(host));
         let namespace = File::open(format!("/run/netns/{}", site.lan.namespace(host))).unwrap();
         let (ready, told) = (mpsc::channel(), ended.clone());

@@ -13,17 +13,18 @@ use qfabric_client::channel::{ChannelInfo, Channels};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use tempfile::TempDir;
 
-pub use crate::answer::Answer;
+pub(crate) use crate::answer::Answer;
 use crate::lan::Lan;
 
 /// Ends a test that hangs; nothing takes this long, not even beside eight hogs per core.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Everybody may do everything.
-pub const OPEN: &str = "[[rule]]\nchannels = ['*']\nhosts = ['*']\nrights = ['create', 'join', 'send', 'install']\n";
+pub(crate) const OPEN: &str =
+    "[[rule]]\nchannels = ['*']\nhosts = ['*']\nrights = ['create', 'join', 'send', 'install']\n";
 
 /// A network of hosts with a daemon each; the rest of the machine's live tests wait.
-pub struct Site {
+pub(crate) struct Site {
     hosts: Vec<Host>,
     pub lan: Lan,
     pub folder: TempDir,
@@ -31,7 +32,7 @@ pub struct Site {
 }
 
 /// One host.
-pub struct Host {
+pub(crate) struct Host {
     pub name: String,
     pub folder: PathBuf,
     namespace: String,
@@ -40,7 +41,7 @@ pub struct Host {
 
 impl Site {
     /// Hosts on these switches, not started yet; with an authority and a certificate for each. None: not here.
-    pub fn new(sides: &[usize]) -> Option<Site> {
+    pub(crate) fn new(sides: &[usize]) -> Option<Site> {
         if !may_reserve() {
             return None;
         }
@@ -56,7 +57,7 @@ impl Site {
     }
 
     /// The same, all of one another's peers and there.
-    pub fn started(sides: &[usize]) -> Option<Site> {
+    pub(crate) fn started(sides: &[usize]) -> Option<Site> {
         let mut site = Site::new(sides)?;
         (0..sides.len()).for_each(|host| site.start(host, ""));
         site.all_meet();
@@ -64,7 +65,7 @@ impl Site {
     }
 
     /// The same, and they let each other install filters.
-    pub fn trusting(sides: &[usize]) -> Option<Site> {
+    pub(crate) fn trusting(sides: &[usize]) -> Option<Site> {
         let mut site = Site::new(sides)?;
         let names: Vec<_> = site.hosts.iter().map(|host| host.name.clone()).collect();
         site.access(&format!("hosts = {names:?}\n{OPEN}"));
@@ -82,38 +83,38 @@ impl Site {
     }
 
     /// A command that needs no daemon.
-    pub fn cli(&self, words: &[&str]) {
+    pub(crate) fn cli(&self, words: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
         Answer::of(command.args(words).current_dir(self.folder.path())).expect(0, &[]);
     }
 
     /// The access list of all hosts.
-    pub fn access(&self, text: &str) {
+    pub(crate) fn access(&self, text: &str) {
         for host in &self.hosts {
             std::fs::write(host.folder.join("tls/access.toml"), text).unwrap();
         }
     }
 
     /// Starts a host that has all others for peers, with more lines for the section `[channels]`.
-    pub fn start(&mut self, host: usize, more: &str) {
+    pub(crate) fn start(&mut self, host: usize, more: &str) {
         let addresses: Vec<_> = (0..self.hosts.len()).map(|host| format!("{}:7700", self.lan.address(host))).collect();
         self.start_with(host, &format!("connect = {addresses:?}\n{more}"));
     }
 
     /// Starts a host with these lines, which say whom it connects to.
-    pub fn start_with(&mut self, host: usize, more: &str) {
+    pub(crate) fn start_with(&mut self, host: usize, more: &str) {
         self.start_in(host, "studio", more);
     }
 
     /// The same, in another realm.
-    pub fn start_in(&mut self, host: usize, realm: &str, more: &str) {
+    pub(crate) fn start_in(&mut self, host: usize, realm: &str, more: &str) {
         let listen = format!("{}:7700", self.lan.address(host));
         self.hosts[host].start(&format!("realm = '{realm}'\nlisten = ['{listen}']\n{more}"));
     }
 
     /// A host whose daemon ends at once, and says all that.
     #[track_caller]
-    pub fn refused(&mut self, host: usize, said: &[&str]) {
+    pub(crate) fn refused(&mut self, host: usize, said: &[&str]) {
         let listen = format!("{}:7700", self.lan.address(host));
         let host = &mut self.hosts[host];
         host.spawn(&format!("realm = 'studio'\nlisten = ['{listen}']"));
@@ -128,17 +129,17 @@ impl Site {
     }
 
     /// Until every host that runs sees every other one that does.
-    pub fn all_meet(&self) {
+    pub(crate) fn all_meet(&self) {
         let running = || self.hosts.iter().filter(|host| host.daemon.is_some());
         let all: Vec<&str> = running().map(|host| host.name.as_str()).collect();
         eventually("all see all", || running().all(|host| host.sees() == all));
     }
 
-    pub fn kill(&mut self, host: usize) {
+    pub(crate) fn kill(&mut self, host: usize) {
         self.hosts[host].kill();
     }
 
-    pub fn hosts(&self) -> &[Host] {
+    pub(crate) fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 }
@@ -180,61 +181,61 @@ impl Host {
     }
 
     /// What the daemon has logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
     /// When it last logged that, in seconds since midnight.
-    pub fn logged(&self, said: &str) -> Option<f64> {
+    pub(crate) fn logged(&self, said: &str) -> Option<f64> {
         let log = self.log();
         let line = log.lines().rev().find(|line| line.contains(said))?;
         let parts = line.split(['T', 'Z']).nth(1)?.split(':').map(str::parse::<f64>);
         Some(parts.map_while(Result::ok).fold(0.0, |sum, part| sum * 60.0 + part))
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")
     }
 
     /// A command of the terminal.
-    pub fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
         command.args(words).arg("--socket").arg(self.socket()).current_dir(&self.folder);
         command
     }
 
-    pub fn run(&self, words: &[&str]) -> Answer {
+    pub(crate) fn run(&self, words: &[&str]) -> Answer {
         Answer::of(&mut self.command(words))
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect_to(self.socket()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
     /// A connection for events.
-    pub fn channels(&self) -> Channels {
+    pub(crate) fn channels(&self) -> Channels {
         Channels::connect(&self.client()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
     /// The hosts it knows, itself included.
-    pub fn sees(&self) -> Vec<String> {
+    pub(crate) fn sees(&self) -> Vec<String> {
         let hosts = Client::connect_to(self.socket()).and_then(|client| client.hosts()).unwrap_or_default();
         hosts.into_iter().map(|host| host.host.to_string()).collect()
     }
 
-    pub fn show(&self, channel: &str) -> Option<ChannelInfo> {
+    pub(crate) fn show(&self, channel: &str) -> Option<ChannelInfo> {
         self.client().channel(&channel.parse().unwrap()).ok()
     }
 
     /// A number of `/metrics`, by its name without labels.
-    pub fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.http("GET /metrics", "");
         let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.split(' ').next_back());
         values.filter_map(|value| value.parse::<f64>().ok()).sum()
     }
 
     /// What the API answers to a request, such as `GET /v1/status`: its first line, its headers, its body.
-    pub fn http(&self, request: &str, body: &str) -> String {
+    pub(crate) fn http(&self, request: &str, body: &str) -> String {
         let mut socket = UnixStream::connect(self.socket()).unwrap();
         let length = body.len();
         let headers = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {length}");
@@ -244,16 +245,16 @@ impl Host {
         text
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("it runs").id()
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status().unwrap().success());
     }
 
     /// Open files, and resident memory in KiB.
-    pub fn holds(&self) -> (usize, u64) {
+    pub(crate) fn holds(&self) -> (usize, u64) {
         let of = |file: &str| Path::new("/proc").join(self.pid().to_string()).join(file);
         let status = std::fs::read_to_string(of("status")).unwrap();
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -275,13 +276,13 @@ impl Drop for Host {
 }
 
 /// Seconds since midnight, as [`Host::logged`] counts them.
-pub fn time_of_day() -> f64 {
+pub(crate) fn time_of_day() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() % 86_400.0
 }
 
 /// Looks every 10 ms; how long it took.
 #[track_caller]
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let since = Instant::now();
     while !condition() {
         assert!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// The network of a test, taken down when dropped.
-pub struct Lan {
+pub(crate) struct Lan {
     id: String,
     /// On which switch each host is.
     sides: Vec<usize>,
@@ -21,7 +21,7 @@ pub struct Lan {
 
 impl Lan {
     /// None: not here, which is said.
-    pub fn new(sides: &[usize]) -> Option<Lan> {
+    pub(crate) fn new(sides: &[usize]) -> Option<Lan> {
         let id = format!("qd{}n{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let lan = Lan { id, sides: sides.to_vec() };
         if !rustix::process::geteuid().is_root() || !try_ip(&format!("netns add {}", lan.switch(0))) {
@@ -32,11 +32,11 @@ impl Lan {
         Some(lan)
     }
 
-    pub fn namespace(&self, host: usize) -> String {
+    pub(crate) fn namespace(&self, host: usize) -> String {
         format!("{}h{host}", self.id)
     }
 
-    pub fn address(&self, host: usize) -> String {
+    pub(crate) fn address(&self, host: usize) -> String {
         format!("10.78.0.{}", host + 1)
     }
 
@@ -67,36 +67,36 @@ impl Lan {
     }
 
     /// Joins or cuts the cable between the switches.
-    pub fn trunk(&self, up: bool) {
+    pub(crate) fn trunk(&self, up: bool) {
         ip(&format!("-n {} link set trunk {}", self.switch(0), if up { "up" } else { "down" }));
     }
 
     /// Joins or cuts the cable of a host, at the switch's end.
-    pub fn cable(&self, host: usize, up: bool) {
+    pub(crate) fn cable(&self, host: usize, up: bool) {
         let state = if up { "up" } else { "down" };
         ip(&format!("-n {} link set to{host} {state}", self.switch(self.sides[host])));
     }
 
     /// Gives the host its address, or takes it away: then nothing can be listened on.
-    pub fn give_address(&self, host: usize, given: bool) {
+    pub(crate) fn give_address(&self, host: usize, given: bool) {
         let what = if given { "add" } else { "del" };
         ip(&format!("-n {} addr {what} {}/24 dev eth0", self.namespace(host), self.address(host)));
     }
 
     /// From now on the switch sends the host no more than that, such as `400kbit`; the rest waits for up to 50 ms.
-    pub fn shape(&self, host: usize, rate: &str) {
+    pub(crate) fn shape(&self, host: usize, rate: &str) {
         let switch = self.switch(self.sides[host]);
         run("tc", &format!("-n {switch} qdisc replace dev to{host} root tbf rate {rate} burst 8kb latency 50ms"));
     }
 
     /// From now on the host sends no more than that, in bits per second, to all others together.
-    pub fn shape_uplink(&self, host: usize, rate: f64) {
+    pub(crate) fn shape_uplink(&self, host: usize, rate: f64) {
         let words = format!("-n {} qdisc replace dev eth0 root tbf", self.namespace(host));
         run("tc", &format!("{words} rate {rate:.0}bit burst 8kb latency 50ms"));
     }
 
     /// As fast as it goes.
-    pub fn unshape(&self, host: usize) {
+    pub(crate) fn unshape(&self, host: usize) {
         run("tc", &format!("-n {} qdisc del dev to{host} root", self.switch(self.sides[host])));
     }
 }

@@ -12,7 +12,7 @@ use crate::stranger;
 use crate::talk::{FORMAT, Talk, enter};
 
 /// A certificate of the authority that is valid from then to then, in seconds from now.
-pub fn certificate(site: &Site, name: &str, from: i64, until: i64) {
+pub(crate) fn certificate(site: &Site, name: &str, from: i64, until: i64) {
     let authority = site.folder.path().join("authority");
     let read = |file: &str| std::fs::read_to_string(authority.join(file)).unwrap();
     let issuer = Issuer::from_ca_cert_pem(&read("ca.pem"), KeyPair::from_pem(&read("ca.key")).unwrap()).unwrap();

@@ -16,7 +16,7 @@ use crate::host::{Answer, Site, eventually};
 const SETTINGS: &str = "QFABRIC_TEST_STRANGER";
 
 /// Runs it in the place of a host, until all is said to another one.
-pub fn talks_nonsense(site: &Site, host: usize, to: usize) {
+pub(crate) fn talks_nonsense(site: &Site, host: usize, to: usize) {
     let Some(namespace) = Some(site.lan.namespace(host)) else { return };
     let (folder, name) = (site[host].folder.join("tls"), &site[host].name);
     let settings = format!("{} {name} {}:7700 {}", folder.display(), site.lan.address(to), site[to].name);

@@ -14,20 +14,20 @@ use qfabric_client::channel::{
 use crate::host::{Host, PATIENCE, eventually};
 
 /// What all of them talk about.
-pub const FORMAT: &str = "struct frame { int number; int size; };";
+pub(crate) const FORMAT: &str = "struct frame { int number; int size; };";
 
 /// Largest number of events that a paced sender is ahead of its reader: fewer than any queue on the way holds.
 const AHEAD: usize = 20;
 
 /// An application that sends, until told to stop; its source stays.
-pub struct Sender {
+pub(crate) struct Sender {
     stop: Arc<AtomicBool>,
     pub sent: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// An application that reads.
-pub struct Reader {
+pub(crate) struct Reader {
     pub sink: u32,
     attributes: mpsc::Sender<(&'static str, i64)>,
     heard: Arc<Mutex<Vec<Heard>>>,
@@ -37,14 +37,14 @@ pub struct Reader {
 
 /// An event: when it came, from whom, and how long it was on its way.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub(crate) struct Heard {
     pub at: Instant,
     pub host: String,
     pub delay: Duration,
 }
 
 /// Opens a channel, created where no host holds it.
-pub fn enter(channels: &Channels, name: &str, spec: &Spec) -> Channel {
+pub(crate) fn enter(channels: &Channels, name: &str, spec: &Spec) -> Channel {
     let until = Instant::now() + PATIENCE;
     loop {
         match channels.open(name).or_else(|_| channels.create(name, spec)) {
@@ -57,19 +57,25 @@ pub fn enter(channels: &Channels, name: &str, spec: &Spec) -> Channel {
 
 impl Sender {
     /// `size` bytes every `period`.
-    pub fn start(host: &Host, channel: &str, size: usize, period: Duration) -> Sender {
+    pub(crate) fn start(host: &Host, channel: &str, size: usize, period: Duration) -> Sender {
         Sender::when(host, channel, size, period, |_| true)
     }
 
     /// The same, but it waits for `reader` when that is [`AHEAD`] events behind: whatever the machine is busy with,
     /// no queue to this reader is full.
-    pub fn paced(host: &Host, channel: &str, size: usize, period: Duration, reader: &Reader) -> Sender {
+    pub(crate) fn paced(host: &Host, channel: &str, size: usize, period: Duration, reader: &Reader) -> Sender {
         let heard = reader.heard.clone();
         Sender::when(host, channel, size, period, move |sent| sent < (heard.lock().unwrap().len() + AHEAD) as u64)
     }
 
     /// The same for several readers: it waits for the one that is furthest behind.
-    pub fn paced_by_all(host: &Host, channel: &str, size: usize, period: Duration, readers: &[Reader]) -> Sender {
+    pub(crate) fn paced_by_all(
+        host: &Host,
+        channel: &str,
+        size: usize,
+        period: Duration,
+        readers: &[Reader],
+    ) -> Sender {
         let heard: Vec<_> = readers.iter().map(|reader| reader.heard.clone()).collect();
         let least = move || heard.iter().map(|heard| heard.lock().unwrap().len()).min().unwrap_or(usize::MAX - AHEAD);
         Sender::when(host, channel, size, period, move |sent| sent < (least() + AHEAD) as u64)
@@ -110,7 +116,7 @@ impl Sender {
     }
 
     /// No more events; the source stays.
-    pub fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
@@ -124,12 +130,12 @@ impl Drop for Sender {
 }
 
 impl Reader {
-    pub fn start(host: &Host, channel: &str) -> Reader {
+    pub(crate) fn start(host: &Host, channel: &str) -> Reader {
         Reader::slow(host, channel, Duration::ZERO)
     }
 
     /// One that takes that long for an event.
-    pub fn slow(host: &Host, channel: &str, each: Duration) -> Reader {
+    pub(crate) fn slow(host: &Host, channel: &str, each: Duration) -> Reader {
         let (channels, heard, stop) =
             (host.channels(), Arc::<Mutex<Vec<Heard>>>::default(), Arc::<AtomicBool>::default());
         let opened = enter(&channels, channel, &Spec::of(FORMAT));
@@ -155,16 +161,16 @@ impl Reader {
     }
 
     /// Sets a Q-attribute of its sink, soon.
-    pub fn set(&self, key: &'static str, value: i64) {
+    pub(crate) fn set(&self, key: &'static str, value: i64) {
         self.attributes.send((key, value)).unwrap();
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub(crate) fn heard(&self) -> Vec<Heard> {
         self.heard.lock().unwrap().clone()
     }
 
     /// Whether it has heard of that host since then.
-    pub fn hears(&self, host: &str, since: Instant) -> bool {
+    pub(crate) fn hears(&self, host: &str, since: Instant) -> bool {
         self.heard.lock().unwrap().iter().rev().any(|heard| heard.at >= since && heard.host == host)
     }
 }
@@ -184,7 +190,7 @@ impl Heard {
 }
 
 /// A source and a sink on each host.
-pub struct Talk {
+pub(crate) struct Talk {
     channel: &'static str,
     pub senders: BTreeMap<String, Sender>,
     pub readers: BTreeMap<String, Reader>,
@@ -192,30 +198,30 @@ pub struct Talk {
 
 impl Talk {
     /// Nobody yet.
-    pub fn of(channel: &'static str) -> Talk {
+    pub(crate) fn of(channel: &'static str) -> Talk {
         Talk { channel, senders: BTreeMap::new(), readers: BTreeMap::new() }
     }
 
-    pub fn start(hosts: &[Host], channel: &'static str) -> Talk {
+    pub(crate) fn start(hosts: &[Host], channel: &'static str) -> Talk {
         let mut talk = Talk::of(channel);
         hosts.iter().for_each(|host| talk.join(host));
         talk
     }
 
     /// A host takes part, or does so again.
-    pub fn join(&mut self, host: &Host) {
+    pub(crate) fn join(&mut self, host: &Host) {
         self.senders.insert(host.name.clone(), Sender::start(host, self.channel, 100, Duration::from_millis(20)));
         self.readers.insert(host.name.clone(), Reader::start(host, self.channel));
     }
 
-    pub fn leave(&mut self, host: &str) {
+    pub(crate) fn leave(&mut self, host: &str) {
         self.senders.remove(host);
         self.readers.remove(host);
     }
 
     /// Until everybody among those hosts has heard an event of all others that came from now on.
     #[track_caller]
-    pub fn flows(&self, hosts: &[&str]) -> Duration {
+    pub(crate) fn flows(&self, hosts: &[&str]) -> Duration {
         let since = Instant::now();
         eventually("everybody hears everybody", || {
             let all =
@@ -228,7 +234,7 @@ impl Talk {
     /// of events that they state. The counts of a source are exact if no sink has events left to read. Returns the number
     /// of lost events.
     #[track_caller]
-    pub fn balances(&self, hosts: &[Host]) -> u64 {
+    pub(crate) fn balances(&self, hosts: &[Host]) -> u64 {
         self.senders.values().for_each(Sender::pause);
         let mut lost = 0;
         for host in hosts {

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 const PACE: Duration = Duration::from_millis(20);
 
 /// Connections and state of a client.
-pub struct Work {
+pub(crate) struct Work {
     pub folder: PathBuf,
     pub peer: PathBuf,
     pub program: PathBuf,
@@ -29,9 +29,9 @@ pub struct Work {
 }
 
 /// Class of an error, for counting.
-pub struct Failed(pub String);
+pub(crate) struct Failed(pub String);
 
-pub type Done = Result<(), Failed>;
+pub(crate) type Done = Result<(), Failed>;
 
 impl From<ClientError> for Failed {
     fn from(error: ClientError) -> Failed {
@@ -69,13 +69,13 @@ impl From<rustix::io::Errno> for Failed {
 
 impl Work {
     /// Reports a completed operation.
-    pub fn done(&self) {
+    pub(crate) fn done(&self) {
         self.say("+");
         std::thread::sleep(PACE);
     }
 
     /// Reports a failed operation; the client continues.
-    pub fn failed(&self, class: &str) {
+    pub(crate) fn failed(&self, class: &str) {
         self.say(&format!("-{class}"));
         std::thread::sleep(PACE);
     }
@@ -87,20 +87,20 @@ impl Work {
         }
     }
 
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.stop.load(Relaxed)
     }
 
-    pub fn client(&self) -> Result<Client, ClientError> {
+    pub(crate) fn client(&self) -> Result<Client, ClientError> {
         Client::connect_to(self.folder.join("qfabric.sock"))
     }
 
-    pub fn peers_client(&self) -> Result<Client, ClientError> {
+    pub(crate) fn peers_client(&self) -> Result<Client, ClientError> {
         Client::connect_to(self.peer.join("qfabric.sock"))
     }
 
     /// Sends a GET request; returns the whole answer if its status is a success.
-    pub fn get(&self, path: &str) -> Result<String, Failed> {
+    pub(crate) fn get(&self, path: &str) -> Result<String, Failed> {
         let mut socket = UnixStream::connect(self.folder.join("qfabric.sock"))?;
         socket.set_read_timeout(Some(Client::PATIENCE))?;
         socket.write_all(format!("GET {path} HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n").as_bytes())?;
@@ -115,7 +115,7 @@ impl Work {
 }
 
 /// Entry of a client process: kind, folder, peer's folder, seed.
-pub fn run(words: &[String], program: &Path) -> ExitCode {
+pub(crate) fn run(words: &[String], program: &Path) -> ExitCode {
     let [kind, folder, peer, seed] = words else { return ExitCode::FAILURE };
     let act = kinds::find(kind).expect("a kind").act;
     let stop = Arc::<AtomicBool>::default();
@@ -134,13 +134,13 @@ pub fn run(words: &[String], program: &Path) -> ExitCode {
 }
 
 /// A running client, as seen by the soak.
-pub struct Running {
+pub(crate) struct Running {
     pub child: Child,
     reader: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Running {
-    pub fn start(
+    pub(crate) fn start(
         kind: &'static kinds::Kind,
         folders: [&Path; 2],
         program: &Path,
@@ -165,18 +165,18 @@ impl Running {
         Running { child, reader: Some(reader) }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Closes the input and waits for the end.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 }

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::kinds::STRANGER;
 
 /// Timeout that ends a hanging soak.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One of the two daemons.
-pub struct Daemon {
+pub(crate) struct Daemon {
     pub folder: PathBuf,
     program: PathBuf,
     config: String,
@@ -24,7 +24,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// `number` is 0 or 1. The daemon is not started yet.
-    pub fn new(below: &Path, program: &Path, number: usize, mechanism: &str) -> Daemon {
+    pub(crate) fn new(below: &Path, program: &Path, number: usize, mechanism: &str) -> Daemon {
         let folder = below.join(format!("h{number}"));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
@@ -41,7 +41,7 @@ impl Daemon {
         Daemon { folder, program: program.to_owned(), config, child: None }
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")
     }
 
@@ -56,7 +56,7 @@ impl Daemon {
     }
 
     /// Starts the daemon and waits until it answers.
-    pub fn start(&mut self) -> Result<(), String> {
+    pub(crate) fn start(&mut self) -> Result<(), String> {
         self.write_config(256);
         let log = File::options().create(true).append(true).open(self.log()).unwrap();
         let mut command = Command::new(&self.program);
@@ -89,19 +89,19 @@ impl Daemon {
     }
 
     /// All lines of the log.
-    pub fn log_lines(&self) -> Vec<String> {
+    pub(crate) fn log_lines(&self) -> Vec<String> {
         std::fs::read_to_string(self.log()).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Fails if the daemon ended by itself.
-    pub fn check_running(&mut self) -> Result<(), String> {
+    pub(crate) fn check_running(&mut self) -> Result<(), String> {
         let Some(ended) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) else { return Ok(()) };
         self.child = None;
         Err(format!("a daemon ended by itself with {ended}: {}", self.end_of_log()))
     }
 
     /// Makes the daemon read a configuration with this limit of threads.
-    pub fn reload(&self, threads: usize) {
+    pub(crate) fn reload(&self, threads: usize) {
         self.write_config(threads);
         self.signal(Signal::HUP);
     }
@@ -112,7 +112,7 @@ impl Daemon {
         }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         if let Some(mut child) = self.child.take() {
             child.wait().unwrap();
@@ -127,7 +127,7 @@ impl Daemon {
     }
 
     /// Sends SIGTERM; returns the time until the end.
-    pub fn terminate(&mut self) -> Result<Duration, String> {
+    pub(crate) fn terminate(&mut self) -> Result<Duration, String> {
         self.check_running()?;
         let since = Instant::now();
         self.signal(Signal::TERM);

@@ -22,13 +22,13 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketType
 use crate::client::{Done, Failed, Work};
 
 /// A user without processes of its own here.
-pub const STRANGER: u32 = 65_534;
+pub(crate) const STRANGER: u32 = 65_534;
 /// Longest wait for an event: other clients and daemons start and end meanwhile.
 const SOON: Duration = Duration::from_secs(1);
 const SAMPLE: &str = "struct sample { long value; };";
 const FRAME: &str = "struct frame { int number; int size; };";
 
-pub struct Kind {
+pub(crate) struct Kind {
     pub name: &'static str,
     pub act: fn(&mut Work) -> Done,
     /// The work also runs as users other than root.
@@ -40,7 +40,7 @@ const fn kind(name: &'static str, act: fn(&mut Work) -> Done, anybody: bool, cli
     Kind { name, act, anybody, clients }
 }
 
-pub const ALL: &[Kind] = &[
+pub(crate) const ALL: &[Kind] = &[
     kind("scrape", scrape, true, 2),
     kind("read", read, true, 2),
     kind("nonsense", nonsense, true, 1),
@@ -56,7 +56,7 @@ pub const ALL: &[Kind] = &[
     kind("net", net, false, 1),
 ];
 
-pub fn find(name: &str) -> Option<&'static Kind> {
+pub(crate) fn find(name: &str) -> Option<&'static Kind> {
     ALL.iter().find(|kind| kind.name == name)
 }
 

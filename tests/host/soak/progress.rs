@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// One kind of work.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct Kind {
 }
 
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     kinds: BTreeMap<&'static str, Kind>,
     ticks: AtomicU64,
     /// Longest time between two ticks, in microseconds.
@@ -32,7 +32,7 @@ pub struct Progress {
 }
 
 /// Result of one kind of work.
-pub struct Row {
+pub(crate) struct Row {
     pub kind: &'static str,
     pub done: u64,
     pub longest: Duration,
@@ -40,7 +40,7 @@ pub struct Row {
 }
 
 impl Progress {
-    pub fn of(kinds: impl Iterator<Item = &'static str>) -> Arc<Progress> {
+    pub(crate) fn of(kinds: impl Iterator<Item = &'static str>) -> Arc<Progress> {
         let kinds = kinds.map(|kind| (kind, Kind::default())).collect();
         let progress = Arc::new(Progress { kinds, ..Progress::default() });
         let ticking = progress.clone();
@@ -64,24 +64,24 @@ impl Progress {
     }
 
     /// Starts or stops counting gaps.
-    pub fn watch(&self, watched: bool) {
+    pub(crate) fn watch(&self, watched: bool) {
         let now = self.ticks.load(Relaxed);
         self.kinds.values().for_each(|kind| kind.last.store(now, Relaxed));
         self.watched.store(watched, Relaxed);
     }
 
-    pub fn done(&self, kind: &str) {
+    pub(crate) fn done(&self, kind: &str) {
         let (kind, now) = (&self.kinds[kind], self.ticks.load(Relaxed));
         kind.done.fetch_add(1, Relaxed);
         kind.last.store(now, Relaxed);
     }
 
-    pub fn error(&self, kind: &str, class: &str) {
+    pub(crate) fn error(&self, kind: &str, class: &str) {
         let mut errors = self.kinds[kind].errors.lock().unwrap_or_else(PoisonError::into_inner);
         *errors.entry(class.to_owned()).or_default() += 1;
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = Row> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
         self.kinds.iter().map(|(name, kind)| Row {
             kind: name,
             done: kind.done.load(Relaxed),
@@ -91,7 +91,7 @@ impl Progress {
     }
 
     /// Longest time for which the ticking thread did not run.
-    pub fn stillest(&self) -> Duration {
+    pub(crate) fn stillest(&self) -> Duration {
         Duration::from_micros(self.stillest.load(Relaxed))
     }
 }

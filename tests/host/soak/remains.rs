@@ -16,21 +16,21 @@ use serde_json::Value;
 const LATER: Duration = Duration::from_secs(30);
 
 /// Resources that could be left behind, as text for people.
-pub struct Machine {
+pub(crate) struct Machine {
     things: BTreeSet<String>,
     /// Booked bandwidth without an owner, in units of 2⁻²⁰ CPU. Not every kernel shows its sums.
     booked: Option<i64>,
 }
 
 impl Machine {
-    pub fn look(program: &Path) -> Machine {
+    pub(crate) fn look(program: &Path) -> Machine {
         let all = [real_time(), processes(program), queues(), files(), journals(), cgroups(), bpf()];
         let booked = books::lost(Path::new(DEBUGFS)).ok().map(|books| books.without_owner());
         Machine { things: all.into_iter().flatten().collect(), booked }
     }
 
     /// Resources that exist now and did not exist before, after a wait for the last ones to go away.
-    pub fn left(&self, program: &Path) -> Vec<String> {
+    pub(crate) fn left(&self, program: &Path) -> Vec<String> {
         let until = Instant::now() + LATER;
         loop {
             let now = Machine::look(program);
@@ -112,7 +112,7 @@ fn bpf() -> Vec<String> {
 }
 
 /// Threads that the daemon's journal lists as not restored, and files that the daemon should have removed.
-pub fn of_daemon(folder: &Path) -> Vec<String> {
+pub(crate) fn of_daemon(folder: &Path) -> Vec<String> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     let sockets = below(folder).into_iter().filter(|file| file.ends_with(".sock"));
     let threads = unreleased(&read("journal.jsonl")).into_iter().map(|thread| format!("journal: thread {thread}"));

@@ -25,7 +25,7 @@ const RELOAD: &str = "reload";
 /// Length of the soak as a test, in seconds.
 const SHORT: u64 = 15;
 
-pub struct Soak {
+pub(crate) struct Soak {
     options: Options,
     rng: ChaCha8Rng,
     progress: Arc<Progress>,
@@ -46,7 +46,7 @@ struct Crowd {
 }
 
 impl Soak {
-    pub fn new(options: Options) -> Soak {
+    pub(crate) fn new(options: Options) -> Soak {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = options.seed.unwrap_or(u64::from(now.subsec_nanos()));
         println!("seed {seed}");
@@ -64,7 +64,7 @@ impl Soak {
     }
 
     /// Runs all rounds.
-    pub fn run(mut self) -> Result<(), Vec<String>> {
+    pub(crate) fn run(mut self) -> Result<(), Vec<String>> {
         let all = Duration::from_secs(self.options.seconds.unwrap_or(SHORT));
         while self.soaked < all {
             let length = Duration::from_secs(self.options.round).min(all - self.soaked);

@@ -46,7 +46,7 @@ pub fn channel() -> ChannelId {
 }
 
 /// The event types of the channel.
-pub fn types() -> Spec {
+pub(crate) fn types() -> Spec {
     let types = parse_formats("struct one { int a; short b[2]; }; struct two { long c; };").expect("the text is valid");
     Spec { types: types.into_iter().map(|format| EventType { format }).collect(), ..Spec::default() }
 }

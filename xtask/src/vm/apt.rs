@@ -17,14 +17,14 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR: &str = "QFABRIC_VM_MIRROR";
 
 /// An apt for one suite.
-pub struct Apt<'a> {
+pub(super) struct Apt<'a> {
     sh: &'a Shell,
     folder: PathBuf,
 }
 
 impl<'a> Apt<'a> {
     /// Sets apt up below `cache` and fetches the suite's lists.
-    pub fn open(sh: &'a Shell, cache: &Path, suite: &str) -> Result<Apt<'a>> {
+    pub(super) fn open(sh: &'a Shell, cache: &Path, suite: &str) -> Result<Apt<'a>> {
         let folder = cache.join("apt").join(suite);
         let apt = Apt { sh, folder };
         apt.write_configuration(suite)?;
@@ -82,14 +82,14 @@ impl<'a> Apt<'a> {
     }
 
     /// The names of all packages that begin with `linux-`.
-    pub fn kernel_packages(&self) -> Result<Vec<String>> {
+    pub(super) fn kernel_packages(&self) -> Result<Vec<String>> {
         let sh = self.sh;
         let names = self.with_config(|| Ok(cmd!(sh, "apt-cache pkgnames linux-").quiet().read()?))?;
         Ok(names.lines().map(str::to_owned).collect())
     }
 
     /// Fetches packages into `folder`, with signatures checked; returns the files.
-    pub fn download(&self, packages: &[String], folder: &Path) -> Result<Vec<PathBuf>> {
+    pub(super) fn download(&self, packages: &[String], folder: &Path) -> Result<Vec<PathBuf>> {
         let sh = self.sh;
         let _folder = sh.push_dir(folder);
         self.with_config(|| Ok(cmd!(sh, "apt-get -q download {packages...}").quiet().run()?))?;
@@ -122,7 +122,7 @@ fn is_proxy(line: &str) -> bool {
 
 /// The available packages of the kernel `release`: its program, and its modules if they still exist (Debian removes
 /// the modules of superseded kernels first). Debian has split them in different ways over time.
-pub fn packages_of(release: &str, all: &[String]) -> Vec<String> {
+pub(super) fn packages_of(release: &str, all: &[String]) -> Vec<String> {
     let is_there = |name: &String| all.contains(name);
     let programs = ["binary-unsigned-R", "binary-R", "image-R-unsigned", "image-R"];
     let named = |pattern: &&str| format!("linux-{}", pattern.replace('R', release));

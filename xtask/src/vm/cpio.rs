@@ -11,34 +11,34 @@ const LINK: u32 = 0o120_777;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
 /// Writes the entries one after the other.
-pub struct Archive<W: Write> {
+pub(super) struct Archive<W: Write> {
     to: W,
     entries: u32,
 }
 
 impl<W: Write> Archive<W> {
     /// An empty archive.
-    pub fn new(to: W) -> Archive<W> {
+    pub(super) fn new(to: W) -> Archive<W> {
         Archive { to, entries: 0 }
     }
 
     /// A folder; its parent must have been written before.
-    pub fn folder(&mut self, path: &str) -> io::Result<()> {
+    pub(super) fn folder(&mut self, path: &str) -> io::Result<()> {
         self.head(path, FOLDER, 0, (0, 0))
     }
 
     /// A symbolic link.
-    pub fn link(&mut self, path: &str, to: &str) -> io::Result<()> {
+    pub(super) fn link(&mut self, path: &str, to: &str) -> io::Result<()> {
         self.whole(path, LINK, to.as_bytes())
     }
 
     /// A file with this content.
-    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
+    pub(super) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         self.whole(path, FILE | mode, content)
     }
 
     /// A copy of a file of the host; links are followed.
-    pub fn copy(&mut self, path: &str, mode: u32, from: &Path) -> io::Result<()> {
+    pub(super) fn copy(&mut self, path: &str, mode: u32, from: &Path) -> io::Result<()> {
         let file = File::open(from)?;
         let length = file.metadata()?.len();
         let size = u32::try_from(length)
@@ -52,12 +52,12 @@ impl<W: Write> Archive<W> {
     }
 
     /// The console device, which the kernel opens for the first process before any file system is mounted.
-    pub fn console(&mut self) -> io::Result<()> {
+    pub(super) fn console(&mut self) -> io::Result<()> {
         self.head("dev/console", CHARACTER_DEVICE, 0, (5, 1))
     }
 
     /// Writes the end mark.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub(super) fn finish(mut self) -> io::Result<()> {
         self.head("TRAILER!!!", 0, 0, (0, 0))?;
         self.to.flush()
     }

@@ -33,7 +33,7 @@ const OWN_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 const LARGE: u64 = 4 << 20;
 
 /// Files for the machine.
-pub struct Image<'a> {
+pub(super) struct Image<'a> {
     sh: &'a Shell,
     files: BTreeMap<String, PathBuf>,
     links: BTreeMap<String, String>,
@@ -43,7 +43,7 @@ pub struct Image<'a> {
 
 impl<'a> Image<'a> {
     /// An image with the first process only.
-    pub fn new(sh: &'a Shell, init: &Path) -> Image<'a> {
+    pub(super) fn new(sh: &'a Shell, init: &Path) -> Image<'a> {
         let texts = ACCOUNTS.map(|(path, text)| (path.to_owned(), text.into()));
         let links = MERGED.map(|folder| (folder.to_owned(), format!("usr/{folder}")));
         let folders = ["proc", "sys", "dev", "tmp", "run", "out"].map(str::to_owned);
@@ -53,7 +53,7 @@ impl<'a> Image<'a> {
 
     /// Adds a file of the host, at the same path or at `to`. A program is added with its libraries, a folder with its
     /// content.
-    pub fn add(&mut self, from: &Path, to: Option<&str>) -> Result<()> {
+    pub(super) fn add(&mut self, from: &Path, to: Option<&str>) -> Result<()> {
         let from = std::path::absolute(from)?;
         ensure!(from.exists(), "{} does not exist", from.display());
         let place = to.map_or_else(|| from.display().to_string(), str::to_owned);
@@ -78,19 +78,19 @@ impl<'a> Image<'a> {
     }
 
     /// Adds a program that is found by the search path.
-    pub fn add_program(&mut self, name: &str) -> Result<()> {
+    pub(super) fn add_program(&mut self, name: &str) -> Result<()> {
         let path = cmd!(self.sh, "which {name}").quiet().ignore_stderr().read();
         let path = path.with_context(|| format!("the program {name} is not installed on this machine"))?;
         self.add(Path::new(&path), None)
     }
 
     /// Where a program is that was added by name.
-    pub fn folder(&mut self, path: &str) {
+    pub(super) fn folder(&mut self, path: &str) {
         self.folders.insert(merged(path));
     }
 
     /// Adds busybox, and a link for each of its commands, unless the host's program is already there.
-    pub fn add_shell(&mut self) -> Result<()> {
+    pub(super) fn add_shell(&mut self) -> Result<()> {
         let path = cmd!(self.sh, "which busybox").quiet().ignore_stderr().read();
         let path = path.context("a shell needs busybox: apt-get install busybox-static")?;
         self.add(Path::new(&path), Some("/bin/busybox"))?;
@@ -112,7 +112,7 @@ impl<'a> Image<'a> {
     }
 
     /// Adds the modules and the boot script, and writes the archive.
-    pub fn write(mut self, kernel: &Kernel, mut script: BootScript, wanted: &[String], to: &Path) -> Result<()> {
+    pub(super) fn write(mut self, kernel: &Kernel, mut script: BootScript, wanted: &[String], to: &Path) -> Result<()> {
         let modules = Modules::read(kernel)?;
         let wanted = OWN_MODULES.iter().map(|name| (*name).to_owned()).chain(wanted.iter().cloned());
         for file in modules.in_order(wanted)? {

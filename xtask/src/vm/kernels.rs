@@ -17,7 +17,7 @@ use crate::tools::target;
 
 /// A kernel in the cache.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub(super) struct Kernel {
     /// Name in the matrix.
     pub name: String,
     /// `7.3.4+deb13-cloud-amd64`
@@ -27,25 +27,25 @@ pub struct Kernel {
 
 impl Kernel {
     /// Path of the program that boots.
-    pub fn vmlinux(&self) -> PathBuf {
+    pub(super) fn vmlinux(&self) -> PathBuf {
         self.folder.join("vmlinux")
     }
 
     /// Folder of the modules and their list.
-    pub fn modules(&self) -> PathBuf {
+    pub(super) fn modules(&self) -> PathBuf {
         self.folder.join("lib/modules").join(&self.release)
     }
 }
 
 /// All kernels fetched so far.
-pub struct Cache<'a> {
+pub(super) struct Cache<'a> {
     sh: &'a Shell,
     folder: PathBuf,
 }
 
 impl<'a> Cache<'a> {
     /// `$QFABRIC_VM_CACHE`, else `vm` in cargo's target folder.
-    pub fn open(sh: &'a Shell) -> Result<Cache<'a>> {
+    pub(super) fn open(sh: &'a Shell) -> Result<Cache<'a>> {
         let folder = match sh.var("QFABRIC_VM_CACHE") {
             Ok(folder) => sh.current_dir().join(folder),
             Err(_) => target(sh)?.join("vm"),
@@ -57,12 +57,12 @@ impl<'a> Cache<'a> {
     }
 
     /// Folder of the cache.
-    pub fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The kernel of this entry, if it is in the cache.
-    pub fn find(&self, entry: &Entry) -> Option<Kernel> {
+    pub(super) fn find(&self, entry: &Entry) -> Option<Kernel> {
         let release = fs::read_to_string(self.folder.join("names").join(&entry.name)).ok()?;
         let known = |candidate: &Candidate| matches(&candidate.release, &release);
         let kernel = self.kernel(entry, &release);
@@ -76,7 +76,7 @@ impl<'a> Cache<'a> {
 
     /// The kernel of this entry; fetched if it is not in the cache. A lock lets two harnesses fetch one after the
     /// other.
-    pub fn get(&self, entry: &Entry) -> Result<Kernel> {
+    pub(super) fn get(&self, entry: &Entry) -> Result<Kernel> {
         if let Some(kernel) = self.find(entry) {
             return Ok(kernel);
         }
@@ -165,7 +165,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Removes all fetched kernels.
-    pub fn clean(&self) -> Result<()> {
+    pub(super) fn clean(&self) -> Result<()> {
         for below in ["apt", "kernels", "names"] {
             if self.folder.join(below).exists() {
                 fs::remove_dir_all(self.folder.join(below))?;

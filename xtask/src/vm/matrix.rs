@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// One kernel that tests can name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Name that tests use.
     pub name: String,
     /// Sources of the kernel, best first.
@@ -28,7 +28,7 @@ pub struct Entry {
 /// Releases of one suite of Debian.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// Suite, such as `trixie-backports`.
     pub suite: String,
     /// Pattern, such as `7.3.*+deb13-cloud-amd64`; `*` stands for digits.
@@ -38,7 +38,7 @@ pub struct Candidate {
 /// A feature of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Feature {
+pub(super) enum Feature {
     /// Schedulers in BPF.
     SchedExt,
     /// Queueing disciplines in BPF.
@@ -53,14 +53,14 @@ struct File {
 }
 
 /// All entries, in the order of the file.
-pub fn read(root: &Path) -> Result<Vec<Entry>> {
+pub(super) fn read(root: &Path) -> Result<Vec<Entry>> {
     let path = root.join("tests/vm/kernels.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     Ok(toml::from_str::<File>(&text).with_context(|| path.display().to_string())?.kernel)
 }
 
 /// The entries with these names; if there are no names, all that are not extra.
-pub fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
+pub(super) fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
     if names.is_empty() {
         return Ok(all.into_iter().filter(|entry| !entry.extra).collect());
     }
@@ -68,7 +68,7 @@ pub fn choose(all: Vec<Entry>, names: &[String]) -> Result<Vec<Entry>> {
 }
 
 /// The entry of this name.
-pub fn find<'a>(all: &'a [Entry], name: &str) -> Result<&'a Entry> {
+pub(super) fn find<'a>(all: &'a [Entry], name: &str) -> Result<&'a Entry> {
     let Some(entry) = all.iter().find(|entry| entry.name == name) else {
         let names: Vec<_> = all.iter().map(|entry| entry.name.as_str()).collect();
         bail!("there is no kernel {name:?}; tests/vm/kernels.toml has {}", names.join(", "));
@@ -77,7 +77,7 @@ pub fn find<'a>(all: &'a [Entry], name: &str) -> Result<&'a Entry> {
 }
 
 /// True if `release` matches `pattern`.
-pub fn matches(pattern: &str, release: &str) -> bool {
+pub(super) fn matches(pattern: &str, release: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else { return pattern == release };
     let Some(rest) = release.strip_prefix(head) else { return false };
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -85,7 +85,7 @@ pub fn matches(pattern: &str, release: &str) -> bool {
 }
 
 /// Compares two releases by the numbers in them.
-pub fn by_version(a: &str, b: &str) -> Ordering {
+pub(super) fn by_version(a: &str, b: &str) -> Ordering {
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
     };

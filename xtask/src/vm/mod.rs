@@ -24,11 +24,11 @@ use xshell::Shell;
 
 use kernels::Cache;
 
-pub use test::short;
+pub(crate) use test::short;
 
 /// Jobs of `xtask vm`.
 #[derive(Subcommand)]
-pub enum Job {
+pub(crate) enum Job {
     /// Fetch kernels into the cache; without names, all that are not extra
     Fetch {
         /// Names from tests/vm/kernels.toml
@@ -45,7 +45,7 @@ pub enum Job {
 }
 
 /// Runs the job; returns the exit code of the last failing command.
-pub fn run(sh: &Shell, root: &Path, job: Job) -> Result<ExitCode> {
+pub(crate) fn run(sh: &Shell, root: &Path, job: Job) -> Result<ExitCode> {
     match job {
         Job::Fetch { kernels } => fetch(sh, root, &kernels)?,
         Job::List => list(sh, root)?,

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::kernels::Kernel;
 
 /// Modules of a kernel, by name (`_` for `-`).
-pub struct Modules {
+pub(super) struct Modules {
     release: String,
     folder: PathBuf,
     needs: BTreeMap<String, Vec<String>>,
@@ -18,7 +18,7 @@ pub struct Modules {
 
 impl Modules {
     /// Reads `modules.dep` and `modules.builtin`; empty if the packages have none.
-    pub fn read(kernel: &Kernel) -> Result<Modules> {
+    pub(super) fn read(kernel: &Kernel) -> Result<Modules> {
         let folder = kernel.modules();
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let built_in = text("modules.builtin").lines().map(name_of).collect();
@@ -27,7 +27,7 @@ impl Modules {
 
     /// Files to load for these modules; each file comes after the files that it needs. A built-in module needs no
     /// file.
-    pub fn in_order(&self, wanted: impl IntoIterator<Item = String>) -> Result<Vec<PathBuf>> {
+    pub(super) fn in_order(&self, wanted: impl IntoIterator<Item = String>) -> Result<Vec<PathBuf>> {
         let mut files: Vec<&String> = Vec::new();
         for name in wanted.into_iter().map(|name| name.replace('-', "_")) {
             let Some(own) = self.needs.get(&name) else {

@@ -11,7 +11,7 @@ use super::qemu::Machine;
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Test {
+pub(super) struct Test {
     /// Package of the test, such as `qfabric-linux`.
     pub package: String,
     /// Name of the integration test, or `lib` for the unit tests.
@@ -81,7 +81,7 @@ struct File {
 
 impl Test {
     /// The machine for this test.
-    pub fn machine(&self) -> Machine {
+    pub(super) fn machine(&self) -> Machine {
         let (cpus, memory, icount) = (self.cpus, self.memory, self.icount);
         Machine { cpus, memory, icount, append: self.append.clone() }
     }
@@ -93,7 +93,7 @@ impl Test {
 }
 
 /// Reads all tests and checks them against the matrix.
-pub fn read(root: &Path, kernels: &[Entry]) -> Result<Vec<Test>> {
+pub(super) fn read(root: &Path, kernels: &[Entry]) -> Result<Vec<Test>> {
     let path = root.join("tests/vm/plan.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let tests = toml::from_str::<File>(&text).with_context(|| path.display().to_string())?.test;
@@ -114,7 +114,7 @@ fn check(test: &Test, kernels: &[Entry]) -> Result<()> {
 }
 
 /// Groups tests into boots: tests with equal machines share a boot, in the order of the plan.
-pub fn boots(tests: Vec<Test>) -> Vec<Vec<Test>> {
+pub(super) fn boots(tests: Vec<Test>) -> Vec<Vec<Test>> {
     let mut boots: Vec<Vec<Test>> = Vec::new();
     for test in tests {
         match boots.iter_mut().find(|boot| boot.iter().all(|other| test.fits(other))) {

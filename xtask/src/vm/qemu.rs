@@ -18,7 +18,7 @@ use qfabric_vm_init::{Frame, FrameError, PORT};
 use super::kernels::Kernel;
 
 /// Name of the emulator.
-pub const QEMU: &str = "qemu-system-x86_64";
+pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 /// Number of console lines shown after a failure.
 const TAIL: usize = 40;
@@ -34,7 +34,7 @@ const BOOTS: u32 = 8;
 
 /// Settings of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Machine {
+pub(super) struct Machine {
     /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
@@ -48,7 +48,7 @@ pub struct Machine {
 
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
+pub(super) enum End {
     /// The machine reported that it is done.
     Done,
     /// The boot failed; the reason, and the last lines of the console.
@@ -56,7 +56,7 @@ pub enum End {
 }
 
 /// One image on one kernel.
-pub struct Boot<'a> {
+pub(super) struct Boot<'a> {
     /// What boots.
     pub kernel: &'a Kernel,
     /// Path of the archive.
@@ -72,7 +72,7 @@ pub struct Boot<'a> {
 impl Boot<'_> {
     /// Runs the machine and passes frames to `sink` as they arrive. A machine that sends no frame is started again,
     /// up to [`BOOTS`] times in total.
-    pub fn run(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
+    pub(super) fn run(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
         for attempt in 1.. {
             let mut heard = false;
             let end = self.once(interrupted, &mut |frame| {

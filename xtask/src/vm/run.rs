@@ -20,7 +20,7 @@ const NEXT: &str = "::";
 
 /// How to boot and what to run.
 #[derive(Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Kernel, by its name in tests/vm/kernels.toml
     #[arg(short, long, default_value = "7.3")]
     kernel: String,
@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 /// Returns the exit code of the last command that failed.
-pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode> {
+pub(super) fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode> {
     let cache = Cache::open(sh)?;
     let kernel = cache.get(matrix::find(&matrix::read(root)?, &options.kernel)?)?;
     let mut image = Image::new(sh, &build_init(sh, &cache)?);

@@ -17,7 +17,7 @@ use super::qemu::{Boot, End, Machine};
 
 /// Result of one command.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// Exit code; None if the machine ended before the command did.
     pub code: Option<u8>,
     /// Number of passed tests, if the command is a test program.
@@ -27,7 +27,7 @@ pub struct Outcome {
 }
 
 /// Settings of a boot.
-pub struct Session<'a> {
+pub(super) struct Session<'a> {
     /// What boots.
     pub kernel: &'a Kernel,
     /// On what.
@@ -44,7 +44,7 @@ pub struct Session<'a> {
 
 impl Session<'_> {
     /// Boots and runs the boot script: returns the result of each command, and how the boot ended.
-    pub fn run(self, image: Image, interrupted: &Arc<AtomicBool>) -> Result<(Vec<Outcome>, End)> {
+    pub(super) fn run(self, image: Image, interrupted: &Arc<AtomicBool>) -> Result<(Vec<Outcome>, End)> {
         let folder = tempfile::Builder::new().prefix("qfabric-vm-").tempdir()?;
         let archive = folder.path().join("image");
         let mut record = Record::new(self.script.commands.len(), self.out);
@@ -58,7 +58,7 @@ impl Session<'_> {
 
 /// Builds the first process once, as a static program, because the machine has no libraries when it starts. In a
 /// separate target folder, because different flags would rebuild everything at each change.
-pub fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
+pub(super) fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
     const TRIPLE: &str = "x86_64-unknown-linux-gnu";
     let folder = cache.folder().join("init");
     let _flags = sh.push_env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
@@ -72,7 +72,7 @@ pub fn build_init(sh: &Shell, cache: &Cache) -> Result<PathBuf> {
 }
 
 /// A flag that is set by Ctrl-C and by SIGTERM.
-pub fn interruption() -> Result<Arc<AtomicBool>> {
+pub(super) fn interruption() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, flag.clone())?;

@@ -11,21 +11,21 @@ use super::plan::Test;
 
 /// Package and target → its test program; package → the programs that its tests may call.
 #[derive(Default)]
-pub struct Programs {
+pub(super) struct Programs {
     tests: BTreeMap<(String, String), PathBuf>,
     called: BTreeMap<String, Vec<PathBuf>>,
 }
 
 impl Programs {
     /// The test program of a test.
-    pub fn of(&self, test: &Test) -> Result<&Path> {
+    pub(super) fn of(&self, test: &Test) -> Result<&Path> {
         let key = (test.package.clone(), test.target.clone());
         let program = self.tests.get(&key).with_context(|| format!("{} has no test {}", test.package, test.target))?;
         Ok(program)
     }
 
     /// The programs that the package's tests find by `CARGO_BIN_EXE_…`.
-    pub fn called_by(&self, test: &Test) -> &[PathBuf] {
+    pub(super) fn called_by(&self, test: &Test) -> &[PathBuf] {
         self.called.get(&test.package).map_or(&[], Vec::as_slice)
     }
 }
@@ -33,7 +33,7 @@ impl Programs {
 /// Builds the programs of these tests. All integration tests are built in one call over the workspace, as in `make
 /// test`: another selection would have other features and build everything twice. Unit tests, and tests with
 /// optimisation, are built package by package.
-pub fn build(root: &Path, tests: &[Test]) -> Result<Programs> {
+pub(super) fn build(root: &Path, tests: &[Test]) -> Result<Programs> {
     let mut programs = Programs::default();
     let (optimized, others): (Vec<_>, Vec<_>) = tests.iter().partition(|test| test.release);
     let (units, named): (Vec<_>, Vec<_>) = others.into_iter().partition(|test| test.target == "lib");

@@ -23,7 +23,7 @@ const BOOT: Duration = Duration::from_secs(60);
 
 /// Selection from the plan.
 #[derive(Args, Default)]
-pub struct Options {
+pub(crate) struct Options {
     /// Use only these kernels, separated by commas; without names, all of the plan that are not extra
     #[arg(long, env = "KERNELS", value_delimiter = ',')]
     kernel: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Options {
 }
 
 /// The short run as a part of all tests. Without QEMU it prints a note and is skipped, except in CI.
-pub fn short(sh: &Shell, root: &Path) -> Result<()> {
+pub(crate) fn short(sh: &Shell, root: &Path) -> Result<()> {
     let has_qemu = cmd!(sh, "{QEMU} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     if !has_qemu && sh.var("CI").ok().as_deref() != Some("true") {
         println!("vm: skipped, {QEMU} is not installed (`make setup` installs it)");
@@ -47,7 +47,7 @@ pub fn short(sh: &Shell, root: &Path) -> Result<()> {
 }
 
 /// Runs the selection; an error if a test failed.
-pub fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
+pub(super) fn run(sh: &Shell, root: &Path, options: &Options) -> Result<()> {
     let kernels = matrix::read(root)?;
     let asked: Vec<String> = options.kernel.iter().filter(|name| !name.is_empty()).cloned().collect();
     let tests = options.choose(plan::read(root, &kernels)?);

@@ -12,7 +12,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Unpacks the ELF file in the payload of a bzImage (Documentation/arch/x86/boot.rst: the payload begins
 /// `payload_offset` after the setup sectors; its last four bytes are the unpacked length).
-pub fn unpack(sh: &Shell, vmlinuz: &Path, to: &Path) -> Result<()> {
+pub(super) fn unpack(sh: &Shell, vmlinuz: &Path, to: &Path) -> Result<()> {
     let image = fs::read(vmlinuz).with_context(|| vmlinuz.display().to_string())?;
     let payload = payload(&image).with_context(|| vmlinuz.display().to_string())?;
     let packed = to.with_extension("zst");
@@ -47,11 +47,11 @@ fn short(bytes: &[u8], at: usize) -> Result<usize> {
 }
 
 /// All names in the type information: types, members, and functions that BPF programs may call.
-pub struct Names(BTreeSet<String>);
+pub(super) struct Names(BTreeSet<String>);
 
 impl Names {
     /// Reads the names from the ELF file.
-    pub fn read(vmlinux: &Path) -> Result<Names> {
+    pub(super) fn read(vmlinux: &Path) -> Result<Names> {
         let file = fs::read(vmlinux).with_context(|| vmlinux.display().to_string())?;
         Names::of_btf(section(&file, ".BTF")?)
     }
@@ -66,14 +66,14 @@ impl Names {
     }
 
     /// True if the name is in the type information.
-    pub fn contain(&self, name: &str) -> bool {
+    pub(super) fn contain(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
     /// Checks that BPF schedulers can be loaded; one function of a family stands for the others. Kernels built with
     /// an old pahole have the inner name of one of sched_ext's functions and not of another, and refuse every
     /// scheduler with an error that does not name the cause.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let (one, other) = ("scx_bpf_dsq_insert_impl", "scx_bpf_create_dsq_impl");
         if self.contain(one) && !self.contain(other) {
             bail!("the kernel's type information is broken for sched_ext: it has {one} and not {other}");

@@ -31,7 +31,7 @@ const PHASE: Nanos = Nanos::from_millis(15);
 const HOGS: usize = 6;
 
 /// Runs n streams against a flood of many flows under a packet scheduler.
-pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+pub(super) fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     elevate(ThreadId(0), 60)?;
     let link = Link::new(RATE_BPS)?;
     let shape = shape(Nanos::ZERO, span);
@@ -51,7 +51,7 @@ pub fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work) -> Res
 }
 
 /// Runs one stream with computation beside hogs over a flooded link, with reservations for neither, one or both.
-pub fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
+pub(super) fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Row> {
     elevate(ThreadId(0), 60)?;
     let link = Link::new(RATE_BPS)?;
     let shape = shape(PHASE, span);

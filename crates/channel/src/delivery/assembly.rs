@@ -49,7 +49,7 @@ pub(crate) enum Gathered {
 
 impl Assembly {
     /// Adds a fragment; returns how many events are lost by it, and its result.
-    pub fn add(&mut self, fragment: &Fragment<'_>, now: Instant) -> (u64, Gathered) {
+    pub(super) fn add(&mut self, fragment: &Fragment<'_>, now: Instant) -> (u64, Gathered) {
         let of = Some((fragment.source, fragment.number));
         let mut lost = 0;
         // Copies of an event for single sinks have the event's number: a fragment after a complete copy begins another
@@ -76,20 +76,20 @@ impl Assembly {
     }
 
     /// The bytes of a complete event; the next fragment begins another event.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(super) fn take(&mut self) -> Vec<u8> {
         self.state = State::Empty;
         std::mem::take(&mut self.bytes)
     }
 
     /// Keeps the memory for the next event.
-    pub fn give_back(&mut self, mut bytes: Vec<u8>) {
+    pub(super) fn give_back(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         bytes.shrink_to(KEPT_BYTES);
         self.bytes = bytes;
     }
 
     /// Gives up the incomplete event; returns how many there were (0 or 1).
-    pub fn give_up(&mut self) -> u64 {
+    pub(super) fn give_up(&mut self) -> u64 {
         let lost = u64::from(matches!(self.state, State::Growing { .. }));
         (self.of, self.state) = (None, State::Empty);
         let bytes = std::mem::take(&mut self.bytes);
@@ -99,7 +99,7 @@ impl Assembly {
 
     /// A whole frame of this source has arrived: no more fragments of an earlier event will come. Returns how many
     /// events are lost by it.
-    pub fn followed_by(&mut self, source: u32, number: u64) -> u64 {
+    pub(super) fn followed_by(&mut self, source: u32, number: u64) -> u64 {
         match self.of {
             Some((of, last)) if of == source && last < number => self.give_up(),
             // The event is withdrawn: it is late, not lost.
@@ -112,7 +112,7 @@ impl Assembly {
     }
 
     /// The time at which the incomplete event is given up.
-    pub fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         matches!(self.state, State::Growing { .. }).then(|| self.touched + STALE)
     }
 }

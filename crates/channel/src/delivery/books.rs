@@ -40,7 +40,7 @@ impl Delivery {
     }
 
     /// Welcomes all seats on behalf of a new source.
-    pub fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
+    pub(crate) fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
         self.mark_seats(place, number, Behind::Waits, |_, _| true, exit);
     }
 
@@ -102,7 +102,7 @@ impl Delivery {
     }
 
     /// A source's host has sent a mark.
-    pub fn marked(&mut self, from: &Name, mark: &Mark, config: &Config, exit: &mut Exit) {
+    pub(crate) fn marked(&mut self, from: &Name, mark: &Mark, config: &Config, exit: &mut Exit) {
         if mark.to != exit.incarnation() {
             return;
         }
@@ -149,7 +149,7 @@ impl Delivery {
     }
 
     /// A sinks' host has sent a report.
-    pub fn reported(&mut self, from: &Name, report: &Report, now: Instant, exit: &mut Exit) {
+    pub(crate) fn reported(&mut self, from: &Name, report: &Report, now: Instant, exit: &mut Exit) {
         if report.to != exit.incarnation() {
             return;
         }
@@ -181,7 +181,7 @@ impl Delivery {
     }
 
     /// Sinks of this host leave: sends final reports to sources of other hosts and removes the sinks' entries.
-    pub fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, exit: &mut Exit) {
+    pub(crate) fn close_books(&mut self, place: u32, leaves: impl Fn(u32) -> bool, exit: &mut Exit) {
         let mut told = Vec::new();
         for (host, link) in &mut self.links {
             for (source, inbound) in link.inbound.iter_mut().filter(|(_, inbound)| inbound.slot == place) {
@@ -201,7 +201,7 @@ impl Delivery {
     }
 
     /// Closes a channel and removes everything that this host has on it.
-    pub fn end(&mut self, place: u32, exit: &mut Exit) -> Option<Channel> {
+    pub(crate) fn end(&mut self, place: u32, exit: &mut Exit) -> Option<Channel> {
         self.close_books(place, |_| true, exit);
         for link in self.links.values_mut() {
             link.inbound.retain(|_, inbound| inbound.slot != place);
@@ -222,7 +222,7 @@ impl Delivery {
     }
 
     /// `None`: this host has no such sink.
-    pub fn sink_counts(&self, id: SinkId) -> Option<SinkCounts> {
+    pub(crate) fn sink_counts(&self, id: SinkId) -> Option<SinkCounts> {
         let sink = self.channels.at(self.channels.of_sink(id.0)?)?.sinks.get(&id.0)?;
         let Totals { fates, sent, lost } = sink.totals;
         let mut counts = SinkCounts {

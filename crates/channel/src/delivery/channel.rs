@@ -90,7 +90,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub fn outstanding(&self) -> u64 {
+    pub(crate) fn outstanding(&self) -> u64 {
         self.sent.saturating_sub(self.fates.sum().saturating_add(self.lost))
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct Totals {
 }
 
 impl Channel {
-    pub fn new(id: ChannelId, spec: Arc<Spec>) -> Channel {
+    pub(crate) fn new(id: ChannelId, spec: Arc<Spec>) -> Channel {
         Channel {
             id: Arc::new(id),
             spec,
@@ -138,7 +138,7 @@ impl Channel {
         }
     }
 
-    pub fn lane(&self) -> Lane {
+    pub(crate) fn lane(&self) -> Lane {
         match self.id.plane {
             Plane::Quality => Lane::Control,
             Plane::Data if self.blocks() => Lane::Bulk,
@@ -147,20 +147,20 @@ impl Channel {
     }
 
     /// The size limit of an event on the channel, in bytes.
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         match self.lane() {
             Lane::Control => Limits::WHOLE,
             Lane::Data | Lane::Bulk => Limits::EVENT,
         }
     }
 
-    pub fn blocks(&self) -> bool {
+    pub(crate) fn blocks(&self) -> bool {
         matches!(self.spec.pressure, Pressure::Block { .. })
     }
 
     /// The number of events of `bytes` bytes that a source may have under way to a sink of this capacity on another
     /// host.
-    pub fn window(&self, capacity: u32, bytes: usize) -> u64 {
+    pub(crate) fn window(&self, capacity: u32, bytes: usize) -> u64 {
         // On the data lane the bytes under way are limited for each host: see `pipe`.
         let most = if self.lane() != Lane::Control { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
         let (events, fit) = (u64::from(capacity), most / bytes.max(1) as u64);
@@ -170,7 +170,7 @@ impl Channel {
 
 impl Roster {
     /// The sinks of all hosts that have the same specification as this host.
-    pub fn of(directory: &Directory, channel: &Channel, here: &Name) -> Roster {
+    pub(crate) fn of(directory: &Directory, channel: &Channel, here: &Name) -> Roster {
         let mut roster = Roster { generation: channel.roster.generation + 1, ..Roster::default() };
         for (host, record) in directory.hosts() {
             let Some(held) = record.channels.get(&*channel.id) else { continue };
@@ -196,7 +196,7 @@ impl Roster {
     }
 
     /// The seats that were not in `before`.
-    pub fn newcomers(&self, before: &Roster) -> Vec<usize> {
+    pub(crate) fn newcomers(&self, before: &Roster) -> Vec<usize> {
         let mut fresh = Vec::new();
         for span in &self.spans {
             let old = before.of_host(&span.host).filter(|old| old.incarnation == span.incarnation);
@@ -208,12 +208,12 @@ impl Roster {
     }
 
     /// The seats of this host's sinks.
-    pub fn local(&self) -> std::ops::Range<usize> {
+    pub(crate) fn local(&self) -> std::ops::Range<usize> {
         self.spans.iter().find(|span| span.local).map_or(0..0, |span| span.from..span.to)
     }
 
     /// The seats of a host; spans are sorted by the hosts' names.
-    pub fn of_host(&self, host: &Name) -> Option<&Span> {
+    pub(crate) fn of_host(&self, host: &Name) -> Option<&Span> {
         let at = self.spans.binary_search_by(|span| (*span.host).cmp(host)).ok()?;
         Some(&self.spans[at])
     }
@@ -221,7 +221,7 @@ impl Roster {
 
 impl Source {
     /// Moves the tallies of remaining sinks to a new roster. A sink of a restarted host is a different sink.
-    pub fn reseat(&mut self, before: &Roster, now: &Roster) {
+    pub(crate) fn reseat(&mut self, before: &Roster, now: &Roster) {
         let mut former: Vec<_> = std::mem::take(&mut self.tallies).into_iter().map(Some).collect();
         let mut tallies = Vec::with_capacity(now.seats.len());
         for span in &now.spans {
@@ -240,14 +240,14 @@ impl Source {
 
     /// A sink left. Its queued events on this host are dropped; no more reports will come about those under way to
     /// another host.
-    pub fn close(&mut self, tally: Tally, local: bool) {
+    pub(crate) fn close(&mut self, tally: Tally, local: bool) {
         tally.fates.add_to(&mut self.counts);
         let rest = tally.sent.saturating_sub(tally.fates.sum());
         *(if local { &mut self.counts.dropped } else { &mut self.counts.lost }) += rest;
     }
 
     /// All counts, with the outcomes known so far.
-    pub fn counts(&self) -> SourceCounts {
+    pub(crate) fn counts(&self) -> SourceCounts {
         let mut counts = self.counts;
         for tally in &self.tallies {
             tally.fates.add_to(&mut counts);

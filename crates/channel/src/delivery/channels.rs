@@ -18,54 +18,54 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Number of open channels.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    pub fn place(&self, id: &ChannelId) -> Option<u32> {
+    pub(crate) fn place(&self, id: &ChannelId) -> Option<u32> {
         self.places.get(id).copied()
     }
 
-    pub fn at(&self, place: u32) -> Option<&Channel> {
+    pub(crate) fn at(&self, place: u32) -> Option<&Channel> {
         self.slots.get(place as usize)?.as_ref()
     }
 
-    pub fn at_mut(&mut self, place: u32) -> Option<&mut Channel> {
+    pub(crate) fn at_mut(&mut self, place: u32) -> Option<&mut Channel> {
         self.slots.get_mut(place as usize)?.as_mut()
     }
 
-    pub fn find(&self, id: &ChannelId) -> Option<&Channel> {
+    pub(crate) fn find(&self, id: &ChannelId) -> Option<&Channel> {
         self.at(self.place(id)?)
     }
 
-    pub fn find_mut(&mut self, id: &ChannelId) -> Option<&mut Channel> {
+    pub(crate) fn find_mut(&mut self, id: &ChannelId) -> Option<&mut Channel> {
         self.at_mut(self.place(id)?)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Channel> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.slots.iter().flatten()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
         self.slots.iter_mut().flatten()
     }
 
     /// The place of the source's channel.
-    pub fn of_source(&self, number: u32) -> Option<u32> {
+    pub(crate) fn of_source(&self, number: u32) -> Option<u32> {
         self.sources.get(&number).copied()
     }
 
     /// The place of the sink's channel.
-    pub fn of_sink(&self, number: u32) -> Option<u32> {
+    pub(crate) fn of_sink(&self, number: u32) -> Option<u32> {
         self.sinks.get(&number).copied()
     }
 
     /// This host's sources, with the places of their channels.
-    pub fn sources(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (u32, u32)> {
         self.sources.iter().map(|(number, place)| (*number, *place))
     }
 
-    pub fn open(&mut self, channel: Channel) {
+    pub(crate) fn open(&mut self, channel: Channel) {
         let free = self.slots.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.slots.push(None);
@@ -76,7 +76,7 @@ impl Channels {
     }
 
     /// Removes a channel with all its sources and sinks.
-    pub fn close(&mut self, place: u32) -> Option<Channel> {
+    pub(crate) fn close(&mut self, place: u32) -> Option<Channel> {
         let channel = self.slots.get_mut(place as usize)?.take()?;
         self.places.remove(&*channel.id);
         self.sources.retain(|_, of| *of != place);
@@ -84,20 +84,20 @@ impl Channels {
         Some(channel)
     }
 
-    pub fn add_source(&mut self, place: u32, number: u32, source: Source) {
+    pub(crate) fn add_source(&mut self, place: u32, number: u32, source: Source) {
         let Some(channel) = self.at_mut(place) else { return };
         channel.sources.insert(number, source);
         self.sources.insert(number, place);
     }
 
-    pub fn add_sink(&mut self, place: u32, number: u32, sink: Sink) {
+    pub(crate) fn add_sink(&mut self, place: u32, number: u32, sink: Sink) {
         let Some(channel) = self.at_mut(place) else { return };
         channel.sinks.insert(number, sink);
         self.sinks.insert(number, place);
     }
 
     /// Returns the source's channel.
-    pub fn remove_source(&mut self, number: u32) -> Option<&Channel> {
+    pub(crate) fn remove_source(&mut self, number: u32) -> Option<&Channel> {
         let place = self.sources.remove(&number)?;
         let channel = self.at_mut(place)?;
         channel.sources.remove(&number);
@@ -105,7 +105,7 @@ impl Channels {
     }
 
     /// Returns the sink's channel.
-    pub fn remove_sink(&mut self, number: u32) -> Option<&Channel> {
+    pub(crate) fn remove_sink(&mut self, number: u32) -> Option<&Channel> {
         let place = self.sinks.remove(&number)?;
         let channel = self.at_mut(place)?;
         channel.sinks.remove(&number);

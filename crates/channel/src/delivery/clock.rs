@@ -44,7 +44,7 @@ impl Sample {
 
 impl Clock {
     /// An event of the host arrived, so its clock matters. Returns whether a ping is due now because of it.
-    pub fn heard(&mut self, now: Instant) -> bool {
+    pub(super) fn heard(&mut self, now: Instant) -> bool {
         self.heard = Some(now);
         if self.due.is_none() {
             self.due = Some(now);
@@ -54,14 +54,14 @@ impl Clock {
     }
 
     /// A ping is sent now.
-    pub fn pinged(&mut self, now: Instant) {
+    pub(super) fn pinged(&mut self, now: Instant) {
         let wait = if self.samples.len() < SAMPLES { QUICK } else { SELDOM };
         let idle = self.heard.is_none_or(|heard| now.since(heard) > IDLE);
         self.due = if idle { None } else { Some(now + wait) };
     }
 
     /// The answer to the ping of `t0` arrived at `t2`; the other clock said `t1`.
-    pub fn answered(&mut self, t0: Instant, t1: Instant, t2: Instant) {
+    pub(super) fn answered(&mut self, t0: Instant, t1: Instant, t2: Instant) {
         if t2 < t0 {
             return;
         }
@@ -74,7 +74,7 @@ impl Clock {
     }
 
     /// The other clock less this host's in nanoseconds, and the largest error.
-    pub fn offset(&self) -> Option<(i64, Nanos)> {
+    pub(super) fn offset(&self) -> Option<(i64, Nanos)> {
         let latest = self.samples.last()?.at;
         let best = self.samples.iter().min_by_key(|sample| sample.error(latest))?;
         Some((best.offset, Nanos::new(best.round_trip.get() / 2)))
@@ -82,7 +82,7 @@ impl Clock {
 
     /// Converts a time of the other clock to this host's. Before the offset is known: `now`, as if the transfer took no
     /// time.
-    pub fn ours(&self, theirs: u64, now: Instant) -> Instant {
+    pub(super) fn ours(&self, theirs: u64, now: Instant) -> Instant {
         match self.offset() {
             None => now,
             // An event cannot have been sent in the future.

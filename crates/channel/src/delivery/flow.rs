@@ -55,13 +55,13 @@ struct Ping {
 
 impl Flow {
     /// `window`: the limit of bytes under way for frames that must not be lost.
-    pub fn new(window: u64) -> Flow {
+    pub(super) fn new(window: u64) -> Flow {
         Flow { window, ..Flow::default() }
     }
 
     /// Whether an event that is of use for `left` would arrive within three quarters of that time, behind `waiting`
     /// unsent bytes. The last quarter is a margin, because the measurements are from the past.
-    pub fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
+    pub(super) fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
         self.lapse(now);
         let quickest = self.quickest.unwrap_or_default();
         let ahead = self.under_way() + waiting as u64;
@@ -72,17 +72,17 @@ impl Flow {
     }
 
     /// Bytes that have not been confirmed as arrived.
-    pub fn under_way(&self) -> u64 {
+    pub(super) fn under_way(&self) -> u64 {
         self.sent - self.arrived
     }
 
     /// Whether the network has room for this number of bytes more.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.under_way() == 0 || self.under_way() + bytes as u64 <= self.window
     }
 
     /// Discards pings whose answers are overdue, and bytes under way after a long silence.
-    pub fn lapse(&mut self, now: Instant) {
+    pub(super) fn lapse(&mut self, now: Instant) {
         let silent = |oldest: &Ping| now.since(self.heard.map_or(oldest.at, |heard| heard.max(oldest.at))) > SILENT;
         if self.pings.back().is_some_and(|last| now.since(last.at) > LOST) || self.pings.front().is_some_and(silent) {
             self.pings.clear();
@@ -92,7 +92,7 @@ impl Flow {
     }
 
     /// Bytes that must not be lost were sent. Returns whether the caller has to send a ping behind them now.
-    pub fn sent_safely(&mut self, bytes: usize, now: Instant) -> bool {
+    pub(super) fn sent_safely(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
         let due = self.sent - self.followed >= self.window / 4;
         if due {
@@ -102,7 +102,7 @@ impl Flow {
     }
 
     /// Frames wait for room. Returns whether the caller has to send a ping now.
-    pub fn is_asked_again(&mut self, now: Instant) -> bool {
+    pub(super) fn is_asked_again(&mut self, now: Instant) -> bool {
         let due = self.under_way() > 0 && self.pinged.is_none_or(|last| now.since(last) >= AGAIN);
         if due {
             self.ping(now);
@@ -117,7 +117,7 @@ impl Flow {
     }
 
     /// An event of this size with a deadline was sent. Returns whether the caller has to send a ping behind it now.
-    pub fn sent(&mut self, bytes: usize, now: Instant) -> bool {
+    pub(super) fn sent(&mut self, bytes: usize, now: Instant) -> bool {
         self.sent += bytes as u64;
         let since = self.pinged.map_or(LOST, |last| now.since(last));
         if since >= LOST {
@@ -132,7 +132,7 @@ impl Flow {
     }
 
     /// An answer to the ping of `at` has arrived. Returns false if this flow has no such ping.
-    pub fn answered(&mut self, at: Instant, now: Instant) -> bool {
+    pub(super) fn answered(&mut self, at: Instant, now: Instant) -> bool {
         let Some(place) = self.pings.iter().position(|ping| ping.at == at) else { return false };
         let ping = self.pings[place];
         self.pings.drain(..=place);

@@ -12,7 +12,7 @@ use crate::wire::{EventFrame, Fragment, Malformed, Reader};
 
 impl Delivery {
     /// A fragment of another host's event has arrived.
-    pub fn gather(
+    pub(crate) fn gather(
         &mut self,
         from: &Name,
         fragment: &Fragment<'_>,

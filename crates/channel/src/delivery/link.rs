@@ -44,12 +44,12 @@ impl Way {
         Way { lane, flow: Flow::new(window), pipe: Pipe::default(), assembly: Assembly::default() }
     }
 
-    pub fn place(lane: Lane) -> usize {
+    pub(super) fn place(lane: Lane) -> usize {
         usize::from(lane == Lane::Bulk)
     }
 
     /// The time with the lane in it, which distinguishes the pings of the two lanes.
-    pub fn stamp(&self, now: Instant) -> Instant {
+    pub(super) fn stamp(&self, now: Instant) -> Instant {
         Instant::new(now.get() & !1 | u64::from(self.lane == Lane::Bulk))
     }
 }
@@ -88,66 +88,66 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// The smallest number of events that the source can have sent.
-    pub fn sent_at_least(&self) -> u64 {
+    pub(super) fn sent_at_least(&self) -> u64 {
         self.sent.max(self.arrived)
     }
 
-    pub fn lost(&self) -> u64 {
+    pub(super) fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.arrived)
     }
 
     /// Whether every event that arrived has an outcome.
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.fates.sum() >= self.arrived
     }
 
-    pub fn reported(&self) -> Reported {
+    pub(super) fn reported(&self) -> Reported {
         Reported { sink: self.sink, from: self.from, fates: self.fates, lost: self.lost() }
     }
 
     /// The sink leaves: the events in its queue are dropped.
-    pub fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.fates.dropped += self.arrived.saturating_sub(self.fates.sum());
     }
 }
 
 impl Inbound {
-    pub fn entry(&mut self, sink: u32) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, sink: u32) -> Option<&mut Entry> {
         let at = self.entries.binary_search_by_key(&sink, |entry| entry.sink).ok()?;
         Some(&mut self.entries[at])
     }
 }
 
 impl Link {
-    pub fn new(name: &Name, incarnation: u64) -> Link {
+    pub(super) fn new(name: &Name, incarnation: u64) -> Link {
         let ways = [Lane::Data, Lane::Bulk].map(Way::new);
         let (inbound, clock) = Default::default();
         Link { name: Arc::new(name.clone()), incarnation, inbound, clock, ways }
     }
 
     /// The state of a lane. The control lane has none; for it this returns the data lane's.
-    pub fn way(&self, lane: Lane) -> &Way {
+    pub(super) fn way(&self, lane: Lane) -> &Way {
         &self.ways[Way::place(lane)]
     }
 
-    pub fn way_mut(&mut self, lane: Lane) -> &mut Way {
+    pub(super) fn way_mut(&mut self, lane: Lane) -> &mut Way {
         &mut self.ways[Way::place(lane)]
     }
 
-    pub fn ways_mut(&mut self) -> (&Arc<Name>, &mut [Way]) {
+    pub(super) fn ways_mut(&mut self) -> (&Arc<Name>, &mut [Way]) {
         (&self.name, &mut self.ways)
     }
 
     /// An incarnation of the host ends or another one begins. Returns the entries of its sources, and the sources whose
     /// events waited for the host. The clock's difference stays.
-    pub fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
+    pub(super) fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())
     }
 
     /// The account of one of the host's sources for a sink here.
-    pub fn entry(&mut self, source: u32, sink: u32) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, source: u32, sink: u32) -> Option<&mut Entry> {
         self.inbound.get_mut(&source)?.entry(sink)
     }
 }

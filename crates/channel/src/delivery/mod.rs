@@ -53,13 +53,13 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    pub fn new(host: Arc<Name>) -> Delivery {
+    pub(crate) fn new(host: Arc<Name>) -> Delivery {
         let (channels, links, stale, fresh, scratch) = Default::default();
         Delivery { host, channels, links, stale, fresh, scratch }
     }
 
     /// A host has a new incarnation: its earlier sources are gone. The difference of its clock stays.
-    pub fn greet(&mut self, host: &Name, incarnation: u64) {
+    pub(crate) fn greet(&mut self, host: &Name, incarnation: u64) {
         let link = self.links.entry(host.clone()).or_insert_with(|| Link::new(host, incarnation));
         link.incarnation = incarnation;
         let (inbound, waited) = link.begin();
@@ -68,7 +68,7 @@ impl Delivery {
     }
 
     /// A host is gone.
-    pub fn part(&mut self, host: &Name) {
+    pub(crate) fn part(&mut self, host: &Name) {
         if let Some(mut link) = self.links.remove(host) {
             let (inbound, waited) = link.begin();
             self.fold(inbound);
@@ -77,7 +77,7 @@ impl Delivery {
     }
 
     /// The other host's clock less this host's in ns, and the largest error.
-    pub fn clock_offset(&self, host: &Name) -> Option<(i64, qfabric_types::Nanos)> {
+    pub(crate) fn clock_offset(&self, host: &Name) -> Option<(i64, qfabric_types::Nanos)> {
         self.links.get(host)?.clock.offset()
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Pipe {
 
 impl Piece {
     /// An unsent frame, of an event or of a mark.
-    pub fn new(source: u32, frame: Arc<Vec<u8>>) -> Piece {
+    pub(super) fn new(source: u32, frame: Arc<Vec<u8>>) -> Piece {
         Piece { source, number: 0, frame, deadline: None, head: 0, sent: 0 }
     }
 
@@ -84,43 +84,43 @@ impl Piece {
 }
 
 impl Pipe {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
     /// Unsent bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Whether a source of a channel that blocks has to wait.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.bytes >= Limits::WAITING_BLOCKS
     }
 
     /// Whether a waiting source may go on: half of the room has to be free, otherwise the source would wait again at
     /// once.
-    pub fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.bytes <= Limits::WAITING_BLOCKS / 2
     }
 
     /// Whether the pipe has room for this number of bytes more.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.bytes + bytes <= Limits::WAITING
     }
 
     /// Whether a frame of this source waits.
-    pub fn has(&self, source: u32) -> bool {
+    pub(super) fn has(&self, source: u32) -> bool {
         self.pieces.iter().any(|piece| piece.source == source)
     }
 
-    pub fn push(&mut self, piece: Piece) {
+    pub(super) fn push(&mut self, piece: Piece) {
         self.bytes += piece.left();
         self.pieces.push_back(piece);
     }
 
     /// The next frame to send, if `has_room` accepts its size.
-    pub fn next(&self, now: Instant, has_room: impl FnOnce(usize) -> bool) -> Option<Next<'_>> {
+    pub(super) fn next(&self, now: Instant, has_room: impl FnOnce(usize) -> bool) -> Option<Next<'_>> {
         let next = self.pieces.front()?.next(now);
         let bytes = match &next {
             Next::Frame(frame) => frame.len(),
@@ -131,7 +131,7 @@ impl Pipe {
     }
 
     /// The frame of [`Pipe::next`] was sent. Returns the source of a piece that is now complete.
-    pub fn sent(&mut self, now: Instant) -> Option<u32> {
+    pub(super) fn sent(&mut self, now: Instant) -> Option<u32> {
         let piece = self.pieces.front_mut()?;
         let part = match piece.next(now) {
             Next::Part(part) => part.bytes.len(),
@@ -147,7 +147,7 @@ impl Pipe {
     }
 
     /// The host is gone: discards all pieces and returns their sources.
-    pub fn clear(&mut self) -> impl Iterator<Item = u32> {
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = u32> {
         self.bytes = 0;
         std::mem::take(&mut self.pieces).into_iter().map(|piece| piece.source)
     }

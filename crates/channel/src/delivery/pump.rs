@@ -130,7 +130,7 @@ impl Way {
     }
 
     /// Whether this number of bytes that must not be lost can be sent at once.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.pipe.is_empty() && self.flow.has_room(bytes)
     }
 
@@ -141,7 +141,7 @@ impl Way {
     }
 
     /// Sends a ping behind all frames to the host; its answer says when they had arrived.
-    pub fn ping(&self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
+    pub(super) fn ping(&self, host: &Arc<Name>, now: Instant, exit: &mut Exit) {
         let at = self.stamp(now).get();
         exit.send(Destination::Host(host.clone()), self.lane, Kind::Ping, |writer| writer.u64(at));
     }

@@ -36,7 +36,7 @@ impl Books<'_> {
 
 impl Delivery {
     /// An event of another host has arrived.
-    pub fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant, exit: &mut Exit) {
+    pub(crate) fn receive(&mut self, from: &Name, frame: &EventFrame<'_>, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
         if link.clock.heard(now) {
             exit.wake_by(now);
@@ -146,7 +146,14 @@ pub(crate) struct Dispatch<'a> {
 
 impl Dispatch<'_> {
     /// `chosen` has one place for each of this host's seats. `time` orders events in queues.
-    pub fn run(&mut self, event: Event<'_>, host: &Arc<Name>, time: u64, chosen: &mut [bool], books: &mut Books<'_>) {
+    pub(super) fn run(
+        &mut self,
+        event: Event<'_>,
+        host: &Arc<Name>,
+        time: u64,
+        chosen: &mut [bool],
+        books: &mut Books<'_>,
+    ) {
         let is_late = self.is_withdrawn || event.deadline.is_some_and(|deadline| deadline < self.now);
         self.meant.clear();
         self.meant.extend_from_slice(chosen);
@@ -220,7 +227,7 @@ impl Sink {
     }
 
     /// Number of events in the queue.
-    pub fn queued(&self) -> u64 {
+    pub(crate) fn queued(&self) -> u64 {
         match &self.mode {
             Mode::Queue(queue) => queue.len() as u64,
             Mode::Bound(_) => 0,
@@ -228,7 +235,7 @@ impl Sink {
     }
 
     /// Whether the queue has no room for another event.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         matches!(&self.mode, Mode::Queue(queue) if queue.is_full_for(0))
     }
 }

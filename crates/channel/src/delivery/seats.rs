@@ -26,7 +26,7 @@ pub(crate) enum Step {
 
 impl Step {
     /// Call this before the change is applied.
-    pub fn of(directory: &Directory, host: &Name, is_own: bool, change: &Change) -> Step {
+    pub(crate) fn of(directory: &Directory, host: &Name, is_own: bool, change: &Change) -> Step {
         let held = |channel| directory.host(host).and_then(|record| record.channels.get(channel));
         match change {
             Change::Hold(..) if is_own => Step::All,
@@ -53,7 +53,7 @@ impl Step {
 impl Delivery {
     /// Removes sources of a host because of a change of its record; their accounts are added to the totals of the
     /// sinks.
-    pub fn forget_sources(&mut self, host: &Name, change: &Change) {
+    pub(crate) fn forget_sources(&mut self, host: &Name, change: &Change) {
         if !matches!(change, Change::SourceGone(..) | Change::Release(_)) {
             return;
         }
@@ -71,7 +71,7 @@ impl Delivery {
     }
 
     /// Call this after the change was applied.
-    pub fn reseat(&mut self, directory: &Directory, host: &Name, id: &ChannelId, step: Step) {
+    pub(crate) fn reseat(&mut self, directory: &Directory, host: &Name, id: &ChannelId, step: Step) {
         if step == Step::Nothing || self.stale.contains(id) {
             return;
         }
@@ -103,12 +103,12 @@ impl Delivery {
     }
 
     /// Whether [`Delivery::settle`] has rosters to rebuild.
-    pub fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
     /// Call this after all changes: rebuilds rosters and welcomes new sinks.
-    pub fn settle(&mut self, directory: &Directory, exit: &mut Exit) {
+    pub(crate) fn settle(&mut self, directory: &Directory, exit: &mut Exit) {
         while let Some(channel) = self.stale.pop_first() {
             self.refresh(&channel, directory, exit);
         }
@@ -133,7 +133,7 @@ impl Delivery {
 
     /// Checks that the rosters equal rebuilt ones; for tests.
     #[cfg(any(test, feature = "testing"))]
-    pub fn assert_sound(&self, directory: &Directory) {
+    pub(crate) fn assert_sound(&self, directory: &Directory) {
         for channel in self.channels.iter() {
             let anew = Roster::of(directory, channel, &self.host);
             assert_eq!(channel.roster.seats, anew.seats);

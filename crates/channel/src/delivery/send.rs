@@ -19,7 +19,7 @@ const ALL: Option<(u64, std::slice::Iter<'_, u32>)> = None;
 impl Step<'_> {
     /// Passes over the sinks of hosts whose pipe has no room for a large event, or for an event behind one. Returns how
     /// many. On a channel that blocks the source has waited before.
-    pub fn leave_out_crowded(&mut self, number: u32, bytes: usize) -> u32 {
+    pub(super) fn leave_out_crowded(&mut self, number: u32, bytes: usize) -> u32 {
         let waits = self.channel.sources.get(&number).is_some_and(|source| source.waiting > 0);
         if self.channel.blocks() || !waits && bytes <= Limits::WHOLE {
             return 0;
@@ -36,7 +36,7 @@ impl Step<'_> {
     }
 
     /// Passes over the sinks of hosts that the event would reach too late. Returns how many.
-    pub fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
+    pub(super) fn leave_out_late(&mut self, event: &Submission<'_>) -> u32 {
         let Some(deadline) = event.deadline.filter(|_| self.channel.lane() != Lane::Control) else { return 0 };
         let (left, mut late) = (deadline.since(self.now), 0);
         for span in self.channel.roster.spans.iter().filter(|span| !span.local) {
@@ -57,7 +57,7 @@ impl Step<'_> {
     /// Sends one frame for all hosts if every host gets the unchanged event for all its sinks. Otherwise sends one
     /// frame to each host, and one for each sink whose own filters changed the event. All frames have the event's
     /// number. Returns the number of sinks on other hosts.
-    pub fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
+    pub(super) fn send(&mut self, number: u32, submission: &Submission<'_>, event_number: u64) -> u32 {
         let (remote, whole) = survey(&self.channel.roster, submission.event_type, &self.scratch.chosen);
         if remote == 0 {
             return 0;

@@ -27,7 +27,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Delivery {
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         source: SourceId,
         event: &Submission<'_>,

@@ -11,7 +11,13 @@ use crate::queue::Waiting;
 use crate::{Error, Pressure, SinkId, SourceId, Taken};
 
 impl Delivery {
-    pub fn take(&mut self, sink: SinkId, into: &mut Taken, now: Instant, exit: &mut Exit) -> Result<bool, Error> {
+    pub(crate) fn take(
+        &mut self,
+        sink: SinkId,
+        into: &mut Taken,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Result<bool, Error> {
         let place = self.channels.of_sink(sink.0).ok_or(Error::no_sink(sink))?;
         loop {
             let Some(waiting) = self.pop(place, sink.0) else { return Ok(false) };
@@ -24,7 +30,7 @@ impl Delivery {
         }
     }
 
-    pub fn came_late(
+    pub(crate) fn came_late(
         &mut self,
         sink: SinkId,
         (host, source): (&Name, SourceId),

@@ -10,7 +10,7 @@ use crate::output::Destination;
 use crate::wire::{Kind, Pong};
 
 impl Delivery {
-    pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
+    pub(crate) fn wake(&mut self, now: Instant, exit: &mut Exit) {
         for link in self.links.values_mut().filter(|link| link.clock.due.is_some_and(|due| due <= now)) {
             exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
             link.clock.pinged(now);
@@ -54,7 +54,7 @@ impl Delivery {
     }
 
     /// A host asks for the difference of the clocks, or whether its frames have arrived.
-    pub fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
+    pub(crate) fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get(from) else { return };
         exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
             writer.u64(t0);
@@ -62,7 +62,7 @@ impl Delivery {
         });
     }
 
-    pub fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
+    pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
         let Some(link) = self.links.get_mut(from) else { return };
         // A ping that went behind events has waited with them, so it says nothing about clocks.
         let (at, (_, ways)) = (Instant::new(pong.t0), link.ways_mut());

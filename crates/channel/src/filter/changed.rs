@@ -10,22 +10,22 @@ pub(crate) struct Changed {
 
 impl Changed {
     /// Marks the next payload as unchanged.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.is_changed = false;
         self.bytes.clear();
     }
 
-    pub fn is_changed(&self) -> bool {
+    pub(crate) fn is_changed(&self) -> bool {
         self.is_changed
     }
 
     /// The payload after the changes so far.
-    pub fn payload<'a>(&'a self, original: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn payload<'a>(&'a self, original: &'a [u8]) -> &'a [u8] {
         if self.is_changed { &self.bytes } else { original }
     }
 
     /// The payload for editing.
-    pub fn edit(&mut self, original: &[u8]) -> &mut Vec<u8> {
+    pub(crate) fn edit(&mut self, original: &[u8]) -> &mut Vec<u8> {
         if !self.is_changed {
             self.is_changed = true;
             self.bytes.extend_from_slice(original);

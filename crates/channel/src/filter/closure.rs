@@ -38,11 +38,11 @@ pub(crate) struct Closure {
 }
 
 impl Closure {
-    pub fn new(choose: Choose) -> Closure {
+    pub(crate) fn new(choose: Choose) -> Closure {
         Closure { choose, before: Vec::new() }
     }
 
-    pub fn run(&mut self, event: &Event<'_>, seats: &[Seat], chosen: &mut [bool]) {
+    pub(crate) fn run(&mut self, event: &Event<'_>, seats: &[Seat], chosen: &mut [bool]) {
         self.before.clear();
         self.before.extend_from_slice(chosen);
         (self.choose)(event, Candidates(seats), chosen);

@@ -12,23 +12,23 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Gives every sink the common payload again.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.spare.extend(self.of.drain(..).map(|(_, changed)| changed));
     }
 
     /// Unordered.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.of.iter().map(|(seat, changed)| (*seat, changed.payload(&[])))
     }
 
     /// The payload for the sink at this seat; `None`: the common one.
-    pub fn get(&self, seat: usize) -> Option<&[u8]> {
+    pub(crate) fn get(&self, seat: usize) -> Option<&[u8]> {
         let found = self.of.iter().find(|(at, _)| *at == seat);
         found.map(|(_, changed)| changed.payload(&[]))
     }
 
     /// Removes the seat's payload for further editing; it is unchanged if the seat has the common payload.
-    pub fn take(&mut self, seat: usize) -> Changed {
+    pub(crate) fn take(&mut self, seat: usize) -> Changed {
         if let Some(at) = self.of.iter().position(|(at, _)| *at == seat) {
             return self.of.swap_remove(at).1;
         }
@@ -38,7 +38,7 @@ impl Copies {
     }
 
     /// Sets the seat's payload; if it is unchanged, the seat has the common payload.
-    pub fn put(&mut self, seat: usize, changed: Changed) {
+    pub(crate) fn put(&mut self, seat: usize, changed: Changed) {
         match changed.is_changed() {
             true => self.of.push((seat, changed)),
             false => self.spare.push(changed),

@@ -13,11 +13,11 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    pub fn iter(&self) -> impl Iterator<Item = &Filter> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Filter> {
         self.into.iter().chain(&self.out)
     }
 
-    pub fn get(&self, id: &FilterId) -> Option<&Filter> {
+    pub(crate) fn get(&self, id: &FilterId) -> Option<&Filter> {
         let filters = match id.direction {
             Direction::In => &self.into,
             Direction::Out => &self.out,
@@ -26,7 +26,7 @@ impl Filters {
     }
 
     /// Refuses a filter that would exceed the limit; replacing a filter is always possible.
-    pub fn room_for(&self, id: &FilterId) -> Result<(), Error> {
+    pub(crate) fn room_for(&self, id: &FilterId) -> Result<(), Error> {
         let asked = self.into.len() + self.out.len() + 1;
         if asked <= Limits::FILTERS || self.get(id).is_some() {
             return Ok(());
@@ -37,7 +37,7 @@ impl Filters {
     }
 
     /// Inserts a filter in its place; replaces a filter of the same name.
-    pub fn put(&mut self, filter: Filter) {
+    pub(crate) fn put(&mut self, filter: Filter) {
         let filters = self.of(filter.direction);
         match find(filters, &filter.name) {
             Ok(at) => filters[at] = filter,
@@ -45,7 +45,7 @@ impl Filters {
         }
     }
 
-    pub fn remove(&mut self, id: &FilterId) -> Result<(), FilterError> {
+    pub(crate) fn remove(&mut self, id: &FilterId) -> Result<(), FilterError> {
         let filters = self.of(id.direction);
         let at = find(filters, &id.name).map_err(|_| FilterError::Unknown(id.clone()))?;
         filters.remove(at);
@@ -53,7 +53,7 @@ impl Filters {
     }
 
     /// Removes the filters whose author on another host satisfies `is_gone`.
-    pub fn forget(&mut self, is_gone: impl Fn(&Name) -> bool) -> Vec<Filter> {
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(&Name) -> bool) -> Vec<Filter> {
         let is_gone = |filter: &mut Filter| filter.author.as_ref().is_some_and(&is_gone);
         let mut gone: Vec<Filter> = self.into.extract_if(.., is_gone).collect();
         gone.extend(self.out.extract_if(.., is_gone));
@@ -61,7 +61,7 @@ impl Filters {
     }
 
     /// The new text gets the current parameter values of the filter that it replaces.
-    pub fn inherit(&mut self, id: &FilterId, text: &mut TextFilter) {
+    pub(crate) fn inherit(&mut self, id: &FilterId, text: &mut TextFilter) {
         let Ok(old) = self.text(id) else { return };
         for name in old.parameters.clone() {
             if let (Ok(value), Ok(place)) = (old.parameter(&name), text.parameter(&name)) {
@@ -71,7 +71,7 @@ impl Filters {
     }
 
     /// The filter of this name, if it is in E-code.
-    pub fn text(&mut self, id: &FilterId) -> Result<&mut TextFilter, FilterError> {
+    pub(crate) fn text(&mut self, id: &FilterId) -> Result<&mut TextFilter, FilterError> {
         let filters = self.of(id.direction);
         match find(filters, &id.name).map(|at| &mut filters[at].body) {
             Ok(Body::Text(text)) => Ok(text),

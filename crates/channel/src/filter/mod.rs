@@ -61,12 +61,12 @@ pub(crate) struct Draft<'a, 'e> {
 
 impl<'e> Draft<'_, 'e> {
     /// The event after the changes so far.
-    pub fn event(&self) -> Event<'_> {
+    pub(crate) fn event(&self) -> Event<'_> {
         Event { payload: self.changed.payload(self.event.payload), ..self.event }
     }
 
     /// The payload for editing.
-    pub fn edit(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn edit(&mut self) -> &mut Vec<u8> {
         self.changed.edit(self.event.payload)
     }
 }
@@ -204,7 +204,7 @@ impl Filter {
         self.types & 1 << event_type != 0 && (self.user.is_none() || self.user == user)
     }
 
-    pub fn id(&self, channel: &ChannelId) -> FilterId {
+    pub(crate) fn id(&self, channel: &ChannelId) -> FilterId {
         FilterId { channel: channel.clone(), direction: self.direction, name: self.name.clone() }
     }
 }

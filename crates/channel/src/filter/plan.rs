@@ -32,7 +32,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    pub fn put(self, value: i64, into: &mut [u8]) {
+    pub(super) fn put(self, value: i64, into: &mut [u8]) {
         let bytes = self.ty.bytes() as usize;
         into[self.offset as usize..][..bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
     }
@@ -64,7 +64,7 @@ impl Word {
         }
     }
 
-    pub fn of_event(&self, event: &Event<'_>) -> i64 {
+    pub(super) fn of_event(&self, event: &Event<'_>) -> i64 {
         match self {
             Word::Type => i64::from(event.event_type),
             Word::Priority => i64::from(event.priority),
@@ -105,7 +105,7 @@ pub(crate) struct BadTail {
 
 impl Tail {
     /// Copies the payload's tail and its size into the input.
-    pub fn read(&self, payload: &[u8], input: &mut [u8]) {
+    pub(super) fn read(&self, payload: &[u8], input: &mut [u8]) {
         let tail = payload.get(self.head as usize..).unwrap_or_default();
         if let Some(at) = self.input_size {
             at.put(tail.len() as i64, input);
@@ -119,7 +119,7 @@ impl Tail {
     }
 
     /// Applies the output's tail to the payload; on an error nothing changes.
-    pub fn write(&self, output: &[u8], draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
+    pub(super) fn write(&self, output: &[u8], draft: &mut Draft<'_, '_>) -> Result<(), BadTail> {
         let Some(size) = self.output_size else { return Ok(()) };
         let (head, have) = (self.head as usize, draft.event().payload.len());
         let most = match self.output {
@@ -163,7 +163,7 @@ pub(crate) struct Shape {
 pub(crate) type Misfit = (&'static str, String);
 
 impl Plan {
-    pub fn new(input: &Format, output: Option<&Format>, event: &Format) -> Result<Plan, Misfit> {
+    pub(super) fn new(input: &Format, output: Option<&Format>, event: &Format) -> Result<Plan, Misfit> {
         let mut plan = Plan { tail: Tail { head: event.size, ..Tail::default() }, ..Plan::default() };
         for field in &input.fields {
             plan.take(field, event).map_err(|what| ("input", what))?;
@@ -217,7 +217,7 @@ impl Plan {
 }
 
 impl Shape {
-    pub fn new(input: &Format, output: Option<&Format>, event: Option<&Format>) -> Result<Shape, Misfit> {
+    pub(super) fn new(input: &Format, output: Option<&Format>, event: Option<&Format>) -> Result<Shape, Misfit> {
         let ours = |field: &&Field| event.is_none_or(|event| event.field(&field.name).is_none());
         let word = |format: &Format, name: &str| format.field(name).filter(ours).cloned();
         let mut shape = Shape::default();
@@ -302,11 +302,11 @@ pub(crate) struct FieldAt {
 
 impl FieldAt {
     /// `None` if the format has no single number of this name.
-    pub fn new(event_type: u16, format: &Format, name: &str) -> Option<FieldAt> {
+    pub(crate) fn new(event_type: u16, format: &Format, name: &str) -> Option<FieldAt> {
         Some(FieldAt { event_type, at: number(format.field(name)?, 0).ok()? })
     }
 
-    pub fn read(&self, event: &Event<'_>) -> Option<i64> {
+    pub(crate) fn read(&self, event: &Event<'_>) -> Option<i64> {
         if event.event_type == self.event_type { self.at.get(event.payload) } else { None }
     }
 }

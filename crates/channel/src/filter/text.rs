@@ -35,7 +35,7 @@ pub(crate) enum Failed {
 
 impl TextFilter {
     /// Compiles a text for these types of the channel.
-    pub fn new(text: &str, spec: &Spec, types: u64, engines: &Engines) -> Result<TextFilter, FilterError> {
+    pub(crate) fn new(text: &str, spec: &Spec, types: u64, engines: &Engines) -> Result<TextFilter, FilterError> {
         let (what, asked, limit) = ("bytes of text", text.len(), Limits::TEXT);
         if asked > limit {
             let remedy = "shorten the filter";
@@ -70,7 +70,7 @@ impl TextFilter {
     }
 
     /// Returns how many sinks did not fit in the table.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         draft: &mut Draft<'_, '_>,
         generation: u64,
@@ -148,7 +148,7 @@ impl TextFilter {
     }
 
     /// A parameter's storage, by its name.
-    pub fn parameter(&mut self, name: &str) -> Result<&mut i64, FilterError> {
+    pub(crate) fn parameter(&mut self, name: &str) -> Result<&mut i64, FilterError> {
         let at = self.parameters.iter().position(|known| known == name);
         at.and_then(|at| self.engine.attributes().get_mut(at)).ok_or_else(|| {
             let known = if self.parameters.is_empty() { "none".to_owned() } else { self.parameters.join(", ") };

@@ -23,7 +23,7 @@ pub(crate) struct News {
 
 impl Membership {
     /// Returns the changes that are new. Returns `None` and asks for the whole record if earlier changes are missing.
-    pub fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant, exit: &mut Exit) -> Option<News> {
+    pub(crate) fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant, exit: &mut Exit) -> Option<News> {
         let known = self.directory.host(from)?.version;
         let count = told.changes.len() as u64;
         let after = told.before.checked_add(count)?;
@@ -38,7 +38,7 @@ impl Membership {
 
     /// One part of a host's whole record. The last part returns the changes that lead from the known record to the
     /// received one.
-    pub fn learn_full(&mut self, from: &Name, part: Full, config: &Config, exit: &mut Exit) -> Option<News> {
+    pub(crate) fn learn_full(&mut self, from: &Name, part: Full, config: &Config, exit: &mut Exit) -> Option<News> {
         let neighbour = self.neighbours.get_mut(from)?;
         if part.part == 0 {
             neighbour.staging = Some(Staging { version: part.version, parts: 0, changes: Vec::new() });
@@ -73,7 +73,7 @@ impl Membership {
         Some(News { changes: record.changes_to(&wanted.hosts[from]), version: whole.version })
     }
 
-    pub fn learn_digest(&mut self, from: &Name, digest: &Digest, now: Instant, exit: &mut Exit) {
+    pub(crate) fn learn_digest(&mut self, from: &Name, digest: &Digest, now: Instant, exit: &mut Exit) {
         let known = self.directory.host(from).map_or(0, |record| record.version);
         if digest.version > known {
             exit.counts.gaps += 1;
@@ -89,7 +89,7 @@ impl Membership {
     }
 
     /// Call this after all changes up to `version` are applied.
-    pub fn set_version(&mut self, host: &Name, version: u64) {
+    pub(crate) fn set_version(&mut self, host: &Name, version: u64) {
         if let Some(record) = self.directory.hosts.get_mut(host) {
             record.version = version;
         }

@@ -38,35 +38,35 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub fn new(host: Arc<Name>, incarnation: Incarnation, now: Instant) -> Membership {
+    pub(crate) fn new(host: Arc<Name>, incarnation: Incarnation, now: Instant) -> Membership {
         let mut directory = Directory::default();
         directory.hosts.insert((*host).clone(), HostRecord { incarnation, ..HostRecord::default() });
         Membership { host, directory, neighbours: BTreeMap::new(), telling: Telling::new(now) }
     }
 
-    pub fn own(&self) -> Option<&HostRecord> {
+    pub(crate) fn own(&self) -> Option<&HostRecord> {
         self.directory.host(&self.host)
     }
 
     /// A channel as this host holds it.
-    pub fn held(&self, channel: &ChannelId) -> Option<&Held> {
+    pub(crate) fn held(&self, channel: &ChannelId) -> Option<&Held> {
         self.own()?.channels.get(channel)
     }
 
     /// All other hosts that are present.
-    pub fn others(&self) -> Vec<Name> {
+    pub(crate) fn others(&self) -> Vec<Name> {
         self.neighbours.keys().cloned().collect()
     }
 
     /// The incarnation of another host that has sent a frame. A host that leaves loses its record and therefore has
     /// none.
-    pub fn incarnation(&self, host: &Name) -> Option<u64> {
+    pub(crate) fn incarnation(&self, host: &Name) -> Option<u64> {
         let record = if *host == *self.host { None } else { self.directory.host(host) };
         record.map(|record| record.incarnation.0)
     }
 
     /// The network reports that a host is present. Returns false if the host was already present or is one too many.
-    pub fn appeared(&mut self, host: &Name, now: Instant, exit: &mut Exit) -> bool {
+    pub(crate) fn appeared(&mut self, host: &Name, now: Instant, exit: &mut Exit) -> bool {
         if *host == *self.host || self.neighbours.contains_key(host) {
             return false;
         }
@@ -80,17 +80,17 @@ impl Membership {
     }
 
     /// Whether the host has sent its record, and now says that it has none of this host: it took this host for gone.
-    pub fn is_forgotten_by(&self, from: &Name, part: &Full) -> bool {
+    pub(crate) fn is_forgotten_by(&self, from: &Name, part: &Full) -> bool {
         part.anew && part.part == 0 && self.directory.host(from).is_some_and(|record| record.version > 0)
     }
 
     /// The network reports that a host is gone; returns whether it was present.
-    pub fn vanished(&mut self, host: &Name) -> bool {
+    pub(crate) fn vanished(&mut self, host: &Name) -> bool {
         self.neighbours.remove(host).is_some()
     }
 
     /// Compares a frame's incarnation with the host's known one.
-    pub fn presence(&self, from: &Name, incarnation: u64) -> Presence {
+    pub(crate) fn presence(&self, from: &Name, incarnation: u64) -> Presence {
         match self.incarnation(from) {
             Some(known) if known == incarnation => Presence::Known,
             Some(known) if known > incarnation => Presence::Stranger,
@@ -100,7 +100,7 @@ impl Membership {
     }
 
     /// The first frame of a new incarnation. The caller has already removed everything known of the earlier one.
-    pub fn begin(&mut self, host: &Name, incarnation: u64, now: Instant, exit: &mut Exit) {
+    pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         neighbour.staging = None;
         neighbour.ask_due = Some(now + PATIENCE);
@@ -111,7 +111,7 @@ impl Membership {
     }
 
     /// Counts a frame of another version of the protocol; reports each host once.
-    pub fn other_version(&mut self, from: &Name, theirs: u8, exit: &mut Exit) {
+    pub(crate) fn other_version(&mut self, from: &Name, theirs: u8, exit: &mut Exit) {
         exit.counts.other_version += 1;
         let Some(neighbour) = self.neighbours.get_mut(from) else { return };
         if !std::mem::replace(&mut neighbour.other_version, true) {
@@ -120,7 +120,7 @@ impl Membership {
     }
 
     /// Applies one change of a host's record and reports it in notices.
-    pub fn apply(&mut self, host: &Name, change: Change, exit: &mut Exit) -> Result<(), Unfit> {
+    pub(crate) fn apply(&mut self, host: &Name, change: Change, exit: &mut Exit) -> Result<(), Unfit> {
         let notices = self.notices_of(host, &change);
         if self.directory.apply(host, change).is_err() {
             exit.counts.beyond_limit += 1;
@@ -131,7 +131,7 @@ impl Membership {
     }
 
     /// Removes a host's record; the caller has emptied it.
-    pub fn forget(&mut self, host: &Name) {
+    pub(crate) fn forget(&mut self, host: &Name) {
         self.directory.hosts.remove(host);
     }
 
@@ -141,7 +141,7 @@ impl Membership {
     /// if the holder has the creator's proof. Without a notary, a creation is believed if the holder itself may create the
     /// channel, because naming another host as creator proves nothing. If no holder may create the channel, for example because
     /// its creator is gone, the earliest creation counts.
-    pub fn standing<'a>(&'a self, id: &'a ChannelId, config: &Config) -> Option<&'a Held> {
+    pub(crate) fn standing<'a>(&'a self, id: &'a ChannelId, config: &Config) -> Option<&'a Held> {
         if let Some(notary) = &config.notary {
             return self.proved(id, &**notary);
         }
@@ -164,13 +164,13 @@ impl Membership {
     }
 
     /// Whether the change names another creation than this host's opening; the other creation may win.
-    pub fn competes(&self, change: &Change) -> bool {
+    pub(crate) fn competes(&self, change: &Change) -> bool {
         let Change::Hold(channel, origin, ..) = change else { return false };
         self.held(channel).is_some_and(|mine| *origin != mine.origin)
     }
 
     /// Refuses if the channel or this host has the maximal number of sources and sinks.
-    pub fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
+    pub(crate) fn room_for_member(&self, channel: &ChannelId) -> Result<(), Error> {
         let remedy = "share members between applications, or use several channels";
         let all = (1 + self.directory.crowd(channel), "members of one channel", Limits::MEMBERS);
         let own = (1 + self.directory.load(&self.host), "members of one host on all channels", Limits::HOST_MEMBERS);

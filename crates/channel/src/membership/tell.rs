@@ -19,19 +19,19 @@ const BETWEEN_QUESTIONS: Nanos = Nanos::from_millis(500);
 
 impl Membership {
     /// Adds a change of this host's record to the next [`Membership::flush`].
-    pub fn announce(&mut self, change: &Change) {
+    pub(crate) fn announce(&mut self, change: &Change) {
         self.telling.changes.add(change);
     }
 
     /// Counts a change that has been applied to this host's record.
-    pub fn count_change(&mut self) {
+    pub(crate) fn count_change(&mut self) {
         if let Some(record) = self.directory.hosts.get_mut(&*self.host) {
             record.version += 1;
         }
     }
 
     /// Sends all pending changes to all other hosts.
-    pub fn flush(&mut self, now: Instant, exit: &mut Exit) {
+    pub(crate) fn flush(&mut self, now: Instant, exit: &mut Exit) {
         if self.telling.changes.len() == 0 {
             return;
         }
@@ -50,7 +50,7 @@ impl Membership {
     }
 
     /// Sends the whole record to one host.
-    pub fn send_record(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
+    pub(crate) fn send_record(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
         let Some(record) = self.own() else { return };
         let anew = self.incarnation(to).is_none();
         let mut all = Batch::default();
@@ -75,7 +75,7 @@ impl Membership {
     }
 
     /// Answers a host that asks for the whole record.
-    pub fn answer(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
+    pub(crate) fn answer(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
         let record_sent = self.neighbours.get(from).and_then(|there| there.record_sent);
         if record_sent.is_none_or(|at| now.since(at) >= BETWEEN_ANSWERS) {
             self.send_record(from, now, exit);
@@ -83,7 +83,7 @@ impl Membership {
     }
 
     /// Asks a host for its whole record, and again if no answer arrives.
-    pub fn ask(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+    pub(crate) fn ask(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         let again = now + BETWEEN_QUESTIONS;
         neighbour.ask_due = Some(again);
@@ -92,12 +92,12 @@ impl Membership {
     }
 
     /// `None` if no other host is present.
-    pub fn digest_due(&self) -> Option<Instant> {
+    pub(crate) fn digest_due(&self) -> Option<Instant> {
         (!self.neighbours.is_empty()).then_some(self.telling.digest_due)
     }
 
     /// Sends the record's version to all other hosts, if a digest is due.
-    pub fn digest(&mut self, now: Instant, exit: &mut Exit) {
+    pub(crate) fn digest(&mut self, now: Instant, exit: &mut Exit) {
         if self.telling.digest_due > now {
             return;
         }
@@ -109,7 +109,7 @@ impl Membership {
     }
 
     /// Asks again each host whose answer is overdue, and sets the time of the next call.
-    pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
+    pub(crate) fn wake(&mut self, now: Instant, exit: &mut Exit) {
         let overdue = self.neighbours.iter().filter(|(_, there)| there.ask_due.is_some_and(|due| due <= now));
         for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.ask(&host, now, exit);

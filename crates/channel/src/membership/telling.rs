@@ -22,13 +22,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub fn add(&mut self, change: &Change) {
+    pub(super) fn add(&mut self, change: &Change) {
         wire::encode_change(change, &mut self.bytes);
         self.ends.push(self.bytes.len());
     }
 
     /// Number of changes.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
@@ -38,7 +38,7 @@ impl Batch {
     }
 
     /// Slices that fit in a frame, with the number of changes in each.
-    pub fn portions(&self) -> Vec<(&[u8], u16)> {
+    pub(super) fn portions(&self) -> Vec<(&[u8], u16)> {
         let (mut portions, mut from, mut count) = (Vec::new(), 0, 0);
         for (at, end) in self.ends.iter().enumerate() {
             count += 1;
@@ -61,19 +61,19 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    pub fn new(now: Instant) -> Telling {
+    pub(super) fn new(now: Instant) -> Telling {
         Telling { changes: Batch::default(), digest_due: now + FIRST, interval: FIRST }
     }
 
     /// All changes were sent: digests become frequent again.
-    pub fn flushed(&mut self, now: Instant) {
+    pub(super) fn flushed(&mut self, now: Instant) {
         self.changes.clear();
         self.interval = FIRST;
         self.digest_due = now + FIRST;
     }
 
     /// A digest was sent: the next interval is twice as long.
-    pub fn next(&mut self, now: Instant) {
+    pub(super) fn next(&mut self, now: Instant) {
         self.interval = self.interval.saturating_mul(2).min(RAREST);
         self.digest_due = now + self.interval;
     }

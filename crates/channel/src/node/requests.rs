@@ -26,7 +26,7 @@ struct Waiting {
 
 impl Requests {
     /// Waits for the answers of these hosts.
-    pub fn begin(&mut self, request: RequestId, hosts: BTreeSet<Name>, now: Instant, exit: &mut Exit) {
+    pub(super) fn begin(&mut self, request: RequestId, hosts: BTreeSet<Name>, now: Instant, exit: &mut Exit) {
         if !hosts.is_empty() {
             let until = now + PATIENCE;
             self.open.insert(request.0, Waiting { hosts, until });
@@ -34,7 +34,7 @@ impl Requests {
         }
     }
 
-    pub fn answered(&mut self, from: &Name, answer: Answer, exit: &mut Exit) {
+    pub(super) fn answered(&mut self, from: &Name, answer: Answer, exit: &mut Exit) {
         let Some(waiting) = self.open.get_mut(&answer.request.0) else { return };
         if answer.to != exit.incarnation() || !waiting.hosts.remove(from) {
             return;
@@ -47,7 +47,7 @@ impl Requests {
     }
 
     /// Reports each host that has not answered in time.
-    pub fn wake(&mut self, now: Instant, exit: &mut Exit) {
+    pub(super) fn wake(&mut self, now: Instant, exit: &mut Exit) {
         let all = std::mem::take(&mut self.open).into_iter();
         let (overdue, open): (BTreeMap<_, _>, _) = all.partition(|(_, waiting)| waiting.until <= now);
         self.open = open;

@@ -33,13 +33,13 @@ pub(crate) struct Full {
 const MOST: usize = u16::MAX as usize;
 
 impl Changes {
-    pub fn read(reader: &mut Reader<'_>) -> Result<Changes, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Changes, Malformed> {
         Ok(Changes { before: reader.u64()?, changes: reader.list(MOST, Change::read)? })
     }
 }
 
 impl Full {
-    pub fn read(reader: &mut Reader<'_>) -> Result<Full, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Full, Malformed> {
         let (version, part, last, anew) = (reader.u64()?, reader.u16()?, reader.flag()?, reader.flag()?);
         Ok(Full { version, part, last, anew, changes: reader.list(MOST, Change::read)? })
     }

@@ -69,13 +69,13 @@ pub(crate) struct Pong {
 }
 
 impl Digest {
-    pub fn read(reader: &mut Reader<'_>) -> Result<Digest, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Digest, Malformed> {
         Ok(Digest { version: reader.u64()? })
     }
 }
 
 impl Mark {
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
         writer.u32(self.source);
         writer.u64(self.last);
@@ -87,7 +87,7 @@ impl Mark {
         });
     }
 
-    pub fn read(reader: &mut Reader<'_>) -> Result<Mark, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Mark, Malformed> {
         Ok(Mark {
             to: reader.u64()?,
             source: reader.u32()?,
@@ -101,7 +101,7 @@ impl Mark {
 }
 
 impl Report {
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
         writer.u32(self.source);
         writer.u64(self.last);
@@ -114,7 +114,7 @@ impl Report {
         });
     }
 
-    pub fn read(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
         Ok(Report {
             to: reader.u64()?,
             source: reader.u32()?,
@@ -137,13 +137,13 @@ impl Report {
 }
 
 impl Ping {
-    pub fn read(reader: &mut Reader<'_>) -> Result<Ping, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Ping, Malformed> {
         Ok(Ping { t0: reader.u64()? })
     }
 }
 
 impl Pong {
-    pub fn read(reader: &mut Reader<'_>) -> Result<Pong, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Pong, Malformed> {
         Ok(Pong { t0: reader.u64()?, t1: reader.u64()? })
     }
 }

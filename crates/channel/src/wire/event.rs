@@ -48,7 +48,7 @@ pub(crate) struct EventFrame<'a> {
 impl Header {
     /// Writes the whole frame; returns the number of bytes that [`withdraw`] keeps. `attributes` are in the encoding of
     /// [`write_attributes`].
-    pub fn write<'s>(
+    pub(crate) fn write<'s>(
         &self,
         frame: &mut Vec<u8>,
         incarnation: u64,
@@ -92,15 +92,15 @@ pub(crate) fn withdraw(frame: &mut Vec<u8>, head: usize) {
 
 impl<'a> EventFrame<'a> {
     /// The longest event, without a frame's prefix, in bytes.
-    pub const MOST: usize = MOST_HEADER + Limits::EVENT;
+    pub(crate) const MOST: usize = MOST_HEADER + Limits::EVENT;
 
     /// Reads an event that came in one frame.
-    pub fn read(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
         EventFrame::read_up_to(Limits::FRAGMENT, reader)
     }
 
     /// Reads an event that came in fragments.
-    pub fn read_large(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
+    pub(crate) fn read_large(reader: &mut Reader<'a>) -> Result<EventFrame<'a>, Malformed> {
         EventFrame::read_up_to(Limits::EVENT, reader)
     }
 
@@ -125,7 +125,7 @@ impl<'a> EventFrame<'a> {
     }
 
     /// Whether the event is for this sink of this host.
-    pub fn is_for(&self, sink: u32) -> bool {
+    pub(crate) fn is_for(&self, sink: u32) -> bool {
         match self.list {
             None => true,
             Some((_, sinks)) => sinks.chunks_exact(4).any(|listed| listed == sink.to_le_bytes()),

@@ -7,7 +7,7 @@ use super::{Malformed, Reader, Writer};
 use crate::{EventType, Limits, Order, Pressure, Spec};
 
 impl Writer<'_> {
-    pub fn spec(&mut self, spec: &Spec) {
+    pub(crate) fn spec(&mut self, spec: &Spec) {
         self.u8(match spec.order {
             Order::Time => 0,
             Order::Deadline => 1,
@@ -51,7 +51,7 @@ impl Writer<'_> {
 impl Reader<'_> {
     /// The specification is valid: the number of types is within the limit, their names differ, and their formats are
     /// valid.
-    pub fn spec(&mut self) -> Result<Spec, Malformed> {
+    pub(crate) fn spec(&mut self) -> Result<Spec, Malformed> {
         let order = match self.u8()? {
             0 => Order::Time,
             1 => Order::Deadline,

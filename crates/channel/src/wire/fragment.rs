@@ -19,7 +19,7 @@ pub(crate) struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u32(self.source);
         writer.u64(self.number);
         writer.u32(self.total);
@@ -28,7 +28,7 @@ impl<'a> Fragment<'a> {
     }
 
     /// Refuses an empty fragment, and one that does not lie within the total.
-    pub fn read(reader: &mut Reader<'a>) -> Result<Fragment<'a>, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Fragment<'a>, Malformed> {
         let (source, number, total, at) = (reader.u32()?, reader.u64()?, reader.u32()?, reader.u32()?);
         let fragment = Fragment { source, number, total, at, bytes: reader.0 };
         let (length, total, at) = (fragment.bytes.len(), total as usize, at as usize);

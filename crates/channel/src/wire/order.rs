@@ -26,7 +26,7 @@ const MOST_REASON: usize = 4096;
 const MOST_PARAMETERS: usize = 256;
 
 impl Shipped {
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
         writer.u32(self.request.0);
         match &self.order {
@@ -47,7 +47,7 @@ impl Shipped {
         }
     }
 
-    pub fn read(reader: &mut Reader<'_>) -> Result<Shipped, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Shipped, Malformed> {
         let (to, request) = (reader.u64()?, RequestId(reader.u32()?));
         let order = match reader.u8()? {
             1 => FilterCommand::Install(reader.filter()?),
@@ -60,7 +60,7 @@ impl Shipped {
 }
 
 impl Answer {
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
         writer.u32(self.request.0);
         let reason = self.result.as_ref().err().map_or("", String::as_str);
@@ -68,7 +68,7 @@ impl Answer {
         writer.text(cut(reason, MOST_REASON));
     }
 
-    pub fn read(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         let (to, request, done, reason) = (reader.u64()?, RequestId(reader.u32()?), reader.flag()?, reader.text()?);
         if reason.len() > MOST_REASON {
             return Err(Malformed);

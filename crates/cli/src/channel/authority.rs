@@ -14,7 +14,7 @@ use crate::output;
 /// channel issue` creates the certificates of the hosts.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel init-ca ./authority --realm studio")]
-pub struct InitArgs {
+pub(super) struct InitArgs {
     /// Folder for the certificate and the key; it is created if it is missing
     folder: PathBuf,
     /// Name of the realm, 1 to 64 characters; only for people
@@ -31,7 +31,7 @@ pub struct InitArgs {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel issue cam-1 cam-2 wall --ca ./authority --out ./hosts
           qfabric channel issue cam-3 --ca ./authority --address 192.0.2.9 --out ./cam-3")]
-pub struct IssueArgs {
+pub(super) struct IssueArgs {
     /// Names of the hosts: channels.host in their daemon.toml
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<Name>,
@@ -49,7 +49,7 @@ pub struct IssueArgs {
     days: u32,
 }
 
-pub fn init(args: InitArgs) -> Outcome {
+pub(super) fn init(args: InitArgs) -> Outcome {
     let made = security::init_ca(&args.folder, &args.realm).map_err(Failure::fault)?;
     output::print(&format!(
         "{}: certificate, for every host\n{}: key, keep it secret\nnext: qfabric channel issue HOST … --ca {} --out FOLDER\n",
@@ -60,7 +60,7 @@ pub fn init(args: InitArgs) -> Outcome {
     Ok(Done(0))
 }
 
-pub fn issue(args: IssueArgs) -> Outcome {
+pub(super) fn issue(args: IssueArgs) -> Outcome {
     let several = args.hosts.len() > 1;
     if several && !args.addresses.is_empty() {
         return Err(Failure::usage("--address is for one host; issue the certificates one by one, or leave it out"));

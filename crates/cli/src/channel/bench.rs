@@ -19,7 +19,7 @@ use crate::output;
 /// lost deliveries.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel bench --sinks 100 --size 100 --rate 10 --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Number of sinks, 1 to 1000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     sinks: u32,
@@ -39,7 +39,7 @@ pub struct Args {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     if !(args.rate.is_finite() && args.rate > 0.0 && args.seconds.is_finite() && args.seconds > 0.0) {
         return Err(Failure::usage("--rate and --seconds must be above 0"));
     }

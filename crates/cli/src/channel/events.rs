@@ -6,7 +6,7 @@ use qfabric_types::event_json;
 use serde_json::{Map, Value, json};
 
 /// One line for an event that has just arrived: its origin, its latency, its type, its fields and its Q-attributes.
-pub fn line(channel: &Channel, event: &Event<'_>, as_json: bool) -> String {
+pub(super) fn line(channel: &Channel, event: &Event<'_>, as_json: bool) -> String {
     let latency_us = clock::now().get().saturating_sub(event.sent_ns) as f64 / 1e3;
     let format = channel.format(event.event_type);
     let beyond = event.payload.len().saturating_sub(format.map_or(0, |format| format.size as usize));

@@ -21,7 +21,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// Lists, installs, changes and removes the filters of a channel while events flow.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -132,7 +132,7 @@ struct Place {
     on: FilterScope,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(&args),
         Command::Install(args) => install(args),

@@ -11,7 +11,7 @@ use crate::output;
 /// Lists the channels of all hosts, with their types of events and numbers of members.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ls")]
-pub struct LsArgs {
+pub(super) struct LsArgs {
     /// Also list the hidden Q-channels of the resource managers
     #[arg(long)]
     all: bool,
@@ -27,7 +27,7 @@ pub struct LsArgs {
 /// The counts of a member are known only on its own host. Ends with 3 if the channel does not exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel show video\n          qfabric channel show quality:video --json")]
-pub struct ShowArgs {
+pub(super) struct ShowArgs {
     /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
@@ -38,7 +38,7 @@ pub struct ShowArgs {
     daemon: Daemon,
 }
 
-pub fn ls(args: LsArgs) -> Outcome {
+pub(super) fn ls(args: LsArgs) -> Outcome {
     let mut list = args.daemon.client()?.channels().map_err(connect::failure)?;
     list.retain(|info| args.all || info.plane == Plane::Data);
     if args.json {
@@ -49,7 +49,7 @@ pub fn ls(args: LsArgs) -> Outcome {
     Ok(Done(0))
 }
 
-pub fn show(args: ShowArgs) -> Outcome {
+pub(super) fn show(args: ShowArgs) -> Outcome {
     let info = args.daemon.client()?.channel(&args.channel).map_err(connect::failure)?;
     if args.json {
         output::print_json(&info)?

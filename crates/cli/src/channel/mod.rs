@@ -20,7 +20,7 @@ use crate::exit::{Failure, Outcome};
 
 /// Manages channels between hosts: events, filters, certificates.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -41,7 +41,7 @@ enum Command {
     Issue(authority::IssueArgs),
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => list::ls(args),
         Command::Show(args) => list::show(args),

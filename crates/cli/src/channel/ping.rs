@@ -32,7 +32,7 @@ const BY_ONE_CLOCK: usize = 64;
 /// within 5 s or answers no ping.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel ping left --count 1000 --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Name of the other host, or of this host; `qfabric group hosts` lists them
     #[arg(value_name = "HOST")]
     host: Name,
@@ -55,7 +55,7 @@ pub struct Args {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let stop = interrupted()?;
     let channel = Ping::channel(&args.host)
         .map_err(|_| Failure::usage(format!("the name {} is too long for a ping: at most 59 characters", args.host)))?;

@@ -36,7 +36,7 @@ const REPORTED: Duration = Duration::from_secs(3);
 /// not fit its format, and with 3 if the access list or the channel refuses the command.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: echo '{\"number\": 1}' | qfabric channel pub video --format frame.h --json -")]
-pub struct Args {
+pub(super) struct Args {
     /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
@@ -89,7 +89,7 @@ enum PressureName {
     Block,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let opened = open(&channels, &args)?;
     let number = event_type(&opened, args.event_type.as_deref())?;

@@ -13,7 +13,7 @@ use crate::output;
 /// experience a brief interruption of the network.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel reload")]
-pub struct Args {
+pub(super) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -21,7 +21,7 @@ pub struct Args {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let reloaded = args.daemon.client()?.reload_access().map_err(connect::failure)?;
     match args.json {
         true => output::print_json(&reloaded)?,

@@ -32,7 +32,7 @@ const ROLE: u8 = 2;
           qfabric channel sub video --out-filter large.ec --count 10 --json
           qfabric channel sub video --wants frame_rate=10:15 --wants importance=0
           qfabric channel sub video --together")]
-pub struct Args {
+pub(super) struct Args {
     /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
@@ -74,7 +74,7 @@ pub struct Args {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let Some(opened) = open(&channels, &args, &stop)? else { return Ok(Done(0)) };
     let options = SinkOptions {

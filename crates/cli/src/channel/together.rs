@@ -13,7 +13,7 @@ const REPORT: Duration = Duration::from_millis(500);
 
 /// Events that wait to be shown, and the registration through which the delay is reported and decided.
 #[derive(Debug)]
-pub struct Together {
+pub(super) struct Together {
     registration: Registration,
     schedule: Schedule,
     reported: Instant,
@@ -35,13 +35,13 @@ struct Schedule {
 impl Together {
     /// `registration` is in the group with the channel's name. Buffers at most `most` events; when full, it shows the
     /// earliest.
-    pub fn new(registration: Registration, most: u32) -> Together {
+    pub(super) fn new(registration: Registration, most: u32) -> Together {
         let schedule = Schedule { most: most as usize, ..Schedule::default() };
         Together { registration, schedule, reported: Instant::now() }
     }
 
     /// Takes the decided delay from a notice of the daemon; ignores other notices.
-    pub fn on_notice(&mut self, notice: &Notice) {
+    pub(super) fn on_notice(&mut self, notice: &Notice) {
         if let Notice::Decided { attribute, amount: Some(amount), .. } = notice
             && attribute == "app.show_delay"
         {
@@ -50,22 +50,22 @@ impl Together {
     }
 
     /// Adds an event that arrived at `now`.
-    pub fn push(&mut self, sent_ns: u64, line: String, now: u64) {
+    pub(super) fn push(&mut self, sent_ns: u64, line: String, now: u64) {
         self.schedule.push(sent_ns, line, now);
     }
 
     /// Removes and returns the next line that is due at `now`.
-    pub fn pop_due(&mut self, now: u64) -> Option<String> {
+    pub(super) fn pop_due(&mut self, now: u64) -> Option<String> {
         self.schedule.pop_due(now)
     }
 
     /// Time until the next line is due, at most `most`.
-    pub fn time_until_due(&self, most: Duration, now: u64) -> Duration {
+    pub(super) fn time_until_due(&self, most: Duration, now: u64) -> Duration {
         self.schedule.next().map_or(most, |next| Duration::from_nanos(next.saturating_sub(now)).min(most))
     }
 
     /// Reports the longest time that an event needed to arrive, if [`REPORT`] has passed.
-    pub fn report(&mut self) -> Result<(), ClientError> {
+    pub(super) fn report(&mut self) -> Result<(), ClientError> {
         if self.schedule.needed == 0 || self.reported.elapsed() < REPORT {
             return Ok(());
         }

@@ -24,7 +24,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// exist.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel watch video\n          qfabric channel watch video --events")]
-pub struct Args {
+pub(super) struct Args {
     /// Channel: NAME, or quality:NAME for a hidden Q-channel
     #[arg(value_name = "NAME", value_parser = channel)]
     channel: ChannelId,
@@ -67,7 +67,7 @@ impl Totals {
     }
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let (channels, stop) = (connected(&args.daemon)?, interrupted()?);
     let client = args.daemon.client()?;
     let opened =

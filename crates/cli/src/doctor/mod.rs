@@ -25,7 +25,7 @@ const WIDTH: u16 = 120;
 /// no daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric doctor --fix")]
-pub struct Args {
+pub(crate) struct Args {
     /// Carry out the possible fixes; needs root. `qfabric restore` restores the previous values
     #[arg(long)]
     fix: bool,
@@ -45,7 +45,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let mut fixed = Vec::new();
     if args.fix {
         fixed = fix(args.exact, args.reclaiming)?;
@@ -89,7 +89,7 @@ fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
 }
 
 /// Folder of the journal of `--fix`.
-pub fn directory() -> Result<PathBuf, Failure> {
+pub(crate) fn directory() -> Result<PathBuf, Failure> {
     Ok(Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?.join("doctor"))
 }
 

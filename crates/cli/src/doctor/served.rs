@@ -17,7 +17,7 @@ const RIGHTS: [(&str, CapabilitySet); 4] = [
 ];
 
 /// A daemon that answered.
-pub struct Served {
+pub(super) struct Served {
     socket: PathBuf,
     status: HostStatus,
     /// Number of kernel services that are available, and of all kernel services.
@@ -28,7 +28,7 @@ pub struct Served {
 
 impl Served {
     /// The daemon of this host, if one answers.
-    pub fn ask() -> Option<Served> {
+    pub(super) fn ask() -> Option<Served> {
         let client = Client::connect().ok()?;
         let status = client.status().ok()?;
         let kernel = |service: &&qfabric_types::api::ecalls::ServiceInfo| service.pid.is_none();
@@ -41,23 +41,23 @@ impl Served {
     }
 
     /// Mechanism of the daemon; `None` if it has no mechanism.
-    pub fn mechanism(&self) -> Option<&str> {
+    pub(super) fn mechanism(&self) -> Option<&str> {
         Some(self.status.mechanism.as_str()).filter(|name| *name != "none")
     }
 
-    pub fn verdict(&self) -> String {
+    pub(super) fn verdict(&self) -> String {
         let HostStatus { mechanism, capacity, granted, .. } = &self.status;
         let socket = self.socket.display();
         format!("the daemon at {socket} serves you: mechanism {mechanism}, {granted} of {capacity} granted\n")
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(super) fn json(&self) -> serde_json::Value {
         let HostStatus { mechanism, capacity, granted, .. } = &self.status;
         serde_json::json!({ "socket": self.socket, "mechanism": mechanism, "capacity": capacity, "granted": granted })
     }
 
     /// The finding from the view of a user of this daemon: it is `Ok` if the daemon does the work replacement.
-    pub fn for_user(&self, finding: Finding) -> Finding {
+    pub(super) fn for_user(&self, finding: Finding) -> Finding {
         if finding.state == State::Ok {
             return finding;
         }

@@ -17,7 +17,7 @@ use crate::output;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode check f.ec --service sched.wakeup
           qfabric ecode check --code 'return input.len > 1400;' --service net.rx --asm")]
-pub struct Args {
+pub(super) struct Args {
     /// File with E-code; - is the standard input
     file: Option<PathBuf>,
     /// E-code as text, instead of a file
@@ -38,7 +38,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let events = args.service.as_ref().map(|service| events_of(service, args.socket.as_ref())).transpose()?;
     let (input, limit) = match events {

@@ -9,7 +9,7 @@ use crate::output;
 /// Formats E-code and prints it; comments stay.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode fmt f.ec --write")]
-pub struct Args {
+pub(super) struct Args {
     /// Files with E-code; - is the standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Args {
     write: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let mut differ = Vec::new();
     for path in &args.files {
         let source = Source::read(path)?;

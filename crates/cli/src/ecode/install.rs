@@ -12,7 +12,7 @@ use crate::{connect, output, services};
 
 /// The options of `install` and `trace` that describe where a handler runs.
 #[derive(clap::Args, Debug)]
-pub struct Place {
+pub(super) struct Place {
     /// Service whose events the handler receives; `qfabric services` lists them
     #[arg(long)]
     pub service: String,
@@ -37,7 +37,7 @@ pub struct Place {
 
 impl Place {
     /// A subscription to the service, without steps.
-    pub fn request(&self) -> SubscriptionRequest {
+    pub(super) fn request(&self) -> SubscriptionRequest {
         SubscriptionRequest {
             service: self.service.clone(),
             only_pid: self.pid,
@@ -50,7 +50,7 @@ impl Place {
 
     /// Compiles the text for the service, so that errors are shown with their lines before the daemon receives the
     /// text.
-    pub fn check(&self, client: &qfabric_client::Client, source: &Source) -> Result<(), Failure> {
+    pub(super) fn check(&self, client: &qfabric_client::Client, source: &Source) -> Result<(), Failure> {
         let list = client.services().map_err(connect::failure)?;
         let input = Some(services::find(&list, &self.service)?.format.clone());
         source.compile(&Environment { input, ..Environment::default() }).map(drop)
@@ -67,7 +67,7 @@ impl Place {
           qfabric ecode install f.ec --service timer --option period=10ms --signal 40 --tell 1234
 
 `qfabric ecode ls` shows the handler and its counts, `qfabric ecode rm ID` removes the handler.")]
-pub struct Args {
+pub(super) struct Args {
     /// File with E-code; - is the standard input
     file: Option<PathBuf>,
     /// E-code as text, instead of a file
@@ -104,7 +104,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let client = connect::daemon(args.place.socket.as_deref())?;
     args.place.check(&client, &source)?;

@@ -10,7 +10,7 @@ use crate::{connect, output};
 /// Lists the installed handlers, with their counts of passed, blocked, faulted and dropped events.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode ls --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -25,7 +25,7 @@ pub struct Args {
 /// Ends with 3 if one of them does not exist or belongs to another user; the others are removed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode rm 7")]
-pub struct RmArgs {
+pub(super) struct RmArgs {
     /// Numbers of the handlers, as `qfabric ecode ls` shows them
     #[arg(required = true, value_name = "ID")]
     ids: Vec<u64>,
@@ -35,7 +35,7 @@ pub struct RmArgs {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let list = connect::daemon(args.socket.as_deref())?.subscriptions().map_err(connect::failure)?;
     match args.json {
         true => output::print_json(&list)?,
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Removes all handlers that can be removed, then returns the first refusal.
-pub fn remove(args: RmArgs) -> Outcome {
+pub(super) fn remove(args: RmArgs) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
     let refused: Vec<Failure> =
         args.ids.iter().filter_map(|id| client.unsubscribe(*id).map_err(connect::failure).err()).collect();

@@ -5,7 +5,7 @@ mod fmt;
 mod install;
 mod ls;
 mod run;
-pub mod source;
+pub(crate) mod source;
 mod trace;
 
 use clap::Subcommand;
@@ -14,7 +14,7 @@ use crate::exit::Outcome;
 
 /// Checks, runs and installs E-code: handlers for events.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -31,7 +31,7 @@ enum Command {
     Trace(trace::Args),
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Check(args) => check::run(args),
         Command::Fmt(args) => fmt::run(args),

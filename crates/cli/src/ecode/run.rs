@@ -26,7 +26,7 @@ const MAX_INPUT_BYTES: u64 = 16 << 20;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode run f.ec --input in.json
           echo '[{\"a\": 3}, {\"a\": 4}]' | qfabric ecode run f.ec --input - --engine kernel --json")]
-pub struct Args {
+pub(super) struct Args {
     /// File with E-code; - is the standard input
     file: Option<PathBuf>,
     /// E-code as text, instead of a file
@@ -70,7 +70,7 @@ enum EngineName {
     Kernel,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let input = args.service.as_ref().map(|service| format_of(service, args.socket.as_ref())).transpose()?;
     let environment = Environment { input, entry: args.call.clone(), ..Environment::default() };

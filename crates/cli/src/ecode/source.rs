@@ -16,14 +16,14 @@ use crate::{connect, services};
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// The text of a program, and its name in messages.
-pub struct Source {
+pub(crate) struct Source {
     pub name: String,
     pub text: String,
 }
 
 impl Source {
     /// Reads a file; `-` is the standard input.
-    pub fn read(path: &Path) -> Result<Source, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Source, Failure> {
         let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
         let mut text = String::new();
         if path.as_os_str() == "-" {
@@ -39,7 +39,7 @@ impl Source {
     }
 
     /// Reads `file`, or takes `code` from the command line. Exactly one of them must be given.
-    pub fn of(file: Option<&Path>, code: Option<&str>) -> Result<Source, Failure> {
+    pub(crate) fn of(file: Option<&Path>, code: Option<&str>) -> Result<Source, Failure> {
         match (file, code) {
             (Some(path), None) => Source::read(path),
             (None, Some(code)) => Ok(Source { name: "--code".to_owned(), text: code.to_owned() }),
@@ -48,31 +48,31 @@ impl Source {
     }
 
     /// Compiles the text. The error shows the wrong lines.
-    pub fn compile(&self, environment: &Environment) -> Result<Program, Failure> {
+    pub(crate) fn compile(&self, environment: &Environment) -> Result<Program, Failure> {
         qfabric_ecode::compile(&self.text, environment).map_err(|wrong| self.failure(&wrong))
     }
 
     /// The failure that shows the wrong lines as compilers do, in colour at a terminal unless `NO_COLOR` is set.
-    pub fn failure(&self, wrong: &Diagnostics) -> Failure {
+    pub(crate) fn failure(&self, wrong: &Diagnostics) -> Failure {
         let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Failure::usage(format!("{} does not compile\n{}", self.name, wrong.render(&self.name, &self.text, colour)))
     }
 }
 
 /// The event format of a service, and the limit of its handlers.
-pub struct Events {
+pub(crate) struct Events {
     pub format: Format,
     /// Instructions that all handlers of a user may take for one event, at worst.
     pub max_instructions: u32,
 }
 
 /// The event format of a service, from the daemon; without a daemon, from the kernel.
-pub fn format_of(service: &str, socket: Option<&PathBuf>) -> Result<Format, Failure> {
+pub(crate) fn format_of(service: &str, socket: Option<&PathBuf>) -> Result<Format, Failure> {
     events_of(service, socket).map(|events| events.format)
 }
 
 /// The event format of a service, with the limit of the daemon; without a daemon, with the default limit.
-pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Failure> {
+pub(crate) fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Failure> {
     if let Ok(client) = connect::daemon(socket.map(PathBuf::as_path)) {
         let list = client.services().map_err(connect::failure)?;
         let found = services::find(&list, service)?;
@@ -91,14 +91,14 @@ pub fn events_of(service: &str, socket: Option<&PathBuf>) -> Result<Events, Fail
 }
 
 /// Parses `name=value` with a whole number of 64 bits.
-pub fn attribute(text: &str) -> Result<(String, i64), String> {
+pub(crate) fn attribute(text: &str) -> Result<(String, i64), String> {
     let (name, value) = pair(text)?;
     let value = value.parse().map_err(|_| format!("{value:?} is not a whole number of 64 bits"))?;
     Ok((name, value))
 }
 
 /// Parses `name=value`; the name must not be empty.
-pub fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let found = text.split_once('=').filter(|(name, _)| !name.is_empty());
     found.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "write NAME=VALUE".to_owned())
 }

@@ -28,7 +28,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 #[command(after_help = "Examples: qfabric ecode trace --service net.rx --option interface=lo \\
               --code 'if (input.len > 1400) return 1; return 0;'
           qfabric ecode trace --service proc.exec --count 3 --json")]
-pub struct Args {
+pub(super) struct Args {
     /// File with E-code; - is the standard input
     file: Option<PathBuf>,
     /// E-code as text, instead of a file; an event for which it returns 0 is not printed
@@ -48,7 +48,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let service = Service::find(args.place.socket.as_deref(), Default::default())?;
     let mut request = args.place.request();
     if args.file.is_some() || args.code.is_some() {

@@ -17,7 +17,7 @@ const LISTEN: &str = "0A";
 
 /// Address and port of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub(super) struct Listen {
     /// None: all addresses.
     pub address: Option<IpAddr>,
     pub port: u16,
@@ -53,7 +53,7 @@ impl fmt::Display for Listen {
 ///
 /// # Errors
 /// A given interface does not exist.
-pub fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
+pub(super) fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
     let present = interfaces::present().map_err(|error| Failure::fault(format!("cannot list interfaces: {error}")))?;
     let Some(named) = named else { return Ok(chosen(listen, &present)) };
     for name in named.split(',') {
@@ -77,12 +77,12 @@ fn chosen(listen: &Listen, present: &[Interface]) -> String {
 }
 
 /// Whether a socket listens at this address and port.
-pub fn is_listening(listen: &Listen) -> bool {
+pub(super) fn is_listening(listen: &Listen) -> bool {
     sockets().iter().any(|socket| socket.state == LISTEN && socket.is_at(listen))
 }
 
 /// Number of connections at the server's port that are open now.
-pub fn open_connections(listen: &Listen) -> i64 {
+pub(super) fn open_connections(listen: &Listen) -> i64 {
     let open =
         |socket: &&Socket| (socket.state == ESTABLISHED || socket.state == CLOSE_WAIT) && socket.port == listen.port;
     sockets().iter().filter(open).count() as i64

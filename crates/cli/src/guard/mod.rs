@@ -39,7 +39,7 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  sudo qfabric guard --listen :8080\n  \
                         sudo qfabric guard --listen 10.0.0.5:443 --interface eth0 --wait 250ms")]
-pub struct Args {
+pub(crate) struct Args {
     /// Address and port of the server, such as :8080, 10.0.0.1:80 or [::1]:80
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
@@ -71,7 +71,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     let stop = interrupted_by(&[SIGINT, SIGTERM, SIGHUP])?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {

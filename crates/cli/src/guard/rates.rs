@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The attributes of the handlers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub(super) struct Reading {
     pub connections: i64,
     /// Connections that have ended so far.
     pub completed: i64,
@@ -24,7 +24,7 @@ pub struct Reading {
 
 /// The last reading and the rates since the one before.
 #[derive(Clone, Copy, Debug)]
-pub struct Rates {
+pub(super) struct Rates {
     last: Reading,
     at: Instant,
     requests: f64,
@@ -33,12 +33,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    pub fn new(first: Reading, now: Instant) -> Rates {
+    pub(super) fn new(first: Reading, now: Instant) -> Rates {
         Rates { last: first, at: now, requests: 0.0, dropped: 0.0, completed: 0.0 }
     }
 
     /// Computes the rates between the last reading and `next`.
-    pub fn step(&mut self, next: Reading, now: Instant) {
+    pub(super) fn step(&mut self, next: Reading, now: Instant) {
         let seconds = (now - self.at).as_secs_f64().max(1e-3);
         let rate = |new: i64, old: i64| new.saturating_sub(old) as f64 / seconds;
         *self = Rates {
@@ -50,7 +50,7 @@ impl Rates {
         };
     }
 
-    pub fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         let Reading { connections, connections_limit, queue, queue_limit, capacity, .. } = self.last;
         let known = if capacity > 0 { format!("{capacity}/s at full load") } else { "full load not seen yet".into() };
         format!(
@@ -61,7 +61,7 @@ impl Rates {
     }
 
     /// Rates per second, and the last reading.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         json!({
             "requests_per_s": self.requests,
             "dropped_per_s": self.dropped,

@@ -21,7 +21,7 @@ Examples: qfabric net attach eth0
 /// root or CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// Interface, such as eth0
     interface: String,
     /// Use Dynamic Window-Constrained Scheduling: deadlines, windows and phases; needs Linux 6.16 or newer
@@ -50,14 +50,14 @@ pub struct Args {
 /// Ends packet scheduling on an interface and restores its former queueing discipline.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net detach eth0")]
-pub struct DetachArgs {
+pub(super) struct DetachArgs {
     /// Interface, such as eth0
     interface: String,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let mechanism = match (args.dwcs, args.htb) {
         (true, _) => Some(NetMechanism::Dwcs),
         (_, true) => Some(NetMechanism::Htb),
@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-pub fn detach(args: DetachArgs) -> Outcome {
+pub(super) fn detach(args: DetachArgs) -> Outcome {
     args.daemon.client()?.detach(&args.interface).map_err(connect::failure)?;
     output::print(&format!("{} has its former queueing discipline again\n", args.interface))?;
     Ok(Done(0))

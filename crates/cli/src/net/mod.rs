@@ -11,7 +11,7 @@ use crate::exit::Outcome;
 
 /// Manages packet scheduling by deadline: interfaces and streams.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -24,7 +24,7 @@ enum Command {
     Show(show::Args),
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Attach(args) => attach::run(args),
         Command::Detach(args) => attach::detach(args),

@@ -7,7 +7,7 @@ const UNITS: [(&str, u64); 3] = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000
 
 /// Bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate(pub u64);
+pub(super) struct Rate(pub u64);
 
 impl FromStr for Rate {
     type Err = String;

@@ -15,7 +15,7 @@ use crate::output;
 Examples: qfabric net show
           qfabric net stream ls eth0
           qfabric net show eth0 --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Interface to show [default: all interfaces under packet scheduling]
     interface: Option<String>,
     /// Print JSON instead of text
@@ -25,7 +25,7 @@ pub struct Args {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     let client = args.daemon.client()?;
     let all = match &args.interface {
         Some(interface) => vec![client.interface(interface).map_err(connect::failure)?],
@@ -46,7 +46,7 @@ fn text(all: &[InterfaceInfo]) -> String {
     }
 }
 
-pub fn interface(info: &InterfaceInfo) -> String {
+pub(super) fn interface(info: &InterfaceInfo) -> String {
     let best = &info.best_effort_counters;
     let mut text = format!(
         "{}: {} at {}{}, {:.1} % promised; before: {}\n",
@@ -152,7 +152,7 @@ fn mean(counters: &StreamCounters) -> Nanos {
 }
 
 /// Describes a stream that was admitted or changed, and names the requested options that are not in force.
-pub fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamChange, stream: &StreamInfo) -> String {
+pub(super) fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamChange, stream: &StreamInfo) -> String {
     let spec = &stream.spec;
     let StreamSpec { selector, size, period, window, .. } = spec;
     let link = stream.utilization * 100.0;

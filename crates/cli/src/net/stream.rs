@@ -11,7 +11,7 @@ use crate::output;
 
 /// Adds, changes, removes and lists streams of packets with deadlines.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -127,7 +127,7 @@ struct RmArgs {
     daemon: Daemon,
 }
 
-pub fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Add(args) => add(args),
         Command::Change(args) => change(args),

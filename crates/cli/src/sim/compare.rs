@@ -14,7 +14,7 @@ use crate::output;
 
 /// A predictor under feedback, or a fixed bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Controller {
+pub(super) enum Controller {
     Feedback(PredictorSpec),
     Fixed(Share),
 }
@@ -32,7 +32,7 @@ impl FromStr for Controller {
 
 impl Controller {
     /// Name in tables and legends.
-    pub fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self {
             Controller::Feedback(predictor) => predictor.to_string(),
             Controller::Fixed(share) => format!("fixed {:.1} %", 100.0 * share.as_f64()),
@@ -49,7 +49,7 @@ impl Controller {
 }
 
 #[derive(Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub controller: String,
     /// Row of Table II.
     pub summary: Summary,
@@ -59,14 +59,14 @@ pub struct Row {
 
 impl Row {
     /// The row of a controller, with the data for its curve.
-    pub fn of(controller: Controller, output: &Output, options: &Options) -> Row {
+    pub(super) fn of(controller: Controller, output: &Output, options: &Options) -> Row {
         let controller = controller.name();
         let errors = figures::error_distribution(&controller, output, options);
         Row { controller, summary: output.summary.clone(), errors }
     }
 }
 
-pub fn rivals(rivals: &[Controller], trace: &[Job], options: &Options) -> Result<Vec<Row>, Failure> {
+pub(super) fn rivals(rivals: &[Controller], trace: &[Job], options: &Options) -> Result<Vec<Row>, Failure> {
     let row = |rival: &Controller| {
         let options = rival.options(options);
         let output = control_loop::run(trace, &options).map_err(Failure::usage)?;
@@ -76,7 +76,7 @@ pub fn rivals(rivals: &[Controller], trace: &[Job], options: &Options) -> Result
 }
 
 /// Table II, in percent.
-pub fn table(rows: &[Row]) -> String {
+pub(super) fn table(rows: &[Row]) -> String {
     let mut table = output::new_table(["CONTROLLER", "IN TARGET", "ERROR / PERIOD", "BANDWIDTH", "BACK AFTER"]);
     for Row { controller, summary, .. } in rows {
         let spread = |mean: f64, sd: f64| format!("{:.2} ± {:.2} %", 100.0 * mean, 100.0 * sd);
@@ -92,13 +92,13 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Writes Figure 8 to a file.
-pub fn draw_errors(path: &Path, rows: &[Row], options: &Options) -> Result<(), Failure> {
+pub(super) fn draw_errors(path: &Path, rows: &[Row], options: &Options) -> Result<(), Failure> {
     let curves: Vec<Curve> = rows.iter().map(|row| row.errors.clone()).collect();
     write(path, figures::errors_svg(&curves, options))
 }
 
 /// Writes Figure 7 of one trace to a file.
-pub fn draw_trace(path: &Path, name: &str, trace: &[Job], options: &Options) -> Result<(), Failure> {
+pub(super) fn draw_trace(path: &Path, name: &str, trace: &[Job], options: &Options) -> Result<(), Failure> {
     let costs = figures::cost_distribution(name, trace, options.period.as_f64());
     write(path, figures::traces_svg(&[costs], &[figures::autocorrelation(name, trace)]))
 }
@@ -108,6 +108,6 @@ fn write(path: &Path, text: String) -> Result<(), Failure> {
 }
 
 /// Fails if a picture cannot be written; called before the simulation.
-pub fn check_writable(paths: [&Option<PathBuf>; 2]) -> Result<(), Failure> {
+pub(super) fn check_writable(paths: [&Option<PathBuf>; 2]) -> Result<(), Failure> {
     paths.into_iter().flatten().try_for_each(|path| output::check_writable(path))
 }

@@ -37,7 +37,7 @@ If all rules tie, the task that arrived first comes first, then the task with th
 /// exit code 3. Ends with 2 if a file or an option is invalid.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
-pub struct Args {
+pub(super) struct Args {
     /// File with the tasks as JSON, at most 64 MiB; - is the standard input
     #[arg(long, value_name = "FILE")]
     tasks: PathBuf,
@@ -91,7 +91,7 @@ enum QueueName {
     Waiting,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     let options = args.options()?;
     args.check_files()?;
     let set = read(&args.tasks, dwcs::tasks)?;

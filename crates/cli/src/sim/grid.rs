@@ -20,7 +20,7 @@ same. The exit code is 0 if the grid was simulated, whatever the verdicts are.";
 /// Counts the missed jobs of players near capacity, under Q-Fabric and its rivals, on a modelled kernel.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
-pub struct Args {
+pub(super) struct Args {
     /// Conditions to simulate: quick (a dozen) or full (all: hours of video, some minutes on two CPUs)
     #[arg(long, value_enum, default_value = "quick")]
     cells: Cells,
@@ -47,7 +47,7 @@ enum Cells {
     Full,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     args.json.iter().chain(&args.svg).try_for_each(|path| output::check_writable(path))?;
     let cells = match args.cells {
         Cells::Quick => grid::few(),

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Exit code; -1 if a signal ended the command.
     pub code: i32,
     pub out: String,
@@ -14,17 +14,17 @@ pub struct Answer {
 
 impl Answer {
     /// Runs a command to its end.
-    pub fn of(command: &mut Command) -> Answer {
+    pub(crate) fn of(command: &mut Command) -> Answer {
         Answer::from(command.output().unwrap())
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Panics unless the exit code is `code` and each of `parts` is on stdout or stderr.
     #[track_caller]
-    pub fn expect(&self, code: i32, parts: &[&str]) {
+    pub(crate) fn expect(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         for part in parts {
             assert!(self.out.contains(part) || self.err.contains(part), "{self:?} lacks {part:?}");

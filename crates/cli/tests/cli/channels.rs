@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 use crate::harness::{Answer, qfabric};
 
-pub const FORMAT: &str = "struct frame { int number; int size; };";
+pub(crate) const FORMAT: &str = "struct frame { int number; int size; };";
 /// Longest wait for a condition, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon with its own folder. It is killed when this value is dropped.
-pub struct Host {
+pub(crate) struct Host {
     name: &'static str,
     pub folder: PathBuf,
     child: Child,
@@ -29,12 +29,12 @@ impl Host {
     }
 
     /// A daemon that connects to `others`.
-    pub fn among(all: &Path, name: &'static str, others: &[&str]) -> Host {
+    pub(crate) fn among(all: &Path, name: &'static str, others: &[&str]) -> Host {
         Host::configured(all, name, others, "")
     }
 
     /// A daemon with additional configuration: first keys of the section [channels], then further sections.
-    pub fn configured(all: &Path, name: &'static str, others: &[&str], more: &str) -> Host {
+    pub(crate) fn configured(all: &Path, name: &'static str, others: &[&str], more: &str) -> Host {
         let folder = all.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let address = |host: &str| format!("unix:{}/{host}.link", all.display());
@@ -64,7 +64,7 @@ impl Host {
         command
     }
 
-    pub fn run(&self, words: &[&str]) -> Answer {
+    pub(crate) fn run(&self, words: &[&str]) -> Answer {
         Answer::of(&mut self.command(words))
     }
 
@@ -88,14 +88,14 @@ impl Host {
         Running { child, out }
     }
 
-    pub fn subscribe(&self, words: &[&str]) -> Running {
+    pub(crate) fn subscribe(&self, words: &[&str]) -> Running {
         let mut command = self.command(&["channel", "sub", "video", "--wait", "--json"]);
         let mut child = command.args(words).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Running { child, out }
     }
 
-    pub fn hosts(&self) -> Vec<String> {
+    pub(crate) fn hosts(&self) -> Vec<String> {
         let answer = self.run(&["group", "hosts", "--json"]);
         let list = answer.json();
         list.as_array().unwrap().iter().map(|host| host["host"].as_str().unwrap().to_owned()).collect()
@@ -110,13 +110,13 @@ impl Drop for Host {
     }
 }
 
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Running {
-    pub fn line(&mut self) -> Value {
+    pub(crate) fn line(&mut self) -> Value {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
@@ -136,7 +136,7 @@ impl Drop for Running {
     }
 }
 
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
@@ -145,11 +145,11 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Locks the scheduler for this test and creates a folder. None if this host offers no mechanism.
-pub fn live() -> Option<(File, TempDir)> {
+pub(crate) fn live() -> Option<(File, TempDir)> {
     may_reserve().then(|| (live_lock(), tempfile::tempdir().unwrap()))
 }
 
-pub fn two_hosts(all: &Path) -> [Host; 2] {
+pub(crate) fn two_hosts(all: &Path) -> [Host; 2] {
     let hosts = [Host::start(all, "alpha", "beta"), Host::start(all, "beta", "alpha")];
     eventually("each daemon lists both hosts", || hosts.iter().all(|host| host.hosts() == ["alpha", "beta"]));
     hosts

@@ -16,7 +16,7 @@ use crate::harness::{Answer, answer, qfabric};
 const DEADLINE: u32 = 6;
 
 /// Locks the scheduler for this test. None if no mechanism works here; then `run` must say so.
-pub fn live() -> Option<File> {
+pub(crate) fn live() -> Option<File> {
     let lock = qfabric_linux::testing::live_lock();
     if answer("doctor").code == 0 {
         return Some(lock);
@@ -39,7 +39,7 @@ fn policy(pid: i32) -> Option<u32> {
 
 /// Waits until `what` holds: usually milliseconds, on a loaded machine some seconds.
 #[track_caller]
-pub fn wait_until(what: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !what() {
         assert!(Instant::now() < end, "not within 120 s");
@@ -52,16 +52,16 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// A daemon that ends when this value is dropped.
-pub struct Daemon(Child);
+pub(crate) struct Daemon(Child);
 
 impl Daemon {
     /// Starts a daemon in `folder`, with the configuration `config`.
-    pub fn start(folder: &Path, config: &str) -> Daemon {
+    pub(crate) fn start(folder: &Path, config: &str) -> Daemon {
         Daemon::start_logging(folder, config, Stdio::null())
     }
 
     /// As [`Daemon::start`]; its log goes to `log`.
-    pub fn start_logging(folder: &Path, config: &str, log: Stdio) -> Daemon {
+    pub(crate) fn start_logging(folder: &Path, config: &str, log: Stdio) -> Daemon {
         std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let runtime = folder.join("qfabric");
         let mut command = qfabric(folder);

@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::answer::Answer;
 
 /// The guarantee that the program requests.
-pub const SHARE: Share = Share::from_ppm(300_000);
+pub(crate) const SHARE: Share = Share::from_ppm(300_000);
 
 /// `qfabric run` of a program that requests a guarantee of [`SHARE`].
-pub fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
+pub(crate) fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let contract = "--class A --guaranteed 0.3 --max-bandwidth 0.3 --period 40ms".split(' ');
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
     command.env("XDG_DATA_HOME", folder).args(["run", "--quiet"]).args(contract).args(options);
@@ -22,16 +22,16 @@ pub fn program(folder: &Path, options: &[&str], program: &[&str]) -> Command {
 }
 
 /// Runs `true` under such a contract.
-pub fn run(folder: &Path, options: &[&str]) -> Answer {
+pub(crate) fn run(folder: &Path, options: &[&str]) -> Answer {
     Answer::of(&mut program(folder, options, &["true"]))
 }
 
 /// A program under such a contract; it ends when this value is dropped.
-pub struct Player(Child);
+pub(crate) struct Player(Child);
 
 impl Player {
     /// Starts the program and waits until it runs, that is, until it is admitted.
-    pub fn start(folder: &Path, options: &[&str]) -> Player {
+    pub(crate) fn start(folder: &Path, options: &[&str]) -> Player {
         let mut command = program(folder, options, &["cat"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"it runs\n").unwrap();
@@ -50,23 +50,23 @@ impl Drop for Player {
 }
 
 /// `qfabric status --json`.
-pub fn status(folder: &Path) -> Value {
+pub(crate) fn status(folder: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
     Answer::of(command.args(["status", "--json", "--socket"]).arg(folder.join("qfabric.sock"))).json()
 }
 
 /// Number of applications under contract.
-pub fn applications(folder: &Path) -> usize {
+pub(crate) fn applications(folder: &Path) -> usize {
     status(folder)["applications"].as_array().unwrap().len()
 }
 
 /// Number of loans that the daemon keeps for other hosts.
-pub fn keeps(folder: &Path) -> usize {
+pub(crate) fn keeps(folder: &Path) -> usize {
     status(folder)["loans"].as_array().map_or(0, Vec::len)
 }
 
 /// The claim that a refusal names.
-pub fn claim(refusal: &Answer) -> String {
+pub(crate) fn claim(refusal: &Answer) -> String {
     let rest = refusal.err.split_once("--claim ").unwrap_or_else(|| panic!("{refusal:?}")).1;
     rest.split(';').next().unwrap().to_owned()
 }

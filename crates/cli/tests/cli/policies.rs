@@ -17,7 +17,7 @@ use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::harness::{Answer, qfabric};
 
 /// Longest wait for a change, long enough for a loaded machine. A policy tries a higher rate every 2 to 16 s.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Frames per second that the source sends, more than its sinks request.
 const FRAMES: u64 = 40;
@@ -41,7 +41,7 @@ for (int i = 0; i < input.sinks; i++) {
 return 1;
 ";
 
-pub fn connect(host: &Host) -> Channels {
+pub(crate) fn connect(host: &Host) -> Channels {
     Channels::connect(&Client::connect_to(host.folder.join("qfabric.sock")).unwrap()).unwrap()
 }
 

@@ -111,7 +111,7 @@ fn both(socket: &OwnedFd, waiting: &OwnedFd) -> io::Result<OwnedFd> {
 
 impl Inner {
     /// Connects to the daemon's `channels.sock`.
-    pub fn open(client: &Client) -> Result<Inner, ClientError> {
+    pub(super) fn open(client: &Client) -> Result<Inner, ClientError> {
         let path = client.channels_socket();
         let broken = |error: io::Error| lost(&path, &error.to_string());
         let missing = |error: io::Error| match error.kind() {
@@ -154,20 +154,20 @@ impl Inner {
         })
     }
 
-    pub fn lease(&self) -> LeaseId {
+    pub(super) fn lease(&self) -> LeaseId {
         self.lease
     }
 
     /// This host's name on the network.
-    pub fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.notify.as_fd()
     }
 
-    pub fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
+    pub(super) fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
         self.own()?;
         let until = Instant::now() + patience;
         loop {
@@ -185,7 +185,7 @@ impl Inner {
     }
 
     /// The handler before is not called any more once this returns.
-    pub fn on_decided(&self, handler: Box<dyn FnMut(&Decision<'_>) + Send>) {
+    pub(super) fn on_decided(&self, handler: Box<dyn FnMut(&Decision<'_>) + Send>) {
         let handler: OnDecided = Arc::new(Slot::new(handler));
         let before = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
         if let Some(before) = before {
@@ -193,7 +193,7 @@ impl Inner {
         }
     }
 
-    pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
+    pub(super) fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
         self.own()?;
         let mut state = self.state();
         self.receive_all(&mut state)?;
@@ -208,7 +208,7 @@ impl Inner {
 
     /// The number of the lease. Fails in a forked child, which has copies of the descriptors, but no lease. Call this
     /// before taking a lock: in a forked child, a lock may be held for ever.
-    pub fn own(&self) -> Result<LeaseId, ClientError> {
+    pub(super) fn own(&self) -> Result<LeaseId, ClientError> {
         self.process
             .is_current()
             .then_some(self.lease)
@@ -216,23 +216,23 @@ impl Inner {
     }
 
     /// A member of this connection leaves. The daemon may be gone, or has ended it by itself: that was the aim.
-    pub fn leave(&self, what: &str, number: u32) {
+    pub(super) fn leave(&self, what: &str, number: u32) {
         if self.own().is_ok() {
             let _ = self.client.leave(what, number);
         }
     }
 
     /// Names an event; never 0.
-    pub fn tag(&self) -> u32 {
+    pub(super) fn tag(&self) -> u32 {
         self.tags.fetch_add(1, Ordering::Relaxed) | 1 << 31
     }
 
-    pub fn set_handler(&self, sink: u32, handler: Handler) {
+    pub(super) fn set_handler(&self, sink: u32, handler: Handler) {
         self.handlers.set(sink, handler);
     }
 
     /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
-    pub fn forget_sink(&self, sink: u32) {
+    pub(super) fn forget_sink(&self, sink: u32) {
         if self.own().is_err() {
             return;
         }
@@ -243,7 +243,7 @@ impl Inner {
     }
 
     /// Sends a message, and waits until the daemon has room for it.
-    pub fn send(&self, message: &FromClient<'_>) -> Result<(), ClientError> {
+    pub(super) fn send(&self, message: &FromClient<'_>) -> Result<(), ClientError> {
         self.own()?;
         self.send_with(&mut self.state(), message)
     }
@@ -282,7 +282,7 @@ impl Inner {
     }
 
     /// Sends a message, and waits for its answer; nobody else reads meanwhile, so that it is not taken away.
-    pub fn ask(&self, tag: u32, message: &FromClient<'_>) -> Result<Answer, ClientError> {
+    pub(super) fn ask(&self, tag: u32, message: &FromClient<'_>) -> Result<Answer, ClientError> {
         self.own()?;
         let mut state = self.state();
         self.send_with(&mut state, message)?;
@@ -381,7 +381,7 @@ impl Inner {
     }
 
     /// The next event of a sink that has no handler.
-    pub fn next_of(&self, sink: u32, patience: Duration) -> Result<Option<Vec<u8>>, ClientError> {
+    pub(super) fn next_of(&self, sink: u32, patience: Duration) -> Result<Option<Vec<u8>>, ClientError> {
         self.wait_until(Instant::now() + patience, |state| {
             let next = state.inbox.next_of(clock::now().get(), |other| other == sink);
             self.tell_late(state)?;
@@ -390,7 +390,7 @@ impl Inner {
     }
 
     /// An event has been read: its memory is used again, and there is room for another one.
-    pub fn done(&self, sink: u32, message: Vec<u8>) -> Result<(), ClientError> {
+    pub(super) fn done(&self, sink: u32, message: Vec<u8>) -> Result<(), ClientError> {
         self.own()?;
         let mut state = self.state();
         state.inbox.give_back(message);
@@ -418,7 +418,7 @@ impl Inner {
     }
 
     /// Whether the source may try again before `until`.
-    pub fn wait_writable(&self, source: u32, until: Instant) -> Result<bool, ClientError> {
+    pub(super) fn wait_writable(&self, source: u32, until: Instant) -> Result<bool, ClientError> {
         let writable = self.wait_until(until, |state| Ok(state.inbox.take_writable(source).then_some(())))?;
         Ok(writable.is_some())
     }

@@ -18,7 +18,7 @@ type Shared = Arc<Slot<Handler>>;
 pub(super) struct Handlers(Mutex<BTreeMap<u32, Shared>>);
 
 impl Handlers {
-    pub fn set(&self, sink: u32, handler: Handler) {
+    pub(super) fn set(&self, sink: u32, handler: Handler) {
         let before = self.all().insert(sink, Arc::new(Slot::new(handler)));
         if let Some(before) = before {
             before.take_out();
@@ -26,7 +26,7 @@ impl Handlers {
     }
 
     /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
-    pub fn remove(&self, sink: u32) {
+    pub(super) fn remove(&self, sink: u32) {
         let before = self.all().remove(&sink);
         if let Some(before) = before {
             before.take_out();
@@ -34,7 +34,10 @@ impl Handlers {
     }
 
     /// What `find` finds for a sink that has a handler, with the handler; not for one that the calling thread is inside.
-    pub fn first<T>(&self, find: impl FnOnce(&dyn Fn(u32) -> bool) -> Option<(u32, T)>) -> Option<(Shared, (u32, T))> {
+    pub(super) fn first<T>(
+        &self,
+        find: impl FnOnce(&dyn Fn(u32) -> bool) -> Option<(u32, T)>,
+    ) -> Option<(Shared, (u32, T))> {
         let all = self.all();
         let (sink, found) = find(&|sink| all.get(&sink).is_some_and(|slot| !slot.is_inside()))?;
         Some((all.get(&sink)?.clone(), (sink, found)))

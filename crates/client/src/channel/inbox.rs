@@ -88,7 +88,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Sorts a message in; what somebody waits for is handed back. None: nonsense.
-    pub fn take_in(&mut self, message: &[u8]) -> Option<Option<Answer>> {
+    pub(super) fn take_in(&mut self, message: &[u8]) -> Option<Option<Answer>> {
         match FromDaemon::decode(message)? {
             // It was said before.
             FromDaemon::Welcome { .. } => return None,
@@ -138,7 +138,7 @@ impl Inbox {
 
     /// The oldest event of the sinks that `wanted` says. Those whose time has passed at `now` are dropped, and counted for
     /// [`Inbox::next_late`].
-    pub fn next_of(&mut self, now: u64, wanted: impl Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
+    pub(super) fn next_of(&mut self, now: u64, wanted: impl Fn(u32) -> bool) -> Option<(u32, Vec<u8>)> {
         loop {
             let at = self.order.iter().position(|sink| wanted(*sink))?;
             let sink = self.order.remove(at)?;
@@ -161,40 +161,40 @@ impl Inbox {
     }
 
     /// Events that were dropped since this was asked, of one source for one sink.
-    pub fn next_late(&mut self) -> Option<LateEvents> {
+    pub(super) fn next_late(&mut self) -> Option<LateEvents> {
         self.late.pop_front()
     }
 
     /// The memory of a message that has been read.
-    pub fn give_back(&mut self, message: Vec<u8>) {
+    pub(super) fn give_back(&mut self, message: Vec<u8>) {
         if self.spare.len() < SPARE && message.capacity() <= SPARE_BYTES {
             self.spare.push(message);
         }
     }
 
     /// A sink has left: what is left of it is of no use.
-    pub fn forget(&mut self, sink: u32) {
+    pub(super) fn forget(&mut self, sink: u32) {
         self.sinks.remove(&sink);
         self.order.retain(|other| *other != sink);
     }
 
     /// Whether the source was told that it may try again; once.
-    pub fn take_writable(&mut self, source: u32) -> bool {
+    pub(super) fn take_writable(&mut self, source: u32) -> bool {
         self.writable.remove(&source)
     }
 
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    pub(super) fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
     /// The oldest decision among the notices.
-    pub fn next_decided(&mut self) -> Option<Notice> {
+    pub(super) fn next_decided(&mut self) -> Option<Notice> {
         let at = self.notices.iter().position(|notice| matches!(notice, Notice::Decided { .. }))?;
         self.notices.remove(at)
     }
 
     /// Whether there is something that nobody has looked at.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty() && self.notices.is_empty()
     }
 }

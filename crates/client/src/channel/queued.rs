@@ -44,7 +44,7 @@ impl Queued {
     }
 
     /// An answer has come. Does nothing if the event is not queued.
-    pub fn answered(&mut self, tag: u32) {
+    pub(super) fn answered(&mut self, tag: u32) {
         // Answers come in the order of a source's events.
         let at = self.events.iter().position(|event| event.tag == tag);
         let event = at.and_then(|at| self.events.remove(at));
@@ -52,7 +52,7 @@ impl Queued {
     }
 
     /// The source has ended: no more answers come for it.
-    pub fn forget(&mut self, source: u32) {
+    pub(super) fn forget(&mut self, source: u32) {
         self.events.retain(|event| event.source != source);
         self.bytes = self.events.iter().map(|event| event.bytes).sum();
     }
@@ -64,7 +64,7 @@ impl Queued {
 
 impl Inner {
     /// Sends an event that the daemon keeps while a slow sink holds the channel up. False: no room within `patience`.
-    pub fn send_queued(&self, submit: SubmitRequest<'_>, patience: Duration) -> Result<bool, ClientError> {
+    pub(super) fn send_queued(&self, submit: SubmitRequest<'_>, patience: Duration) -> Result<bool, ClientError> {
         self.own()?;
         let add = |state: &mut State| {
             state.inbox.queued.add(&submit);
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// Waits until all queued events of the source have answers. False: not within `patience`.
-    pub fn drain(&self, source: u32, patience: Duration) -> Result<bool, ClientError> {
+    pub(super) fn drain(&self, source: u32, patience: Duration) -> Result<bool, ClientError> {
         let until = Instant::now() + patience;
         let done = self.wait_until(until, |state| Ok((!state.inbox.queued.waits_for(source)).then_some(())))?;
         Ok(done.is_some())

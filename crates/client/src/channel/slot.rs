@@ -35,17 +35,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<H> Slot<H> {
-    pub fn new(handler: H) -> Self {
+    pub(super) fn new(handler: H) -> Self {
         Slot { handler: Mutex::new(Some(handler)), inside: Mutex::default(), last: AtomicBool::new(false) }
     }
 
     /// Whether the calling thread is inside the handler: it can neither call it again nor wait for its end.
-    pub fn is_inside(&self) -> bool {
+    pub(super) fn is_inside(&self) -> bool {
         *locked(&self.inside) == Some(thread::current().id())
     }
 
     /// Calls the handler, unless it was taken out. Not for a thread that is inside it.
-    pub fn call(&self, act: impl FnOnce(&mut H)) {
+    pub(super) fn call(&self, act: impl FnOnce(&mut H)) {
         let mut handler = locked(&self.handler);
         if let Some(handler) = handler.as_mut() {
             let _inside = Inside::enter(&self.inside);
@@ -58,7 +58,7 @@ impl<H> Slot<H> {
 
     /// Takes the handler out and drops it; waits for a call in another thread to end. From within the handler it does not
     /// wait: that call is the last one.
-    pub fn take_out(&self) {
+    pub(super) fn take_out(&self) {
         if self.is_inside() {
             self.last.store(true, Ordering::Relaxed);
             return;

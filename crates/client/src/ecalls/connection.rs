@@ -21,13 +21,13 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    pub fn open(client: &Client) -> Result<Inner, ClientError> {
+    pub(super) fn open(client: &Client) -> Result<Inner, ClientError> {
         let lease = Lease::open(&client.ecalls_socket(), client.patience())?;
         Ok(Inner { client: client.clone(), lease, down: OnceLock::new(), names: Mutex::default() })
     }
 
     /// Assigns numbers to the attributes of a subscription, in this order.
-    pub fn learn<'a>(&self, names: impl Iterator<Item = &'a String>) {
+    pub(super) fn learn<'a>(&self, names: impl Iterator<Item = &'a String>) {
         let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, name) in names.enumerate() {
             known.insert(name.clone(), number);
@@ -35,7 +35,7 @@ impl Inner {
     }
 
     /// Number of an attribute in memory_down.
-    pub fn number(&self, name: &str) -> Result<usize, ClientError> {
+    pub(super) fn number(&self, name: &str) -> Result<usize, ClientError> {
         let known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(name).copied().ok_or_else(|| {
             let names: Vec<_> = known.keys().map(String::as_str).collect();
@@ -48,7 +48,7 @@ impl Inner {
     }
 
     /// memory_down; fetched from the daemon at the first call.
-    pub fn down(&self) -> Result<&SharedDown, ClientError> {
+    pub(super) fn down(&self) -> Result<&SharedDown, ClientError> {
         if let Some(down) = self.down.get() {
             return Ok(down);
         }
@@ -62,7 +62,7 @@ impl Inner {
     }
 
     /// memory_down, if it was fetched before.
-    pub fn mapped(&self) -> Option<&SharedDown> {
+    pub(super) fn mapped(&self) -> Option<&SharedDown> {
         self.down.get()
     }
 }

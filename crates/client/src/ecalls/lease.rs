@@ -72,7 +72,7 @@ enum Answer {
 
 impl Lease {
     /// Connects and receives the number of the lease.
-    pub fn open(path: &Path, patience: Duration) -> Result<Lease, ClientError> {
+    pub(super) fn open(path: &Path, patience: Duration) -> Result<Lease, ClientError> {
         let broken = |error: io::Error| lost(path, &error.to_string());
         let process = Process::current().map_err(ClientError::unnumbered)?;
         let socket = fds::connect(path, patience).map_err(broken)?;
@@ -87,17 +87,17 @@ impl Lease {
     }
 
     /// Number of the lease, for calls that change nothing; see [`Lease::own`].
-    pub fn id(&self) -> LeaseId {
+    pub(super) fn id(&self) -> LeaseId {
         self.id
     }
 
     /// Number of the lease, for this process alone. A child of a fork has copies of the descriptors, but no lease.
-    pub fn own(&self) -> Result<LeaseId, ClientError> {
+    pub(super) fn own(&self) -> Result<LeaseId, ClientError> {
         self.process.is_current().then_some(self.id).ok_or(ClientError::Forked { what: "the connection for ECalls" })
     }
 
     /// Requests descriptors.
-    pub fn take(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Descriptors, ClientError> {
+    pub(super) fn take(&self, what: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<Descriptors, ClientError> {
         match self.ask(what, with)? {
             Answer::Descriptors(given, fds) if given.count() == fds.len() => {
                 Ok(Descriptors { given, fds: fds.into_iter().map(Some).collect() })
@@ -124,7 +124,7 @@ impl Lease {
     }
 
     /// Sends a message, with an allocation; not for events.
-    pub fn send(&self, message: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<(), ClientError> {
+    pub(super) fn send(&self, message: &FromClient<'_>, with: Option<BorrowedFd<'_>>) -> Result<(), ClientError> {
         self.own()?;
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
@@ -132,7 +132,7 @@ impl Lease {
     }
 
     /// Raises an event: one system call, without copy or allocation. `false`: the daemon's queue is full.
-    pub fn raise(&self, event: &RaiseRequest<'_>) -> Result<bool, ClientError> {
+    pub(super) fn raise(&self, event: &RaiseRequest<'_>) -> Result<bool, ClientError> {
         self.own()?;
         let head = event.head();
         match fds::send_now(&self.socket, &[IoSlice::new(&head), IoSlice::new(event.data)]) {
@@ -143,7 +143,7 @@ impl Lease {
     }
 
     /// The next notice; None if none arrives within `patience`.
-    pub fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
+    pub(super) fn next_notice(&self, patience: Duration) -> Result<Option<Notice>, ClientError> {
         self.own()?;
         let until = Instant::now() + patience;
         loop {
@@ -162,7 +162,7 @@ impl Lease {
         }
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.socket)
     }
 
@@ -218,7 +218,7 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// Takes the descriptor of this bit of [`DescriptorSet`].
-    pub fn pick(&mut self, bit: u8) -> Option<OwnedFd> {
+    pub(super) fn pick(&mut self, bit: u8) -> Option<OwnedFd> {
         self.fds.get_mut(self.given.index(bit)?)?.take()
     }
 }

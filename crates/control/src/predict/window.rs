@@ -7,7 +7,7 @@ use qfabric_types::RunningStatistics;
 
 /// The last `n` samples and their statistics.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub(crate) struct Window {
     samples: Vec<f64>,
     next: usize,
     full: bool,
@@ -17,7 +17,7 @@ pub struct Window {
 
 impl Window {
     /// For `n >= 1` samples.
-    pub fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         Window {
             samples: vec![0.0; n.max(1)],
             next: 0,
@@ -28,7 +28,7 @@ impl Window {
     }
 
     /// Adds a sample, and removes the oldest once there are `n`.
-    pub fn push(&mut self, sample: f64) {
+    pub(crate) fn push(&mut self, sample: f64) {
         self.fresh.push(sample);
         if self.full {
             self.current.replace(self.samples[self.next], sample);
@@ -43,39 +43,39 @@ impl Window {
         }
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    pub fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         self.current.mean()
     }
 
     /// Population standard deviation.
-    pub fn sd(&self) -> f64 {
+    pub(crate) fn sd(&self) -> f64 {
         self.current.sd()
     }
 }
 
 /// Number of partial sums that are added in parallel: a single sum would wait for its previous addition at every
 /// step.
-pub const LANES: usize = 4;
+pub(crate) const LANES: usize = 4;
 
 /// The last `n` samples, oldest first, always contiguous: each sample is stored twice, `n` places apart.
 #[derive(Clone, Debug)]
-pub struct Recent {
+pub(crate) struct Recent {
     twice: Vec<f64>,
     next: usize,
 }
 
 impl Recent {
     /// `n >= 1` zeros.
-    pub fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         Recent { twice: vec![0.0; 2 * n.max(1)], next: 0 }
     }
 
     /// Adds a sample and removes the oldest.
-    pub fn push(&mut self, sample: f64) {
+    pub(crate) fn push(&mut self, sample: f64) {
         let n = self.len();
         self.twice[self.next] = sample;
         self.twice[self.next + n] = sample;
@@ -83,16 +83,16 @@ impl Recent {
     }
 
     /// All `n` samples; zeros stand for samples that were not added yet.
-    pub fn oldest_first(&self) -> &[f64] {
+    pub(crate) fn oldest_first(&self) -> &[f64] {
         &self.twice[self.next..self.next + self.len()]
     }
 
     /// The same in groups of [`LANES`]; `n` must be a multiple of [`LANES`].
-    pub fn lanes(&self) -> impl Iterator<Item = &[f64; LANES]> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &[f64; LANES]> {
         self.oldest_first().as_chunks::<LANES>().0.iter()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.twice.len() / 2
     }
 }

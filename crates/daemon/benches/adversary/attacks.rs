@@ -14,12 +14,12 @@ use qfabric_client::{Client, Contract, Foresight, Nanos, Session, Share};
 use crate::Outcome;
 use crate::ordinary::{CHANNEL, FRAME, SAMPLE};
 
-pub const SERVICE: &str = "hostile.sample";
+pub(crate) const SERVICE: &str = "hostile.sample";
 /// More than any limit allows.
 const MANY: usize = 5_000;
 
 /// An attack at one limit.
-pub struct Attack {
+pub(crate) struct Attack {
     pub name: &'static str,
     pub about: &'static str,
     /// Prints what it holds, then continues.
@@ -30,7 +30,7 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Path) -> Outco
     Attack { name, about, act }
 }
 
-pub const ALL: &[Attack] = &[
+pub(crate) const ALL: &[Attack] = &[
     attack("hog", "uses a CPU, and not the service (for comparison)", |_| spin("1 thread")),
     attack("places", "all places of the request socket, silent", places),
     attack("requests", "GET /metrics, without a pause", requests),
@@ -45,7 +45,7 @@ pub const ALL: &[Attack] = &[
     attack("events", "events on an own channel, without a pause", events),
 ];
 
-pub fn be(name: &str, socket: &Path) -> Outcome<()> {
+pub(crate) fn be(name: &str, socket: &Path) -> Outcome<()> {
     let attack = ALL.iter().find(|attack| attack.name == name).ok_or("no such attack")?;
     (attack.act)(socket)
 }

@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-pub const SERVICE: &str = "ordinary.sample";
-pub const SAMPLE: &str = "struct sample { long value; };";
-pub const CHANNEL: &str = "talk";
-pub const FRAME: &str = "struct frame { int number; int size; };";
+pub(crate) const SERVICE: &str = "ordinary.sample";
+pub(crate) const SAMPLE: &str = "struct sample { long value; };";
+pub(crate) const CHANNEL: &str = "talk";
+pub(crate) const FRAME: &str = "struct frame { int number; int size; };";
 /// A longer wait counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The samples of one operation: latencies in nanoseconds, and the number of failures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Samples {
+pub(crate) struct Samples {
     pub ns: Vec<u64>,
     pub failed: usize,
 }
 
 /// The samples of each operation.
-pub type Batch = BTreeMap<String, Samples>;
+pub(crate) type Batch = BTreeMap<String, Samples>;
 
 struct User {
     client: Client,
@@ -52,7 +52,7 @@ const OPERATIONS: [(&str, Operation); 4] = [
 ];
 
 /// Each line of input requests a batch; the answer is one line of output.
-pub fn be(socket: &Path, samples: usize) -> Outcome<()> {
+pub(crate) fn be(socket: &Path, samples: usize) -> Outcome<()> {
     let mut child = Command::new("sleep").arg("100000").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
     let outcome = serve(User::new(socket, child.id() as i32)?, samples);
     // Fails if the process has ended already.

@@ -9,7 +9,7 @@ use crate::ordinary::{Batch, Samples};
 
 /// The results of one attack.
 #[derive(Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     limit: &'static str,
     about: &'static str,
     pub holds: String,
@@ -18,7 +18,7 @@ pub struct Row {
 
 /// The values of one operation in each round, alone and beside the hostile user.
 #[derive(Default, Serialize)]
-pub struct Both {
+pub(crate) struct Both {
     alone: Vec<Quantiles>,
     hostile: Vec<Quantiles>,
     failed_alone: usize,
@@ -32,12 +32,12 @@ struct Quantiles {
 }
 
 impl Row {
-    pub fn new(attack: &Attack) -> Row {
+    pub(crate) fn new(attack: &Attack) -> Row {
         Row { limit: attack.name, about: attack.about, holds: String::new(), operations: BTreeMap::new() }
     }
 
     /// Adds the results of a round.
-    pub fn add(&mut self, alone: Batch, hostile: Batch) {
+    pub(crate) fn add(&mut self, alone: Batch, hostile: Batch) {
         for (operation, samples) in alone {
             let both = self.operations.entry(operation).or_default();
             both.failed_alone += samples.failed;
@@ -77,7 +77,7 @@ impl Both {
     }
 }
 
-pub fn print(rows: &[Row], rounds: usize, samples: usize) {
+pub(crate) fn print(rows: &[Row], rounds: usize, samples: usize) {
     println!(
         "Medians of {rounds} rounds of {samples} of each operation, in µs: alone, beside one hostile user, ratio (spread)."
     );

@@ -29,7 +29,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Removes the files of the sockets, so that no client finds them.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         for path in [&self.http_path, &self.rings_path, &self.ecalls_path, &self.channels_path] {
             // Fails if the file is gone already, which is fine.
             let _ = fs::remove_file(path);

@@ -16,19 +16,19 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    pub fn open() -> Attributes {
+    pub(super) fn open() -> Attributes {
         let mut attributes = Attributes { meters: Meters::open(), jobs: Jobs::default(), all: Vec::new() };
         attributes.list();
         attributes
     }
 
     /// Attributes that this host cannot read, with the reasons.
-    pub fn missing(&self) -> &[Missing] {
+    pub(super) fn missing(&self) -> &[Missing] {
         self.meters.missing()
     }
 
     /// Finds interfaces and disks that appeared or disappeared.
-    pub fn rescan(&mut self) {
+    pub(super) fn rescan(&mut self) {
         if self.meters.is_stale() {
             self.meters.rescan();
             self.list();
@@ -36,7 +36,7 @@ impl Attributes {
     }
 
     /// Reads `app.*` of an application until it is removed. At most `qfabric_linux::monitor::MAX_APPLICATIONS` are read.
-    pub fn add(&mut self, application: AppId, monitored: Monitored) -> Result<(), Missing> {
+    pub(super) fn add(&mut self, application: AppId, monitored: Monitored) -> Result<(), Missing> {
         if !self.jobs.has(application) {
             self.meters.add_process(application, monitored.pid)?;
             self.jobs.add(application, monitored.numbers);
@@ -44,13 +44,13 @@ impl Attributes {
         Ok(())
     }
 
-    pub fn remove(&mut self, application: AppId) {
+    pub(super) fn remove(&mut self, application: AppId) {
         self.meters.remove_application(application);
         self.jobs.remove(application);
     }
 
     /// Applications that have ended but whose attributes are still read.
-    pub fn left(&self) -> Vec<AppId> {
+    pub(super) fn left(&self) -> Vec<AppId> {
         self.jobs.left().collect()
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Asked {
 impl Asked {
     /// Records an answer. No thread waits for it if the host was late, or if the filter was sent because a member
     /// joined.
-    pub fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
+    pub(super) fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
         if let Some(answers) = lock(&self.answers).get_mut(&request) {
             answers.push(HostAnswer { host, refused });
             self.changed.notify_all();
@@ -75,7 +75,7 @@ impl Asked {
 
 impl Fabric {
     /// Installs or replaces a filter on all hosts that the request names.
-    pub fn install(&self, peer: Peer, id: FilterId, request: &FilterRequest) -> Result<Installed, Problem> {
+    pub(crate) fn install(&self, peer: Peer, id: FilterId, request: &FilterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, &id)?;
         let filter = FilterSpec {
@@ -106,7 +106,12 @@ impl Fabric {
         Ok(installed)
     }
 
-    pub fn parametrize(&self, peer: Peer, id: &FilterId, request: &ParameterRequest) -> Result<Installed, Problem> {
+    pub(crate) fn parametrize(
+        &self,
+        peer: Peer,
+        id: &FilterId,
+        request: &ParameterRequest,
+    ) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
         let mut installed = Installed::default();
@@ -118,7 +123,7 @@ impl Fabric {
         Ok(installed)
     }
 
-    pub fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
+    pub(crate) fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
         let removed = self.carry(to, &FilterCommand::Remove(id.clone()), Reach::All)?;
@@ -127,7 +132,7 @@ impl Fabric {
     }
 
     /// Binds a parameter to events of another channel.
-    pub fn bind(&self, peer: Peer, id: FilterId, request: &BindingRequest) -> Result<Joined, Problem> {
+    pub(crate) fn bind(&self, peer: Peer, id: FilterId, request: &BindingRequest) -> Result<Joined, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, &id)?;
         let channel = request.channel.parse();

@@ -10,7 +10,7 @@ use crate::auth::Peer;
 
 impl Fabric {
     /// Registers an application in a group; this host joins the group's Q-channel.
-    pub fn register(&self, peer: Peer, request: GroupRequest) -> Result<Registered, Problem> {
+    pub(crate) fn register(&self, peer: Peer, request: GroupRequest) -> Result<Registered, Problem> {
         let range =
             |range: &api::QosRange| Ok(QosRange { metric: key(&range.metric)?, min: range.min, max: range.max });
         let registration = Registration {
@@ -30,7 +30,7 @@ impl Fabric {
         Ok(Registered { number: id.0, channel })
     }
 
-    pub fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
+    pub(crate) fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.registrations.get(&id).copied().unwrap_or(0);
         let none = |_| problems::not_your_member("registration", id.0);
@@ -39,7 +39,7 @@ impl Fabric {
         self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
     }
 
-    pub fn groups(&self) -> Vec<GroupInfo> {
+    pub(crate) fn groups(&self) -> Vec<GroupInfo> {
         self.network.look(|node| {
             let groups = node.directory().groups();
             let info = |(name, members): (_, Vec<_>)| GroupInfo {
@@ -50,7 +50,7 @@ impl Fabric {
         })
     }
 
-    pub fn hosts(&self) -> Vec<HostInfo> {
+    pub(crate) fn hosts(&self) -> Vec<HostInfo> {
         self.network.look(|node| {
             let info = |(host, record): (&qfabric_types::channel::Name, &qfabric_channel::HostRecord)| {
                 let clock = node.clock_offset(host);

@@ -26,15 +26,15 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub fn has(&self, source: SourceId) -> bool {
+    pub(super) fn has(&self, source: SourceId) -> bool {
         self.sources.contains_key(&source)
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.events >= EVENTS || self.bytes >= BYTES
     }
 
-    pub fn push(&mut self, submit: SubmitRequest<'_>) {
+    pub(super) fn push(&mut self, submit: SubmitRequest<'_>) {
         let mut message = Vec::new();
         FromClient::Submit(submit).encode(&mut message);
         self.add(1, message.len() as isize);
@@ -57,7 +57,7 @@ impl Held {
         self.sources.entry(source).or_default().push_front(message);
     }
 
-    pub fn forget(&mut self, source: SourceId) {
+    pub(super) fn forget(&mut self, source: SourceId) {
         let gone = self.sources.remove(&source).unwrap_or_default();
         let bytes = gone.iter().map(Vec::len).sum::<usize>();
         self.add(-(gone.len() as isize), -(bytes as isize));

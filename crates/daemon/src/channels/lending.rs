@@ -77,7 +77,7 @@ enum Found {
 
 impl Lending {
     /// Messages of the control thread wake the thread that waits for `wake`.
-    pub fn new(wake: Arc<OwnedFd>) -> Lending {
+    pub(super) fn new(wake: Arc<OwnedFd>) -> Lending {
         let (teller, words) = Teller::new(wake);
         Lending { teller, words: Lock::new(words), waiting: Lock::default(), offers: Lock::default() }
     }
@@ -85,7 +85,7 @@ impl Lending {
 
 impl Channels {
     /// Adds an offer of another host to the refusal, if lending is on and a host makes an offer.
-    pub async fn look_elsewhere(&self, peer: Peer, kind: RequestKind, problem: Problem) -> Problem {
+    pub(crate) async fn look_elsewhere(&self, peer: Peer, kind: RequestKind, problem: Problem) -> Problem {
         let is_shortage = problem.code == "over_committed";
         let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
             return problem;

@@ -122,24 +122,24 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    pub fn new(ending: &Ending) -> std::io::Result<Mailbox> {
+    pub(super) fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (noted, arrived, fabric) = (Lock::default(), Lock::default(), OnceLock::new());
         Ok(Mailbox { noted, arrived, fabric, wake: Arc::new(wake), ending: ending.clone() })
     }
 
     /// From now on the receive thread delivers arriving events itself.
-    pub fn serve(&self, fabric: &Arc<Fabric>) {
+    pub(super) fn serve(&self, fabric: &Arc<Fabric>) {
         // Called once.
         let _ = self.fabric.set(Arc::downgrade(fabric));
     }
 
-    pub fn fabric(&self) -> Option<Arc<Fabric>> {
+    pub(super) fn fabric(&self) -> Option<Arc<Fabric>> {
         self.fabric.get()?.upgrade()
     }
 
     /// A frame has brought an event for the sink.
-    pub fn ready_by_arrival(&self, sink: SinkId) {
+    pub(super) fn ready_by_arrival(&self, sink: SinkId) {
         match self.fabric.get() {
             Some(_) => self.arrived.lock().push(sink),
             None => self.ready(sink),
@@ -147,39 +147,39 @@ impl Mailbox {
     }
 
     /// Sinks with events from frames.
-    pub fn take_arrived(&self) -> Vec<SinkId> {
+    pub(super) fn take_arrived(&self) -> Vec<SinkId> {
         std::mem::take(&mut *self.arrived.lock())
     }
 
     /// Gives the vector back, so that its memory is used again.
-    pub fn keep_for_arrivals(&self, emptied: Vec<SinkId>) {
+    pub(super) fn keep_for_arrivals(&self, emptied: Vec<SinkId>) {
         let mut arrived = self.arrived.lock();
         if arrived.capacity() == 0 {
             *arrived = emptied;
         }
     }
 
-    pub fn ending(&self) -> &Ending {
+    pub(super) fn ending(&self) -> &Ending {
         &self.ending
     }
 
     /// Readable when an output is recorded.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     /// Wakes the thread, for callers that must not wait for the mailbox's lock.
-    pub fn waker(&self) -> Arc<OwnedFd> {
+    pub(super) fn waker(&self) -> Arc<OwnedFd> {
         self.wake.clone()
     }
 
-    pub fn nudge(&self) {
+    pub(super) fn nudge(&self) {
         // If the counter is full, the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
     /// Moves all outputs into `into`, which is emptied first so that its memory is used again.
-    pub fn take(&self, into: &mut Noted) {
+    pub(super) fn take(&self, into: &mut Noted) {
         // If there is nothing to read, the wake-up had no reason.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         into.ready.clear();
@@ -196,19 +196,19 @@ impl Mailbox {
     }
 
     /// A thread of the network cannot continue.
-    pub fn failed(&self, thread: &'static str, message: String) {
+    pub(super) fn failed(&self, thread: &'static str, message: String) {
         self.ending.failed(thread, message);
     }
 
-    pub fn ready(&self, sink: SinkId) {
+    pub(super) fn ready(&self, sink: SinkId) {
         self.note(|noted| noted.ready.push(sink));
     }
 
-    pub fn writable(&self, source: SourceId) {
+    pub(super) fn writable(&self, source: SourceId) {
         self.note(|noted| noted.writable.push(source));
     }
 
-    pub fn unread(&self, lease: LeaseId) {
+    pub(super) fn unread(&self, lease: LeaseId) {
         // Recorded once, however often the connection wakes this service: its messages are read in turns.
         self.note(|noted| match noted.unread.contains(&lease) {
             true => {}
@@ -216,46 +216,46 @@ impl Mailbox {
         });
     }
 
-    pub fn over(&self, lease: LeaseId) {
+    pub(super) fn over(&self, lease: LeaseId) {
         self.note(|noted| noted.over.push(lease));
     }
 
-    pub fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {
+    pub(super) fn apply(&self, application: AppId, attribute: AttributeId, amount: i64) {
         self.note(|noted| match noted.applied.len() < NOTICES {
             true => noted.applied.push((application, attribute, amount)),
             false => noted.dropped += 1,
         });
     }
 
-    pub fn tell(&self, told: Notification) {
+    pub(super) fn tell(&self, told: Notification) {
         self.note(|noted| match noted.told.len() < NOTICES {
             true => noted.told.push_back(told),
             false => noted.dropped += 1,
         });
     }
 
-    pub fn adjust(&self, adjusted: Adjusted) {
+    pub(super) fn adjust(&self, adjusted: Adjusted) {
         self.note(|noted| match noted.adjusted.len() < NOTICES {
             true => noted.adjusted.push(adjusted),
             false => noted.dropped += 1,
         });
     }
 
-    pub fn delay(&self, delayed: Delayed) {
+    pub(super) fn delay(&self, delayed: Delayed) {
         self.note(|noted| match noted.delayed.len() < NOTICES {
             true => noted.delayed.push(delayed),
             false => noted.dropped += 1,
         });
     }
 
-    pub fn lend(&self, lent: LendingMessage) {
+    pub(super) fn lend(&self, lent: LendingMessage) {
         self.note(|noted| match noted.lent.len() < NOTICES {
             true => noted.lent.push_back(lent),
             false => noted.dropped += 1,
         });
     }
 
-    pub fn notice(&self, notice: Notice) {
+    pub(super) fn notice(&self, notice: Notice) {
         self.note(|noted| match noted.notices.len() < NOTICES {
             true => noted.notices.push_back(notice),
             false => noted.dropped += 1,

@@ -19,7 +19,7 @@ use crate::auth::Peer;
 
 impl Fabric {
     /// Creates a channel, which the connection then holds.
-    pub fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
+    pub(crate) fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
         let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
         self.permit(peer, Right::Create, &channel)?;
         let mut registry = self.registry();
@@ -37,7 +37,7 @@ impl Fabric {
     }
 
     /// Opens a channel, which the connection then holds once more.
-    pub fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
+    pub(crate) fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
@@ -49,7 +49,7 @@ impl Fabric {
     }
 
     /// Undoes one creation or opening by this connection.
-    pub fn close(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<(), Problem> {
+    pub(crate) fn close(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
         let at = lease.opened.iter().position(|opened| opened == channel);
@@ -58,7 +58,7 @@ impl Fabric {
         self.network.with(|node, now| node.close(channel, now)).map_err(|error| error.problem())
     }
 
-    pub fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
+    pub(crate) fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
         self.permit(peer, Right::Send, channel)?;
         let (application, attributes) = (request.application, attributes(&request.attributes)?);
         let spec = SourceSpec { application, user: Some(peer.owner.uid), attributes };
@@ -72,7 +72,7 @@ impl Fabric {
         Ok(Joined { number: source.0 })
     }
 
-    pub fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
+    pub(crate) fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
         self.permit(peer, Right::Join, channel)?;
         let spec = SinkSpec {
             application: request.application,
@@ -119,7 +119,7 @@ impl Fabric {
         }
     }
 
-    pub fn leave_source(&self, peer: Peer, source: SourceId) -> Result<(), Problem> {
+    pub(crate) fn leave_source(&self, peer: Peer, source: SourceId) -> Result<(), Problem> {
         let mut registry = self.registry();
         registry.source(peer, source)?;
         let lease = registry.sources[&source];
@@ -127,7 +127,7 @@ impl Fabric {
         self.network.with(|node, now| node.leave_source(source, now)).map_err(|error| error.problem())
     }
 
-    pub fn leave_sink(&self, peer: Peer, sink: SinkId) -> Result<(), Problem> {
+    pub(crate) fn leave_sink(&self, peer: Peer, sink: SinkId) -> Result<(), Problem> {
         let mut registry = self.registry();
         registry.sink(peer, sink)?;
         let lease = registry.sinks[&sink];
@@ -135,7 +135,12 @@ impl Fabric {
         self.network.with(|node, now| node.leave_sink(sink, now)).map_err(|error| error.problem())
     }
 
-    pub fn change_source(&self, peer: Peer, source: SourceId, changes: &AttributeChanges) -> Result<(), Problem> {
+    pub(crate) fn change_source(
+        &self,
+        peer: Peer,
+        source: SourceId,
+        changes: &AttributeChanges,
+    ) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().source(peer, source)?;
         self.network.with(|node, now| {
@@ -146,7 +151,7 @@ impl Fabric {
     }
 
     /// Changes attributes of a sink; OUT-filters at all sources see the new values.
-    pub fn change_sink(&self, peer: Peer, sink: SinkId, changes: &AttributeChanges) -> Result<(), Problem> {
+    pub(crate) fn change_sink(&self, peer: Peer, sink: SinkId, changes: &AttributeChanges) -> Result<(), Problem> {
         let changes = keyed(changes)?;
         self.registry().sink(peer, sink)?;
         self.network.with(|node, now| {

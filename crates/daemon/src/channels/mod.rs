@@ -131,7 +131,7 @@ fn count(counter: &AtomicU64) {
 
 impl Channels {
     /// Joins the network, if one is configured.
-    pub fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Channels, DaemonError> {
+    pub(crate) fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Channels, DaemonError> {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
         }
@@ -151,11 +151,11 @@ impl Channels {
     }
 
     /// The fabric, or a refusal that says how to switch channels on.
-    pub fn on(&self) -> Result<&Arc<Fabric>, Problem> {
+    pub(crate) fn on(&self) -> Result<&Arc<Fabric>, Problem> {
         self.fabric.as_ref().ok_or_else(problems::off)
     }
 
-    pub fn report(&self) -> Option<ChannelsReport> {
+    pub(crate) fn report(&self) -> Option<ChannelsReport> {
         self.fabric.as_ref().map(|fabric| fabric.report())
     }
 }

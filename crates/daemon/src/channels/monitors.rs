@@ -52,7 +52,7 @@ pub(crate) struct MonitorThread {
 }
 
 impl MonitorThread {
-    pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<MonitorThread> {
+    pub(crate) fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<MonitorThread> {
         let own = fabric.clone();
         let thread = Some(ending.spawn("qf-monitor", move || own.watch_resources())?);
         Ok(MonitorThread { fabric: fabric.clone(), thread })
@@ -71,7 +71,7 @@ impl Drop for MonitorThread {
 }
 
 impl Monitors {
-    pub fn new() -> std::io::Result<Monitors> {
+    pub(super) fn new() -> std::io::Result<Monitors> {
         let watching = Watching {
             monitor: Monitor::new(),
             attributes: Attributes::open(),
@@ -85,7 +85,7 @@ impl Monitors {
     }
 
     /// Postpones the report of the next reading of an attribute of this host.
-    pub fn delay(&self, attribute: AttributeId, by: Nanos) {
+    pub(super) fn delay(&self, attribute: AttributeId, by: Nanos) {
         let mut delays = lock(&self.delays);
         if delays.len() < MOST_DELAYS {
             delays.push((attribute, by));
@@ -93,7 +93,7 @@ impl Monitors {
     }
 
     /// Attributes that are watched, that could be watched, and that cannot be read.
-    pub fn list(&self) -> Vec<MonitorInfo> {
+    pub(super) fn list(&self) -> Vec<MonitorInfo> {
         let watching = lock(&self.watching);
         let watched: Vec<_> = {
             let watches = watching.monitor.watches();
@@ -113,7 +113,7 @@ impl Monitors {
     }
 
     /// Changes how an attribute is watched. `monitored`: the application, if the attribute is one of an application.
-    pub fn set(
+    pub(super) fn set(
         &self,
         name: &str,
         request: &MonitorRequest,

@@ -46,7 +46,7 @@ pub(super) struct ManagedNode {
 
 impl Network {
     /// Joins the configured network.
-    pub fn open(config: &ChannelsConfig, host: Name, mailbox: &Arc<Mailbox>) -> Result<Network, DaemonError> {
+    pub(super) fn open(config: &ChannelsConfig, host: Name, mailbox: &Arc<Mailbox>) -> Result<Network, DaemonError> {
         let refused = |error: link::Error| DaemonError::Channels(error.to_string());
         let mut own = node::config(host.clone());
         let linked = linked(config, host).map_err(refused)?;
@@ -64,42 +64,42 @@ impl Network {
         Ok(Network::Linked { link, config: Lock::new(linked) })
     }
 
-    pub fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
         self.inside(|managed, now| managed.call(now, |node| act(node, now)))
     }
 
     /// Calls the node for an operation that leaves no outputs: a query, or a change of filters.
-    pub fn look<T>(&self, look: impl FnOnce(&mut Node) -> T) -> T {
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Node) -> T) -> T {
         self.with(|node, _| look(node))
     }
 
     /// Passes on a reading of this host's monitor, to its own controllers and to those of all Q-channels that are
     /// open here.
-    pub fn reading(&self, reading: &Reading, name: &str) {
+    pub(super) fn reading(&self, reading: &Reading, name: &str) {
         self.inside(|managed, now| managed.member.reading((reading, name), None, &Recipient::All, now));
     }
 
     /// Sends a reading to the hosts that feed the data channel of that name.
-    pub fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
+    pub(super) fn report(&self, reading: &Reading, name: &str, quality: &ChannelId) {
         self.inside(|managed, now| managed.member.reading((reading, name), Some(quality), &Recipient::Sources, now));
     }
 
     /// Adds a policy to the manager; returns its number there.
-    pub fn add_policy(&self, policy: Box<dyn Controller>) -> u64 {
+    pub(super) fn add_policy(&self, policy: Box<dyn Controller>) -> u64 {
         self.inside(|managed, now| managed.member.add(policy, now))
     }
 
-    pub fn remove_policy(&self, number: u64) {
+    pub(super) fn remove_policy(&self, number: u64) {
         // The controller is dropped without the node's lock.
         drop(self.inside(|managed, now| managed.member.remove(number, now)));
     }
 
-    pub fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
+    pub(super) fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
         self.inside(|managed, now| managed.member.manager(now, |manager| act(manager, now)))
     }
 
     /// Number of control events that could not be submitted, and of managers' events that could not be read.
-    pub fn lost(&self) -> (u64, u64) {
+    pub(super) fn lost(&self) -> (u64, u64) {
         self.inside(|managed, _| managed.member.lost())
     }
 
@@ -125,7 +125,7 @@ impl Network {
     }
 
     /// Carries out what is due, and returns the time of the next call. With a network, the engine's thread does this.
-    pub fn wake(&self) -> Option<Instant> {
+    pub(super) fn wake(&self) -> Option<Instant> {
         match self {
             Network::Linked { .. } => None,
             Network::Alone { .. } => self.inside(|managed, now| {
@@ -137,7 +137,7 @@ impl Network {
 
     /// Calls `turn` in the network's own thread whenever `fd` is readable; see [`link::attend`]. None: no such thread
     /// exists.
-    pub fn attend(
+    pub(super) fn attend(
         &self,
         fd: OwnedFd,
         turn: impl FnMut() -> bool + Send + 'static,
@@ -152,7 +152,7 @@ impl Network {
     }
 
     /// Counters of the engine: frames dropped, frames refused, connections ended.
-    pub fn engine_counts(&self) -> [u64; 3] {
+    pub(super) fn engine_counts(&self) -> [u64; 3] {
         let Network::Linked { link, .. } = self else { return [0; 3] };
         let of =
             |counter: fn(&Counters) -> &AtomicU64| link.count(|counters| counter(counters).load(Ordering::Relaxed));
@@ -160,7 +160,7 @@ impl Network {
     }
 
     /// Announces to other hosts that this one leaves.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         if let Network::Linked { link, .. } = self {
             link.close();
         }

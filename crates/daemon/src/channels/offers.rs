@@ -26,37 +26,37 @@ pub(super) struct Offered {
 }
 
 impl Offers {
-    pub fn add(&mut self, number: u64, offered: Offered) {
+    pub(super) fn add(&mut self, number: u64, offered: Offered) {
         self.0.insert(number, offered);
     }
 
     /// The earlier offer, if the same process asks for the same share again.
-    pub fn again(&self, peer: Peer, share: Share, now: Instant) -> Option<(u64, Offered)> {
+    pub(super) fn again(&self, peer: Peer, share: Share, now: Instant) -> Option<(u64, Offered)> {
         let same =
             |offered: &Offered| offered.peer == peer && offered.share == share && offered.until.since(now) >= OF_USE;
         self.0.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
     }
 
     /// Whether the user has the largest number of offers. Expired offers are removed first.
-    pub fn full(&mut self, peer: Peer, now: Instant) -> bool {
+    pub(super) fn full(&mut self, peer: Peer, now: Instant) -> bool {
         self.0.retain(|_, offered| offered.until > now);
         self.0.values().filter(|offered| offered.peer.owner.uid == peer.owner.uid).count() >= OF_ONE_USER
     }
 
     /// Removes the offers of a host that is gone; the next request asks other hosts.
-    pub fn gone(&mut self, giver: &Name) {
+    pub(super) fn gone(&mut self, giver: &Name) {
         self.0.retain(|_, offered| offered.giver != *giver);
     }
 
     /// Removes an offer that an application has claimed: a further request of the process asks for more.
-    pub fn taken(&mut self, number: u64, giver: &Name) {
+    pub(super) fn taken(&mut self, number: u64, giver: &Name) {
         if self.0.get(&number).is_some_and(|offered| offered.giver == *giver) {
             self.0.remove(&number);
         }
     }
 
     /// Removes an offer; returns the lender. None: this user has no such offer. Root may remove every offer.
-    pub fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
+    pub(super) fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
         self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
         self.0.remove(&number).map(|offered| offered.giver)
     }

@@ -31,7 +31,7 @@ struct Belonging {
 
 impl Owned {
     /// Records that the hosts installed or replaced the filter.
-    pub fn installed(
+    pub(super) fn installed(
         &self,
         (lease, uid): (LeaseId, u32),
         filter: FilterSpec,
@@ -47,7 +47,7 @@ impl Owned {
     }
 
     /// Records the new value for hosts that join later.
-    pub fn parametrized(&self, id: &FilterId, key: &Key, value: i64) {
+    pub(super) fn parametrized(&self, id: &FilterId, key: &Key, value: i64) {
         if let Some(belonging) = lock(&self.0).get_mut(id) {
             let parameters = &mut belonging.filter.parameters;
             parameters.retain(|(name, _)| name != key);
@@ -56,7 +56,7 @@ impl Owned {
     }
 
     /// Records that the hosts removed the filter.
-    pub fn removed<'a>(&self, id: &FilterId, hosts: impl Iterator<Item = &'a Name>) {
+    pub(super) fn removed<'a>(&self, id: &FilterId, hosts: impl Iterator<Item = &'a Name>) {
         let mut all = lock(&self.0);
         let Some(belonging) = all.get_mut(id) else { return };
         hosts.for_each(|host| _ = belonging.hosts.remove(host));

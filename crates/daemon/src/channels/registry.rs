@@ -67,7 +67,7 @@ const QUIET: Nanos = Nanos::from_millis(10);
 
 impl Habit {
     /// Records a wake-up. True: another thread must read the connection from now on.
-    pub fn woke(&mut self, now: Instant) -> bool {
+    pub(super) fn woke(&mut self, now: Instant) -> bool {
         let since = now.since(std::mem::replace(&mut self.woke, now));
         self.quick = if since < OFTEN { self.quick.saturating_add(1) } else { 0 };
         let is_busy = if self.is_busy { since < QUIET } else { self.quick >= QUICK };
@@ -84,14 +84,14 @@ pub(super) struct Credit {
 }
 
 impl Lease {
-    pub fn members(&self) -> usize {
+    pub(super) fn members(&self) -> usize {
         self.sources.len() + self.sinks.len()
     }
 }
 
 impl Registry {
     /// Adds a connection; returns its number.
-    pub fn add(&mut self, peer: Peer, socket: Arc<Foreign>) -> LeaseId {
+    pub(super) fn add(&mut self, peer: Peer, socket: Arc<Foreign>) -> LeaseId {
         self.last += 1;
         let lease = Lease {
             peer,
@@ -111,47 +111,52 @@ impl Registry {
     }
 
     /// The connection, if it belongs to the caller.
-    pub fn lease(&mut self, peer: Peer, id: LeaseId) -> Result<&mut Lease, Problem> {
+    pub(super) fn lease(&mut self, peer: Peer, id: LeaseId) -> Result<&mut Lease, Problem> {
         let found = self.leases.get_mut(&id).filter(|lease| peer.may_touch(lease.peer.owner));
         found.ok_or_else(|| problems::no_such_lease(id))
     }
 
     /// The connection of a source, if it belongs to the caller.
-    pub fn source(&mut self, peer: Peer, id: SourceId) -> Result<&mut Lease, Problem> {
+    pub(super) fn source(&mut self, peer: Peer, id: SourceId) -> Result<&mut Lease, Problem> {
         let lease = self.sources.get(&id).copied().unwrap_or(0);
         self.lease(peer, lease).map_err(|_| problems::not_your_member("source", id.0))
     }
 
     /// The connection of a sink, if it belongs to the caller.
-    pub fn sink(&mut self, peer: Peer, id: SinkId) -> Result<&mut Lease, Problem> {
+    pub(super) fn sink(&mut self, peer: Peer, id: SinkId) -> Result<&mut Lease, Problem> {
         let lease = self.sinks.get(&id).copied().unwrap_or(0);
         self.lease(peer, lease).map_err(|_| problems::not_your_member("sink", id.0))
     }
 
     /// Whether a connection of this user holds the channel.
-    pub fn holds(&self, peer: Peer, channel: &ChannelId) -> bool {
+    pub(super) fn holds(&self, peer: Peer, channel: &ChannelId) -> bool {
         let mut own = self.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
         peer.owner.uid == 0 || own.any(|lease| lease.opened.contains(channel))
     }
 
     /// Records that a connection of this user has created the channel. `stands` says whether an earlier creation is
     /// still in force; other creations are removed.
-    pub fn created(&mut self, channel: ChannelId, by: (Origin, u32), stands: impl Fn(&ChannelId, &Origin) -> bool) {
+    pub(super) fn created(
+        &mut self,
+        channel: ChannelId,
+        by: (Origin, u32),
+        stands: impl Fn(&ChannelId, &Origin) -> bool,
+    ) {
         self.creators.retain(|channel, (origin, _)| stands(channel, origin));
         self.creators.insert(channel, by);
     }
 
     /// This user's creation of the channel here, if there was one; a different creation may be in force now.
-    pub fn creation(&self, uid: u32, channel: &ChannelId) -> Option<Origin> {
+    pub(super) fn creation(&self, uid: u32, channel: &ChannelId) -> Option<Origin> {
         let (origin, by) = self.creators.get(channel)?;
         (*by == uid).then(|| origin.clone())
     }
 
-    pub fn of_user(&self, uid: u32) -> impl Iterator<Item = &Lease> {
+    pub(super) fn of_user(&self, uid: u32) -> impl Iterator<Item = &Lease> {
         self.leases.values().filter(move |lease| lease.peer.owner.uid == uid)
     }
 
-    pub fn forget_source(&mut self, lease: LeaseId, source: SourceId) {
+    pub(super) fn forget_source(&mut self, lease: LeaseId, source: SourceId) {
         self.sources.remove(&source);
         if let Some(lease) = self.leases.get_mut(&lease) {
             lease.sources.remove(&source);
@@ -159,12 +164,12 @@ impl Registry {
         }
     }
 
-    pub fn forget_sink(&mut self, lease: LeaseId, sink: SinkId) {
+    pub(super) fn forget_sink(&mut self, lease: LeaseId, sink: SinkId) {
         self.sinks.remove(&sink);
         self.leases.get_mut(&lease).map(|lease| lease.sinks.remove(&sink));
     }
 
-    pub fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+    pub(super) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
         self.sources.retain(|_, of| *of != id);
         self.sinks.retain(|_, of| *of != id);

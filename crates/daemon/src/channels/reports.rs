@@ -77,12 +77,12 @@ impl Reported {
 
 impl Reports {
     /// Time of the next report.
-    pub fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         lock(&self.0).values().map(|reported| reported.due).min()
     }
 
     /// Counts an event that was delivered to an application of this host.
-    pub fn handed(&self, event: &Event<'_>, now: Instant) {
+    pub(super) fn handed(&self, event: &Event<'_>, now: Instant) {
         let mut all = lock(&self.0);
         let Some(reported) = all.get_mut(&event.channel.name).filter(|_| event.channel.plane == Plane::Data) else {
             return;
@@ -104,12 +104,12 @@ impl Reports {
     }
 
     /// Removes a channel that is not open here any more.
-    pub fn forget(&self, channel: &Name) {
+    pub(super) fn forget(&self, channel: &Name) {
         lock(&self.0).remove(channel);
     }
 
     /// Takes the counts of the channels whose reports are due.
-    pub fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
+    pub(super) fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
         let mut all = lock(&self.0);
         let due = all.iter_mut().filter(|(_, reported)| reported.due <= now);
         let taken = due.map(|(channel, reported)| {

@@ -12,14 +12,14 @@ use super::{Fabric, problems};
 
 impl Fabric {
     /// All channels, of both planes.
-    pub fn list(&self) -> Vec<ChannelInfo> {
+    pub(crate) fn list(&self) -> Vec<ChannelInfo> {
         self.network.look(|node| {
             let all = node.directory().channels();
             all.into_iter().filter_map(|channel| self.info(node, channel)).collect()
         })
     }
 
-    pub fn show(&self, channel: &ChannelId) -> Result<ChannelInfo, Problem> {
+    pub(crate) fn show(&self, channel: &ChannelId) -> Result<ChannelInfo, Problem> {
         let shown = self.network.look(|node| self.info(node, channel));
         shown.ok_or_else(|| problems::unheld(channel))
     }

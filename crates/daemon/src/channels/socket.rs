@@ -44,7 +44,7 @@ impl SocketThread {
     ///
     /// If there is a network, its thread serves the connections, so that a submitted event goes out without waking
     /// another thread.
-    pub fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
+    pub(crate) fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
         let Ok(fabric) = channels.on().cloned() else { return Ok(None) };
         let mut lines = Lines::new(&fabric);
         let failing = ending.clone();

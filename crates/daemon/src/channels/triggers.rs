@@ -24,19 +24,19 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub fn new() -> io::Result<Waiting> {
+    pub(super) fn new() -> io::Result<Waiting> {
         let (epoll, wake) = (epoll::create(CreateFlags::CLOEXEC)?, wake_descriptor()?);
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         Ok(Waiting { epoll, wake })
     }
 
     /// Ends a wait, or the next one.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         wake(&self.wake);
     }
 
     /// Waits until a trigger is ready, another thread wakes this one, or `left` is over. Fills `ready`.
-    pub fn wait(&self, left: Option<Nanos>, ready: &mut Vec<Ready>) {
+    pub(super) fn wait(&self, left: Option<Nanos>, ready: &mut Vec<Ready>) {
         let timeout = left.map(|left| Timespec {
             tv_sec: i64::try_from(left.get() / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: (left.get() % 1_000_000_000) as i64,
@@ -82,7 +82,7 @@ pub(super) struct Triggers {
 impl Triggers {
     /// Sets triggers for these thresholds and removes all others; thresholds that were refused are tried again.
     /// Thresholds for which the kernel has no trigger are left out.
-    pub fn follow(&mut self, wanted: Vec<Wanted>, waiting: &Waiting) {
+    pub(super) fn follow(&mut self, wanted: Vec<Wanted>, waiting: &Waiting) {
         // Closing a trigger's file removes it from the epoll set.
         self.set.retain(|(_, own, _)| wanted.contains(own));
         self.refused.clear();
@@ -115,7 +115,7 @@ impl Triggers {
 
     /// The threshold that was crossed. A threshold whose trigger the kernel has removed is checked at each look from
     /// now on.
-    pub fn crossed(&mut self, ready: Ready) -> Option<(AttributeId, i64)> {
+    pub(super) fn crossed(&mut self, ready: Ready) -> Option<(AttributeId, i64)> {
         let at = self.set.iter().position(|(number, ..)| *number == ready.number)?;
         if ready.is_lost {
             let (_, wanted, _) = self.set.swap_remove(at);
@@ -127,7 +127,7 @@ impl Triggers {
     }
 
     /// Whether the kernel watches the threshold of this watch; if it could and does not, the reason.
-    pub fn shown(&self, application: AppId, attribute: &str) -> (bool, Option<&str>) {
+    pub(super) fn shown(&self, application: AppId, attribute: &str) -> (bool, Option<&str>) {
         let is_it = |own: &Wanted| own.application == application && own.attribute == attribute;
         let refused = self.refused.iter().find(|(own, _)| is_it(own)).map(|(_, why)| why.as_str());
         (self.set.iter().any(|(_, own, _)| is_it(own)), refused)

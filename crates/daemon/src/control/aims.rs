@@ -15,24 +15,24 @@ pub(crate) struct Aims {
 
 impl Aims {
     /// Adds a handler. It is removed after its subscription has ended.
-    pub fn add(&mut self, pid: i32, aim: Weak<Aim>) {
+    pub(super) fn add(&mut self, pid: i32, aim: Weak<Aim>) {
         self.all.retain(|(_, aim)| aim.strong_count() > 0);
         self.all.push((pid, aim));
         self.stale = true;
     }
 
     /// Marks all targets as out of date because a server appeared, moved or ended.
-    pub fn servers_changed(&mut self) {
+    pub(super) fn servers_changed(&mut self) {
         self.stale = true;
     }
 
     /// Whether the targets must be updated. Clears the mark.
-    pub fn take_stale(&mut self) -> bool {
+    pub(super) fn take_stale(&mut self) -> bool {
         std::mem::take(&mut self.stale) && !self.all.is_empty()
     }
 
     /// Updates the targets of all handlers; `servers` returns the servers of a process.
-    pub fn aim(&self, mut servers: impl FnMut(i32) -> Vec<RaiseTarget>) {
+    pub(super) fn aim(&self, mut servers: impl FnMut(i32) -> Vec<RaiseTarget>) {
         for (pid, aim) in &self.all {
             if let Some(aim) = aim.upgrade() {
                 aim.at(servers(*pid));

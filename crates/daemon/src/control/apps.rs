@@ -34,7 +34,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub fn new(target: crate::auth::Target, covers: ApplicationScope, contract: &Contract) -> Self {
+    pub(super) fn new(target: crate::auth::Target, covers: ApplicationScope, contract: &Contract) -> Self {
         App {
             pid: target.pid,
             owner: target.owner,
@@ -51,17 +51,17 @@ impl App {
     }
 
     /// Whether its contract covers a whole program.
-    pub fn is_program(&self) -> bool {
+    pub(super) fn is_program(&self) -> bool {
         self.covers == ApplicationScope::Program
     }
 
     /// Whether its connection is closed. It stays for the grace time only, in case the client connects again.
-    pub fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         self.leaves_at.is_some() || self.ring.as_ref().is_some_and(Ring::is_abandoned)
     }
 
     /// Applies a changed contract.
-    pub fn change(&mut self, contract: &Contract) {
+    pub(super) fn change(&mut self, contract: &Contract) {
         self.period = contract.period;
         self.jobs = contract.jobs;
         if let Some(ring) = &mut self.ring {
@@ -78,7 +78,7 @@ pub(crate) struct Apps {
 
 impl Apps {
     /// Refuses a contract if another contract of the same kind covers the same process or thread.
-    pub fn check_free(&self, pid: i32, covers: ApplicationScope) -> Result<(), Problem> {
+    pub(super) fn check_free(&self, pid: i32, covers: ApplicationScope) -> Result<(), Problem> {
         let thread = match covers {
             ApplicationScope::Program => ThreadId(pid),
             ApplicationScope::Thread(thread) => thread,
@@ -90,48 +90,48 @@ impl Apps {
     }
 
     /// The application whose contract covers exactly this process or thread.
-    pub fn same(&self, pid: i32, covers: ApplicationScope) -> Option<(AppId, &App)> {
+    pub(super) fn same(&self, pid: i32, covers: ApplicationScope) -> Option<(AppId, &App)> {
         let mut all = self.by_id.iter().map(|(id, app)| (*id, app));
         all.find(|(_, app)| app.pid == pid && app.covers == covers)
     }
 
     /// Number of applications of a user.
-    pub fn count_of(&self, uid: u32) -> usize {
+    pub(super) fn count_of(&self, uid: u32) -> usize {
         self.by_id.values().filter(|app| app.owner.uid == uid).count()
     }
 
     /// The application that covers a thread.
-    pub fn of_thread(&self, thread: ThreadId) -> Option<AppId> {
+    pub(super) fn of_thread(&self, thread: ThreadId) -> Option<AppId> {
         self.covered_by.get(&thread).copied()
     }
 
     /// Whether no contract covers the thread.
-    pub fn is_free(&self, thread: ThreadId) -> bool {
+    pub(super) fn is_free(&self, thread: ThreadId) -> bool {
         !self.covered_by.contains_key(&thread)
     }
 
     /// From now on `app` covers the thread. Returns the application that covered it before, if it was another.
-    pub fn cover(&mut self, thread: ThreadId, app: AppId) -> Option<AppId> {
+    pub(super) fn cover(&mut self, thread: ThreadId, app: AppId) -> Option<AppId> {
         self.covered_by.insert(thread, app).filter(|before| *before != app)
     }
 
     /// From now on no contract covers the thread. Returns the application that covered it.
-    pub fn uncover(&mut self, thread: ThreadId) -> Option<AppId> {
+    pub(super) fn uncover(&mut self, thread: ThreadId) -> Option<AppId> {
         self.covered_by.remove(&thread)
     }
 
     /// The applications whose contracts cover the process or one of its threads.
-    pub fn of_process(&self, pid: i32) -> impl Iterator<Item = AppId> {
+    pub(super) fn of_process(&self, pid: i32) -> impl Iterator<Item = AppId> {
         self.by_id.iter().filter(move |(_, app)| app.pid == pid).map(|(id, _)| *id)
     }
 
     /// The application that covers the whole process, if there is one.
-    pub fn program(&self, pid: i32) -> Option<AppId> {
+    pub(super) fn program(&self, pid: i32) -> Option<AppId> {
         self.by_id.iter().find(|(_, app)| app.pid == pid && app.is_program()).map(|(id, _)| *id)
     }
 
     /// Removes an application. Also returns the thread that returns to its program's contract, if there is one.
-    pub fn remove(&mut self, id: AppId) -> Option<(App, Option<(AppId, ThreadId)>)> {
+    pub(super) fn remove(&mut self, id: AppId) -> Option<(App, Option<(AppId, ThreadId)>)> {
         let app = self.by_id.remove(&id)?;
         self.covered_by.retain(|_, covered_by| *covered_by != id);
         let back = match app.covers {
@@ -142,7 +142,7 @@ impl Apps {
     }
 
     /// The threads that an application covers.
-    pub fn threads_of(&self, id: AppId) -> impl Iterator<Item = ThreadId> {
+    pub(super) fn threads_of(&self, id: AppId) -> impl Iterator<Item = ThreadId> {
         self.covered_by.iter().filter(move |(_, app)| **app == id).map(|(thread, _)| *thread)
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Birth {
 
 impl Births {
     /// Decides about a thread that has appeared.
-    pub fn born(&mut self, thread: ThreadId, now: Instant) -> Birth {
+    pub(super) fn born(&mut self, thread: ThreadId, now: Instant) -> Birth {
         self.turn(now);
         if self.attached < AT_ONCE && self.waiting.is_empty() {
             self.attached += 1;
@@ -47,12 +47,12 @@ impl Births {
     }
 
     /// Removes a waiting thread that has ended.
-    pub fn gone(&mut self, thread: ThreadId) {
+    pub(super) fn gone(&mut self, thread: ThreadId) {
         self.waiting.retain(|waiting| *waiting != thread);
     }
 
     /// The next waiting thread that may be attached now.
-    pub fn due(&mut self, now: Instant) -> Option<ThreadId> {
+    pub(super) fn due(&mut self, now: Instant) -> Option<ThreadId> {
         self.turn(now);
         if self.attached >= AT_ONCE {
             return None;
@@ -63,7 +63,7 @@ impl Births {
     }
 
     /// When the next window begins, if a thread waits.
-    pub fn next_turn(&self) -> Option<Instant> {
+    pub(super) fn next_turn(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.ends)
     }
 

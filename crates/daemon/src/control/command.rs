@@ -168,52 +168,52 @@ pub(crate) fn requests(wake: Arc<OwnedFd>) -> (Requests, Receiver<Command>) {
 
 impl Requests {
     /// Sends a request and waits for the answer. If the queue is full, the request is refused at once.
-    pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Problem> {
+    pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply))?;
         answer.await.unwrap_or_else(|_| Err(problem::stopping()))
     }
 
     /// Reports a pending event for the process. `false`: the queue is full and the event favours no server.
-    pub fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
+    pub(crate) fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
         self.send(Command::Favour { pid, deadline }).is_ok()
     }
 
     /// From now on the handler favours the process's servers on whatever CPUs they are.
-    pub fn aim(&self, pid: i32, aim: &Arc<Aim>) -> Result<(), Problem> {
+    pub(crate) fn aim(&self, pid: i32, aim: &Arc<Aim>) -> Result<(), Problem> {
         self.send(Command::Aim { pid, aim: Arc::downgrade(aim) })
     }
 
     /// Sends a policy's decision. `false`: the queue is full.
-    pub fn adjust(&self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment) -> bool {
+    pub(crate) fn adjust(&self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment) -> bool {
         self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
     }
 
     /// Requests a loan or extends one. `false`: the queue is full.
-    pub fn keep(&self, keep: Keep) -> bool {
+    pub(crate) fn keep(&self, keep: Keep) -> bool {
         self.send(Command::Keep(Box::new(keep))).is_ok()
     }
 
     /// Ends a loan. `false`: the queue is full, and the loan ends when its time runs out.
-    pub fn let_go(&self, claim: Claim) -> bool {
+    pub(crate) fn let_go(&self, claim: Claim) -> bool {
         self.send(Command::LetGo(claim)).is_ok()
     }
 
     /// Reports bandwidth booked for no thread. If the queue is full, the next measurement reports it again.
-    pub fn lost(&self, units: i64) {
+    pub(crate) fn lost(&self, units: i64) {
         let _ = self.send(Command::Lost(units));
     }
 
     /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks. `None`: the queue is full, or the service
     /// ends.
-    pub fn grantable(&self, probes: Probes) -> Option<(Probes, Result<u64, ApplyError>)> {
+    pub(crate) fn grantable(&self, probes: Probes) -> Option<(Probes, Result<u64, ApplyError>)> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Grantable { probes, reply }).ok()?;
         answer.blocking_recv().ok()
     }
 
     /// Replaces all limits. When this returns, all are in force, or nothing has changed.
-    pub async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
+    pub(crate) async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
         limits.check().map_err(|why| problem::invalid_limit(&why))?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
     }

@@ -67,7 +67,7 @@ struct Replacement {
 }
 
 impl Core {
-    pub fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
+    pub(super) fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
         let MechanismFeatures { rescues, cpus, .. } = mechanism.features();
         Core {
             host,
@@ -91,21 +91,21 @@ impl Core {
     }
 
     /// Gives the service's own threads a server of the mechanism.
-    pub fn with_own(mut self, own: Own) -> Self {
+    pub(super) fn with_own(mut self, own: Own) -> Self {
         self.own = own;
         self.cover_own();
         self
     }
 
     /// Sets the capacity that may be promised.
-    pub fn with_room(mut self, room: Option<Room>) -> Self {
+    pub(super) fn with_room(mut self, room: Option<Room>) -> Self {
         self.room = room;
         self
     }
 
     /// Records `units` of 2⁻²⁰ CPU that the kernel has booked for no thread: the capacity decreases by this amount.
     /// Negative: the kernel subtracted this amount twice.
-    pub fn lose(&mut self, units: i64, now: Instant) {
+    pub(super) fn lose(&mut self, units: i64, now: Instant) {
         let Some(room) = &mut self.room else { return };
         let before = std::mem::replace(&mut self.counters.booked_for_nobody, units);
         if units < 0 && units != before {
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// Applies changed limits.
-    pub fn configure(&mut self, limits: &HostLimits, now: Instant) {
+    pub(super) fn configure(&mut self, limits: &HostLimits, now: Instant) {
         let room = self.room.as_mut().map(|room| {
             room.configure(limits.capacity);
             room.capacity()
@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// Sets the mechanism that takes over after an ejection.
-    pub fn with_fallback(
+    pub(super) fn with_fallback(
         mut self,
         fallback: Fallback,
         journal: Option<Journal>,
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// Gives the input to the host and carries out the host's outputs.
-    pub fn handle(&mut self, input: Input, now: Instant) {
+    pub(super) fn handle(&mut self, input: Input, now: Instant) {
         if let Input::ThreadGone { thread, .. } = input {
             self.mechanism.forget(thread);
             self.aims.servers_changed();
@@ -169,11 +169,11 @@ impl Core {
     }
     /// A covered thread created another one, which returns later to the scheduling policy that its parent had
     /// before.
-    pub fn born(&mut self, child: ThreadId, parent: ThreadId) {
+    pub(super) fn born(&mut self, child: ThreadId, parent: ThreadId) {
         self.mechanism.born(child, parent);
     }
     /// Checks reserved threads; see [`Mechanism::tend`].
-    pub fn tend(&mut self, now: Instant) {
+    pub(super) fn tend(&mut self, now: Instant) {
         for thread in self.mechanism.tend() {
             self.notes.push(Note::Rescued { thread });
         }
@@ -182,7 +182,7 @@ impl Core {
         self.cover_own();
     }
     /// Continues with threads that are leaving; see [`Mechanism::advance`].
-    pub fn advance(&mut self, now: Instant) {
+    pub(super) fn advance(&mut self, now: Instant) {
         for error in self.mechanism.advance(now) {
             if !matches!(error, ApplyError::Gone { .. }) {
                 self.notes.push(Note::NotApplied { app: None, error });
@@ -190,16 +190,16 @@ impl Core {
         }
     }
     /// Whether the thread is still leaving.
-    pub fn is_leaving(&self, thread: ThreadId) -> bool {
+    pub(super) fn is_leaving(&self, thread: ThreadId) -> bool {
         self.mechanism.is_leaving(thread)
     }
 
     /// When [`Core::advance`] is due.
-    pub fn next_step(&self) -> Option<Instant> {
+    pub(super) fn next_step(&self) -> Option<Instant> {
         self.mechanism.next_step()
     }
     /// Whether regular checks are needed even without applications, because the kernel may eject the scheduler.
-    pub fn tends_itself(&self) -> bool {
+    pub(super) fn tends_itself(&self) -> bool {
         self.host.own_cpu().is_some() || self.instead.journal.is_some()
     }
     /// If servers are bound to CPUs: moves the servers of an offline CPU to the others.
@@ -219,7 +219,7 @@ impl Core {
     }
     /// If the kernel has ejected the mechanism, every thread is under the normal scheduler. Another mechanism takes
     /// over and gives what it can.
-    pub fn look_for_ejection(&mut self, now: Instant) {
+    pub(super) fn look_for_ejection(&mut self, now: Instant) {
         self.gone = false;
         let Some(reason) = self.mechanism.ejected() else { return };
         let Replacement { fallback, journal, reservation } = std::mem::take(&mut self.instead);
@@ -246,17 +246,17 @@ impl Core {
     }
 
     /// Favours the server of the application's sink. Returns false if there is none or the mechanism cannot.
-    pub fn favour(&mut self, app: AppId, deadline: Option<Instant>) -> bool {
+    pub(super) fn favour(&mut self, app: AppId, deadline: Option<Instant>) -> bool {
         self.host.sink(app).is_some_and(|thread| self.mechanism.raise(thread, deadline))
     }
 
     /// The target for events of the application, if the mechanism has such targets.
-    pub fn raised_for(&self, app: AppId) -> Option<RaiseTarget> {
+    pub(super) fn raised_for(&self, app: AppId) -> Option<RaiseTarget> {
         self.mechanism.raised_for(self.host.sink(app)?)
     }
 
     /// The status of the host, with the counters of its servers.
-    pub fn status(&self) -> HostStatus {
+    pub(super) fn status(&self) -> HostStatus {
         let mut status = self.host.status();
         status.fallback.clone_from(&self.ejected);
         status.applications.iter_mut().for_each(|app| app.server = self.counts(app));
@@ -264,7 +264,7 @@ impl Core {
     }
 
     /// One application, with the counters of its servers.
-    pub fn application(&self, id: AppId) -> Option<Application> {
+    pub(super) fn application(&self, id: AppId) -> Option<Application> {
         let mut app = self.host.application(id)?;
         app.server = self.counts(&app);
         Some(app)
@@ -281,14 +281,14 @@ impl Core {
     }
 
     /// Reports a miss if the last job of the application was late and there is a subscription to misses.
-    pub fn look_for_miss(&mut self, app: AppId, pid: i32, now: Instant) {
+    pub(super) fn look_for_miss(&mut self, app: AppId, pid: i32, now: Instant) {
         if self.misses.is_on() {
             self.misses.look(&self.host, app, pid, now);
         }
     }
 
     /// As [`Core::handle`], for an input that has an answer.
-    pub fn ask(&mut self, input: Input, now: Instant) -> Answer {
+    pub(super) fn ask(&mut self, input: Input, now: Instant) -> Answer {
         self.failures.clear();
         self.answer = None;
         self.handle(input, now);
@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// Restores every thread that has a reservation, whatever the host has recorded.
-    pub fn restore_all(&mut self) {
+    pub(super) fn restore_all(&mut self) {
         for error in self.mechanism.restore_all() {
             self.notes.push(Note::NotApplied { app: None, error });
         }

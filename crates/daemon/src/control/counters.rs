@@ -72,7 +72,7 @@ pub(crate) struct Handling {
 
 impl Handling {
     /// Adds the handling time of one wake-up.
-    pub fn count(&mut self, took: Nanos) {
+    pub(crate) fn count(&mut self, took: Nanos) {
         let bucket = HANDLING_BUCKETS_NS.partition_point(|end| *end < took.get());
         self.buckets[bucket] += 1;
         self.sum += took;
@@ -81,7 +81,7 @@ impl Handling {
 
 impl Counters {
     /// Counts the outcome of a setting.
-    pub fn count(&mut self, outcome: Outcome) {
+    pub(crate) fn count(&mut self, outcome: Outcome) {
         let counter = match outcome {
             Outcome::Done => &mut self.applied,
             Outcome::Busy => &mut self.busy,
@@ -93,7 +93,7 @@ impl Counters {
     }
 
     /// Counts an event of the host.
-    pub fn count_event(&mut self, event: HostEvent) {
+    pub(crate) fn count_event(&mut self, event: HostEvent) {
         match event {
             HostEvent::TooManyThreads { .. } => self.threads_left_out += 1,
             HostEvent::Rescue { .. } => self.rescues += 1,

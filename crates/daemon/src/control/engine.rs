@@ -48,7 +48,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Config) -> Self {
         Bounds {
             jobs_per_look: config.control.jobs_per_look,
             lease_grace: config.control.lease_grace,
@@ -82,7 +82,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub fn new(
+    pub(super) fn new(
         core: Core,
         observer: Box<dyn Observer>,
         bounds: Bounds,
@@ -116,7 +116,7 @@ impl Engine {
 
     /// Runs until the service ends, then restores everything. Waiting requests are not answered; their callers
     /// receive the problem `stopping`.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         while !self.ending.has_begun() {
             let now = clock::now();
             self.turn(now);

@@ -23,7 +23,7 @@ pub(crate) struct Flood {
 
 impl Flood {
     /// For an application with one job per `period`.
-    pub fn new(period: Nanos) -> Self {
+    pub(super) fn new(period: Nanos) -> Self {
         let jobs = WINDOW.get() / period.get().max(1) + 1;
         Flood {
             ends: Instant::ZERO,
@@ -35,7 +35,7 @@ impl Flood {
     }
 
     /// Begins the next window if the present one is over. Returns whether it did.
-    pub fn turn(&mut self, now: Instant) -> bool {
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
         if now < self.ends {
             return false;
         }
@@ -44,18 +44,18 @@ impl Flood {
     }
 
     /// Counts records that were read, valid or not. Returns whether the next one may be read.
-    pub fn records(&mut self, looked_at: u64) -> bool {
+    pub(super) fn records(&mut self, looked_at: u64) -> bool {
         self.records = self.records.saturating_add(looked_at);
         self.records < self.records_allowed
     }
 
     /// Counts a wake-up. Returns whether the next one is accepted.
-    pub fn wake(&mut self) -> bool {
+    pub(super) fn wake(&mut self) -> bool {
         self.wakes += 1;
         self.wakes < self.wakes_allowed
     }
 
-    pub fn ends(&self) -> Instant {
+    pub(super) fn ends(&self) -> Instant {
         self.ends
     }
 }

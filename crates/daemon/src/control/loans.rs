@@ -52,7 +52,7 @@ pub(crate) struct Teller {
 
 impl Teller {
     /// Creates the queue; `wake` wakes its reader.
-    pub fn new(wake: Arc<OwnedFd>) -> (Teller, Receiver<LoanWord>) {
+    pub(crate) fn new(wake: Arc<OwnedFd>) -> (Teller, Receiver<LoanWord>) {
         let (queue, receiver) = sync_channel(WORDS);
         (Teller { queue, wake }, receiver)
     }
@@ -78,7 +78,7 @@ pub(super) struct Loans(BTreeMap<Claim, Kept>);
 
 impl Loans {
     /// The earliest end of a loan.
-    pub fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().map(|kept| kept.until).min()
     }
 

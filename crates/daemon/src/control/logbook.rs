@@ -31,7 +31,7 @@ struct LastLogged {
 
 impl Logbook {
     /// Logs a note, unless one of the same cause was logged within the last minute.
-    pub fn log(&mut self, note: Note, now: Instant) {
+    pub(crate) fn log(&mut self, note: Note, now: Instant) {
         match self.due(&note, now) {
             Some(0) => notes::log(note),
             Some(suppressed) => {

@@ -31,7 +31,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// The capacity of one CPU, if servers are bound to CPUs.
-    pub fn cpu_capacity(&self) -> Share {
+    pub(super) fn cpu_capacity(&self) -> Share {
         let (capacity, cpus) = (self.mechanism.capacity(), self.mechanism.features().cpus.len().max(1));
         Share::from_ppm(capacity.unwrap_or_default().ppm() / cpus as u32)
     }

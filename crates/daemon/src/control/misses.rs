@@ -14,12 +14,12 @@ pub(crate) struct MissWatch {
 }
 
 impl MissWatch {
-    pub fn new(misses: Misses) -> MissWatch {
+    pub(super) fn new(misses: Misses) -> MissWatch {
         MissWatch { misses, seen: HashMap::new() }
     }
 
     /// Whether there is a subscription. If not, forgets all numbers.
-    pub fn is_on(&mut self) -> bool {
+    pub(super) fn is_on(&mut self) -> bool {
         let wanted = self.misses.wanted();
         if !wanted {
             self.seen.clear();
@@ -29,7 +29,7 @@ impl MissWatch {
 
     /// Reports a miss if the last job of `app` ended after its deadline; its scheduling error is then a server
     /// period or more. The first look at an application only records its job number.
-    pub fn look(&mut self, host: &Host, app: AppId, pid: i32, now: Instant) {
+    pub(super) fn look(&mut self, host: &Host, app: AppId, pid: i32, now: Instant) {
         let Some(grant) = host.grant(app) else { return };
         let before = self.seen.insert(app, grant.jobs);
         if before.is_some_and(|jobs| jobs < grant.jobs) && grant.error_ns > 0 {

@@ -112,13 +112,13 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub fn new() -> (Notes, mpsc::Receiver<Note>) {
+    pub(super) fn new() -> (Notes, mpsc::Receiver<Note>) {
         let (queue, receiver) = mpsc::channel(WAITING);
         (Notes { queue, dropped: 0 }, receiver)
     }
 
     /// Queues a note for the log. Never blocks.
-    pub fn push(&mut self, note: Note) {
+    pub(super) fn push(&mut self, note: Note) {
         self.dropped += u64::from(self.queue.try_send(note).is_err());
     }
 }

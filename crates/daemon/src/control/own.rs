@@ -23,12 +23,12 @@ pub(super) struct Own {
 
 impl Own {
     /// `cpu`: the CPU on which the server was promised; without one there is no server.
-    pub fn new(reservation: Option<Reservation>, cpu: Option<u32>) -> Self {
+    pub(super) fn new(reservation: Option<Reservation>, cpu: Option<u32>) -> Self {
         Own { reservation: reservation.filter(|_| cpu.is_some()), cpu, covered: HashSet::new() }
     }
 
     /// The server was promised on another CPU: all threads move there.
-    pub fn move_to(&mut self, cpu: Option<u32>) {
+    pub(super) fn move_to(&mut self, cpu: Option<u32>) {
         if self.cpu != cpu && cpu.is_some() {
             self.cpu = cpu;
             self.covered.clear();
@@ -36,7 +36,7 @@ impl Own {
     }
 
     /// Puts the service's threads into the server that are not in it yet. Returns the number of threads that failed.
-    pub fn cover(&mut self, mechanism: &mut dyn Mechanism) -> usize {
+    pub(super) fn cover(&mut self, mechanism: &mut dyn Mechanism) -> usize {
         if self.reservation.is_none() {
             return 0;
         }

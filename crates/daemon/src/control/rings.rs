@@ -62,7 +62,7 @@ pub(crate) enum Round {
 }
 
 impl Ring {
-    pub fn new(memory: SharedRing, wake: OwnedFd, lease: OwnedFd, period: Nanos) -> Self {
+    pub(super) fn new(memory: SharedRing, wake: OwnedFd, lease: OwnedFd, period: Nanos) -> Self {
         Ring {
             memory,
             wake,
@@ -79,7 +79,7 @@ impl Ring {
 
     /// Reads at most `room` records into `batch`, and no more than the limit of the window. Other records stay in
     /// the ring; the application drops new records while the ring is full.
-    pub fn take(&mut self, batch: &mut Vec<JobEvent>, room: usize) -> usize {
+    pub(super) fn take(&mut self, batch: &mut Vec<JobEvent>, room: usize) -> usize {
         batch.clear();
         while batch.len() < room && !self.unread {
             let rejected = self.consumer.rejected;
@@ -95,12 +95,12 @@ impl Ring {
     }
 
     /// Whether the promise is due, or the grant must be published.
-    pub fn needs_promise(&self, now: Instant) -> bool {
+    pub(super) fn needs_promise(&self, now: Instant) -> bool {
         self.changed || (self.promised != Instant::ZERO && self.promised <= now)
     }
 
     /// Promises the next look at `moment`, unless that is promised already. A time in the past is no promise.
-    pub fn promise(&mut self, moment: Instant, taken: usize, now: Instant) -> Round {
+    pub(super) fn promise(&mut self, moment: Instant, taken: usize, now: Instant) -> Round {
         let moment = if moment > now { moment } else { Instant::ZERO };
         let moved = moment != self.promised;
         if moved {
@@ -111,7 +111,7 @@ impl Ring {
     }
 
     /// Whether the application has closed its end, before the next turn handles it. One system call, no waiting.
-    pub fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         let mut asked = [PollFd::new(&self.lease, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
@@ -119,13 +119,13 @@ impl Ring {
     }
 
     /// Publishes the grant in force to the application.
-    pub fn publish(&mut self, grant: Grant) {
+    pub(super) fn publish(&mut self, grant: Grant) {
         self.changed = false;
         self.memory.publish(grant);
     }
 
     /// Counts a wake-up. Returns whether to ignore further ones from now on.
-    pub fn woken(&mut self) -> bool {
+    pub(super) fn woken(&mut self) -> bool {
         self.counters.wakes += 1;
         let silence = !self.flood.wake() && !self.silent;
         self.silent |= silence;
@@ -134,26 +134,26 @@ impl Ring {
     }
 
     /// Begins the next window if the present one is over. Returns whether to accept wake-ups again.
-    pub fn turn(&mut self, now: Instant) -> bool {
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
         let turned = self.flood.turn(now);
         self.unread &= !turned;
         turned && std::mem::take(&mut self.silent)
     }
 
     /// Adapts the limits to another period.
-    pub fn set_period(&mut self, period: Nanos) {
+    pub(super) fn set_period(&mut self, period: Nanos) {
         self.flood = Flood::new(period);
     }
 
     /// When the control thread must look at this ring without a wake-up.
-    pub fn next_look(&self) -> Option<Instant> {
+    pub(super) fn next_look(&self) -> Option<Instant> {
         let promised = (self.promised != Instant::ZERO).then_some(self.promised);
         let unheard = (self.silent || self.unread).then_some(self.flood.ends());
         promised.into_iter().chain(unheard).min()
     }
 
     /// The counters, including those that the consumer and the application keep.
-    pub fn counters(&self) -> RingCounters {
+    pub(super) fn counters(&self) -> RingCounters {
         RingCounters { rejected: self.consumer.rejected, dropped: self.memory.dropped(), ..self.counters }
     }
 }

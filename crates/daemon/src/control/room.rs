@@ -22,22 +22,22 @@ pub(crate) struct Room {
 
 impl Room {
     /// From a probe of what the kernel admits, which does not include bandwidth lost before.
-    pub fn probed(free: Share) -> Room {
+    pub(super) fn probed(free: Share) -> Room {
         Room { free, ..Room::default() }
     }
 
     /// At most `configured`. `ceiling` is the bandwidth for applications if none is lost.
-    pub fn under(ceiling: Share, configured: Share) -> Room {
+    pub(super) fn under(ceiling: Share, configured: Share) -> Room {
         Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
     }
 
     /// For a mechanism with its own accounting: `all` of its bandwidth, of which the service's own server has `own`.
-    pub fn of_servers(all: Share, configured: Option<Share>, own: Share) -> Room {
+    pub(super) fn of_servers(all: Share, configured: Option<Share>, own: Share) -> Room {
         Room { free: all, configured, own, own_accounting: true, ..Room::default() }
     }
 
     /// Records the bandwidth booked for no thread. Returns whether it changed.
-    pub fn lose(&mut self, lost: Share) -> bool {
+    pub(super) fn lose(&mut self, lost: Share) -> bool {
         if self.own_accounting {
             return false;
         }
@@ -45,16 +45,16 @@ impl Room {
         std::mem::replace(&mut self.lost, lost) != lost
     }
 
-    pub fn configure(&mut self, configured: Option<Share>) {
+    pub(super) fn configure(&mut self, configured: Option<Share>) {
         self.configured = configured;
     }
 
-    pub fn configured(&self) -> Option<Share> {
+    pub(super) fn configured(&self) -> Option<Share> {
         self.configured
     }
 
     /// The capacity that may be promised.
-    pub fn capacity(&self) -> Share {
+    pub(super) fn capacity(&self) -> Share {
         let all = u64::from(self.free.ppm()) + u64::from(self.lost_at_start.unwrap_or_default().ppm());
         let left = all.saturating_sub(u64::from(self.lost.ppm()));
         let free = Share::from_ppm(u32::try_from(left).unwrap_or(u32::MAX));

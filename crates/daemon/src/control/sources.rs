@@ -76,35 +76,35 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, event: Vec::with_capacity(BATCH) })
     }
 
     /// Waits for `source` through `fd` from now on, until all copies of the descriptor are closed.
-    pub fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+    pub(super) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), source.flags())?)
     }
 
     /// Stops waiting for `source`, or starts again.
-    pub fn silence(&self, fd: impl AsFd, source: Source, silent: bool) -> io::Result<()> {
+    pub(super) fn silence(&self, fd: impl AsFd, source: Source, silent: bool) -> io::Result<()> {
         let flags = if silent { EventFlags::empty() } else { source.flags() };
         Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(source.token()), flags)?)
     }
 
     /// Removes a descriptor of which another process may hold a copy.
-    pub fn remove(&self, fd: impl AsFd) {
+    pub(super) fn remove(&self, fd: impl AsFd) {
         // Fails only if the descriptor is not registered or already closed.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Sleeps until something happens, or until `until`.
-    pub fn wait(&mut self, until: Option<Instant>, now: Instant) {
+    pub(super) fn wait(&mut self, until: Option<Instant>, now: Instant) {
         let sleep = until.map_or(LONGEST, |until| until.since(now)).clamp(SHORTEST, LONGEST);
         self.fetch(sleep);
     }
 
     /// Fetches pending events without sleeping.
-    pub fn poll(&mut self) {
+    pub(super) fn poll(&mut self) {
         self.fetch(Nanos::ZERO);
     }
 
@@ -117,7 +117,7 @@ impl Sources {
     }
 
     /// The `i`th event of the last wait or poll.
-    pub fn event(&self, i: usize) -> Option<Source> {
+    pub(super) fn event(&self, i: usize) -> Option<Source> {
         self.event.get(i).map(|event| Source::of(event.data.u64()))
     }
 }

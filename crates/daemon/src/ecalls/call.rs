@@ -20,7 +20,7 @@ const WAITING: usize = 256;
 
 impl Ecalls {
     /// Calls the service and waits for the answer, at most `timeout`.
-    pub async fn call(
+    pub(crate) async fn call(
         self: &Arc<Self>,
         peer: Peer,
         name: &str,

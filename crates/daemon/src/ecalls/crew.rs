@@ -31,19 +31,19 @@ struct State<W> {
 
 impl<W> Crew<W> {
     /// At most `most` threads and at most `capacity` pieces of ready work.
-    pub fn new(most: usize, capacity: usize) -> Crew<W> {
+    pub(super) fn new(most: usize, capacity: usize) -> Crew<W> {
         let state = State { ready: EventQueue::new(capacity), threads: 0, idle: 0, stopping: false };
         Crew { state: Lock::new(state), arrived: Condvar::new(), left: Condvar::new(), most }
     }
 
-    pub fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         self.state.lock().threads
     }
 
     /// Adds ready work. `true`: the caller must start a thread, which is counted already; if it cannot, it calls
     /// [`Crew::leave`].
     #[must_use]
-    pub fn push(&self, deadline: Instant, work: W) -> bool {
+    pub(super) fn push(&self, deadline: Instant, work: W) -> bool {
         let mut state = self.state.lock();
         // The caller has at most `capacity` pieces of work, so this cannot fail.
         let _ = state.ready.push(deadline, work);
@@ -57,7 +57,7 @@ impl<W> Crew<W> {
 
     /// The work with the earliest deadline; waits at most `timeout` for it. `None`: the calling thread is no longer
     /// counted and must end.
-    pub fn next(&self, timeout: Duration) -> Option<W> {
+    pub(super) fn next(&self, timeout: Duration) -> Option<W> {
         let mut state = self.state.lock();
         while !state.stopping {
             // At time zero no work is late. Lateness is counted for each event elsewhere.
@@ -77,7 +77,7 @@ impl<W> Crew<W> {
     }
 
     /// Called if a thread could not be started or has failed, so that it does not end through [`Crew::next`].
-    pub fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.take_off(self.state.lock());
     }
 
@@ -88,7 +88,7 @@ impl<W> Crew<W> {
     }
 
     /// Ends the threads, each after its present work. Returns when all have ended.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
         self.arrived.notify_all();

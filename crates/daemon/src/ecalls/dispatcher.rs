@@ -39,7 +39,7 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     /// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`.
-    pub fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
+    pub(crate) fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
         ecalls.watch(&listener, Source::Listener)?;
         let turning = Turning::new(ecalls.clone(), listener);
         let thread = Some(ecalls.ending.spawn("qf-ecalls", move || turning.run())?);

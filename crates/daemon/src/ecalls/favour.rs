@@ -23,14 +23,14 @@ pub(crate) struct Favours {
 
 impl Favours {
     /// The step with which a chain in the kernel favours the servers of `aim`.
-    pub fn step<'a>(&'a self, aim: &'a Aim) -> Option<Step<'a>> {
+    pub(super) fn step<'a>(&'a self, aim: &'a Aim) -> Option<Step<'a>> {
         Some(Step::Favour { raised: self.raised.as_ref()?.as_fd(), aim })
     }
 }
 
 impl Ecalls {
     /// From now on events can favour servers.
-    pub fn favour_through(&self, control: Requests, raised: Option<OwnedFd>) {
+    pub(crate) fn favour_through(&self, control: Requests, raised: Option<OwnedFd>) {
         // Called once, when the service is assembled.
         let _ = self.favours.set(Favours { control, raised });
     }

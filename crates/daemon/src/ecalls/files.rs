@@ -12,14 +12,14 @@ pub(crate) struct ServiceFiles {
 
 impl ServiceFiles {
     /// Empties the folder, because a former daemon may have left files in it.
-    pub fn new(directory: &Path) -> ServiceFiles {
+    pub(super) fn new(directory: &Path) -> ServiceFiles {
         let files = ServiceFiles { folder: directory.join("services") };
         files.clear();
         files
     }
 
     /// Writes the file of a service. A failure is only logged, because nothing depends on the file.
-    pub fn show(&self, name: &str, text: &str) {
+    pub(super) fn show(&self, name: &str, text: &str) {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.folder);
         if let Err(error) = made.and_then(|()| fs::write(self.folder.join(name), text)) {
             tracing::debug!(%error, name, "cannot write the file of the service");
@@ -27,13 +27,13 @@ impl ServiceFiles {
     }
 
     /// Removes the file of a service.
-    pub fn hide(&self, name: &str) {
+    pub(super) fn hide(&self, name: &str) {
         // Fails if the file does not exist, which is fine.
         let _ = fs::remove_file(self.folder.join(name));
     }
 
     /// Removes all files.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         // Fails if the folder does not exist, which is fine.
         let _ = fs::remove_dir_all(&self.folder);
     }

@@ -27,14 +27,14 @@ pub(crate) struct Made {
 
 impl Handler {
     /// For a checked program.
-    pub fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Handler {
+    pub(super) fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Handler {
         let engine = engine(program, limits);
         let (makes_output, before) = (program.output.is_some(), vec![0; program.attributes.len()]);
         Handler { engine, makes_output, down, before }
     }
 
     /// Calls the handler once.
-    pub fn call(&mut self, event: &[u8]) -> Result<Made, Fault> {
+    pub(super) fn call(&mut self, event: &[u8]) -> Result<Made, Fault> {
         self.fetch_attributes();
         let mut emitted = Vec::new();
         let verdict = self.engine.call(event, &context(), &mut |data| emitted.push(data.to_vec()));
@@ -112,7 +112,7 @@ pub(super) mod testing {
     }
 
     /// A handler that panics when it is called.
-    pub fn broken(down: Arc<Down>) -> Handler {
+    pub(crate) fn broken(down: Arc<Down>) -> Handler {
         Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new() }
     }
 }

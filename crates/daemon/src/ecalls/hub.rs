@@ -48,31 +48,31 @@ pub(crate) trait ToOne {
 
 impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     /// An empty hub. At most `capacity` events wait, at most `most_of_one` of one subscription.
-    pub fn new(capacity: usize, most_of_one: usize, sources: Sources) -> Hub<R, E> {
+    pub(super) fn new(capacity: usize, most_of_one: usize, sources: Sources) -> Hub<R, E> {
         let (registry, queue) = (Lock::new(R::default()), Lock::new(EventQueue::new(capacity)));
         Hub { registry, queue, most_of_one, sources, stopping: AtomicBool::new(false) }
     }
 
     /// Locks the registry.
-    pub fn registry(&self) -> Guard<'_, R, { rank::ECALLS_REGISTRY }> {
+    pub(super) fn registry(&self) -> Guard<'_, R, { rank::ECALLS_REGISTRY }> {
         lock(&self.registry)
     }
 
     /// Wakes the dispatcher after a change that its sources do not report.
-    pub fn nudge(&self) {
+    pub(super) fn nudge(&self) {
         self.sources.nudge();
     }
 
     /// Calls `act`, which raises an event with [`Hub::enqueue`], then wakes the dispatcher. For all threads but the
     /// dispatcher.
-    pub fn raise<T, X>(&self, act: impl FnOnce(&mut R) -> Result<T, X>) -> Result<T, X> {
+    pub(super) fn raise<T, X>(&self, act: impl FnOnce(&mut R) -> Result<T, X>) -> Result<T, X> {
         let raised = self.registry.with(act)?;
         self.nudge();
         Ok(raised)
     }
 
     /// Queues the event if the subscription and the queue have room; otherwise returns the event, to be counted.
-    pub fn enqueue(&self, deadline: Instant, event: E) -> Result<(), E> {
+    pub(super) fn enqueue(&self, deadline: Instant, event: E) -> Result<(), E> {
         if event.waiting().fetch_add(1, Ordering::Relaxed) >= self.most_of_one {
             return Err(no_longer_waiting(event));
         }
@@ -81,14 +81,14 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// Reads from the registry with `see`, then the number of waiting events: one lock after the other.
-    pub fn look<T>(&self, see: impl FnOnce(&R) -> T) -> (T, usize) {
+    pub(super) fn look<T>(&self, see: impl FnOnce(&R) -> T) -> (T, usize) {
         let seen = self.registry.with(|registry| see(registry));
         let waiting = lock(&self.queue).len();
         (seen, waiting)
     }
 
     /// Runs the dispatcher's loop of sleeps and turns until [`Hub::stop`]. Undelivered events go to `dropped`.
-    pub fn run(&self, mut turn: impl FnMut(&ReadySources), mut dropped: impl FnMut(E)) {
+    pub(super) fn run(&self, mut turn: impl FnMut(&ReadySources), mut dropped: impl FnMut(E)) {
         let mut ready = ReadySources::new();
         while !self.stopping.load(Ordering::Acquire) {
             self.sleep(&mut ready);
@@ -101,7 +101,7 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// Waits for a source; does not wait if an event is queued.
-    pub fn sleep(&self, ready: &mut ReadySources) {
+    pub(super) fn sleep(&self, ready: &mut ReadySources) {
         // In a separate `let`: `timeout` locks the registry, whose lock must come before the queue's.
         let is_idle = lock(&self.queue).is_empty();
         let longest = if is_idle { self.timeout() } else { Nanos::ZERO };
@@ -116,7 +116,7 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
 
     /// One part of a turn: passes events to `carry`, the earliest deadline first, and late ones to `late`.
     /// Afterwards the other sources are checked; if the queue is not empty, the next sleep ends at once.
-    pub fn deliver(&self, now: impl Fn() -> Instant, mut late: impl FnMut(E), mut carry: impl FnMut(E)) {
+    pub(super) fn deliver(&self, now: impl Fn() -> Instant, mut late: impl FnMut(E), mut carry: impl FnMut(E)) {
         for _ in 0..DELIVERIES_PER_TURN {
             let taken = lock(&self.queue).take(now(), |event| late(no_longer_waiting(event)));
             let Some(event) = taken else { return };
@@ -130,14 +130,14 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// The dispatcher ends after its present turn.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.nudge();
     }
 
     /// Empties the registry; returns the contents for the caller to drop without the lock.
     #[must_use]
-    pub fn clear(&self) -> R {
+    pub(super) fn clear(&self) -> R {
         self.registry.with(std::mem::take)
     }
 }

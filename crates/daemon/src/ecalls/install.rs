@@ -66,7 +66,7 @@ struct Parts {
 }
 
 impl Ecalls {
-    pub fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
+    pub(crate) fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
         let started = Instant::now();
         let service = self.service(&request.service)?;
         let _one_at_a_time = lock(&self.setup);

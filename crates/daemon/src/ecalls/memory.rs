@@ -21,7 +21,7 @@ pub(crate) enum Down {
 
 impl Down {
     /// Creates an area.
-    pub fn new(for_kernel: bool) -> io::Result<Down> {
+    pub(super) fn new(for_kernel: bool) -> io::Result<Down> {
         assert_may_block("making shared memory");
         if for_kernel {
             return DownMemory::new().map(Down::Kernel);
@@ -31,7 +31,7 @@ impl Down {
     }
 
     /// The attributes in the area.
-    pub fn words(&self) -> &memory::Down {
+    pub(super) fn words(&self) -> &memory::Down {
         match self {
             Down::Kernel(map) => map.down(),
             Down::Plain { area, .. } => area,
@@ -39,7 +39,7 @@ impl Down {
     }
 
     /// The descriptor for the application.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Down::Kernel(map) => map.fd(),
             Down::Plain { file, .. } => file.as_fd(),
@@ -47,7 +47,7 @@ impl Down {
     }
 
     /// The map for handlers in the kernel, if it is one.
-    pub fn map(&self) -> Option<&DownMemory> {
+    pub(super) fn map(&self) -> Option<&DownMemory> {
         match self {
             Down::Kernel(map) => Some(map),
             Down::Plain { .. } => None,
@@ -66,7 +66,7 @@ pub(crate) enum Up {
 
 impl Up {
     /// Creates an area that a handler in the kernel writes, or the daemon.
-    pub fn new(geometry: Geometry, by_kernel: bool) -> io::Result<Up> {
+    pub(super) fn new(geometry: Geometry, by_kernel: bool) -> io::Result<Up> {
         if by_kernel {
             return UpMemory::new(geometry).map(Up::Kernel);
         }
@@ -74,7 +74,7 @@ impl Up {
     }
 
     /// Writes one event and wakes a sleeping reader. `false`: no room, the event is dropped.
-    pub fn write(&self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
+    pub(super) fn write(&self, data: &[u8], stamp: Stamp, position: Option<u64>) -> bool {
         match self {
             // Its handler writes it; a failed system call drops the event, as a full area does.
             Up::Kernel(map) => map.put(data, stamp, position.and_then(|p| u32::try_from(p).ok())).unwrap_or(false),
@@ -90,7 +90,7 @@ impl Up {
     }
 
     /// Passes the descriptors for the application to `act`: the area, and the descriptor on which a reader sleeps.
-    pub fn with_fds<A>(&self, act: impl FnOnce([BorrowedFd<'_>; 2]) -> A) -> A {
+    pub(super) fn with_fds<A>(&self, act: impl FnOnce([BorrowedFd<'_>; 2]) -> A) -> A {
         match self {
             Up::Kernel(map) => act([map.fd(), map.wake_fd()]),
             Up::Plain { area, wake } => {
@@ -101,7 +101,7 @@ impl Up {
     }
 
     /// The map for a handler in the kernel, if it is one.
-    pub fn map(&self) -> Option<&UpMemory> {
+    pub(super) fn map(&self) -> Option<&UpMemory> {
         match self {
             Up::Kernel(map) => Some(map),
             Up::Plain { .. } => None,

@@ -44,7 +44,7 @@ pub(crate) struct Miss {
 
 impl Miss {
     /// The event in the layout of [`FORMAT`].
-    pub fn bytes(&self) -> [u8; 48] {
+    pub(crate) fn bytes(&self) -> [u8; 48] {
         let words =
             [self.app.0, i64::from(self.pid) as u64, self.job, self.error_ns as u64, self.budget_ns, self.period_ns];
         let mut bytes = [0; 48];
@@ -70,23 +70,23 @@ struct Shared {
 
 impl Misses {
     /// An empty list; `wake` wakes its reader.
-    pub fn new(wake: Arc<OwnedFd>) -> Misses {
+    pub(crate) fn new(wake: Arc<OwnedFd>) -> Misses {
         let (wanted, list, dropped) = (AtomicBool::new(false), Lock::default(), AtomicU64::new(0));
         Misses(Arc::new(Shared { wake, wanted, list, dropped }))
     }
 
     /// Whether there is a subscription.
-    pub fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         self.0.wanted.load(Ordering::Relaxed)
     }
 
     /// Sets whether there is a subscription.
-    pub fn want(&self, wanted: bool) {
+    pub(crate) fn want(&self, wanted: bool) {
         self.0.wanted.store(wanted, Ordering::Relaxed);
     }
 
     /// Adds a miss that was seen at `now_ns`. Never waits.
-    pub fn add(&self, miss: Miss, now_ns: u64) {
+    pub(crate) fn add(&self, miss: Miss, now_ns: u64) {
         let added = match self.0.list.try_lock() {
             Some(mut list) if list.len() < WAITING => {
                 list.push((miss, now_ns));
@@ -103,12 +103,12 @@ impl Misses {
     }
 
     /// Takes all misses, with their times.
-    pub fn take(&self) -> Vec<(Miss, u64)> {
+    pub(crate) fn take(&self) -> Vec<(Miss, u64)> {
         std::mem::take(&mut *lock(&self.0.list))
     }
 
     /// Number of misses dropped.
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 }

@@ -174,7 +174,7 @@ impl KernelSide {
 
 impl Ecalls {
     /// Does not open the kernel yet; the first request for a service does.
-    pub fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
+    pub(crate) fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
         let sources = Sources::new()?;
         let misses = Misses::new(sources.wake().clone());
         let ecalls = Ecalls {
@@ -228,25 +228,25 @@ impl Ecalls {
     }
 
     /// The list in which the control thread puts misses.
-    pub fn misses(&self) -> Misses {
+    pub(crate) fn misses(&self) -> Misses {
         self.misses.clone()
     }
 
     /// The subscriptions of a user; for root, all.
-    pub fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
+    pub(crate) fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
         let registry = self.registry();
         let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.terms.owner)).cloned().collect();
         drop(registry);
         own.iter().map(|subscription| subscription.info()).collect()
     }
 
-    pub fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
+    pub(crate) fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
         let found = self.registry().subscription(id, peer)?.clone();
         Ok(found.info())
     }
 
     /// Sets attributes of a subscription's session.
-    pub fn set_attributes<'a>(
+    pub(crate) fn set_attributes<'a>(
         &self,
         peer: Peer,
         id: SubscriptionId,
@@ -260,7 +260,7 @@ impl Ecalls {
         Ok(subscription.info())
     }
 
-    pub fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+    pub(crate) fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         self.registry().subscription(id, peer)?;
         drop(self.end_subscription(id));
         Ok(())
@@ -280,7 +280,7 @@ impl Ecalls {
     }
 
     /// The numbers for `/metrics`.
-    pub fn report(&self) -> EcallsReport {
+    pub(crate) fn report(&self) -> EcallsReport {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (seen, waiting) = self.hub.look(|registry| {
             let all: Vec<_> = registry.subscriptions.values().cloned().collect();
@@ -306,7 +306,7 @@ impl Ecalls {
     }
 
     /// Ends the dispatcher and the handler threads, and removes everything that was installed.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.hub.stop();
         self.pool.stop();
         drop(self.hub.clear());

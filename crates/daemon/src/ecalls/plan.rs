@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Plans the chain of a request. `at_hook`: the chain begins in the kernel.
-    pub fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
+    pub(super) fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
         check_signal(request.signal)?;
         let order = order(request)?;
         let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal);

@@ -40,7 +40,7 @@ struct Job {
 }
 
 impl Backlog {
-    pub fn new(capacity: usize) -> Backlog {
+    pub(super) fn new(capacity: usize) -> Backlog {
         Backlog { events: EventQueue::new(capacity), active: false }
     }
 }
@@ -56,16 +56,16 @@ struct Shared {
 
 impl Pool {
     /// At most `most` threads, for at most `subscriptions` subscriptions.
-    pub fn new(most: usize, subscriptions: usize, ending: &Ending) -> Pool {
+    pub(super) fn new(most: usize, subscriptions: usize, ending: &Ending) -> Pool {
         Pool(Arc::new(Shared { crew: Crew::new(most, subscriptions), ending: ending.clone() }))
     }
 
-    pub fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         self.0.crew.threads()
     }
 
     /// Queues an event for a thread, which continues the chain at `stage`.
-    pub fn submit(&self, to: &Arc<Subscription>, stage: usize, data: &[u8], stamp: Stamp) {
+    pub(super) fn submit(&self, to: &Arc<Subscription>, stage: usize, data: &[u8], stamp: Stamp) {
         let deadline = to.deadline(stamp);
         let mut backlog = lock(&to.backlog);
         if backlog.events.push(deadline, Job { stage, data: data.into(), stamp }).is_err() {
@@ -122,7 +122,7 @@ impl Pool {
     }
 
     /// Ends the threads, each after its present event.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.0.crew.stop();
     }
 }

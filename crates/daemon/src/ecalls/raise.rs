@@ -42,7 +42,7 @@ pub(crate) struct Event<'a> {
 
 impl<'a> Event<'a> {
     /// An event that happens now.
-    pub fn now(pid: i32, data: &'a [u8], deadline_us: u64, cpu: bool) -> Event<'a> {
+    pub(super) fn now(pid: i32, data: &'a [u8], deadline_us: u64, cpu: bool) -> Event<'a> {
         let time_ns = clock::now().get();
         let deadline_ns = match deadline_us {
             0 => 0,
@@ -68,7 +68,12 @@ fn concerns(service: &Service, data: &[u8]) -> Option<i32> {
 
 impl Ecalls {
     /// Raises an event that `peer` sent over HTTP.
-    pub fn raise_by_name(&self, peer: Peer, name: &str, request: &EventRequest) -> Result<RaiseOutcome, Problem> {
+    pub(crate) fn raise_by_name(
+        &self,
+        peer: Peer,
+        name: &str,
+        request: &EventRequest,
+    ) -> Result<RaiseOutcome, Problem> {
         let raised: Result<_, Problem> = self.hub.raise(|registry| {
             let (id, service) = registry.service(name)?;
             check_owner(service, name, peer)?;

@@ -115,12 +115,12 @@ pub(crate) struct Call {
 
 impl Registry {
     /// A number that was not used before.
-    pub fn number(&mut self) -> u64 {
+    pub(super) fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    pub fn add_service(&mut self, service: Service) -> Result<ServiceId, Problem> {
+    pub(super) fn add_service(&mut self, service: Service) -> Result<ServiceId, Problem> {
         if self.names.contains_key(&service.name) {
             return Err(problems::service_exists(&service.name));
         }
@@ -130,23 +130,23 @@ impl Registry {
         Ok(id)
     }
 
-    pub fn remove_service(&mut self, id: ServiceId) -> Option<Service> {
+    pub(super) fn remove_service(&mut self, id: ServiceId) -> Option<Service> {
         let service = self.services.remove(&id)?;
         self.names.remove(&service.name);
         Some(service)
     }
 
-    pub fn service(&self, name: &str) -> Result<(ServiceId, &Service), Problem> {
+    pub(super) fn service(&self, name: &str) -> Result<(ServiceId, &Service), Problem> {
         let found = self.names.get(name).and_then(|id| Some((*id, self.services.get(id)?)));
         found.ok_or_else(|| problems::no_such_service(name))
     }
 
-    pub fn lease(&mut self, id: LeaseId, peer: Peer) -> Result<&mut Lease, Problem> {
+    pub(super) fn lease(&mut self, id: LeaseId, peer: Peer) -> Result<&mut Lease, Problem> {
         let found = self.leases.get_mut(&id).filter(|lease| peer.may_touch(lease.peer.owner));
         found.ok_or_else(|| problems::no_such_lease(id))
     }
 
-    pub fn subscription(&self, id: SubscriptionId, peer: Peer) -> Result<&Arc<Subscription>, Problem> {
+    pub(super) fn subscription(&self, id: SubscriptionId, peer: Peer) -> Result<&Arc<Subscription>, Problem> {
         let found = self.subscriptions.get(&id).ok_or_else(|| problems::no_such_subscription(id))?;
         match peer.may_touch(found.terms.owner) {
             true => Ok(found),
@@ -155,7 +155,7 @@ impl Registry {
     }
 
     /// Removes a subscription. With the last one of a group, also removes and returns the group's hook.
-    pub fn remove_subscription(&mut self, id: SubscriptionId) -> Option<(Arc<Subscription>, Option<GroupHook>)> {
+    pub(super) fn remove_subscription(&mut self, id: SubscriptionId) -> Option<(Arc<Subscription>, Option<GroupHook>)> {
         let removed = self.subscriptions.remove(&id)?;
         self.tails.remove(&id);
         let Some(service) = self.services.get_mut(&removed.terms.service) else { return Some((removed, None)) };
@@ -170,17 +170,17 @@ impl Registry {
         Some((removed, hook))
     }
 
-    pub fn has_subscriber(&self, service: &str) -> bool {
+    pub(super) fn has_subscriber(&self, service: &str) -> bool {
         self.service(service).is_ok_and(|(_, service)| !service.subscriptions.is_empty())
     }
 
     /// The handler of this name, if `peer` may use it.
-    pub fn handler(&self, name: &str, peer: Peer) -> Result<&Handler, Problem> {
+    pub(super) fn handler(&self, name: &str, peer: Peer) -> Result<&Handler, Problem> {
         let usable = |handler: &&Handler| handler.info.open || peer.may_touch(handler.info.owner);
         self.handlers.get(name).filter(usable).ok_or_else(|| problems::no_such_handler(name))
     }
 
-    pub fn check_room_for_service(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+    pub(super) fn check_room_for_service(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
         let owners = || self.services.values().filter_map(|service| service.owner);
         let (all, own) = (owners().count(), owners().filter(|o| o.peer.owner.uid == owner.uid).count());
         if all >= config.max_services {
@@ -193,7 +193,7 @@ impl Registry {
         of_user("services", own, owner, config.max_services_per_user, "ecalls.max_services_per_user")
     }
 
-    pub fn check_room_for_subscription(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+    pub(super) fn check_room_for_subscription(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
         let all = self.subscriptions.len();
         if all >= config.max_subscriptions {
             let what = format!("{all} subscriptions exist");
@@ -203,14 +203,14 @@ impl Registry {
         of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")
     }
 
-    pub fn check_room_for_handler(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+    pub(super) fn check_room_for_handler(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
         let own = self.handlers.values().filter(|h| h.info.owner.uid == owner.uid).count();
         of_user("named handlers", own, owner, config.max_handlers_per_user, "ecalls.max_handlers_per_user")
     }
 
     /// Checks that a user's handlers at a service take at most the allowed instructions for one event, including
     /// `more` of a new one. For root, only each handler alone is limited.
-    pub fn check_room_for_instructions(
+    pub(super) fn check_room_for_instructions(
         &self,
         owner: Owner,
         service: &ServiceInfo,
@@ -230,7 +230,7 @@ impl Registry {
     }
 
     /// Checks that `bytes` more of shared memory are within the limits.
-    pub fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
+    pub(super) fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
             self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
         };
@@ -259,7 +259,7 @@ fn of_user(what: &str, has: usize, owner: Owner, limit: usize, key: &str) -> Res
 
 impl Service {
     /// The description of the service, without its counters.
-    pub fn snapshot(&self, id: ServiceId) -> Snapshot {
+    pub(super) fn snapshot(&self, id: ServiceId) -> Snapshot {
         let hooks = self.groups.values().filter_map(|group| group.hook.as_ref());
         let hooks = hooks.map(|hook| hook.installed.clone()).collect();
         Snapshot { info: self.uncounted(id), subscriptions: self.subscriptions.clone(), hooks }
@@ -289,7 +289,7 @@ impl Service {
 
     /// The subscriptions that receive an event for `pid` (−1: all): every one without a group, and the next one of
     /// each group.
-    pub fn receivers(&mut self, pid: i32, concerns: Option<i32>) -> Vec<Arc<Subscription>> {
+    pub(super) fn receivers(&mut self, pid: i32, concerns: Option<i32>) -> Vec<Arc<Subscription>> {
         let Service { subscriptions, groups, .. } = self;
         let wants = |s: &&Arc<Subscription>| {
             s.is_active()
@@ -316,7 +316,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Adds the counters of the daemon and of the kernel.
-    pub fn info(self) -> ServiceInfo {
+    pub(super) fn info(self) -> ServiceInfo {
         let Snapshot { mut info, subscriptions, hooks } = self;
         let counters: Vec<_> = subscriptions.iter().map(|subscription| subscription.counters()).collect();
         if info.origin == Origin::Kernel {
@@ -333,7 +333,7 @@ impl Snapshot {
 
 impl Group {
     /// Selects the members in turn (round robin).
-    pub fn next(&mut self, members: &[&Arc<Subscription>]) -> Option<Arc<Subscription>> {
+    pub(super) fn next(&mut self, members: &[&Arc<Subscription>]) -> Option<Arc<Subscription>> {
         let member = members.get(self.turn % members.len().max(1))?;
         self.turn = self.turn.wrapping_add(1);
         Some((*member).clone())

@@ -82,7 +82,7 @@ impl Ecalls {
         }
     }
 
-    pub fn services(&self) -> Vec<ServiceInfo> {
+    pub(crate) fn services(&self) -> Vec<ServiceInfo> {
         if let Err(unsupported) = self.kernel() {
             tracing::debug!(%unsupported, "the kernel's services are not available");
         }
@@ -93,7 +93,7 @@ impl Ecalls {
     }
 
     /// One service. If it may be a service of the kernel and these are not available, the refusal gives the reason.
-    pub fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
+    pub(crate) fn service(&self, name: &str) -> Result<ServiceInfo, Problem> {
         let kernel = self.kernel().err();
         let found = self.registry().service(name).map(|(id, service)| service.snapshot(id));
         match (found, kernel) {
@@ -108,7 +108,7 @@ impl Ecalls {
     }
 
     /// Registers a service of a process.
-    pub fn register(&self, peer: Peer, request: ServiceRequest) -> Result<ServiceInfo, Problem> {
+    pub(crate) fn register(&self, peer: Peer, request: ServiceRequest) -> Result<ServiceInfo, Problem> {
         let ServiceRequest { lease, name, about, format, open } = request;
         check_name(&name)?;
         let format = event_format(&format)?;
@@ -131,7 +131,7 @@ impl Ecalls {
     }
 
     /// Ends a service and informs its subscribers.
-    pub fn unregister(&self, peer: Peer, name: &str) -> Result<(), Problem> {
+    pub(crate) fn unregister(&self, peer: Peer, name: &str) -> Result<(), Problem> {
         let registry = self.registry();
         let (id, service) = registry.service(name)?;
         let owner = service.owner.ok_or_else(|| problems::not_your_service(name, 0, peer.owner.uid))?;
@@ -157,19 +157,19 @@ impl Ecalls {
     }
 
     /// Named handlers that `peer` may use.
-    pub fn handlers(&self, peer: Peer) -> Vec<HandlerInfo> {
+    pub(crate) fn handlers(&self, peer: Peer) -> Vec<HandlerInfo> {
         let registry = self.registry();
         let usable = registry.handlers.values().filter(|h| h.info.open || peer.may_touch(h.info.owner));
         usable.map(|handler| handler.info.clone()).collect()
     }
 
     /// One named handler that `peer` may use.
-    pub fn handler(&self, peer: Peer, name: &str) -> Result<HandlerInfo, Problem> {
+    pub(crate) fn handler(&self, peer: Peer, name: &str) -> Result<HandlerInfo, Problem> {
         Ok(self.registry().handler(name, peer)?.info.clone())
     }
 
     /// Stores a handler under a name. Only its syntax is checked, because its meaning depends on the service.
-    pub fn put_handler(&self, peer: Peer, name: &str, request: HandlerRequest) -> Result<HandlerInfo, Problem> {
+    pub(crate) fn put_handler(&self, peer: Peer, name: &str, request: HandlerRequest) -> Result<HandlerInfo, Problem> {
         let HandlerRequest { lease, code, open } = request;
         check_name(name)?;
         qfabric_ecode::pretty(&code).map_err(|diagnostics| problems::code(name, &diagnostics))?;
@@ -188,7 +188,7 @@ impl Ecalls {
     }
 
     /// Removes a named handler. Subscriptions that use it continue.
-    pub fn remove_handler(&self, peer: Peer, name: &str) -> Result<(), Problem> {
+    pub(crate) fn remove_handler(&self, peer: Peer, name: &str) -> Result<(), Problem> {
         let mut registry = self.registry();
         let own = registry.handlers.get(name).is_some_and(|handler| peer.may_touch(handler.info.owner));
         match own.then(|| registry.handlers.remove(name)) {

@@ -33,7 +33,12 @@ impl RunTimes {
     /// At the end of a window: for each user whose handlers took more than `most`, returns the subscription that
     /// took most, with the reason for its removal. If that is not enough, the next one follows a window later. Root
     /// has no such limit.
-    pub fn judge(&mut self, now: Instant, all: &[Arc<Subscription>], most: Share) -> Vec<(Arc<Subscription>, String)> {
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        all: &[Arc<Subscription>],
+        most: Share,
+    ) -> Vec<(Arc<Subscription>, String)> {
         if now.since(*self.began.get_or_insert(now)) < WINDOW {
             return Vec::new();
         }

@@ -59,48 +59,48 @@ pub(crate) struct Sources {
 pub(crate) struct ReadySources(Vec<epoll::Event>);
 
 impl ReadySources {
-    pub fn new() -> ReadySources {
+    pub(super) fn new() -> ReadySources {
         ReadySources(Vec::with_capacity(SEEN))
     }
 
     /// The ready sources.
-    pub fn sources(&self) -> impl Iterator<Item = Source> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
         self.0.iter().map(|event| Source::of(event.data.u64()))
     }
 }
 
 impl Sources {
     /// With nudges as the only source.
-    pub fn new() -> io::Result<Sources> {
+    pub(super) fn new() -> io::Result<Sources> {
         let sources = Sources { epoll: epoll::create(CreateFlags::CLOEXEC)?, wake: Arc::new(wake_descriptor()?) };
         sources.watch(&*sources.wake, Source::Wake)?;
         Ok(sources)
     }
 
     /// From now on a wait ends when `fd` is readable.
-    pub fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+    pub(super) fn watch(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.token()), EventFlags::IN | EventFlags::RDHUP)?)
     }
 
     /// Stops watching `fd`.
-    pub fn forget(&self, fd: impl AsFd) {
+    pub(super) fn forget(&self, fd: impl AsFd) {
         // Fails if the descriptor is not watched or is closed already.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// The descriptor that other threads may use to nudge the dispatcher.
-    pub fn wake(&self) -> &Arc<OwnedFd> {
+    pub(super) fn wake(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
     /// Ends the present wait, or the next one.
-    pub fn nudge(&self) {
+    pub(super) fn nudge(&self) {
         wake(&*self.wake);
     }
 
     /// Waits until a source is ready, for at most `longest`. `true`: there was a nudge, which stays until
     /// [`Sources::clear_nudge`].
-    pub fn wait(&self, ready: &mut ReadySources, longest: Nanos) -> bool {
+    pub(super) fn wait(&self, ready: &mut ReadySources, longest: Nanos) -> bool {
         ready.0.clear();
         let ns = longest.get();
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
@@ -110,7 +110,7 @@ impl Sources {
     }
 
     /// Clears all nudges so far.
-    pub fn clear_nudge(&self) {
+    pub(super) fn clear_nudge(&self) {
         // Fails only if there was no nudge.
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
     }

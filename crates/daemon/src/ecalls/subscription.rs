@@ -33,7 +33,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// The integer at this place of an event.
-    pub fn of(self, data: &[u8]) -> i64 {
+    pub(super) fn of(self, data: &[u8]) -> i64 {
         scalar(self.ty, data.get(self.offset..).unwrap_or(&[]))
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 
 impl Subscription {
     /// Carries an event through the chain, from stage `at` on.
-    pub fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    pub(super) fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
         match stage {
             Stage::Thread => {
@@ -157,7 +157,7 @@ impl Subscription {
     }
 
     /// As [`Subscription::deliver`], and counts the result.
-    pub fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
+    pub(super) fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
         if !self.is_active() {
             return;
         }
@@ -227,29 +227,29 @@ impl Subscription {
     }
 
     /// The time until which an event with this `stamp` is useful for the subscription.
-    pub fn deadline(&self, stamp: Stamp) -> Instant {
+    pub(super) fn deadline(&self, stamp: Stamp) -> Instant {
         let own = self.terms.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
         let events = if stamp.deadline_ns == 0 { Instant::NEVER } else { Instant::new(stamp.deadline_ns) };
         own.min(events)
     }
 
     /// The processes whose end ends the subscription.
-    pub fn processes(&self) -> impl Iterator<Item = &watch::Process> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = &watch::Process> {
         self.watched.target.iter().chain(&self.watched.filtered)
     }
 
     /// Whether its hook has favoured its servers already.
-    pub fn favours_by_itself(&self) -> bool {
+    pub(super) fn favours_by_itself(&self) -> bool {
         self.chain.aim.as_ref().is_some_and(|aim| aim.is_aimed())
     }
 
-    pub fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         *lock(&self.state) == State::Active
     }
 
     /// Counts new faults of the kernel's part. Returns the reason for the removal if there were more than `limit`
     /// faults within a second.
-    pub fn judge(&self, now: Instant, limit: u32) -> Option<String> {
+    pub(super) fn judge(&self, now: Instant, limit: u32) -> Option<String> {
         let found = self.count_faults(now)?;
         if found.count <= limit || !self.is_active() {
             return None;
@@ -270,7 +270,7 @@ impl Subscription {
 
     /// Stops deliveries; the counters stay. The caller drops the returned kernel part.
     #[must_use]
-    pub fn take_out(&self, why: &str) -> Option<Installed> {
+    pub(super) fn take_out(&self, why: &str) -> Option<Installed> {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
         let installed = lock(&self.installed).take();
         if let Some(installed) = &installed {
@@ -279,7 +279,7 @@ impl Subscription {
         installed
     }
 
-    pub fn counters(&self) -> SubscriptionCounters {
+    pub(super) fn counters(&self) -> SubscriptionCounters {
         assert_may_block("reading counters in the kernel");
         let mut counters = self.tally.read();
         if let Some(installed) = lock(&self.installed).as_ref() {
@@ -300,7 +300,7 @@ impl Subscription {
         counters
     }
 
-    pub fn info(&self) -> SubscriptionInfo {
+    pub(super) fn info(&self) -> SubscriptionInfo {
         let value = |(number, name): (usize, &String)| (name.clone(), self.chain.down.words().attribute(number));
         // In a separate `let`: a guard inside the structure expression would live until all of it is built.
         let state = lock(&self.state).clone();
@@ -387,7 +387,7 @@ pub(crate) struct Found {
 impl FaultWindow {
     const LENGTH: Nanos = Nanos::from_millis(1_000);
 
-    pub fn add(&mut self, faults: u32, last: Option<Fault>) {
+    pub(super) fn add(&mut self, faults: u32, last: Option<Fault>) {
         self.count = self.count.saturating_add(faults);
         self.last = last.or(self.last);
     }

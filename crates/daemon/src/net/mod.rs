@@ -50,7 +50,7 @@ struct Interface {
 impl Net {
     /// No interface is attached yet; changes are recorded in `directory`. Streams follow the subscriptions of
     /// `ecalls`.
-    pub fn new(directory: &Path, ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Arc<Net>> {
+    pub(crate) fn new(directory: &Path, ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Arc<Net>> {
         let state = State { book: Book::open(directory), attached: BTreeMap::new(), is_over: false };
         let net = Arc::new(Net { state: state.into() });
         follow::start(&net, ecalls, ending)?;
@@ -63,25 +63,30 @@ impl Net {
 
     /// Blocks all requests until dropped, as a slow netlink exchange does.
     #[cfg(test)]
-    pub fn hold_up(&self) -> impl Sized + '_ {
+    pub(crate) fn hold_up(&self) -> impl Sized + '_ {
         self.state()
     }
 
     /// Restores all interfaces at the end of the service, even if another thread still holds this value.
-    pub fn put_back(&self) {
+    pub(crate) fn put_back(&self) {
         self.state().put_back();
     }
 
-    pub fn list(&self) -> Vec<InterfaceInfo> {
+    pub(crate) fn list(&self) -> Vec<InterfaceInfo> {
         self.state().attached.values().map(Interface::info).collect()
     }
 
-    pub fn show(&self, interface: &str) -> Result<InterfaceInfo, Problem> {
+    pub(crate) fn show(&self, interface: &str) -> Result<InterfaceInfo, Problem> {
         Ok(self.state().get(interface)?.info())
     }
 
     /// Puts an interface under packet scheduling.
-    pub fn attach(&self, peer: Peer, interface: &str, request: &AttachRequest) -> Result<InterfaceInfo, Problem> {
+    pub(crate) fn attach(
+        &self,
+        peer: Peer,
+        interface: &str,
+        request: &AttachRequest,
+    ) -> Result<InterfaceInfo, Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
         if state.is_over {
@@ -97,13 +102,13 @@ impl Net {
     }
 
     /// Restores the interface's former queue.
-    pub fn detach(&self, peer: Peer, interface: &str) -> Result<(), Problem> {
+    pub(crate) fn detach(&self, peer: Peer, interface: &str) -> Result<(), Problem> {
         problems::check_permission(peer)?;
         self.state().detach(interface)
     }
 
     /// Begins a stream if the link carries it beside the others.
-    pub fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
+    pub(crate) fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
         let entry = state.get(interface)?;
@@ -114,7 +119,7 @@ impl Net {
     }
 
     /// Changes a stream if the link carries the change.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         peer: Peer,
         interface: &str,
@@ -135,7 +140,7 @@ impl Net {
     }
 
     /// Ends a stream: from now on its packets are best effort.
-    pub fn end(&self, peer: Peer, interface: &str, id: StreamId) -> Result<(), Problem> {
+    pub(crate) fn end(&self, peer: Peer, interface: &str, id: StreamId) -> Result<(), Problem> {
         problems::check_permission(peer)?;
         let mut state = self.state();
         let entry = state.get(interface)?;

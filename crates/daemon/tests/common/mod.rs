@@ -16,23 +16,23 @@ use qfabric_types::api::{ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{JobSource, ThreadId};
 
 /// A user without processes or files on this host.
-pub const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 /// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per
 /// core.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-pub fn quiet() -> Config {
+pub(crate) fn quiet() -> Config {
     Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() }
 }
 
-pub fn with_capacity(capacity: &str) -> Config {
+pub(crate) fn with_capacity(capacity: &str) -> Config {
     let mut config = quiet();
     config.limits.capacity = Some(capacity.parse().unwrap());
     config
 }
 
 /// A service in this process, with a folder that other users may enter, and a client of it.
-pub fn service(config: Config) -> (Embedded, Client) {
+pub(crate) fn service(config: Config) -> (Embedded, Client) {
     let service = Embedded::start(config).unwrap();
     let folder = service.socket().parent().unwrap();
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -41,7 +41,7 @@ pub fn service(config: Config) -> (Embedded, Client) {
 }
 
 /// Sends one request. Returns status and body of the answer.
-pub fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
     let head =
         format!("{method} {path} HTTP/1.1\r\nhost: q\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     let answer = send_raw(socket, &[head.as_bytes(), body.as_bytes()].concat());
@@ -52,7 +52,7 @@ pub fn call(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String
 }
 
 /// Sends bytes and reads until the service closes the connection, or until the timeout.
-pub fn send_raw(socket: &Path, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn send_raw(socket: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // The service may close before it has read everything.
@@ -63,12 +63,12 @@ pub fn send_raw(socket: &Path, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-pub fn problem(body: &str) -> Problem {
+pub(crate) fn problem(body: &str) -> Problem {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
 /// Spins for `ms` of wall-clock time.
-pub fn spin(ms: u64) {
+pub(crate) fn spin(ms: u64) {
     let until = Instant::now() + Duration::from_millis(ms);
     while Instant::now() < until {
         std::hint::spin_loop();
@@ -76,7 +76,7 @@ pub fn spin(ms: u64) {
 }
 
 /// Does `jobs` jobs of `ms` each.
-pub fn work(session: &mut Session, jobs: usize, ms: u64) {
+pub(crate) fn work(session: &mut Session, jobs: usize, ms: u64) {
     for _ in 0..jobs {
         spin(ms);
         session.end_cycle(Foresight::Nothing);
@@ -84,24 +84,24 @@ pub fn work(session: &mut Session, jobs: usize, ms: u64) {
     }
 }
 
-pub fn contract(name: &str, period_ms: u64) -> Contract {
+pub(crate) fn contract(name: &str, period_ms: u64) -> Contract {
     Contract { jobs: qfabric_types::JobSource::Marked, ..Contract::new(name, Nanos::from_millis(period_ms)) }
 }
 
-pub fn own_thread() -> ThreadId {
+pub(crate) fn own_thread() -> ThreadId {
     ThreadId(rustix::thread::gettid().as_raw_nonzero().get())
 }
 
-pub fn policy(thread: ThreadId) -> Option<Policy> {
+pub(crate) fn policy(thread: ThreadId) -> Option<Policy> {
     SchedAttr::of(thread).ok().map(|attr| attr.policy)
 }
 
-pub fn threads_of(pid: u32) -> Vec<ThreadId> {
+pub(crate) fn threads_of(pid: u32) -> Vec<ThreadId> {
     qfabric_linux::threads::list(pid as i32).unwrap_or_default()
 }
 
 /// Waits until `condition` holds; panics with `what` if it does not.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
@@ -110,18 +110,18 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A child process that is killed when dropped.
-pub struct Process(pub Child);
+pub(crate) struct Process(pub Child);
 
 impl Process {
-    pub fn shell(script: &str) -> Process {
+    pub(crate) fn shell(script: &str) -> Process {
         Process(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.0.id() as i32
     }
 
-    pub fn wait(&mut self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
         self.0.wait().unwrap().success()
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Process {
 }
 
 /// Runs the ignored test `role` of this test program in a child process, as user `uid` if given.
-pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process {
+pub(crate) fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process {
     let mut command = role_command(role, variables);
     if let Some(uid) = uid {
         command.uid(uid).gid(uid);
@@ -144,20 +144,20 @@ pub fn role(role: &str, uid: Option<u32>, variables: &[(&str, &str)]) -> Process
 }
 
 /// Starts the role `a_daemon` of the test program, a service on `folder`, and a client of it.
-pub fn daemon(folder: &Path) -> (Process, Client) {
+pub(crate) fn daemon(folder: &Path) -> (Process, Client) {
     let process = role("a_daemon", None, &[("FOLDER", folder.to_str().unwrap())]);
     (process, served(folder))
 }
 
 /// A client of the service on `folder`; waits until the service answers.
-pub fn served(folder: &Path) -> Client {
+pub(crate) fn served(folder: &Path) -> Client {
     let socket = folder.join("qfabric.sock");
     eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
     Client::connect_to(&socket).unwrap()
 }
 
 /// A busy program with its own nice value under a reservation.
-pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
+pub(crate) fn covered_worker(client: &Client) -> (Process, ThreadId) {
     let worker = Process::shell("while :; do :; done");
     let thread = ThreadId(worker.pid());
     SchedAttr::fair(5).give(thread).unwrap();
@@ -168,7 +168,7 @@ pub fn covered_worker(client: &Client) -> (Process, ThreadId) {
 }
 
 /// The command of [`role`], for other standard files.
-pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
+pub(crate) fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(readable_copy());
     command.args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"]).stdout(Stdio::piped());
     command.envs(variables.iter().copied()).current_dir("/");
@@ -190,6 +190,6 @@ fn readable_copy() -> PathBuf {
 }
 
 /// A variable that [`role`] passed to this process.
-pub fn given(variable: &str) -> String {
+pub(crate) fn given(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: another test runs this one"))
 }

@@ -9,54 +9,54 @@ use std::time::Duration;
 
 use qfabric_types::Nanos;
 use shuttle::rand::{Rng, thread_rng};
-pub use shuttle::sync::Condvar;
-pub use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use shuttle::sync::Condvar;
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Mutex, MutexGuard};
 
-pub use qfabric_sync::rank;
+pub(crate) use qfabric_sync::rank;
 
 /// One, so that a queue with two events needs two turns.
-pub const DELIVERIES_PER_TURN: usize = 1;
+pub(crate) const DELIVERIES_PER_TURN: usize = 1;
 
-pub struct Lock<T, const RANK: u16>(Mutex<T>);
+pub(crate) struct Lock<T, const RANK: u16>(Mutex<T>);
 
-pub struct Guard<'a, T, const RANK: u16>(&'a Lock<T, RANK>, MutexGuard<'a, T>);
+pub(crate) struct Guard<'a, T, const RANK: u16>(&'a Lock<T, RANK>, MutexGuard<'a, T>);
 
 /// Replaces epoll: whether there was a nudge.
 #[derive(Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     nudged: Mutex<bool>,
     happened: Condvar,
 }
 
 /// Empty, because nudges are the only source in a model.
-pub struct ReadySources;
+pub(crate) struct ReadySources;
 
-pub fn lock<T, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
+pub(crate) fn lock<T, const RANK: u16>(lock: &Lock<T, RANK>) -> Guard<'_, T, RANK> {
     lock.lock()
 }
 
 impl<T, const RANK: u16> Lock<T, RANK> {
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Lock(Mutex::new(value))
     }
 
-    pub fn lock(&self) -> Guard<'_, T, RANK> {
+    pub(crate) fn lock(&self) -> Guard<'_, T, RANK> {
         Guard(self, self.0.lock().unwrap())
     }
 
-    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         act(&mut self.lock())
     }
 }
 
 impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
-    pub fn wait(self, condition: &Condvar) -> Self {
+    pub(crate) fn wait(self, condition: &Condvar) -> Self {
         let Guard(lock, value) = self;
         Guard(lock, condition.wait(value).unwrap())
     }
 
-    pub fn wait_timeout(self, _: &Condvar, _: Duration) -> (Self, bool) {
+    pub(crate) fn wait_timeout(self, _: &Condvar, _: Duration) -> (Self, bool) {
         let Guard(lock, value) = self;
         drop(value);
         shuttle::thread::yield_now();
@@ -79,18 +79,18 @@ impl<T, const RANK: u16> DerefMut for Guard<'_, T, RANK> {
 }
 
 impl ReadySources {
-    pub fn new() -> ReadySources {
+    pub(crate) fn new() -> ReadySources {
         ReadySources
     }
 }
 
 impl Sources {
-    pub fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         *self.nudged.lock().unwrap() = true;
         self.happened.notify_all();
     }
 
-    pub fn wait(&self, _: &mut ReadySources, longest: Nanos) -> bool {
+    pub(crate) fn wait(&self, _: &mut ReadySources, longest: Nanos) -> bool {
         let mut nudged = self.nudged.lock().unwrap();
         while !*nudged && longest > Nanos::ZERO {
             nudged = self.happened.wait(nudged).unwrap();
@@ -98,7 +98,7 @@ impl Sources {
         *nudged
     }
 
-    pub fn clear_nudge(&self) {
+    pub(crate) fn clear_nudge(&self) {
         *self.nudged.lock().unwrap() = false;
     }
 }

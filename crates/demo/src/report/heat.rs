@@ -16,7 +16,7 @@ const TOP: usize = 46;
 const FULL: f64 = 8.0;
 
 /// The heat map of one ratio.
-pub fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
+pub(super) fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
     let (width, height) = (LEFT + CELL.0 * LOADS.len() + 12, TOP + CELL.1 * PLAYERS.len() + 44);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \

@@ -17,7 +17,7 @@ const HEAT: &str = "Below 1 (green), Q-Fabric misses fewer jobs. 0.5 is added to
 const HEADLINES: usize = 3;
 
 /// Returns the page.
-pub fn page(report: &Report) -> Result<String> {
+pub(super) fn page(report: &Report) -> Result<String> {
     let mut body = String::new();
     heading(&mut body, report);
     verdicts(&mut body, &report.verdicts[..report.verdicts.len().min(HEADLINES)]);
@@ -39,7 +39,7 @@ pub fn page(report: &Report) -> Result<String> {
 }
 
 /// Version, date, kernel, CPUs and background load in one line.
-pub fn title_line(report: &Report) -> String {
+pub(super) fn title_line(report: &Report) -> String {
     let Report { version, date, machine, .. } = report;
     let (kernel, cpus, processor) = (&machine.kernel, machine.cpus, &machine.processor);
     format!("Q-Fabric {version} demo, {date}, {kernel}, {cpus} x {processor}, {}", background(report))
@@ -57,7 +57,7 @@ fn background(report: &Report) -> String {
 }
 
 /// The rows of each scenario that has rows, in order.
-pub fn by_scenario(report: &Report) -> Vec<(&str, Vec<&Row>)> {
+pub(super) fn by_scenario(report: &Report) -> Vec<(&str, Vec<&Row>)> {
     let mut scenarios: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &report.rows {
         match scenarios.iter_mut().find(|(name, _)| *name == row.scenario) {
@@ -69,7 +69,7 @@ pub fn by_scenario(report: &Report) -> Vec<(&str, Vec<&Row>)> {
 }
 
 /// The full title of a scenario.
-pub fn title(report: &Report, scenario: &str) -> String {
+pub(super) fn title(report: &Report, scenario: &str) -> String {
     let row = report.rows.iter().find(|row| row.scenario == scenario);
     let (players, hogs) = row.map_or((0, 0), |row| (row.players, row.hogs));
     match scenario {

@@ -51,7 +51,7 @@ enum Kind {
 }
 
 /// A figure with one panel per run.
-pub struct Figure<'a> {
+pub(super) struct Figure<'a> {
     /// Caption below the figure.
     pub caption: &'static str,
     kind: Kind,
@@ -86,7 +86,7 @@ impl Figure<'_> {
 }
 
 /// All figures of a report with their names, such as `hogs-pmf`.
-pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
+pub(super) fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
     let mut figures = Vec::new();
     if !report.grid.is_empty() {
         return figures; // the grid has heat maps instead
@@ -119,7 +119,7 @@ pub fn figures(report: &Report) -> Vec<(String, Figure<'_>)> {
 }
 
 /// Replaces the colours of the SVG with variables that follow the page's light or dark mode.
-pub fn themed(svg: &str) -> String {
+pub(super) fn themed(svg: &str) -> String {
     VARIABLES.iter().fold(svg.to_owned(), |text, (colour, name)| {
         let hex = format!("\"#{:02X}{:02X}{:02X}\"", colour.0, colour.1, colour.2);
         text.replace(&hex, &format!("\"var({name})\""))
@@ -127,7 +127,7 @@ pub fn themed(svg: &str) -> String {
 }
 
 /// Writes the figure as PNG.
-pub fn png(path: &Path, figure: &Figure) -> Result<()> {
+pub(super) fn png(path: &Path, figure: &Figure) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path.display());
     let area = BitMapBackend::new(path, figure.size()).into_drawing_area();
     draw(&area, figure).map_err(|e| failed(&e))?;
@@ -135,7 +135,7 @@ pub fn png(path: &Path, figure: &Figure) -> Result<()> {
 }
 
 /// Returns the figure as SVG text.
-pub fn svg(figure: &Figure) -> Result<String> {
+pub(super) fn svg(figure: &Figure) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, figure.size()).into_drawing_area();

@@ -10,7 +10,7 @@ use crate::rows::Row;
 use crate::verdict::percent;
 
 /// The column headings.
-pub const COLUMNS: [&str; 13] = [
+pub(super) const COLUMNS: [&str; 13] = [
     "policy",
     "jobs",
     "misses",
@@ -27,7 +27,7 @@ pub const COLUMNS: [&str; 13] = [
 ];
 
 /// The legend of the columns.
-pub const LEGEND: &str = "ε: finish time minus deadline, in % of the frame period, rounded up to the server period P \
+pub(super) const LEGEND: &str = "ε: finish time minus deadline, in % of the frame period, rounded up to the server period P \
     for all policies; Q/P: reserved bandwidth per player, mean over time (bandwidth that a player returns between \
     frames lowers it), σ of the bandwidth in force when frames begin; demand: bandwidth used; all in % of one CPU; \
     jitter: difference between frame interval and period. Skipped frames count as missed. With GRUB a job that gets \
@@ -35,7 +35,7 @@ pub const LEGEND: &str = "ε: finish time minus deadline, in % of the frame peri
     kernel accounts for steal.";
 
 /// The whole report as text.
-pub fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
     for (scenario, rows) in super::html::by_scenario(report) {
         write!(text, "{}\n{}\n\n", super::html::title(report, scenario), table(&rows)).expect("write to a String");
@@ -61,7 +61,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// Clips, loads and disturbances, one sentence each.
-pub fn circumstances(report: &Report) -> Vec<String> {
+pub(super) fn circumstances(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.clips.iter().map(super::ClipNote::sentence).collect();
     lines.extend(report.loads.iter().map(|load| {
         format!(
@@ -89,7 +89,7 @@ pub fn circumstances(report: &Report) -> Vec<String> {
 }
 
 /// The cells of a row in the order of [`COLUMNS`].
-pub fn cells(row: &Row) -> [String; 13] {
+pub(super) fn cells(row: &Row) -> [String; 13] {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("–".into(), show);
     let share: fn(f64) -> String = |x| format!("{:.1} %", x * 100.0);
     [

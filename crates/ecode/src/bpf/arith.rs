@@ -7,7 +7,7 @@ use qfabric_types::format::Scalar;
 
 /// The form that a use requires of a register with a value of some type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(super) enum Need {
     /// This number of lower bits must be correct; the upper bits may have any value.
     Low(u8),
     /// Zero-extended from the type's bits to 64, even if the type is signed.
@@ -18,7 +18,7 @@ pub enum Need {
 
 /// The form in which a register holds a value of some type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(super) enum Form {
     /// Correct in the type's bits; the upper bits may have any value.
     Low,
     /// Zero-extended to 64 bits.
@@ -29,7 +29,7 @@ pub enum Form {
 
 /// An operator to apply, with its type and its resources.
 #[derive(Clone, Copy)]
-pub struct Apply {
+pub(super) struct Apply {
     pub op: BinaryOp,
     pub ty: Scalar,
     /// The first of two free registers.
@@ -42,13 +42,13 @@ pub struct Apply {
 
 impl Apply {
     /// The form that both operands must have.
-    pub fn need(&self) -> Need {
+    pub(super) fn need(&self) -> Need {
         operand_need(self.op, self.ty)
     }
 }
 
 /// The form of an operator's operands. A shift count is an exception, see `count_need` in `expr.rs`.
-pub fn operand_need(op: BinaryOp, ty: Scalar) -> Need {
+pub(super) fn operand_need(op: BinaryOp, ty: Scalar) -> Need {
     match op {
         BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shr if ty.bits < 32 => Need::Full,
         _ => Need::Low(ty.bits),

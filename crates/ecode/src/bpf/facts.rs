@@ -5,7 +5,7 @@ use crate::hir::{BinaryOp, Expr, ExprKind, Place, Program, Stmt};
 use qfabric_types::format::Scalar;
 
 /// Scratch registers, r0–r5.
-pub const SCRATCH: u32 = 6;
+pub(super) const SCRATCH: u32 = 6;
 
 /// Largest number of results of one expression, each from its own path, that may reach a join in a register. More
 /// results go through the frame: there the kernel's verifier sees one unknown number instead of each constant.
@@ -14,7 +14,7 @@ const MOST_FLOWS: u64 = 4;
 /// Scratch registers that the expression needs if no value waits in the frame. [`SCRATCH`] or more means: all
 /// scratch registers must be free at its start, because it contains jumps, calls of the host, or more values than
 /// registers.
-pub fn registers(expr: &Expr) -> u32 {
+pub(super) fn registers(expr: &Expr) -> u32 {
     match &expr.kind {
         ExprKind::Const(_) | ExprKind::Attr(_) => 1,
         ExprKind::Load(place) => registers_of_place(place).max(1),
@@ -29,13 +29,13 @@ pub fn registers(expr: &Expr) -> u32 {
 }
 
 /// The same number for the indices of a place, each of which waits for the next.
-pub fn registers_of_place(place: &Place) -> u32 {
+pub(super) fn registers_of_place(place: &Place) -> u32 {
     let each = place.indices.iter().zip(0..);
     each.map(|(index, waiting)| waiting + registers(&index.value)).max().unwrap_or(0)
 }
 
 /// The constant in the form that an instruction on numbers of that type accepts.
-pub fn immediate(expr: &Expr, ty: Scalar) -> Option<i32> {
+pub(super) fn immediate(expr: &Expr, ty: Scalar) -> Option<i32> {
     match expr.kind {
         ExprKind::Const(value) if ty.bits < 64 => Some(value as i32),
         ExprKind::Const(value) => i32::try_from(value).ok(),
@@ -44,11 +44,11 @@ pub fn immediate(expr: &Expr, ty: Scalar) -> Option<i32> {
 }
 
 /// The smallest and the largest possible value. The real range may be smaller.
-pub fn range(expr: &Expr) -> (i128, i128) {
+pub(super) fn range(expr: &Expr) -> (i128, i128) {
     range_to(expr, 6)
 }
 
-pub fn never_negative(expr: &Expr) -> bool {
+pub(super) fn never_negative(expr: &Expr) -> bool {
     range(expr).0 >= 0
 }
 
@@ -97,7 +97,7 @@ fn combined(op: BinaryOp, a: (i128, i128), b: (i128, i128), whole: (i128, i128))
 }
 
 /// For each function: the number of results that it may return to its caller, each from its own path.
-pub fn flows_of_functions(program: &Program) -> Vec<u64> {
+pub(super) fn flows_of_functions(program: &Program) -> Vec<u64> {
     // Reaching the end of the body adds one result.
     walk::by_function(program, |body, known| 1 + returned_flows(body, known))
 }
@@ -111,7 +111,7 @@ fn returned_flows(body: &[Stmt], known: &[u64]) -> u64 {
 }
 
 /// The number of different results, each from its own path, that an expression may leave in its register.
-pub fn flows(expr: &Expr, functions: &[u64]) -> u64 {
+pub(super) fn flows(expr: &Expr, functions: &[u64]) -> u64 {
     match &expr.kind {
         ExprKind::Compare(..) | ExprKind::And(..) | ExprKind::Or(..) => 2,
         ExprKind::Builtin(..) => 2,
@@ -128,12 +128,12 @@ pub fn flows(expr: &Expr, functions: &[u64]) -> u64 {
 }
 
 /// Returns the number of flows if they may arrive in a register; `None` if they must go through the frame.
-pub fn in_register(flows: u64) -> Option<u64> {
+pub(super) fn in_register(flows: u64) -> Option<u64> {
     (flows <= MOST_FLOWS).then_some(flows)
 }
 
 /// For a 64-bit comparison that the lower halves decide: both halves and the type to compare them in.
-pub fn as_halves<'a>(left: &'a Expr, right: &'a Expr) -> Option<(&'a Expr, &'a Expr, Scalar)> {
+pub(super) fn as_halves<'a>(left: &'a Expr, right: &'a Expr) -> Option<(&'a Expr, &'a Expr, Scalar)> {
     let from = widened(left)?;
     let (least, most) = whole(from.ty);
     let fits = |(low, high)| low >= least && high <= most;

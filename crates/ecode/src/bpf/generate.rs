@@ -94,7 +94,7 @@ pub(super) struct Leave {
 }
 
 impl<'a> Generator<'a> {
-    pub fn new(
+    pub(super) fn new(
         asm: &'a mut Asm,
         program: &'a Program,
         layout: &'a Layout,
@@ -107,7 +107,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Sets fuel and emissions to their limits and the output to zero.
-    pub fn begin(&mut self, limits: Limits) {
+    pub(super) fn begin(&mut self, limits: Limits) {
         self.set_word(Layout::FUEL, limits.fuel);
         self.set_word(Layout::EMISSIONS, limits.emissions);
         if self.program.output.is_some() {
@@ -120,13 +120,13 @@ impl<'a> Generator<'a> {
     }
 
     /// Generates a function's body and the result for reaching its end.
-    pub fn function(&mut self, function: &Function, fallen_off: i64) {
+    pub(super) fn function(&mut self, function: &Function, fallen_off: i64) {
         self.block(&function.body);
         self.give(&Expr { kind: ExprKind::Const(fallen_off), ty: Scalar::I64 });
     }
 
     /// Returns the label of a fault. [`Generator::faults_to`] generates its report at the end of the code.
-    pub fn fault(&mut self, kind: FaultKind, line: u32) -> Label {
+    pub(super) fn fault(&mut self, kind: FaultKind, line: u32) -> Label {
         let code = Fault { kind, line }.code();
         match self.faults.iter().find(|(known, _)| *known == code) {
             Some(&(_, label)) => label,
@@ -139,7 +139,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Generates the reports of all faults, behind the code of the normal case.
-    pub fn faults_to(&mut self, exit: Label) {
+    pub(super) fn faults_to(&mut self, exit: Label) {
         for (code, label) in std::mem::take(&mut self.faults) {
             self.asm.bind(label);
             self.asm.alu32(Alu::Mov, Reg::R0, code as i32);

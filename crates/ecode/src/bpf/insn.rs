@@ -131,23 +131,23 @@ pub enum Jmp {
 
 /// Instruction classes and modes.
 pub(crate) mod class {
-    pub const LD: u8 = 0x00;
-    pub const LDX: u8 = 0x01;
-    pub const ST: u8 = 0x02;
-    pub const STX: u8 = 0x03;
-    pub const ALU: u8 = 0x04;
-    pub const JMP: u8 = 0x05;
-    pub const JMP32: u8 = 0x06;
-    pub const ALU64: u8 = 0x07;
+    pub(crate) const LD: u8 = 0x00;
+    pub(crate) const LDX: u8 = 0x01;
+    pub(crate) const ST: u8 = 0x02;
+    pub(crate) const STX: u8 = 0x03;
+    pub(crate) const ALU: u8 = 0x04;
+    pub(crate) const JMP: u8 = 0x05;
+    pub(crate) const JMP32: u8 = 0x06;
+    pub(crate) const ALU64: u8 = 0x07;
     /// Loads and stores at register plus offset.
-    pub const MEM: u8 = 0x60;
+    pub(crate) const MEM: u8 = 0x60;
     /// Atomic operations at register plus offset.
-    pub const ATOMIC: u8 = 0xc0;
+    pub(crate) const ATOMIC: u8 = 0xc0;
     /// The source is a register.
-    pub const X: u8 = 0x08;
-    pub const CALL: u8 = JMP | 0x80;
-    pub const EXIT: u8 = JMP | 0x90;
-    pub const MAY_GOTO: u8 = JMP | 0xe0;
+    pub(crate) const X: u8 = 0x08;
+    pub(crate) const CALL: u8 = JMP | 0x80;
+    pub(crate) const EXIT: u8 = JMP | 0x90;
+    pub(crate) const MAY_GOTO: u8 = JMP | 0xe0;
     /// First half of a 64-bit constant.
-    pub const LDDW: u8 = LD | 0x18;
+    pub(crate) const LDDW: u8 = LD | 0x18;
 }

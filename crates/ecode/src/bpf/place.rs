@@ -8,14 +8,14 @@ use qfabric_types::format::Scalar;
 
 /// An address in the form that an instruction accepts.
 #[derive(Clone, Copy, Debug)]
-pub struct Address {
+pub(super) struct Address {
     pub base: Reg,
     pub offset: i16,
 }
 
 /// The indices of a place, evaluated but not yet checked.
 #[derive(Clone, Copy, Debug)]
-pub enum Indices {
+pub(super) enum Indices {
     /// In registers, starting with this one.
     In(u8),
     /// In temporaries, starting at this offset.

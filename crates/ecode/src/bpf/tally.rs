@@ -43,12 +43,12 @@ pub(super) struct Open {
 }
 
 impl<'a> Tally<'a> {
-    pub fn new(known: &'a [Size], turns: &'a [u64], costs: &'a mut [u32], host: &'a Cell<u64>) -> Self {
+    pub(super) fn new(known: &'a [Size], turns: &'a [u64], costs: &'a mut [u32], host: &'a Cell<u64>) -> Self {
         Tally { known, turns, costs, host, called: 0, charged: 0, all_turns: 0 }
     }
 
     /// Adds the result of a called function.
-    pub fn call(&mut self, function: usize) {
+    pub(super) fn call(&mut self, function: usize) {
         let callee = self.known[function];
         self.called = self.called.saturating_add(callee.code);
         self.charged = self.charged.saturating_add(callee.charged);
@@ -56,19 +56,19 @@ impl<'a> Tally<'a> {
     }
 
     /// Begins a loop's range after `made` instructions of the function.
-    pub fn begin(&mut self, made: usize) -> Open {
+    pub(super) fn begin(&mut self, made: usize) -> Open {
         let began = self.reached(made);
         let (charged, all_turns) = (std::mem::take(&mut self.charged), std::mem::take(&mut self.all_turns));
         Open { began, tested: began, charged, all_turns }
     }
 
     /// Marks the end of the test at the loop's head.
-    pub fn tested(&self, open: &mut Open, made: usize) {
+    pub(super) fn tested(&self, open: &mut Open, made: usize) {
         open.tested = self.reached(made);
     }
 
     /// Ends a loop's range and sets the loop's cost.
-    pub fn end(&mut self, open: Open, number: u32, made: usize) {
+    pub(super) fn end(&mut self, open: Open, number: u32, made: usize) {
         let end = self.reached(made);
         // Plus one: a jump that was removed here may be needed where the function is inlined.
         let cost = (end - open.began).saturating_sub(self.charged).saturating_add(1);
@@ -79,7 +79,7 @@ impl<'a> Tally<'a> {
     }
 
     /// The result for a function with `made` generated instructions.
-    pub fn size(&self, made: usize) -> Size {
+    pub(super) fn size(&self, made: usize) -> Size {
         Size { code: self.reached(made), charged: self.charged, turns: self.all_turns }
     }
 

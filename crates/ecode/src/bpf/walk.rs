@@ -3,7 +3,7 @@
 use crate::hir::{Expr, ExprKind, FunctionId, Place, Program, Stmt};
 
 /// The direct operands of an expression, including the indices of its place.
-pub fn operands(expr: &Expr) -> Vec<&Expr> {
+pub(super) fn operands(expr: &Expr) -> Vec<&Expr> {
     let indices = |place| -> Vec<&Expr> { indices_of(place) };
     match &expr.kind {
         ExprKind::Const(_) | ExprKind::Attr(_) => Vec::new(),
@@ -24,7 +24,7 @@ pub fn operands(expr: &Expr) -> Vec<&Expr> {
 }
 
 /// The direct expressions and statement lists of a statement.
-pub fn parts(stmt: &Stmt) -> (Vec<&Expr>, Vec<&[Stmt]>) {
+pub(super) fn parts(stmt: &Stmt) -> (Vec<&Expr>, Vec<&[Stmt]>) {
     match stmt {
         Stmt::Expr(expr) => (vec![expr], vec![]),
         Stmt::If(condition, yes, no) => (vec![condition], vec![yes, no]),
@@ -45,7 +45,7 @@ fn indices_of(place: &Place) -> Vec<&Expr> {
 }
 
 /// Calls `visit` for each call in these statements.
-pub fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
+pub(super) fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
     for stmt in body {
         let (exprs, blocks) = parts(stmt);
         exprs.into_iter().for_each(|expr| calls_in(expr, visit));
@@ -61,13 +61,13 @@ fn calls_in(expr: &Expr, visit: &mut dyn FnMut(FunctionId)) {
 }
 
 /// Whether the expression contains a call.
-pub fn has_call(expr: &Expr) -> bool {
+pub(super) fn has_call(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Call(..)) || operands(expr).into_iter().any(has_call)
 }
 
 /// Computes one number per function, callees first. `combine` receives a function's body and the results of all
 /// functions before it, and counts a call as the result of the called function.
-pub fn by_function(program: &Program, mut combine: impl FnMut(&[Stmt], &[u64]) -> u64) -> Vec<u64> {
+pub(super) fn by_function(program: &Program, mut combine: impl FnMut(&[Stmt], &[u64]) -> u64) -> Vec<u64> {
     let mut all = Vec::with_capacity(program.functions.len());
     for function in &program.functions {
         let one = combine(&function.body, &all);

@@ -15,7 +15,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Returns the loop statement, or `None` if the condition is false from the start.
-    pub fn statement(self, number: u32, line: u32) -> Option<Stmt> {
+    pub(super) fn statement(self, number: u32, line: u32) -> Option<Stmt> {
         let Turns { condition, tests_after, step, body } = self;
         let condition = match condition.as_ref().and_then(known) {
             Some(0) if !tests_after => return None,
@@ -25,7 +25,7 @@ impl Turns {
         Some(Stmt::Loop { condition, tests_after, step, body, number, line })
     }
 
-    pub fn end_is_visible(&self) -> bool {
+    pub(super) fn end_is_visible(&self) -> bool {
         match self.condition.as_ref().map(|condition| (condition, known(condition))) {
             Some((_, Some(0))) => true,
             Some((condition, None)) => self.may_change(condition) || leaves(&self.body),
@@ -34,7 +34,7 @@ impl Turns {
     }
 
     /// Whether these statements or expressions may write to the variable at `place`.
-    pub fn changes<'e>(&self, place: &Place, body: &[Stmt], exprs: impl Iterator<Item = &'e Expr>) -> bool {
+    pub(super) fn changes<'e>(&self, place: &Place, body: &[Stmt], exprs: impl Iterator<Item = &'e Expr>) -> bool {
         let mut touched = Touched::default();
         touched.stmts(body);
         touched.exprs(exprs);

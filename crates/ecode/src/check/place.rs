@@ -32,7 +32,7 @@ pub(super) enum Target {
 impl Location {
     /// The place in the form that the engines use. A structure or array has no number type: it is only copied and
     /// cleared.
-    pub fn place(self) -> Place {
+    pub(super) fn place(self) -> Place {
         let ty = if let Type::Scalar(scalar) = self.ty { scalar } else { Scalar::U8 };
         Place { base: self.base, offset: self.offset, indices: self.indices, ty }
     }

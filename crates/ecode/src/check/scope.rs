@@ -38,20 +38,20 @@ pub(crate) struct Scopes {
 
 impl Scopes {
     /// A stack with the scope of the whole text.
-    pub fn new() -> Scopes {
+    pub(super) fn new() -> Scopes {
         Scopes { stack: vec![Scope::default()] }
     }
 
-    pub fn enter(&mut self) {
+    pub(super) fn enter(&mut self) {
         self.stack.push(Scope::default());
     }
 
-    pub fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         self.stack.pop();
     }
 
     /// 1 in the scope of the text.
-    pub fn depth(&self) -> usize {
+    pub(super) fn depth(&self) -> usize {
         self.stack.len()
     }
 
@@ -60,34 +60,34 @@ impl Scopes {
         self.stack.iter().rev()
     }
 
-    pub fn find(&self, name: &str) -> Option<&Symbol> {
+    pub(super) fn find(&self, name: &str) -> Option<&Symbol> {
         self.visible().find_map(|scope| scope.names.get(name)).map(|(symbol, _)| symbol)
     }
 
-    pub fn find_tag(&self, tag: &str) -> Option<&Rc<Struct>> {
+    pub(super) fn find_tag(&self, tag: &str) -> Option<&Rc<Struct>> {
         self.visible().find_map(|scope| scope.tags.get(tag)).map(|(structure, _)| structure)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.visible().flat_map(|scope| scope.names.keys()).map(String::as_str)
     }
 
-    pub fn innermost(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn innermost(&self) -> impl Iterator<Item = &str> {
         self.stack.last().into_iter().flat_map(|scope| scope.names.keys()).map(String::as_str)
     }
 
-    pub fn tags(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn tags(&self) -> impl Iterator<Item = &str> {
         self.visible().flat_map(|scope| scope.tags.keys()).map(String::as_str)
     }
 
     /// Declares a name in the innermost scope, or in the scope of the text if `global`. Returns the place of an
     /// earlier declaration in the same scope.
-    pub fn declare(&mut self, global: bool, name: &str, symbol: Symbol, span: Span) -> Option<Span> {
+    pub(super) fn declare(&mut self, global: bool, name: &str, symbol: Symbol, span: Span) -> Option<Span> {
         let place = if global { 0 } else { self.stack.len() - 1 };
         self.stack[place].names.insert(name.to_owned(), (symbol, span)).map(|(_, before)| before)
     }
 
-    pub fn declare_tag(&mut self, global: bool, structure: Rc<Struct>, span: Span) -> Option<Span> {
+    pub(super) fn declare_tag(&mut self, global: bool, structure: Rc<Struct>, span: Span) -> Option<Span> {
         let place = if global { 0 } else { self.stack.len() - 1 };
         self.stack[place].tags.insert(structure.name.clone(), (structure, span)).map(|(_, before)| before)
     }

@@ -9,7 +9,7 @@ use crate::hir::{Base, BinaryOp, CompareOp, Expr, ExprKind, Place, Repetition, S
 
 impl Turns {
     /// The most iterations per execution of the loop; `before` is the statement directly before the loop.
-    pub fn most(&self, before: Option<&Stmt>) -> u64 {
+    pub(super) fn most(&self, before: Option<&Stmt>) -> u64 {
         let bounded = self.condition.as_ref().and_then(|condition| self.by(condition, before));
         bounded.map_or(Repetition::UNKNOWN, |turns| turns.saturating_add(u64::from(self.tests_after)))
     }

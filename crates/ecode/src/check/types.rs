@@ -36,7 +36,7 @@ pub(crate) struct Member {
 
 impl Type {
     /// Size in bytes; saturates, because a declared array may exceed the range of `u32`.
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         match self {
             Type::Scalar(scalar) => scalar.bytes(),
             Type::Struct(structure) => structure.size,
@@ -44,7 +44,7 @@ impl Type {
         }
     }
 
-    pub fn align(&self) -> u32 {
+    pub(crate) fn align(&self) -> u32 {
         match self {
             Type::Scalar(scalar) => scalar.bytes(),
             Type::Struct(structure) => structure.align,
@@ -53,7 +53,7 @@ impl Type {
     }
 
     /// The element type of a (nested) array, or the type itself.
-    pub fn innermost(&self) -> &Type {
+    pub(crate) fn innermost(&self) -> &Type {
         match self {
             Type::Array(element, _) => element.innermost(),
             other => other,
@@ -61,12 +61,12 @@ impl Type {
     }
 
     /// Wraps the type in an array for each dimension; the first dimension is the outermost.
-    pub fn array(self, dims: impl DoubleEndedIterator<Item = u32>) -> Type {
+    pub(crate) fn array(self, dims: impl DoubleEndedIterator<Item = u32>) -> Type {
         dims.rev().fold(self, |element, count| Type::Array(Rc::new(element), count))
     }
 
     /// Whether both types have the same layout and the same member names. The names of structures do not matter.
-    pub fn same(&self, other: &Type) -> bool {
+    pub(crate) fn same(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Scalar(a), Type::Scalar(b)) => a == b,
             (Type::Array(a, m), Type::Array(b, n)) => m == n && a.same(b),
@@ -78,7 +78,7 @@ impl Type {
 
 impl Struct {
     /// Lays members out in order, each at the next multiple of its alignment.
-    pub fn new(name: String, members: impl IntoIterator<Item = (String, Type)>) -> Struct {
+    pub(crate) fn new(name: String, members: impl IntoIterator<Item = (String, Type)>) -> Struct {
         let mut laid = Struct { name, size: 0, align: 1, members: Vec::new(), depth: 1, total_members: 0 };
         for (name, ty) in members {
             let offset = round_up(laid.size, ty.align());
@@ -100,7 +100,7 @@ impl Struct {
         self.members.push(member);
     }
 
-    pub fn member(&self, name: &str) -> Option<&Member> {
+    pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
 
@@ -112,13 +112,13 @@ impl Struct {
     }
 
     /// The structure as a [`Format`].
-    pub fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> Format {
         let fields = self.members.iter().map(|member| field(&member.name, member.offset, &member.ty)).collect();
         Format { name: self.name.clone(), size: self.size, align: self.align, fields }
     }
 
     /// Converts a valid format to a type.
-    pub fn of(format: &Format) -> Struct {
+    pub(crate) fn of(format: &Format) -> Struct {
         let mut structure = Struct {
             name: format.name.clone(),
             size: format.size,

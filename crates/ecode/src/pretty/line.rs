@@ -51,11 +51,11 @@ pub(super) struct Mark {
 }
 
 impl<'a> Lines<'a> {
-    pub fn new(text: &'a str) -> Lines<'a> {
+    pub(super) fn new(text: &'a str) -> Lines<'a> {
         Lines { text, out: String::new(), at: State { opened: true, ..State::default() } }
     }
 
-    pub fn finish(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if !self.out.is_empty() {
             self.out.push('\n');
         }
@@ -63,12 +63,12 @@ impl<'a> Lines<'a> {
     }
 
     /// Changes the indentation by `by` levels.
-    pub fn indent(&mut self, by: isize) {
+    pub(super) fn indent(&mut self, by: isize) {
         self.at.indent = self.at.indent.saturating_add_signed(by);
     }
 
     /// Sets the gap before the next token. Keeps a wider gap that is already set.
-    pub fn gap(&mut self, gap: Gap) {
+    pub(super) fn gap(&mut self, gap: Gap) {
         self.at.gap = match (self.at.gap, gap) {
             (Gap::Blank, Gap::Line) => Gap::Blank,
             // A line comment before this gap already forces a new line.
@@ -82,18 +82,18 @@ impl<'a> Lines<'a> {
     }
 
     /// Begins a statement: the spacing rules forget the previous tokens.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.at.spacing.begin();
     }
 
     /// Suppresses a blank line before the next token.
-    pub fn no_blank(&mut self) {
+    pub(super) fn no_blank(&mut self) {
         if matches!(self.at.gap, Gap::Line | Gap::Blank) {
             self.at.gap = Gap::NoBlank;
         }
     }
 
-    pub fn token(&mut self, token: Token) {
+    pub(super) fn token(&mut self, token: Token) {
         let word = token.span.of(self.text);
         let inside = self.at.spacing.inside();
         let wanted = self.at.spacing.next(token.kind, word);
@@ -113,7 +113,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Prints a comment on its own line, or after the token that it follows.
-    pub fn comment(&mut self, token: Token) {
+    pub(super) fn comment(&mut self, token: Token) {
         let alone = !self.out.is_empty() && self.text[self.at.end..token.span.start as usize].contains('\n');
         let new_line = matches!(self.at.gap, Gap::Line | Gap::NoBlank | Gap::Blank);
         match (new_line && alone, self.out.is_empty()) {
@@ -164,18 +164,18 @@ impl<'a> Lines<'a> {
         }
     }
 
-    pub fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         Mark { length: self.out.len(), at: self.at.clone() }
     }
 
     /// Whether everything printed since `mark` is on one line within its width.
-    pub fn still_one_line(&self, mark: &Mark) -> bool {
+    pub(super) fn still_one_line(&self, mark: &Mark) -> bool {
         self.at.line == mark.at.line
             && self.column() <= WIDTH
             && !matches!(self.at.gap, Gap::Line | Gap::Blank | Gap::NoBlank)
     }
 
-    pub fn back_to(&mut self, mark: Mark) {
+    pub(super) fn back_to(&mut self, mark: Mark) {
         self.out.truncate(mark.length);
         self.at = mark.at;
     }

@@ -41,7 +41,7 @@ pub(super) struct Wanted {
 
 impl Spacing {
     /// Takes the next token and returns the space it needs before it.
-    pub fn next(&mut self, kind: TokenKind, word: &str) -> Wanted {
+    pub(super) fn next(&mut self, kind: TokenKind, word: &str) -> Wanted {
         let before = self.last;
         if let (Last::Open, Some(conversion)) = (before, self.brackets.last_mut()) {
             *conversion &= is_type(kind, word);
@@ -54,12 +54,12 @@ impl Spacing {
     }
 
     /// Begins a statement.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.last = if self.last == Last::Start { Last::Start } else { Last::Keyword };
         self.inside = false;
     }
 
-    pub fn comment(&mut self) {
+    pub(super) fn comment(&mut self) {
         if self.last != Last::Start {
             self.last = match self.last {
                 // An operator after a value and a comment is still binary.
@@ -71,7 +71,7 @@ impl Spacing {
     }
 
     /// Whether the last token left a statement unfinished.
-    pub fn inside(&self) -> bool {
+    pub(super) fn inside(&self) -> bool {
         self.inside
     }
 

@@ -7,7 +7,7 @@ fn case(claim: &'static str, text: &'static str, calls: impl IntoIterator<Item =
     Case { claim, text, calls: calls.into_iter().collect() }
 }
 
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     [arithmetic(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
         .into_iter()
         .flatten()

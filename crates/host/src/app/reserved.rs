@@ -19,12 +19,12 @@ pub(super) struct OverTime {
 
 impl OverTime {
     /// Sets the value from `now` on.
-    pub fn set(&mut self, value: f64, now: Instant) {
+    pub(super) fn set(&mut self, value: f64, now: Instant) {
         *self = OverTime { since: Some(now), value, ..self.until(now) };
     }
 
     /// Mean and population standard deviation up to `now`; without any duration the value itself, and 0.
-    pub fn mean_and_sd(&self, now: Instant) -> (f64, f64) {
+    pub(super) fn mean_and_sd(&self, now: Instant) -> (f64, f64) {
         let all = self.until(now);
         if all.length == 0.0 {
             return (self.value, 0.0);
@@ -34,7 +34,7 @@ impl OverTime {
     }
 
     /// The integral of the value up to `now`, and its duration.
-    pub fn so_far(&self, now: Instant) -> ReservedTime {
+    pub(super) fn so_far(&self, now: Instant) -> ReservedTime {
         let all = self.until(now);
         ReservedTime { cpu_time: Nanos::from_f64(all.sum), over: Nanos::from_f64(all.length) }
     }

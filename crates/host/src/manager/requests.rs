@@ -117,11 +117,11 @@ pub(super) fn reply(kind: QualityKind, to: &QualityEvent, value: i64, now: Insta
 }
 
 impl Requests {
-    pub fn next_wakeup(&self) -> Option<Instant> {
+    pub(super) fn next_wakeup(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.until).min()
     }
 
-    pub fn ask(&mut self, ask: Ask, now: Instant, messages: &mut Vec<Message>) -> Option<Outcome> {
+    pub(super) fn ask(&mut self, ask: Ask, now: Instant, messages: &mut Vec<Message>) -> Option<Outcome> {
         if self.pending.len() >= MAX_REQUESTS || self.pending.contains_key(&ask.request) {
             return Some(Outcome::Refused { limit: MAX_REQUESTS });
         }
@@ -137,7 +137,7 @@ impl Requests {
     }
 
     /// Handles an offer. An offer for a request that has chosen or ended is cancelled at once.
-    pub fn offered(
+    pub(super) fn offered(
         &mut self,
         from: &Name,
         channel: &ChannelId,
@@ -165,14 +165,14 @@ impl Requests {
 
     /// Updates the distances of hosts that have been measured so far. Hosts that were silent for long had no
     /// measured distance when they offered.
-    pub fn measure(&mut self, distance: impl Fn(&Name) -> Option<Nanos>) {
+    pub(super) fn measure(&mut self, distance: impl Fn(&Name) -> Option<Nanos>) {
         for offer in self.pending.values_mut().flat_map(|pending| &mut pending.offers) {
             offer.distance = distance(&offer.host).unwrap_or(offer.distance);
         }
     }
 
     /// The chosen host confirms: all other offers are cancelled.
-    pub fn confirmed(
+    pub(super) fn confirmed(
         &mut self,
         from: &Name,
         event: &QualityEvent,
@@ -189,7 +189,7 @@ impl Requests {
     }
 
     /// Removes the offers of a host that is gone.
-    pub fn gone(&mut self, host: &Name, now: Instant, messages: &mut Vec<Message>) {
+    pub(super) fn gone(&mut self, host: &Name, now: Instant, messages: &mut Vec<Message>) {
         for pending in self.pending.values_mut() {
             pending.offers.retain(|offer| offer.host != *host);
             if pending.chosen.as_ref() == Some(host) {
@@ -200,7 +200,7 @@ impl Requests {
     }
 
     /// Handles requests whose patience ended or whose confirmation did not come.
-    pub fn due(&mut self, now: Instant, messages: &mut Vec<Message>) -> Vec<(u64, Outcome)> {
+    pub(super) fn due(&mut self, now: Instant, messages: &mut Vec<Message>) -> Vec<(u64, Outcome)> {
         let due: Vec<u64> =
             self.pending.iter().filter(|(_, pending)| pending.until <= now).map(|(id, _)| *id).collect();
         due.into_iter().filter_map(|id| self.continue_or_end(id, now, messages)).collect()
@@ -270,7 +270,7 @@ pub(super) struct Held {
 
 impl Held {
     /// The hold for a request, for [`HOLD`].
-    pub fn of(request: &QualityEvent, stage: Stage, now: Instant) -> Held {
+    pub(super) fn of(request: &QualityEvent, stage: Stage, now: Instant) -> Held {
         Held { attribute: request.attribute, amount: request.value, until: now + HOLD, stage }
     }
 }
@@ -282,12 +282,12 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    pub fn next_wakeup(&self) -> Option<Instant> {
+    pub(super) fn next_wakeup(&self) -> Option<Instant> {
         self.held.values().map(|held| held.until).filter(|until| *until < Instant::NEVER).min()
     }
 
     /// Removes and returns the holds for which `fits` returns true.
-    pub fn take(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool) -> BTreeMap<(Name, u64), Held> {
+    pub(super) fn take(&mut self, fits: impl Fn(&(Name, u64), &Held) -> bool) -> BTreeMap<(Name, u64), Held> {
         let (taken, kept) = std::mem::take(&mut self.held).into_iter().partition(|(key, held)| fits(key, held));
         self.held = kept;
         taken

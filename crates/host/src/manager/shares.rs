@@ -50,7 +50,7 @@ pub(super) type Granted = (AppId, AttributeId, i64);
 
 impl Shares {
     /// Sets the amount of a resource.
-    pub fn capacity(&mut self, attribute: AttributeId, capacity: i64) -> Vec<Granted> {
+    pub(super) fn capacity(&mut self, attribute: AttributeId, capacity: i64) -> Vec<Granted> {
         let fresh =
             || Resource { capacity: 0, lent: 0, group: Group::new(Division::Importance), granted: BTreeMap::new() };
         self.resources.entry(attribute).or_insert_with(fresh).capacity = capacity.max(0);
@@ -58,12 +58,12 @@ impl Shares {
     }
 
     /// The amount that is not promised: the minima of all applications are kept.
-    pub fn free(&self, attribute: AttributeId) -> i64 {
+    pub(super) fn free(&self, attribute: AttributeId) -> i64 {
         self.resources.get(&attribute).map_or(0, Resource::free)
     }
 
     /// Admits an application, or changes its want.
-    pub fn admit(&mut self, request: &ResourceRequest) -> Result<Vec<Granted>, Overcommitted> {
+    pub(super) fn admit(&mut self, request: &ResourceRequest) -> Result<Vec<Granted>, Overcommitted> {
         let ResourceRequest { application, attribute, least, most, importance } = *request;
         let refused = |free| Overcommitted { attribute, asked: least, free };
         let resource = self.resources.get_mut(&attribute).ok_or(refused(0))?;
@@ -76,7 +76,7 @@ impl Shares {
     }
 
     /// Removes an application.
-    pub fn leave(&mut self, application: AppId) -> Vec<Granted> {
+    pub(super) fn leave(&mut self, application: AppId) -> Vec<Granted> {
         let mut changed = Vec::new();
         for attribute in self.resources.keys().copied().collect::<Vec<_>>() {
             if let Some(resource) = self.resources.get_mut(&attribute) {
@@ -89,19 +89,19 @@ impl Shares {
     }
 
     /// Keeps an amount for another host. `None`: there is not enough.
-    pub fn lend(&mut self, attribute: AttributeId, amount: i64) -> Option<Vec<Granted>> {
+    pub(super) fn lend(&mut self, attribute: AttributeId, amount: i64) -> Option<Vec<Granted>> {
         let resource = self.resources.get_mut(&attribute).filter(|resource| amount <= resource.free())?;
         resource.lent += amount;
         Some(self.divide(attribute))
     }
 
     /// The amount kept for other hosts.
-    pub fn lent(&self, attribute: AttributeId) -> i64 {
+    pub(super) fn lent(&self, attribute: AttributeId) -> i64 {
         self.resources.get(&attribute).map_or(0, |resource| resource.lent)
     }
 
     /// Ends a loan of `amount`.
-    pub fn take_back(&mut self, attribute: AttributeId, amount: i64) -> Vec<Granted> {
+    pub(super) fn take_back(&mut self, attribute: AttributeId, amount: i64) -> Vec<Granted> {
         if let Some(resource) = self.resources.get_mut(&attribute) {
             resource.lent -= amount;
             assert!(resource.lent >= 0, "more taken back than was lent");

@@ -15,7 +15,7 @@ pub(super) struct Base {
 
 impl Base {
     /// The value since the base and its duration; the base stays.
-    pub fn value(self, shape: Shape, raw: i64, now: Instant) -> (i64, Nanos) {
+    pub(super) fn value(self, shape: Shape, raw: i64, now: Instant) -> (i64, Nanos) {
         let over = now.since(self.at);
         (shape.value(self.raw, raw, over), if shape.is_total() { over } else { Nanos::ZERO })
     }
@@ -31,7 +31,7 @@ pub(super) struct Steps {
 impl Steps {
     /// Takes a raw reading. Returns the value since the one before; if that is too recent, returns the last value
     /// again.
-    pub fn step(&mut self, shape: Shape, raw: i64, now: Instant) -> Option<(i64, Nanos)> {
+    pub(super) fn step(&mut self, shape: Shape, raw: i64, now: Instant) -> Option<(i64, Nanos)> {
         let too_soon = shape.is_total() && self.base.is_some_and(|base| now.since(base.at) < MIN_OVER);
         if too_soon {
             return self.last;
@@ -45,7 +45,7 @@ impl Steps {
     }
 
     /// The last value.
-    pub fn last(&self) -> Option<i64> {
+    pub(super) fn last(&self) -> Option<i64> {
         self.last.map(|(value, _)| value)
     }
 }

@@ -63,13 +63,13 @@ impl Looks {
 }
 
 impl Probe {
-    pub fn new(attribute: Attribute, about: AppId) -> Probe {
+    pub(super) fn new(attribute: Attribute, about: AppId) -> Probe {
         let id = attribute.id();
         Probe { attribute, about, id, due: Instant::NEVER, watchers: Vec::new(), steps: Steps::default() }
     }
 
     /// Adds a watcher, which counts from the present raw reading; or changes a watcher, which keeps its base.
-    pub fn watch(&mut self, application: AppId, watch: Watch, raw: Option<i64>, now: Instant) {
+    pub(super) fn watch(&mut self, application: AppId, watch: Watch, raw: Option<i64>, now: Instant) {
         if let Some(raw) = raw.filter(|_| self.watchers.is_empty()) {
             self.steps.step(self.attribute.shape, raw, now);
         }
@@ -80,16 +80,16 @@ impl Probe {
         }
     }
 
-    pub fn find(&self, application: AppId) -> Option<usize> {
+    pub(super) fn find(&self, application: AppId) -> Option<usize> {
         self.watchers.iter().position(|watcher| watcher.application == application)
     }
 
-    pub fn schedule(&mut self) {
+    pub(super) fn schedule(&mut self) {
         self.due = self.watchers.iter().map(Watcher::next).min().unwrap_or(Instant::NEVER);
     }
 
     /// Reads the raw number.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         now: Instant,
         plugs: &mut BTreeMap<AttributeId, Plug>,
@@ -106,7 +106,7 @@ impl Probe {
     }
 
     /// One look: reads once, checks every threshold, and passes readings to the watchers that are due.
-    pub fn look(
+    pub(super) fn look(
         &mut self,
         now: Instant,
         plugs: &mut BTreeMap<AttributeId, Plug>,
@@ -124,7 +124,7 @@ impl Probe {
     }
 
     /// Handles a report of the kernel that the attribute is beyond `level`.
-    pub fn alert(
+    pub(super) fn alert(
         &mut self,
         level: i64,
         now: Instant,
@@ -145,7 +145,7 @@ impl Probe {
     }
 
     /// The reading for a watcher now.
-    pub fn asked(&self, application: AppId, raw: i64, now: Instant) -> Option<Reading> {
+    pub(super) fn asked(&self, application: AppId, raw: i64, now: Instant) -> Option<Reading> {
         let watcher = &self.watchers[self.find(application)?];
         let (value, over) = match self.attribute.shape {
             Shape::Level => (raw, Nanos::ZERO),
@@ -155,7 +155,7 @@ impl Probe {
         Some(Reading { attribute, application, value, at: now, over, cause: Cause::Asked, unit })
     }
 
-    pub fn watched<'a>(&'a self, watcher: &Watcher) -> Watched<'a> {
+    pub(super) fn watched<'a>(&'a self, watcher: &Watcher) -> Watched<'a> {
         Watched {
             application: watcher.application,
             attribute: &self.attribute,
@@ -205,13 +205,13 @@ impl Watcher {
         self.set_period(watch.period, now);
     }
 
-    pub fn set_period(&mut self, period: Nanos, now: Instant) {
+    pub(super) fn set_period(&mut self, period: Nanos, now: Instant) {
         self.watch.period = period;
         self.due = next_multiple(now, period);
         self.check_due = self.next_check(now);
     }
 
-    pub fn delay(&mut self, by: Nanos, now: Instant) {
+    pub(super) fn delay(&mut self, by: Nanos, now: Instant) {
         let latest = now + self.watch.period.saturating_mul(MOST_DELAY);
         self.due = (self.due + by).min(latest).max(self.due);
     }

@@ -11,20 +11,20 @@ use qfabric_types::{
     ThreadId,
 };
 
-pub const ME: Owner = Owner { uid: 1000, gid: 100 };
-pub const T: Nanos = Nanos::from_millis(40);
-pub const P: Nanos = Nanos::from_millis(10);
+pub(crate) const ME: Owner = Owner { uid: 1000, gid: 100 };
+pub(crate) const T: Nanos = Nanos::from_millis(40);
+pub(crate) const P: Nanos = Nanos::from_millis(10);
 
-pub fn share(percent: u32) -> Share {
+pub(crate) fn share(percent: u32) -> Share {
     Share::from_ppm(percent * 10_000)
 }
 
-pub fn at(ms: u64) -> Instant {
+pub(crate) fn at(ms: u64) -> Instant {
     Instant::new(ms * 1_000_000)
 }
 
 /// A contract for marked jobs every 40 ms, with a server period of 10 ms, predicted by the last job.
-pub fn marked() -> Contract {
+pub(crate) fn marked() -> Contract {
     let mut contract = Contract::new("player", T);
     (contract.jobs, contract.predictor) = (JobSource::Marked, "ma:1".parse().unwrap());
     contract.rho = 0.0;
@@ -32,7 +32,7 @@ pub fn marked() -> Contract {
 }
 
 /// The host and the reservations in force.
-pub struct Bench {
+pub(crate) struct Bench {
     pub host: Host,
     pub now: Instant,
     pub kernel: BTreeMap<ThreadId, Reservation>,
@@ -47,15 +47,15 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(capacity: Share) -> Self {
+    pub(crate) fn new(capacity: Share) -> Self {
         Bench::with_limits(Limits::of_capacity(capacity))
     }
 
-    pub fn with_limits(limits: Limits) -> Self {
+    pub(crate) fn with_limits(limits: Limits) -> Self {
         Bench::with_config(HostConfig { limits, max_threads: 8, ..HostConfig::default() })
     }
 
-    pub fn with_config(config: HostConfig) -> Self {
+    pub(crate) fn with_config(config: HostConfig) -> Self {
         Bench {
             host: Host::new(config),
             now: at(1_000),
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    pub fn input(&mut self, input: Input) -> Option<Result<AppId, Problem>> {
+    pub(crate) fn input(&mut self, input: Input) -> Option<Result<AppId, Problem>> {
         self.host.handle(input, self.now);
         self.drain()
     }
@@ -90,7 +90,7 @@ impl Bench {
         answer
     }
 
-    pub fn apply(&mut self, setting: Setting) {
+    pub(crate) fn apply(&mut self, setting: Setting) {
         self.settings.push(setting);
         let outcome = self.outcomes.pop_front().unwrap_or(Outcome::Done);
         match (outcome, setting.reservation) {
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     /// Answers the waiting settings.
-    pub fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         while let Some(setting) = self.unanswered.pop_front() {
             self.apply(setting);
             self.drain();
@@ -110,7 +110,7 @@ impl Bench {
     }
 
     /// Lets time pass, and wakes the host whenever it is due.
-    pub fn wait_until(&mut self, moment: Instant) {
+    pub(crate) fn wait_until(&mut self, moment: Instant) {
         for _ in 0..100_000 {
             match self.host.next_wakeup().filter(|&due| due <= moment) {
                 Some(due) => {
@@ -125,7 +125,12 @@ impl Bench {
         self.input(Input::Tick);
     }
 
-    pub fn join(&mut self, contract: &Contract, covers: ApplicationScope, threads: &[i32]) -> Result<AppId, Problem> {
+    pub(crate) fn join(
+        &mut self,
+        contract: &Contract,
+        covers: ApplicationScope,
+        threads: &[i32],
+    ) -> Result<AppId, Problem> {
         self.request += 1;
         let join = Input::Join {
             request: self.request,
@@ -138,16 +143,16 @@ impl Bench {
         self.input(join).expect("every join is answered")
     }
 
-    pub fn join_thread(&mut self, contract: &Contract, thread: i32) -> Result<AppId, Problem> {
+    pub(crate) fn join_thread(&mut self, contract: &Contract, thread: i32) -> Result<AppId, Problem> {
         self.join(contract, ApplicationScope::Thread(ThreadId(thread)), &[thread])
     }
 
-    pub fn change(&mut self, app: AppId, contract: &Contract) -> Result<AppId, Problem> {
+    pub(crate) fn change(&mut self, app: AppId, contract: &Contract) -> Result<AppId, Problem> {
         self.input(Input::Change { request: 0, app, contract: contract.clone() }).expect("every change is answered")
     }
 
     /// Ends job `k` of an application whose first job was released at 1 s, with `cost` ms of CPU time.
-    pub fn job(&mut self, app: AppId, k: u64, cost_ms: u64, late_ms: u64) {
+    pub(crate) fn job(&mut self, app: AppId, k: u64, cost_ms: u64, late_ms: u64) {
         let release = at(1_000 + 40 * k);
         let finish = release + T + Nanos::from_millis(late_ms);
         self.wait_until(finish);
@@ -155,7 +160,7 @@ impl Bench {
         self.input(Input::Job { app, event: JobEvent::End(job) });
     }
 
-    pub fn ran(&mut self, app: AppId, thread: i32, from: Instant, used: Nanos, slept: bool) {
+    pub(crate) fn ran(&mut self, app: AppId, thread: i32, from: Instant, used: Nanos, slept: bool) {
         let to = from + used;
         self.wait_until(to.max(self.now));
         let sample = Sample { thread: ThreadId(thread), from, to, used, slept };
@@ -163,11 +168,11 @@ impl Bench {
     }
 
     /// Budget in force, in µs; 0 without a reservation.
-    pub fn budget_us(&self, thread: i32) -> u64 {
+    pub(crate) fn budget_us(&self, thread: i32) -> u64 {
         self.kernel.get(&ThreadId(thread)).map_or(0, |r| r.budget().get() / 1_000)
     }
 
-    pub fn in_force(&self) -> Share {
+    pub(crate) fn in_force(&self) -> Share {
         self.kernel.values().map(|r| r.share()).sum()
     }
 }

@@ -292,12 +292,12 @@ impl Maker {
 }
 
 /// Generates the program of a seed.
-pub fn program(seed: u64) -> Program {
+pub(crate) fn program(seed: u64) -> Program {
     Maker::all(seed)
 }
 
 /// Returns all visible results of some calls.
-pub fn seen(engine: &mut dyn Engine, seed: u64) -> Vec<String> {
+pub(crate) fn seen(engine: &mut dyn Engine, seed: u64) -> Vec<String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let context = CallContext { now: rng.next_u64(), pid: -77, cpu: 3 };
     let mut calls = Vec::new();

@@ -10,7 +10,7 @@ use zenoh::{Session, Wait};
 
 use super::{Each, Peer, Publish, until};
 
-pub struct Bare {
+pub(crate) struct Bare {
     pub session: Session,
     /// Number of sinks that have announced themselves.
     there: Arc<AtomicUsize>,
@@ -18,12 +18,12 @@ pub struct Bare {
 }
 
 impl Bare {
-    pub fn open(net: &str, host: usize) -> Bare {
+    pub(crate) fn open(net: &str, host: usize) -> Bare {
         Bare::open_with(&format!("tcp/{net}.1:7700"), host, &[])
     }
 
     /// At another endpoint, with additional settings.
-    pub fn open_with(endpoint: &str, host: usize, more: &[(&str, String)]) -> Bare {
+    pub(crate) fn open_with(endpoint: &str, host: usize, more: &[(&str, String)]) -> Bare {
         let mut config = zenoh::Config::default();
         let address = format!("[\"{endpoint}\"]");
         let (listen, connect) = if host == 0 { (&*address, "[]") } else { ("[]", &*address) };

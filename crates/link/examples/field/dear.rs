@@ -31,7 +31,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Events of 100 B and of 2 KiB, at zero to ten a second: the share of a processor in percent, for `sinks` sinks.
-pub fn rates(peer: &dyn Peer, sinks: usize, seconds: usize) {
+pub(crate) fn rates(peer: &dyn Peer, sinks: usize, seconds: usize) {
     let mut publish = peer.publish("events");
     say("ready");
     peer.wait_for("events", sinks);
@@ -60,7 +60,7 @@ fn share_of(time: Duration, rate: u32, mut each: impl FnMut()) -> f64 {
 }
 
 /// Submits to eight remote sinks; an OUT-filter lets events through to `most` of them; above 8 there is no filter.
-pub fn chosen(peer: &Ours, most: usize) {
+pub(crate) fn chosen(peer: &Ours, most: usize) {
     let mut publish = peer.publish("events");
     say("ready");
     peer.wait_for("events", 8);
@@ -74,7 +74,7 @@ pub fn chosen(peer: &Ours, most: usize) {
 
 /// Eight local sinks copy an event and write the time into a file, as in the thesis; an IN-filter chooses `most` of
 /// them.
-pub fn handled(peer: &Ours, most: usize) {
+pub(crate) fn handled(peer: &Ours, most: usize) {
     for _ in 0..8 {
         let (mut copy, mut file) = (Vec::new(), File::create("/dev/null").expect("a file"));
         let handle = move |bytes: &[u8]| {
@@ -107,7 +107,7 @@ fn drain(node: &mut Node, taken: &mut Taken, now: qfabric_types::Instant) {
 }
 
 /// The time of a filter that decides about eight sinks, in nanoseconds: an OUT-filter, an IN-filter.
-pub fn filter_ns() -> [f64; 2] {
+pub(crate) fn filter_ns() -> [f64; 2] {
     [Direction::Out, Direction::In].map(|direction| {
         let mut node = ours::node(&ours::config("plain", "127.0.0", 0), 0);
         let now = qfabric_types::Instant::new(now_ns());
@@ -139,7 +139,7 @@ fn submit_ns(node: &mut Node, from: SourceId) -> f64 {
 const TIMES: usize = 200;
 
 /// The other side of `table`: it listens, and has channels that can be opened.
-pub fn maker(peer: &dyn Peer) {
+pub(crate) fn maker(peer: &dyn Peer) {
     peer.subscribe("events", Box::new(|_| {}));
     for topic in topics('m') {
         drop(peer.publish(topic));
@@ -159,7 +159,7 @@ fn timed<R>(act: impl FnOnce() -> R) -> f64 {
 }
 
 /// Creating a channel, opening a channel of another host, submitting to a sink there, polling for an event.
-pub fn table(peer: &Ours) {
+pub(crate) fn table(peer: &Ours) {
     peer.ready();
     thread::sleep(Duration::from_millis(500));
     let made = |topic| timed(|| peer.with(|node, now| create(node, topic, now)));
@@ -194,7 +194,7 @@ fn polling(peer: &Ours) -> f64 {
 }
 
 /// The same operations with bare Zenoh: a publisher, a subscriber, a publication, a read of a subscriber's channel.
-pub fn table_of_zenoh(net: &str) {
+pub(crate) fn table_of_zenoh(net: &str) {
     let session = bare::Bare::open(net, 1).session;
     thread::sleep(Duration::from_millis(500));
     let (mut publishers, mut subscribers) = (Vec::new(), Vec::new());

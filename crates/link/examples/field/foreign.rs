@@ -12,7 +12,7 @@ const DDS: &str = include_str!("foreign/dds.c");
 const IDL: &str = include_str!("foreign/event.idl");
 
 /// Cyclone on one interface, by unicast, with as many participants as there are sinks.
-pub fn dds_settings(interface: &str, peers: &[&str]) -> String {
+pub(crate) fn dds_settings(interface: &str, peers: &[&str]) -> String {
     let peers: String = peers.iter().map(|peer| format!("<Peer address=\"{peer}\"/>")).collect();
     format!(
         "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name=\"{interface}\"/></Interfaces>\
@@ -22,7 +22,7 @@ pub fn dds_settings(interface: &str, peers: &[&str]) -> String {
 }
 
 /// The rival's program; `None`: the rival is not in C. The error names the missing part.
-pub fn program(rival: &str) -> Option<Result<PathBuf, String>> {
+pub(crate) fn program(rival: &str) -> Option<Result<PathBuf, String>> {
     static ZMQ_PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static DDS_PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match rival {
@@ -40,7 +40,7 @@ fn folder() -> Result<PathBuf, String> {
 }
 
 /// Removes the compiled programs and their files.
-pub fn clean() {
+pub(crate) fn clean() {
     let _ = fs::remove_dir_all(env::temp_dir().join(format!("qfabric-rivals-{}", std::process::id())));
 }
 

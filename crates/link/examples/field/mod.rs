@@ -4,21 +4,21 @@
 //! that each rival implements for the parts.
 #![allow(dead_code, reason = "each example uses some of it")]
 
-pub mod bare;
-pub mod dear;
-pub mod foreign;
-pub mod nats;
-pub mod ours;
+pub(crate) mod bare;
+pub(crate) mod dear;
+pub(crate) mod foreign;
+pub(crate) mod nats;
+pub(crate) mod ours;
 mod peer;
-pub mod play;
-pub mod stage;
-pub mod tcp;
-pub mod valve;
+pub(crate) mod play;
+pub(crate) mod stage;
+pub(crate) mod tcp;
+pub(crate) mod valve;
 
-pub use peer::{Each, Peer, Publish, cpu_us, now_ns, until};
+pub(crate) use peer::{Each, Peer, Publish, cpu_us, now_ns, until};
 
 /// Opens a peer. The other peers connect to number 0.
-pub fn open(rival: &str, net: &str, number: usize) -> Box<dyn Peer> {
+pub(crate) fn open(rival: &str, net: &str, number: usize) -> Box<dyn Peer> {
     match rival {
         "tcp" => Box::new(tcp::Tcp::open(net, number)),
         "zenoh" | "zenoh-1" => Box::new(bare::Bare::open(net, number)),

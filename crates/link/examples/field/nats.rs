@@ -11,14 +11,14 @@ use super::{Each, Peer, Publish, until};
 
 type Wants = Mutex<HashMap<String, Each>>;
 
-pub struct Nats {
+pub(crate) struct Nats {
     stream: Arc<Mutex<TcpStream>>,
     wants: Arc<Wants>,
     there: Arc<AtomicUsize>,
 }
 
 impl Nats {
-    pub fn open(net: &str) -> Nats {
+    pub(crate) fn open(net: &str) -> Nats {
         let stream = TcpStream::connect(format!("{net}.1:7700")).expect("a broker");
         stream.set_nodelay(true).expect("nodelay");
         let reading = stream.try_clone().expect("a handle");

@@ -17,7 +17,7 @@ use qfabric_types::monitor::reading_format;
 
 use super::{Each, Peer, Publish, now_ns, until};
 
-pub struct Ours {
+pub(crate) struct Ours {
     link: Arc<Link<Echo>>,
     called: Called,
     /// Whether this host connects to another one, which has to appear before channels are opened.
@@ -28,19 +28,19 @@ pub struct Ours {
 type Called = Arc<Mutex<HashMap<SinkId, Each>>>;
 
 /// Ignores all outputs.
-pub struct Quiet;
+pub(crate) struct Quiet;
 
 impl Listener for Quiet {
     fn on_output(&self, _output: Output, _is_arrival: bool) {}
 }
 
-pub fn channel(topic: &str) -> ChannelId {
+pub(crate) fn channel(topic: &str) -> ChannelId {
     let (plane, name) = if topic == "control" { (Plane::Quality, "bulk") } else { (Plane::Data, topic) };
     ChannelId { plane, name: name.parse().expect("a name") }
 }
 
 /// The network configuration of a host.
-pub fn config(rival: &str, net: &str, host: usize) -> Config {
+pub(crate) fn config(rival: &str, net: &str, host: usize) -> Config {
     let mut config = Config::new(format!("host-{host}").parse().expect("a name"));
     config.engine = if rival == "plain" { EngineKind::Plain } else { EngineKind::Zenoh };
     let address: Address = format!("{net}.1:7700").parse().expect("an address");
@@ -53,7 +53,7 @@ pub fn config(rival: &str, net: &str, host: usize) -> Config {
 }
 
 /// A node as in the daemon: its Q-channels carry readings, and its filters are machine code.
-pub fn node(config: &Config, host: usize) -> Node {
+pub(crate) fn node(config: &Config, host: usize) -> Node {
     let mut node = NodeConfig::new(config.host.clone(), Incarnation::new(1, host as u32 + std::process::id()));
     node.engines = Box::new(|program, limits| {
         let jit = Jit::new(program, limits).map_err(|error| error.to_string())?;
@@ -64,7 +64,7 @@ pub fn node(config: &Config, host: usize) -> Node {
 }
 
 /// Opens the channel of a topic, or creates it; a Q-channel is opened with its data channel.
-pub fn create(node: &mut Node, topic: &str, now: Instant) {
+pub(crate) fn create(node: &mut Node, topic: &str, now: Instant) {
     let format = Format { name: "bytes".into(), size: 0, align: 1, fields: Vec::new() };
     let spec = Spec { types: vec![EventType { format }], ..Spec::default() };
     let data = ChannelId { plane: Plane::Data, ..channel(topic) };
@@ -73,18 +73,18 @@ pub fn create(node: &mut Node, topic: &str, now: Instant) {
     }
 }
 
-pub fn join(node: &mut Node, topic: &str, now: Instant) -> SinkId {
+pub(crate) fn join(node: &mut Node, topic: &str, now: Instant) -> SinkId {
     create(node, topic, now);
     node.sink_subscribe(&channel(topic), SinkSpec::default(), now).expect("a sink")
 }
 
-pub fn source(node: &mut Node, topic: &str, now: Instant) -> SourceId {
+pub(crate) fn source(node: &mut Node, topic: &str, now: Instant) -> SourceId {
     create(node, topic, now);
     node.source_subscribe(&channel(topic), SourceSpec::default(), now).expect("a source")
 }
 
 impl Ours {
-    pub fn open(rival: &str, net: &str, host: usize) -> Ours {
+    pub(crate) fn open(rival: &str, net: &str, host: usize) -> Ours {
         let config = config(rival, net, host);
         let called = Called::default();
         let owner = Echo { node: node(&config, host), called: called.clone(), back: None, taken: Taken::default() };
@@ -92,12 +92,12 @@ impl Ours {
         Ours { link: Arc::new(link), called, calls: host > 0 }
     }
 
-    pub fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
         self.link.with(|echo, now| act(&mut echo.node, now))
     }
 
     /// Waits until the other side has appeared.
-    pub fn ready(&self) {
+    pub(crate) fn ready(&self) {
         until(|| !self.calls || self.link.with(|echo, _| echo.node.directory().hosts().count()) > 1);
     }
 }
@@ -140,7 +140,7 @@ impl Peer for Ours {
 }
 
 /// Answers in the place in which a resource manager answers: behind the lock, before the next frame is handled.
-pub struct Echo {
+pub(crate) struct Echo {
     node: Node,
     called: Called,
     /// The source for the answers; `None`: events go to the callbacks.

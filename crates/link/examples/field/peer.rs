@@ -5,12 +5,12 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The callback for an event that arrived.
-pub type Each = Box<dyn FnMut(&[u8]) + Send>;
-pub type Publish = Box<dyn FnMut(&[u8]) + Send>;
+pub(crate) type Each = Box<dyn FnMut(&[u8]) + Send>;
+pub(crate) type Publish = Box<dyn FnMut(&[u8]) + Send>;
 
 /// One end of a network. Topics: `ping` and `pong`, `events`, `bulk`, `stream`, whose events are never dropped, and
 /// `control`, which has the highest priority that the rival offers.
-pub trait Peer: Send + Sync {
+pub(crate) trait Peer: Send + Sync {
     /// Calls `each` with every event that others publish.
     fn subscribe(&self, topic: &'static str, each: Each);
     /// Returns a function that publishes an event.
@@ -24,19 +24,19 @@ pub trait Peer: Send + Sync {
 }
 
 /// Nanoseconds of the clock that all processes of this machine share.
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// CPU time of this process in microseconds.
-pub fn cpu_us() -> f64 {
+pub(crate) fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
 /// Waits until `so` is true; panics after a minute.
-pub fn until(mut so: impl FnMut() -> bool) {
+pub(crate) fn until(mut so: impl FnMut() -> bool) {
     for _ in 0..1200 {
         if so() {
             return;

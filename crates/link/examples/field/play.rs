@@ -17,10 +17,10 @@ static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
 static INSIDE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
 
 /// Size of an event of the flood in bytes.
-pub const BULK: usize = 16 << 10;
+pub(crate) const BULK: usize = 16 << 10;
 
 /// Plays the part that this process was started for.
-pub fn play(role: &str) {
+pub(crate) fn play(role: &str) {
     let words: Vec<&str> = role.split(' ').collect();
     if words[0] == "hog" {
         thread::spawn(|| {
@@ -86,21 +86,21 @@ fn summary(mut noted: Vec<f64>) -> String {
     format!("{} {half:.1} {most:.1} {all:.1}", noted.len())
 }
 
-pub fn note(us: f64) {
+pub(crate) fn note(us: f64) {
     SEEN.lock().expect("no panic").push(us);
 }
 
-pub fn note_inside(us: f64) {
+pub(crate) fn note_inside(us: f64) {
     INSIDE.lock().expect("no panic").push(us);
 }
 
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut output = std::io::stdout();
     let _ = writeln!(output, "{text}");
     let _ = output.flush();
 }
 
-pub fn forever() -> ! {
+pub(crate) fn forever() -> ! {
     loop {
         thread::park();
     }
@@ -160,7 +160,7 @@ fn source(peer: &dyn Peer, size: usize, sinks: usize, events: usize, pause_us: u
 }
 
 /// CPU time of this process for one event, beyond the CPU time of as many pauses without events.
-pub fn cost_of(events: usize, pause: Duration, mut each: impl FnMut()) -> f64 {
+pub(crate) fn cost_of(events: usize, pause: Duration, mut each: impl FnMut()) -> f64 {
     let run = |events: usize, each: &mut dyn FnMut()| {
         let before = cpu_us();
         for _ in 0..events {

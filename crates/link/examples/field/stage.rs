@@ -9,10 +9,10 @@ use std::{env, thread};
 use super::foreign;
 
 /// The environment variable with which this program is started again.
-pub const ROLE: &str = "QFABRIC_RIVALS_ROLE";
+pub(crate) const ROLE: &str = "QFABRIC_RIVALS_ROLE";
 
 /// The rivals that take part, separated by commas; unset: all.
-pub static TAKE_PART: OnceLock<String> = OnceLock::new();
+pub(crate) static TAKE_PART: OnceLock<String> = OnceLock::new();
 
 fn takes_part(rival: &str) -> bool {
     rival == "hog" || TAKE_PART.get().is_none_or(|some| some.split(',').any(|one| one == rival))
@@ -20,7 +20,7 @@ fn takes_part(rival: &str) -> bool {
 
 /// The scheduling policy of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     #[default]
     Normal,
     /// All threads at SCHED_FIFO 50 (`chrt`, needs root).
@@ -41,7 +41,7 @@ impl Policy {
 }
 
 /// A process that is ended when its handle is dropped.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Drop for Process {
 
 impl Process {
     /// Starts a part: its name, the rival, and the part's arguments. `None`: the rival is not installed.
-    pub fn start(policy: Policy, part: &[&str]) -> Option<Process> {
+    pub(crate) fn start(policy: Policy, part: &[&str]) -> Option<Process> {
         if !takes_part(part[1]) {
             return None;
         }
@@ -90,7 +90,7 @@ impl Process {
     }
 
     /// The rest of the next line with this beginning; `None`: the process ended.
-    pub fn line(&mut self, beginning: &str) -> Option<String> {
+    pub(crate) fn line(&mut self, beginning: &str) -> Option<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line).ok()? > 0 {
             if let Some(rest) = line.strip_prefix(beginning) {
@@ -102,33 +102,33 @@ impl Process {
     }
 
     /// Requests the values since the last call.
-    pub fn tell(&mut self) -> Option<Vec<f64>> {
+    pub(crate) fn tell(&mut self) -> Option<Vec<f64>> {
         writeln!(self.input.as_mut()?, "tell").ok()?;
         self.numbers()
     }
 
     /// The numbers of the next result.
-    pub fn numbers(&mut self) -> Option<Vec<f64>> {
+    pub(crate) fn numbers(&mut self) -> Option<Vec<f64>> {
         self.line("result")?.split_whitespace().map(|word| word.parse().ok()).collect()
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let _ = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
     }
 }
 
 /// Part of a loopback address that no other run uses.
-pub fn fresh_net() -> String {
+pub(crate) fn fresh_net() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     format!("127.{}.{}", 100 + std::process::id() % 150, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Keeps every processor busy for this percentage of the time; 0 starts nothing. Uses `stress-ng` if it is installed.
-pub fn disturb(percent: u32) -> Vec<Process> {
+pub(crate) fn disturb(percent: u32) -> Vec<Process> {
     if percent == 0 {
         return Vec::new();
     }
@@ -146,7 +146,7 @@ pub fn disturb(percent: u32) -> Vec<Process> {
 }
 
 /// A broker, for rivals that have one.
-pub fn broker(rival: &str, net: &str, policy: Policy) -> Option<Process> {
+pub(crate) fn broker(rival: &str, net: &str, policy: Policy) -> Option<Process> {
     if rival != "nats" {
         return None;
     }
@@ -157,14 +157,14 @@ pub fn broker(rival: &str, net: &str, policy: Policy) -> Option<Process> {
 }
 
 /// `None` if there are no values.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
 /// p50 and p99 of round trips, microseconds.
-pub fn round_trip(rival: &str, size: usize, trips: usize, policy: Policy) -> Option<(f64, f64)> {
+pub(crate) fn round_trip(rival: &str, size: usize, trips: usize, policy: Policy) -> Option<(f64, f64)> {
     let (net, size) = (fresh_net(), size.to_string());
     let _broker = broker(rival, &net, policy);
     let mut echo = Process::start(policy, &["echo", rival, &net, &size])?;
@@ -176,7 +176,7 @@ pub fn round_trip(rival: &str, size: usize, trips: usize, policy: Policy) -> Opt
 
 /// The cost of submitting, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// CPU time of the submitting process for one event.
     pub cpu: f64,
     /// Duration of the call.
@@ -185,7 +185,7 @@ pub struct Cost {
     pub rest: f64,
 }
 
-pub fn submission(rival: &str, size: usize, sinks: usize, events: usize, pause_us: usize) -> Option<Cost> {
+pub(crate) fn submission(rival: &str, size: usize, sinks: usize, events: usize, pause_us: usize) -> Option<Cost> {
     let (net, size, sinks) = (fresh_net(), size.to_string(), sinks.to_string());
     let _broker = broker(rival, &net, Policy::Normal);
     let part = ["source", rival, &net, &size, &sinks, &events.to_string(), &pause_us.to_string()];

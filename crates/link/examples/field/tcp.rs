@@ -11,7 +11,7 @@ use super::{Each, Peer, Publish, until};
 const TOPICS: [&str; 5] = ["ping", "pong", "events", "bulk", "control"];
 type Wants = Mutex<Vec<(u8, Each)>>;
 
-pub struct Tcp {
+pub(crate) struct Tcp {
     streams: Arc<Mutex<Vec<TcpStream>>>,
     wants: Arc<Wants>,
 }
@@ -21,7 +21,7 @@ fn number(topic: &str) -> u8 {
 }
 
 impl Tcp {
-    pub fn open(net: &str, host: usize) -> Tcp {
+    pub(crate) fn open(net: &str, host: usize) -> Tcp {
         let tcp = Tcp { streams: Arc::default(), wants: Arc::default() };
         let address = format!("{net}.1:7700");
         let (streams, wants) = (Arc::clone(&tcp.streams), Arc::clone(&tcp.wants));

@@ -56,7 +56,7 @@ impl NodeOwner for Valve {
 }
 
 /// The host with the filter.
-pub fn valve(rival: &str, net: &str) {
+pub(crate) fn valve(rival: &str, net: &str) {
     let config = config(rival, net, 0);
     let owner = Valve { node: node(&config, 0), filter: None, least: 0 };
     let link = Link::open(&config, owner, Arc::new(Quiet), || {}).expect("a link");
@@ -77,7 +77,7 @@ pub fn valve(rival: &str, net: &str) {
 }
 
 /// The host whose monitor submits readings, five hundred a second; it prints when it has finished.
-pub fn turner(rival: &str, net: &str, readings: usize) {
+pub(crate) fn turner(rival: &str, net: &str, readings: usize) {
     let config = config(rival, net, 1);
     let link = Link::open(&config, node(&config, 1), Arc::new(Quiet), || {}).expect("a link");
     until(|| link.with(|node, _| node.directory().channel(&channel("bulk")).is_some()));

@@ -22,12 +22,12 @@ const COLOURS: [RGBColor; 6] = [
 ];
 
 /// One line, or one bar of each group.
-pub struct Curve {
+pub(crate) struct Curve {
     pub name: String,
     pub points: Vec<(f64, f64)>,
 }
 
-pub struct Panel {
+pub(crate) struct Panel {
     title: String,
     across: String,
     up: String,
@@ -39,11 +39,11 @@ pub struct Panel {
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 impl Panel {
-    pub fn lines(title: String, across: &str, up: &str, curves: Vec<Curve>) -> Panel {
+    pub(crate) fn lines(title: String, across: &str, up: &str, curves: Vec<Curve>) -> Panel {
         Panel { title, across: across.into(), up: up.into(), groups: vec![], curves }
     }
 
-    pub fn bars(title: &str, groups: &[&str], up: &str, curves: Vec<Curve>) -> Panel {
+    pub(crate) fn bars(title: &str, groups: &[&str], up: &str, curves: Vec<Curve>) -> Panel {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         Panel { title: title.into(), across: String::new(), up: up.into(), groups, curves }
     }
@@ -102,7 +102,7 @@ impl Panel {
 }
 
 /// All panels in a row.
-pub fn svg(panels: &[Panel]) -> String {
+pub(crate) fn svg(panels: &[Panel]) -> String {
     static LETTERS: Once = Once::new();
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
     let mut text = String::new();
@@ -117,7 +117,7 @@ pub fn svg(panels: &[Panel]) -> String {
 }
 
 /// A line for each point.
-pub fn csv(panels: &[Panel]) -> String {
+pub(crate) fn csv(panels: &[Panel]) -> String {
     let mut text = String::from("panel,curve,x,y\n");
     for panel in panels {
         for curve in &panel.curves {

@@ -28,7 +28,7 @@ fn pause_us(sinks: usize) -> usize {
     1000.max(100 * sinks)
 }
 
-pub fn submission(effort: Effort) {
+pub(crate) fn submission(effort: Effort) {
     const RIVALS: [&str; 7] = ["tcp", "plain", "zenoh-1", "link", "nats", "zmq", "dds"];
     println!("CPU of the submitting process for one event, by sinks on as many hosts (NATS: without its broker's);");
     println!("at rest: what it takes without any, with a hundred hosts, percent of a processor");
@@ -54,7 +54,7 @@ pub fn submission(effort: Effort) {
     println!("{:10} {:>24} {:>24}\n", "link/zenoh", ratios[..3].join(" / "), ratios[3..].join(" / "));
 }
 
-pub fn trips(effort: Effort) {
+pub(crate) fn trips(effort: Effort) {
     const RIVALS: [&str; 8] = ["tcp", "plain", "zenoh", "zenoh-1", "link", "nats", "zmq", "dds"];
     const PLACES: [(&str, u32, Policy); 5] = [
         ("idle", 0, Policy::Normal),
@@ -89,7 +89,7 @@ pub fn trips(effort: Effort) {
 }
 
 /// Events of 16 KiB at 500 Hz to two healthy sinks and a stopped or slow one; the values are of a healthy sink.
-pub fn sinks(effort: Effort) {
+pub(crate) fn sinks(effort: Effort) {
     println!("a healthy sink beside another: events that came in a second, p99, latest; longest submission");
     for rival in ["tcp", "zenoh-1", "plain", "link"] {
         for (what, pause_ms, stop) in
@@ -124,7 +124,7 @@ fn beside(rival: &str, pause_ms: u64, stop: bool, seconds: u64) -> Option<[f64; 
     Some([seen[0] / seconds as f64, seen[2], seen[3], calls[3]])
 }
 
-pub fn flood(effort: Effort) {
+pub(crate) fn flood(effort: Effort) {
     println!("control events beside a bulk flood to the same host: delivered, p50 / p99 / latest; longest submission;");
     println!("what of the flood came, megabytes a second");
     let count = effort.seconds as usize * 100;
@@ -156,7 +156,7 @@ fn flooded(rival: &str, count: usize, pause_us: usize, policy: Policy) -> Option
     Some([seen[0], seen[1], seen[2], seen[3], calls[3], bulk])
 }
 
-pub fn valve(effort: Effort) {
+pub(crate) fn valve(effort: Effort) {
     println!(
         "a reading turns a parameter of a Q-filter: from its submission elsewhere, and from its frame here; p50 / p99"
     );
@@ -184,7 +184,7 @@ fn turned(rival: &str, count: &str, policy: Policy) -> Option<Vec<f64>> {
 }
 
 /// A host reports once for all its sinks on a channel.
-pub fn reports(effort: Effort) {
+pub(crate) fn reports(effort: Effort) {
     println!("a hundred sinks, on a hundred hosts and on ten, each of which reports ten times a second, evenly:");
     println!("percentage of a processor where they are received");
     for rival in ["tcp", "zenoh-1", "plain", "link", "nats"] {

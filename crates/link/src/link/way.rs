@@ -30,21 +30,21 @@ pub(super) struct Way {
 
 impl Way {
     /// Carries out the node's outputs.
-    pub fn carry_out(&mut self, owner: &mut impl NodeOwner, now: Instant, listener: &dyn Listener) {
+    pub(super) fn carry_out(&mut self, owner: &mut impl NodeOwner, now: Instant, listener: &dyn Listener) {
         let (engine, wanted) = (self.engine.as_deref(), &mut self.wanted);
         Doing { engine, wanted, listener, is_arrival: false }.run(owner, now);
     }
 
-    pub fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
+    pub(super) fn count(&self, of: impl Fn(&Counters) -> u64) -> u64 {
         of(&self.former) + self.engine.as_ref().map_or(0, |engine| of(engine.counters()))
     }
 
-    pub fn threads(&self) -> Vec<i32> {
+    pub(super) fn threads(&self) -> Vec<i32> {
         self.engine.as_ref().map_or_else(Vec::new, |engine| engine.threads())
     }
 
     /// Takes the engine out; the caller closes it after it has released the lock.
-    pub fn leave(&mut self) -> Option<Arc<dyn Engine>> {
+    pub(super) fn leave(&mut self) -> Option<Arc<dyn Engine>> {
         let engine = self.engine.take()?;
         self.former.add(engine.counters());
         Some(engine)

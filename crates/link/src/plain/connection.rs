@@ -17,7 +17,7 @@ const BACKLOG: [usize; 2] = [1 << 20, 512 << 10];
 
 /// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(super) enum Sent {
     /// Written, or in the backlog.
     Yes,
     /// Dropped; the connection goes on.
@@ -28,7 +28,7 @@ pub enum Sent {
 
 /// A connection to a peer, shared by the threads that send.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     /// Its number in the event thread's epoll.
     pub token: u64,
     pub lane: Lane,
@@ -54,12 +54,12 @@ impl Backlog {
 }
 
 impl Connection {
-    pub fn new(token: u64, lane: Lane, socket: OwnedFd) -> Connection {
+    pub(super) fn new(token: u64, lane: Lane, socket: OwnedFd) -> Connection {
         Connection { token, lane, socket, backlog: Lock::default() }
     }
 
     /// Sends a frame. If bytes remain, registers the connection with `epoll` for write readiness.
-    pub fn send(&self, epoll: impl AsFd, kind: Kind, body: &[u8]) -> Sent {
+    pub(super) fn send(&self, epoll: impl AsFd, kind: Kind, body: &[u8]) -> Sent {
         let mut backlog = self.backlog.lock();
         let head = header(kind, body.len());
         if !backlog.bytes.is_empty() {
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// The socket has room again: writes the waiting bytes.
-    pub fn flush(&self, epoll: impl AsFd) -> Sent {
+    pub(super) fn flush(&self, epoll: impl AsFd) -> Sent {
         let mut backlog = self.backlog.lock();
         while backlog.written < backlog.bytes.len() {
             match self.write(&[IoSlice::new(&backlog.bytes[backlog.written..])]) {
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// Shuts the stream down; the event thread sees its end and removes the connection.
-    pub fn end(&self) -> Sent {
+    pub(super) fn end(&self) -> Sent {
         let _ = shutdown(&self.socket, Shutdown::Both);
         Sent::Ended
     }

@@ -14,13 +14,13 @@ use crate::Address;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// An address to connect to, and the lanes on which it is connected.
-pub struct Wanted {
+pub(super) struct Wanted {
     address: Address,
     connected: [AtomicBool; 2],
 }
 
 /// A new connection for the event thread.
-pub struct Dialed {
+pub(super) struct Dialed {
     pub socket: OwnedFd,
     pub lane: Lane,
     /// Index in the list of wanted addresses.
@@ -28,12 +28,12 @@ pub struct Dialed {
 }
 
 impl Wanted {
-    pub fn new(address: &Address) -> Wanted {
+    pub(super) fn new(address: &Address) -> Wanted {
         Wanted { address: address.clone(), connected: Default::default() }
     }
 
     /// The connection has ended: connect again.
-    pub fn lost(&self, lane: Lane) {
+    pub(super) fn lost(&self, lane: Lane) {
         self.connected[lane as usize].store(false, Ordering::Release);
     }
 
@@ -43,7 +43,7 @@ impl Wanted {
 }
 
 /// The thread that connects.
-pub fn run(plain: &Plain) {
+pub(super) fn run(plain: &Plain) {
     while !plain.is_closing() {
         for wanted in 0..plain.wanted.len() {
             call(plain, wanted, Lane::Control);

@@ -11,14 +11,14 @@ use crate::MAX_HOSTS;
 
 /// If both sides connected to each other there are two connections for a lane; frames are sent on the first.
 #[derive(Debug, Default)]
-pub struct Peer {
+pub(super) struct Peer {
     pub incarnation: Incarnation,
     connections: [Vec<Arc<Connection>>; 2],
     listens: HashSet<ChannelId>,
 }
 
 #[derive(Debug, Default)]
-pub struct Peers {
+pub(super) struct Peers {
     hosts: HashMap<Name, Peer>,
 }
 
@@ -28,7 +28,7 @@ impl Peers {
 
     /// Adds a connection that has greeted. Returns false if it is refused, because there are too many hosts or its
     /// incarnation is an older one.
-    pub fn add(&mut self, host: &Name, incarnation: Incarnation, connection: Arc<Connection>) -> bool {
+    pub(super) fn add(&mut self, host: &Name, incarnation: Incarnation, connection: Arc<Connection>) -> bool {
         if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(host) {
             return false;
         }
@@ -42,13 +42,13 @@ impl Peers {
     }
 
     /// Whether a host is connected on both lanes.
-    pub fn is_complete(&self, host: &Name) -> bool {
+    pub(super) fn is_complete(&self, host: &Name) -> bool {
         self.hosts.get(host).is_some_and(|peer| peer.connections.iter().all(|lane| !lane.is_empty()))
     }
 
     /// Removes a connection. Returns whether it was the last one for control, so that this incarnation of the host is
     /// gone.
-    pub fn remove(&mut self, host: &Name, incarnation: Incarnation, connection: &Connection) -> bool {
+    pub(super) fn remove(&mut self, host: &Name, incarnation: Incarnation, connection: &Connection) -> bool {
         let Some(peer) = self.hosts.get_mut(host).filter(|peer| peer.incarnation == incarnation) else { return false };
         peer.connections.iter_mut().for_each(|some| some.retain(|other| other.token != connection.token));
         let gone = peer.connections[Lane::Control as usize].is_empty();
@@ -60,7 +60,7 @@ impl Peers {
     }
 
     /// A peer starts or ends listening to a channel.
-    pub fn listens(&mut self, host: &Name, channel: ChannelId, wants: bool) {
+    pub(super) fn listens(&mut self, host: &Name, channel: ChannelId, wants: bool) {
         let Some(peer) = self.hosts.get_mut(host) else { return };
         if !wants {
             peer.listens.remove(&channel);
@@ -70,7 +70,7 @@ impl Peers {
     }
 
     /// Calls `each` with one connection to each host that receives the frame.
-    pub fn of(&self, to: DestinationRef<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
+    pub(super) fn of(&self, to: DestinationRef<'_>, lane: Lane, mut each: impl FnMut(&Arc<Connection>)) {
         let connection = if lane == Lane::Control { Lane::Control } else { Lane::Data };
         let mut one = |peer: &Peer| peer.connections[connection as usize].first().map(&mut each).unwrap_or_default();
         match to {

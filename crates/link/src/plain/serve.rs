@@ -34,7 +34,7 @@ struct Half {
 }
 
 /// The state of the receive thread.
-pub struct Serve {
+pub(super) struct Serve {
     plain: Arc<Plain>,
     listeners: Vec<Listener>,
     halves: HashMap<u64, Half>,
@@ -43,7 +43,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub fn new(plain: Arc<Plain>, listeners: Vec<Listener>) -> rustix::io::Result<Serve> {
+    pub(super) fn new(plain: Arc<Plain>, listeners: Vec<Listener>) -> rustix::io::Result<Serve> {
         epoll::add(&plain.epoll, &plain.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         for (index, listener) in listeners.iter().enumerate() {
             epoll::add(&plain.epoll, listener.as_fd(), EventData::new_u64(1 + index as u64), EventFlags::IN)?;
@@ -52,7 +52,7 @@ impl Serve {
         Ok(Serve { plain, listeners, halves: HashMap::new(), presence: Presence::default(), next_token })
     }
 
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         let _ = self.plain.thread.set(rustix::thread::gettid().as_raw_nonzero().get());
         let mut tick = Instant::now() + LEASE / SIGNS;
         let mut events = [MaybeUninit::<Event>::uninit(); 64];

@@ -13,13 +13,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A socket that accepts connections.
 #[derive(Debug)]
-pub enum Listener {
+pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 impl Listener {
-    pub fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub(super) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd;
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
@@ -27,7 +27,7 @@ impl Listener {
         }
     }
 
-    pub fn accept(&self) -> io::Result<OwnedFd> {
+    pub(super) fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Tcp(listener) => ready_tcp(listener.accept()?.0),
             Listener::Unix(listener) => ready_unix(listener.accept()?.0),
@@ -35,7 +35,7 @@ impl Listener {
     }
 }
 
-pub fn listen(address: &Address) -> Result<Listener, Error> {
+pub(super) fn listen(address: &Address) -> Result<Listener, Error> {
     bind(address).map_err(|source| Error::Listen { address: address.clone(), source })
 }
 
@@ -66,7 +66,7 @@ fn bind_unix(path: &std::path::Path) -> io::Result<UnixListener> {
 }
 
 /// Connects. Blocks for at most half a second for each address of the name.
-pub fn call(address: &Address) -> io::Result<OwnedFd> {
+pub(super) fn call(address: &Address) -> io::Result<OwnedFd> {
     match address {
         Address::Unix(path) => ready_unix(UnixStream::connect(path)?),
         Address::Tcp { host, port } => {

@@ -6,14 +6,14 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use crate::MAX_FRAME;
 
 /// Bytes before the body.
-pub const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 /// A peer with another version is refused.
 const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"QFL\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub(crate) enum Kind {
     Hello = 0,
     Alive = 1,
     Listen = 2,
@@ -28,14 +28,14 @@ impl Kind {
 }
 
 /// The bytes before a body.
-pub fn header(kind: Kind, body: usize) -> [u8; HEADER] {
+pub(crate) fn header(kind: Kind, body: usize) -> [u8; HEADER] {
     let length = u32::try_from(body + 1).expect("no body is longer than MAX_FRAME").to_le_bytes();
     [length[0], length[1], length[2], length[3], kind as u8]
 }
 
 /// The first frame of each side of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub(crate) struct Hello {
     pub lane: Lane,
     pub incarnation: Incarnation,
     pub realm: Name,
@@ -43,7 +43,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::from(&MAGIC[..]);
         body.extend([VERSION, self.lane as u8]);
         body.extend(self.incarnation.0.to_le_bytes());
@@ -54,7 +54,7 @@ impl Hello {
         body
     }
 
-    pub fn decode(body: &[u8]) -> Option<Hello> {
+    pub(crate) fn decode(body: &[u8]) -> Option<Hello> {
         let body = body.strip_prefix(MAGIC)?.strip_prefix(&[VERSION])?;
         let (&[lane], body) = body.split_first_chunk()?;
         let (incarnation, body) = body.split_first_chunk()?;
@@ -72,11 +72,11 @@ fn name(body: &[u8]) -> Option<(Name, &[u8])> {
 }
 
 /// A channel as the body of [`Kind::Listen`] and [`Kind::Ignore`].
-pub fn channel_body(channel: &ChannelId) -> Vec<u8> {
+pub(crate) fn channel_body(channel: &ChannelId) -> Vec<u8> {
     [&[channel.plane as u8], channel.name.as_str().as_bytes()].concat()
 }
 
-pub fn channel_of(body: &[u8]) -> Option<ChannelId> {
+pub(crate) fn channel_of(body: &[u8]) -> Option<ChannelId> {
     let (&plane, name) = body.split_first()?;
     let plane = [Plane::Data, Plane::Quality].into_iter().find(|known| *known as u8 == plane)?;
     Some(ChannelId { plane, name: std::str::from_utf8(name).ok()?.parse().ok()? })
@@ -84,27 +84,27 @@ pub fn channel_of(body: &[u8]) -> Option<ChannelId> {
 
 /// Cuts a stream into frames. Holds at most one frame and the bytes of one read.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub(crate) struct Reader {
     buffer: Vec<u8>,
     filled: usize,
 }
 
 /// The stream is not of a plain engine.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub(crate) struct Malformed;
 
 impl Reader {
     /// Largest number of bytes of one read.
-    pub const CHUNK: usize = 64 << 10;
+    pub(crate) const CHUNK: usize = 64 << 10;
 
     /// The memory in use, in bytes.
     #[cfg(feature = "testing")]
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.buffer.len()
     }
 
     /// The place for the next bytes; pass their number to [`Reader::read`].
-    pub fn space(&mut self) -> &mut [u8] {
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.buffer.len() < self.filled + Self::CHUNK {
             self.buffer.resize(self.filled + Self::CHUNK, 0);
         }
@@ -112,7 +112,7 @@ impl Reader {
     }
 
     /// `count` bytes have been written to the space: calls `each` with every complete frame.
-    pub fn read(&mut self, count: usize, mut each: impl FnMut(Kind, &[u8]) -> bool) -> Result<(), Malformed> {
+    pub(crate) fn read(&mut self, count: usize, mut each: impl FnMut(Kind, &[u8]) -> bool) -> Result<(), Malformed> {
         self.filled += count;
         let mut at = 0;
         while let Some((kind, body)) = next(&self.buffer[at..self.filled])? {

@@ -18,7 +18,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// The key to which a host publishes.
-    pub fn to(&self, to: DestinationRef<'_>, sender: &str) -> String {
+    pub(crate) fn to(&self, to: DestinationRef<'_>, sender: &str) -> String {
         match to {
             DestinationRef::Everyone => self.everyone(sender),
             DestinationRef::Host(host) => self.host(host.as_str(), sender),
@@ -26,24 +26,24 @@ impl Keys {
         }
     }
 
-    pub fn everyone(&self, sender: &str) -> String {
+    pub(crate) fn everyone(&self, sender: &str) -> String {
         format!("qf/{}/a/{sender}", self.realm)
     }
 
-    pub fn host(&self, host: &str, sender: &str) -> String {
+    pub(crate) fn host(&self, host: &str, sender: &str) -> String {
         format!("qf/{}/h/{host}/{sender}", self.realm)
     }
 
-    pub fn channel(&self, plane: Plane, channel: &str, sender: &str) -> String {
+    pub(crate) fn channel(&self, plane: Plane, channel: &str, sender: &str) -> String {
         let plane = if plane == Plane::Data { 'd' } else { 'q' };
         format!("qf/{}/{plane}/{channel}/{sender}", self.realm)
     }
 
-    pub fn wanted(&self, channel: &ChannelId) -> String {
+    pub(crate) fn wanted(&self, channel: &ChannelId) -> String {
         self.channel(channel.plane, channel.name.as_str(), "*")
     }
 
-    pub fn life(&self, host: &str, incarnation: &str) -> String {
+    pub(crate) fn life(&self, host: &str, incarnation: &str) -> String {
         format!("qf/{}/live/{host}/{incarnation}", self.realm)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Publishers {
 
 impl Publishers {
     /// Publishes; returns false if Zenoh refused.
-    pub fn put(
+    pub(super) fn put(
         &self,
         session: &Session,
         to: DestinationRef<'_>,
@@ -72,13 +72,13 @@ impl Publishers {
     }
 
     /// The host is gone.
-    pub fn forget(&self, host: &Name) {
+    pub(super) fn forget(&self, host: &Name) {
         let pair = self.hosts.lock().remove(host);
         drop(pair);
     }
 
     /// Called when this host leaves the channel.
-    pub fn forget_channel(&self, channel: &ChannelId) {
+    pub(super) fn forget_channel(&self, channel: &ChannelId) {
         let pair = self.channels.lock().remove(channel);
         drop(pair);
     }

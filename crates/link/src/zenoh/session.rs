@@ -11,7 +11,7 @@ use zenoh::Session;
 pub(super) struct OwnSession(Option<Session>);
 
 impl OwnSession {
-    pub fn new(session: Session) -> OwnSession {
+    pub(super) fn new(session: Session) -> OwnSession {
         OwnSession(Some(session))
     }
 }

@@ -10,10 +10,10 @@ use qfabric_channel::{Incarnation, Lane};
 use qfabric_link::{Address, Config, Engine, EngineEvent, EngineKind};
 
 /// The longest time that anything on loopback takes.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     Arrived { from: String, lane: Lane, frame: Vec<u8> },
     Appeared(String, u64),
     Vanished(String, u64),
@@ -21,13 +21,13 @@ pub enum Seen {
 
 /// The events that a host's engine reported, in order.
 #[derive(Default)]
-pub struct Log {
+pub(crate) struct Log {
     seen: Mutex<Vec<Seen>>,
     more: Condvar,
 }
 
 impl Log {
-    pub fn note(&self, event: EngineEvent<'_>) {
+    pub(crate) fn note(&self, event: EngineEvent<'_>) {
         let seen = match event {
             EngineEvent::Arrived { from, lane, frame } => {
                 Seen::Arrived { from: from.to_string(), lane, frame: frame.to_vec() }
@@ -40,7 +40,7 @@ impl Log {
     }
 
     /// Waits until `enough` accepts the events; returns the time it took.
-    pub fn until(&self, what: &str, enough: impl Fn(&[Seen]) -> bool) -> Duration {
+    pub(crate) fn until(&self, what: &str, enough: impl Fn(&[Seen]) -> bool) -> Duration {
         let begin = Instant::now();
         let mut seen = self.seen.lock().unwrap();
         while !enough(&seen) {
@@ -54,21 +54,21 @@ impl Log {
         begin.elapsed()
     }
 
-    pub fn until_seen(&self, what: &Seen) -> Duration {
+    pub(crate) fn until_seen(&self, what: &Seen) -> Duration {
         self.until(&format!("{what:?}"), |seen| seen.contains(what))
     }
 
-    pub fn all(&self) -> Vec<Seen> {
+    pub(crate) fn all(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn frames(&self) -> usize {
+    pub(crate) fn frames(&self) -> usize {
         self.all().iter().filter(|seen| matches!(seen, Seen::Arrived { .. })).count()
     }
 }
 
 /// A host of a test: an engine and its log.
-pub struct Host {
+pub(crate) struct Host {
     pub name: String,
     pub engine: Arc<dyn Engine>,
     pub log: Arc<Log>,
@@ -81,23 +81,23 @@ impl Drop for Host {
 }
 
 /// Addresses of one test: 127.x.y.z, different for each test.
-pub struct Site {
+pub(crate) struct Site {
     pub kind: EngineKind,
     net: (u8, u8),
 }
 
 impl Site {
-    pub fn new(kind: EngineKind) -> Site {
+    pub(crate) fn new(kind: EngineKind) -> Site {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         Site { kind, net: (1 + (number / 256 % 250) as u8, (number % 256) as u8) }
     }
 
-    pub fn address(&self, host: u8) -> Address {
+    pub(crate) fn address(&self, host: u8) -> Address {
         format!("127.{}.{}.{host}:7700", self.net.0, self.net.1).parse().unwrap()
     }
 
-    pub fn config(&self, host: u8, peers: &[u8]) -> Config {
+    pub(crate) fn config(&self, host: u8, peers: &[u8]) -> Config {
         let mut config = Config::new(name(host).parse().unwrap());
         config.engine = self.kind;
         config.listen = vec![self.address(host)];
@@ -105,20 +105,20 @@ impl Site {
         config
     }
 
-    pub fn host(&self, host: u8, peers: &[u8]) -> Host {
+    pub(crate) fn host(&self, host: u8, peers: &[u8]) -> Host {
         self.life(host, peers, 1)
     }
 
-    pub fn life(&self, host: u8, peers: &[u8], incarnation: u64) -> Host {
+    pub(crate) fn life(&self, host: u8, peers: &[u8], incarnation: u64) -> Host {
         open(&self.config(host, peers), incarnation)
     }
 }
 
-pub fn name(host: u8) -> String {
+pub(crate) fn name(host: u8) -> String {
     format!("host-{host}")
 }
 
-pub fn open(config: &Config, incarnation: u64) -> Host {
+pub(crate) fn open(config: &Config, incarnation: u64) -> Host {
     let log = Arc::new(Log::default());
     let noted = Arc::clone(&log);
     let handler = Arc::new(move |_: &dyn Engine, event: EngineEvent<'_>| noted.note(event));

@@ -19,7 +19,7 @@ use super::{heading, nanos, pin};
 const TURNS: u32 = 2000;
 const ROUNDS: usize = 41;
 
-pub fn run(kernel: &Kernel) {
+pub(crate) fn run(kernel: &Kernel) {
     heading("Cost of an event", "    median");
     let signal = signal();
     println!("{:<44} {}   (sent, handled, returned)", "a real-time signal to the same process", nanos(signal));

@@ -22,7 +22,7 @@ const PAUSE_NS: u64 = 60_000;
 static SENT: AtomicU64 = AtomicU64::new(0);
 static KNOWN: AtomicU64 = AtomicU64::new(0);
 
-pub fn run(kernel: &Kernel) {
+pub(crate) fn run(kernel: &Kernel) {
     heading("From an event to a thread on another CPU", "       p50           p99");
     by_memory(kernel);
     by_ring(kernel);

@@ -34,7 +34,7 @@ struct Parts {
     whole: Vec<u64>,
 }
 
-pub fn run(kernel: &Kernel) {
+pub(crate) fn run(kernel: &Kernel) {
     heading("From text to running in the kernel", "    median");
     let mut parts = Parts::default();
     for _ in 0..ROUNDS {

@@ -33,22 +33,22 @@ pub(crate) enum Shape {
 }
 
 mod kind {
-    pub const INT: u32 = 1;
-    pub const PTR: u32 = 2;
-    pub const ARRAY: u32 = 3;
-    pub const STRUCT: u32 = 4;
-    pub const UNION: u32 = 5;
-    pub const ENUM: u32 = 6;
-    pub const TYPEDEF: u32 = 8;
-    pub const VOLATILE: u32 = 9;
-    pub const CONST: u32 = 10;
-    pub const RESTRICT: u32 = 11;
-    pub const FUNC_PROTO: u32 = 13;
-    pub const VAR: u32 = 14;
-    pub const DATASEC: u32 = 15;
-    pub const DECL_TAG: u32 = 17;
-    pub const TYPE_TAG: u32 = 18;
-    pub const ENUM64: u32 = 19;
+    pub(super) const INT: u32 = 1;
+    pub(super) const PTR: u32 = 2;
+    pub(super) const ARRAY: u32 = 3;
+    pub(super) const STRUCT: u32 = 4;
+    pub(super) const UNION: u32 = 5;
+    pub(super) const ENUM: u32 = 6;
+    pub(super) const TYPEDEF: u32 = 8;
+    pub(super) const VOLATILE: u32 = 9;
+    pub(super) const CONST: u32 = 10;
+    pub(super) const RESTRICT: u32 = 11;
+    pub(super) const FUNC_PROTO: u32 = 13;
+    pub(super) const VAR: u32 = 14;
+    pub(super) const DATASEC: u32 = 15;
+    pub(super) const DECL_TAG: u32 = 17;
+    pub(super) const TYPE_TAG: u32 = 18;
+    pub(super) const ENUM64: u32 = 19;
 }
 
 const TRACEPOINT: &str = "btf_trace_";
@@ -67,7 +67,7 @@ pub(crate) struct Btf {
 
 impl Btf {
     /// Reads the type information of the running kernel.
-    pub fn vmlinux() -> io::Result<Btf> {
+    pub(crate) fn vmlinux() -> io::Result<Btf> {
         Btf::parse(files::bytes(Path::new("/sys/kernel/btf/vmlinux"))?)
     }
 
@@ -124,17 +124,17 @@ impl Btf {
         }
     }
 
-    pub fn structure(&self, name: &str) -> Option<TypeId> {
+    pub(crate) fn structure(&self, name: &str) -> Option<TypeId> {
         self.structs.get(name).copied()
     }
 
     /// The tracepoint with this name; a program is attached to this type.
-    pub fn tracepoint(&self, name: &str) -> Option<TypeId> {
+    pub(crate) fn tracepoint(&self, name: &str) -> Option<TypeId> {
         self.tracepoints.get(name).copied()
     }
 
     /// Type of an argument of a tracepoint; `number` counts from 0.
-    pub fn argument(&self, tracepoint: TypeId, number: usize) -> Option<TypeId> {
+    pub(crate) fn argument(&self, tracepoint: TypeId, number: usize) -> Option<TypeId> {
         let pointer = self.plain(tracepoint)?;
         let proto = self.plain(TypeId(self.word(pointer, 8)?))?;
         let (kind, count) = self.info(proto)?;
@@ -145,7 +145,7 @@ impl Btf {
         self.plain(TypeId(self.word(proto, 12 + 8 * (number + 1) + 4)?))
     }
 
-    pub fn shape(&self, id: TypeId) -> Shape {
+    pub(crate) fn shape(&self, id: TypeId) -> Shape {
         let Some(id) = self.plain(id) else { return Shape::Other };
         self.shape_of_plain(id).unwrap_or(Shape::Other)
     }
@@ -163,7 +163,7 @@ impl Btf {
     }
 
     /// Size of a value of the type, in bytes.
-    pub fn size(&self, id: TypeId) -> Option<u32> {
+    pub(crate) fn size(&self, id: TypeId) -> Option<u32> {
         match self.shape(id) {
             Shape::Int(bytes) | Shape::Array(bytes) => Some(bytes),
             Shape::Pointer(_) => Some(8),
@@ -173,7 +173,7 @@ impl Btf {
     }
 
     /// Finds a member by name, including members of unnamed structures and unions. Does not find bit fields.
-    pub fn member(&self, structure: TypeId, name: &str) -> Option<Member> {
+    pub(crate) fn member(&self, structure: TypeId, name: &str) -> Option<Member> {
         let structure = self.plain(structure)?;
         let (kind, count) = self.info(structure)?;
         if kind != kind::STRUCT && kind != kind::UNION {

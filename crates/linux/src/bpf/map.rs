@@ -19,20 +19,20 @@ pub(crate) struct Map {
 
 impl Map {
     /// An array whose entries can be mapped into memory. `value_bytes` must be a multiple of 8.
-    pub fn array(value_bytes: u32, entries: u32) -> io::Result<Map> {
+    pub(crate) fn array(value_bytes: u32, entries: u32) -> io::Result<Map> {
         let (kind, flags) = (bpf::BPF_MAP_TYPE_ARRAY, bpf::BPF_F_MMAPABLE);
         let spec = MapSpec { kind, key_bytes: 4, value_bytes, entries, flags, ..MapSpec::default() };
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
     /// A ring buffer of `bytes`, which must be a power of two and at least one page.
-    pub fn ring(bytes: u32) -> io::Result<Map> {
+    pub(crate) fn ring(bytes: u32) -> io::Result<Map> {
         let spec = MapSpec { kind: bpf::BPF_MAP_TYPE_RINGBUF, entries: bytes, ..MapSpec::default() };
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
     /// A map with a 32-bit word for each of a set of sockets, stored with the socket.
-    pub fn socket_words() -> io::Result<Map> {
+    pub(crate) fn socket_words() -> io::Result<Map> {
         let (btf, int) = int_btf()?;
         let spec = MapSpec {
             kind: bpf::BPF_MAP_TYPE_SK_STORAGE,
@@ -45,18 +45,18 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Maps the first `bytes` of an array for reading and writing.
-    pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
+    pub(crate) fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::new(&self.fd, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// Maps a ring buffer of `bytes`: the reader's page for writing; the writer's page and the data, twice in a row,
     /// for reading.
-    pub fn map_ring(&self, bytes: usize) -> io::Result<(Mapping, Mapping)> {
+    pub(crate) fn map_ring(&self, bytes: usize) -> io::Result<(Mapping, Mapping)> {
         let page = rustix::param::page_size();
         let reader = Mapping::new(&self.fd, page, 0, ProtFlags::READ | ProtFlags::WRITE)?;
         let writer = Mapping::new(&self.fd, page + 2 * bytes, page as u64, ProtFlags::READ)?;

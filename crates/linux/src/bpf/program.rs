@@ -51,7 +51,7 @@ impl Program<'_> {
     /// Loads the program; the kernel verifies it. Only after a refusal is the call repeated with a log, to get the
     /// reason: writing a log takes several times as long as loading, and a log buffer that is too small makes the call
     /// fail.
-    pub fn load(mut self) -> Result<Loaded, LoadError> {
+    pub(crate) fn load(mut self) -> Result<Loaded, LoadError> {
         self.relocate();
         let started = Instant::now();
         let spec = self.spec();
@@ -92,19 +92,19 @@ fn tail(log: &[u8]) -> String {
 
 impl Loaded {
     /// Duration of verification and translation.
-    pub fn took(&self) -> Duration {
+    pub(crate) fn took(&self) -> Duration {
         self.took
     }
 
-    pub fn info(&self) -> io::Result<ProgramInfo> {
+    pub(crate) fn info(&self) -> io::Result<ProgramInfo> {
         sys::prog_info(self.fd.as_fd())
     }
 
-    pub fn attach_tracepoint(&self) -> io::Result<Link> {
+    pub(crate) fn attach_tracepoint(&self) -> io::Result<Link> {
         sys::attach_tracepoint(self.fd.as_fd())
     }
 
-    pub fn attach_interface(&self, interface: u32) -> io::Result<Link> {
+    pub(crate) fn attach_interface(&self, interface: u32) -> io::Result<Link> {
         match self.kind {
             Kind::Packets(side) => sys::attach_tcx(self.fd.as_fd(), interface, side),
             _ => Err(io::ErrorKind::InvalidInput.into()),
@@ -112,7 +112,7 @@ impl Loaded {
     }
 
     /// Attaches the program to a timer on the given CPU that fires every `period_ns` (at least 10,000).
-    pub fn attach_timer(&self, cpu: u32, period_ns: u64) -> io::Result<Link> {
+    pub(crate) fn attach_timer(&self, cpu: u32, period_ns: u64) -> io::Result<Link> {
         let mut attr = perf::perf_event_attr::default();
         attr.type_ = perf::PERF_TYPE_SOFTWARE;
         attr.config = u64::from(perf::PERF_COUNT_SW_CPU_CLOCK);
@@ -123,7 +123,7 @@ impl Loaded {
     }
 
     /// Runs the program `repeat` times. Returns the last result and the mean duration of a run.
-    pub fn run(&self, repeat: u32) -> io::Result<(u32, Duration)> {
+    pub(crate) fn run(&self, repeat: u32) -> io::Result<(u32, Duration)> {
         let (result, ns) = sys::test_run(self.fd.as_fd(), repeat)?;
         Ok((result, Duration::from_nanos(ns.into())))
     }

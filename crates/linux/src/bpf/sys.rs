@@ -77,7 +77,7 @@ pub(super) struct Entries {
 impl Entries {
     /// Wraps an existing map. Refuses maps with a value for each CPU, because the kernel copies several values for
     /// them.
-    pub fn of(map: OwnedFd) -> io::Result<Entries> {
+    pub(super) fn of(map: OwnedFd) -> io::Result<Entries> {
         assert_may_block("asking the kernel about a map");
         let mut info = bpf::bpf_map_info::default();
         let mut length = size_of::<bpf::bpf_map_info>() as u32;
@@ -92,16 +92,16 @@ impl Entries {
         }
     }
 
-    pub fn fd(&self) -> &OwnedFd {
+    pub(super) fn fd(&self) -> &OwnedFd {
         &self.map
     }
 
     /// Size of a value, in bytes.
-    pub fn value_bytes(&self) -> usize {
+    pub(super) fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert_may_block("writing to a map");
         self.check(key, Some(value))?;
         let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>());
@@ -109,7 +109,7 @@ impl Entries {
         answer(unsafe { bpf::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0) }).map(drop)
     }
 
-    pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    pub(super) fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
         assert_may_block("reading from a map");
         self.check(key, Some(value))?;
         let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_mut_ptr().cast::<c_void>());
@@ -118,7 +118,7 @@ impl Entries {
         answer(unsafe { bpf::bpf_map_lookup_elem(self.map.as_raw_fd(), key, value) }).map(drop)
     }
 
-    pub fn delete(&self, key: &[u8]) -> io::Result<()> {
+    pub(super) fn delete(&self, key: &[u8]) -> io::Result<()> {
         assert_may_block("removing from a map");
         self.check(key, None)?;
         // SAFETY: the kernel reads as many bytes as the map's key has; `check` has compared the length.

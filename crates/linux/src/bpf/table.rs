@@ -26,7 +26,7 @@ plain!(u8, u16, u32, u64, i32, i64);
 // SAFETY: the elements have no gaps between them.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-pub fn bytes_of<T: Plain>(record: &T) -> &[u8] {
+pub(super) fn bytes_of<T: Plain>(record: &T) -> &[u8] {
     // SAFETY: the record is live and has no padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>()) }
 }

@@ -56,7 +56,7 @@ pub(super) struct Placement {
 }
 
 impl Plan<'_> {
-    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+    pub(super) fn programs(&self) -> impl Iterator<Item = &Program> {
         self.stages.iter().filter_map(|stage| match stage {
             Stage::Run(program) => Some(*program),
             Stage::Deliver(_) => None,
@@ -64,7 +64,7 @@ impl Plan<'_> {
     }
 
     /// The position of each program, in order, and the size of a state entry.
-    pub fn placements(&self) -> (Vec<Placement>, u32) {
+    pub(super) fn placements(&self) -> (Vec<Placement>, u32) {
         let mut at = state::HEADER;
         let mut placements = Vec::new();
         for program in self.programs() {
@@ -104,7 +104,7 @@ impl Plan<'_> {
     }
 
     /// Assembles the program for hook `number` of the service's `hooks` hooks.
-    pub fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
+    pub(super) fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
         let labels =
             Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };

@@ -12,15 +12,15 @@ use super::state;
 /// The owner's part of a memory_up, in memory that no application maps. Offsets in bytes.
 pub(super) mod private {
     /// 1 while a writer is active.
-    pub const LOCK: i16 = 0;
+    pub(crate) const LOCK: i16 = 0;
     /// Number of events written so far. The area contains a copy, which the application could change.
-    pub const BACK: i16 = 8;
+    pub(crate) const BACK: i16 = 8;
     /// Increases by two with every write to a slot.
-    pub const SERIAL: i16 = 16;
+    pub(crate) const SERIAL: i16 = 16;
     /// The next slot to try.
-    pub const CURSOR: i16 = 24;
+    pub(crate) const CURSOR: i16 = 24;
     /// Size of this part.
-    pub const BYTES: u32 = 32;
+    pub(crate) const BYTES: u32 = 32;
 }
 
 /// Header of a record in the ring to user space: id, time, deadline, length. The event follows.
@@ -53,7 +53,7 @@ pub(super) struct Place {
 }
 
 impl Target {
-    pub fn deliver(&self, asm: &mut Asm, event: Place) {
+    pub(super) fn deliver(&self, asm: &mut Asm, event: Place) {
         match *self {
             Target::Ring { map, id } => to_ring(asm, map, id, event),
             Target::Favour { aim, raised } => favour(asm, aim, raised),

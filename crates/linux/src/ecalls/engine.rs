@@ -17,14 +17,14 @@ use crate::bpf::{self, Kind, Loaded, Map, Mapping};
 
 /// Words at the beginning of the state. Offsets in bytes from r9.
 mod word {
-    pub const VERDICT: i16 = 0;
-    pub const FAULT: i16 = 8;
-    pub const EMITTED: i16 = 16;
-    pub const NOW: i16 = 24;
-    pub const PID: i16 = 32;
-    pub const CPU: i16 = 40;
+    pub(super) const VERDICT: i16 = 0;
+    pub(super) const FAULT: i16 = 8;
+    pub(super) const EMITTED: i16 = 16;
+    pub(super) const NOW: i16 = 24;
+    pub(super) const PID: i16 = 32;
+    pub(super) const CPU: i16 = 40;
     /// Size of all words, in bytes.
-    pub const HEADER: u32 = 64;
+    pub(super) const HEADER: u32 = 64;
 }
 
 /// Largest total size of a program's frame, statics and emissions.

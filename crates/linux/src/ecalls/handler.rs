@@ -84,7 +84,7 @@ pub(super) struct Installer<'a> {
 }
 
 impl Installer<'_> {
-    pub fn install(&self) -> Result<Installed, InstallError> {
+    pub(super) fn install(&self) -> Result<Installed, InstallError> {
         let options =
             Options::new(self.spec, self.request.options).map_err(|(option, why)| self.option(option, why))?;
         let interfaces = self.interfaces(options)?;

@@ -28,7 +28,7 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(3600);
 
 impl<'a> Options<'a> {
     /// Refuses unknown options, missing required options and invalid values.
-    pub fn new(spec: &Spec, given: &'a BTreeMap<String, String>) -> Result<Options<'a>, BadOption> {
+    pub(super) fn new(spec: &Spec, given: &'a BTreeMap<String, String>) -> Result<Options<'a>, BadOption> {
         let known = |name: &str| spec.options.iter().any(|option| option.name == name);
         if let Some(name) = given.keys().find(|name| !known(name)) {
             return Err((name.clone(), format!("there is no such option; {}", list(spec))));
@@ -44,26 +44,26 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    pub fn is(self, name: &str, value: &str) -> bool {
+    pub(super) fn is(self, name: &str, value: &str) -> bool {
         self.given.get(name).is_some_and(|given| given == value)
     }
 
-    pub fn listen(self) -> Option<Listen> {
+    pub(super) fn listen(self) -> Option<Listen> {
         self.given.get("listen").and_then(|text| parse_listen(text).ok())
     }
 
     /// Names in the option `interface`; `None` if the option was left out.
-    pub fn interfaces(self) -> Option<Vec<&'a str>> {
+    pub(super) fn interfaces(self) -> Option<Vec<&'a str>> {
         self.given.get("interface").map(|names| names.split(',').map(str::trim).collect())
     }
 
     /// Time between two events of a timer.
-    pub fn period(self) -> Duration {
+    pub(super) fn period(self) -> Duration {
         let text = self.given.get("period").or_else(|| self.given.get("delay"));
         text.and_then(|text| parse_duration(text).ok()).unwrap_or(Duration::from_millis(10))
     }
 
-    pub fn cpu(self) -> u32 {
+    pub(super) fn cpu(self) -> u32 {
         self.given.get("cpu").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct InputUse {
 }
 
 impl InputUse {
-    pub fn of(program: &Program) -> InputUse {
+    pub(super) fn of(program: &Program) -> InputUse {
         let mut found = InputUse::default();
         for function in &program.functions {
             found.block(&function.body, program.input.size);
@@ -22,7 +22,7 @@ impl InputUse {
     }
 
     /// True if any byte from `from` up to and excluding `to` is read.
-    pub fn reads(&self, from: u32, to: u32) -> bool {
+    pub(super) fn reads(&self, from: u32, to: u32) -> bool {
         self.reads.iter().any(|&(first, end)| first < to && from < end)
     }
 

@@ -17,19 +17,19 @@ use crate::bpf::{Btf, Shape, TypeId};
 
 /// Numbers of the kernel's helper functions (include/uapi/linux/bpf.h).
 pub(super) mod helper {
-    pub const MAP_LOOKUP_ELEM: i32 = 1;
-    pub const KTIME_GET_NS: i32 = 5;
-    pub const GET_SMP_PROCESSOR_ID: i32 = 8;
-    pub const GET_CURRENT_PID_TGID: i32 = 14;
-    pub const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
-    pub const SK_RELEASE: i32 = 86;
-    pub const SKC_LOOKUP_TCP: i32 = 99;
-    pub const SK_STORAGE_GET: i32 = 107;
-    pub const PROBE_READ_KERNEL: i32 = 113;
-    pub const RINGBUF_OUTPUT: i32 = 130;
-    pub const RINGBUF_RESERVE: i32 = 131;
-    pub const RINGBUF_SUBMIT: i32 = 132;
-    pub const SKC_TO_TCP_SOCK: i32 = 137;
+    pub(crate) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(crate) const KTIME_GET_NS: i32 = 5;
+    pub(crate) const GET_SMP_PROCESSOR_ID: i32 = 8;
+    pub(crate) const GET_CURRENT_PID_TGID: i32 = 14;
+    pub(crate) const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+    pub(crate) const SK_RELEASE: i32 = 86;
+    pub(crate) const SKC_LOOKUP_TCP: i32 = 99;
+    pub(crate) const SK_STORAGE_GET: i32 = 107;
+    pub(crate) const PROBE_READ_KERNEL: i32 = 113;
+    pub(crate) const RINGBUF_OUTPUT: i32 = 130;
+    pub(crate) const RINGBUF_RESERVE: i32 = 131;
+    pub(crate) const RINGBUF_SUBMIT: i32 = 132;
+    pub(crate) const SKC_TO_TCP_SOCK: i32 = 137;
 }
 
 /// Map number of the handler's state.
@@ -65,7 +65,7 @@ pub(super) type Steps = Vec<(u32, Size)>;
 
 impl Source {
     /// Finds the members on the path; fails if one is missing.
-    pub fn resolve(self, at: At, btf: &Btf) -> Result<Steps, Unsupported> {
+    pub(super) fn resolve(self, at: At, btf: &Btf) -> Result<Steps, Unsupported> {
         let At::Tracepoint(name) = at else { return Ok(Steps::new()) };
         let tracepoint = btf.tracepoint(name).ok_or_else(|| missing(&format!("the tracepoint {name}")))?;
         let (number, path) = match self {
@@ -129,13 +129,13 @@ pub(super) struct Prologue<'a> {
 
 impl Prologue<'_> {
     /// Offset of the field from r6; `None` if no step uses the field.
-    pub fn wanted(&self, field: &str) -> Option<i16> {
+    pub(super) fn wanted(&self, field: &str) -> Option<i16> {
         let offset = self.format.field(field).expect("a service asks for its own fields").offset;
         self.wanted.contains(field).then_some((self.input + offset) as i16)
     }
 
     /// Sets the field to zero.
-    pub fn clear(&mut self, field: &str) {
+    pub(super) fn clear(&mut self, field: &str) {
         let Some(at) = self.wanted(field) else { return };
         let bytes = field_bytes(self.format, field);
         for (offset, size) in pieces(bytes) {
@@ -143,17 +143,17 @@ impl Prologue<'_> {
         }
     }
 
-    pub fn load_context(&mut self, dst: Reg) {
+    pub(super) fn load_context(&mut self, dst: Reg) {
         self.asm.load(Size::D, dst, Reg::R10, CONTEXT);
     }
 
-    pub fn load_argument(&mut self, dst: Reg, number: u8) {
+    pub(super) fn load_argument(&mut self, dst: Reg, number: u8) {
         self.load_context(dst);
         self.asm.load(Size::D, dst, dst, i16::from(number) * 8);
     }
 
     /// Loads into `dst` a member of the structure that an argument points to.
-    pub fn load_path(&mut self, dst: Reg, number: u8, path: &'static str) -> Result<(), Unsupported> {
+    pub(super) fn load_path(&mut self, dst: Reg, number: u8, path: &'static str) -> Result<(), Unsupported> {
         let steps = Source::Path(number, path).resolve(self.at, self.btf)?;
         self.load_argument(dst, number);
         self.follow(dst, dst, &steps);
@@ -161,7 +161,7 @@ impl Prologue<'_> {
     }
 
     /// Loads into `dst` a member of the structure `structure` that `base` points to.
-    pub fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
+    pub(super) fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
         let found = self.btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;
         let steps = steps(self.btf, found, path)?;
         self.follow(dst, base, &steps);
@@ -177,7 +177,7 @@ impl Prologue<'_> {
     }
 
     /// Converts 2 or 4 bytes from network byte order to the host's (little endian). Loses r0.
-    pub fn swap(&mut self, reg: Reg, size: Size) {
+    pub(super) fn swap(&mut self, reg: Reg, size: Size) {
         debug_assert!(reg != Reg::R0, "r0 is used as an intermediate register");
         let bits = 8 * size.bytes() as i32;
         self.asm.mov(Reg::R0, reg);
@@ -201,7 +201,7 @@ impl Prologue<'_> {
     }
 
     /// Fetches every wanted field.
-    pub fn fill(&mut self, spec: &Spec, sources: &[Source]) -> Result<(), Unsupported> {
+    pub(super) fn fill(&mut self, spec: &Spec, sources: &[Source]) -> Result<(), Unsupported> {
         let mut argument = None;
         for (field, &source) in spec.fields.iter().zip(sources) {
             if let Some(at) = self.wanted(field.name) {
@@ -270,7 +270,7 @@ impl Prologue<'_> {
     }
 
     /// r1 = the process that runs on this CPU.
-    pub fn tgid(&mut self) {
+    pub(super) fn tgid(&mut self) {
         self.call(helper::GET_CURRENT_PID_TGID);
         self.asm.alu64(Alu::Rsh, Reg::R1, 32);
     }
@@ -281,7 +281,7 @@ impl Prologue<'_> {
     }
 
     /// r1 = the process that `source` names.
-    pub fn process(&mut self, source: Source) -> Result<(), Unsupported> {
+    pub(super) fn process(&mut self, source: Source) -> Result<(), Unsupported> {
         match source {
             Source::Path(number, path) => self.load_path(Reg::R1, number, path),
             Source::Arg(number) => {

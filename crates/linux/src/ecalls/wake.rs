@@ -20,18 +20,18 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    pub fn new() -> io::Result<Wake> {
+    pub(super) fn new() -> io::Result<Wake> {
         let bytes = whole_pages(0, rustix::param::page_size());
         Ok(Wake { ring: Map::ring(bytes)?, bytes, pages: OnceLock::new() })
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ring.fd()
     }
 
     /// Makes the descriptor unreadable again. A reader in another process does this with its own mapping
     /// ([`memory::acknowledge`]).
-    pub fn acknowledge(&self) -> io::Result<()> {
+    pub(super) fn acknowledge(&self) -> io::Result<()> {
         if self.pages.get().is_none() {
             // If another thread was faster, its mapping is used.
             let _ = self.pages.set(self.ring.map_ring(self.bytes as usize)?);

@@ -29,7 +29,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub fn load(config: &ExtConfig, linger: u16) -> Result<Kernel, ExtError> {
+    pub(super) fn load(config: &ExtConfig, linger: u16) -> Result<Kernel, ExtError> {
         let cpus = possible_cpus()?;
         let options = qf_sched_options {
             slice_ns: config.slice.get(),
@@ -71,32 +71,32 @@ impl Kernel {
         })
     }
 
-    pub fn cpus(&self) -> u32 {
+    pub(super) fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    pub fn server(&self, slot: u32) -> qf_server {
+    pub(super) fn server(&self, slot: u32) -> qf_server {
         read(&self.servers, slot)
     }
 
-    pub fn slot(&self, slot: u32) -> qf_slot {
+    pub(super) fn slot(&self, slot: u32) -> qf_slot {
         read(&self.slots, slot)
     }
 
-    pub fn controller(&self, slot: u32) -> qf_control {
+    pub(super) fn controller(&self, slot: u32) -> qf_control {
         read(&self.controls, slot)
     }
 
-    pub fn counts(&self, cpu: u32) -> qf_sched_cpu {
+    pub(super) fn counts(&self, cpu: u32) -> qf_sched_cpu {
         read(&self.counts, cpu)
     }
 
-    pub fn raised(&self) -> BorrowedFd<'_> {
+    pub(super) fn raised(&self) -> BorrowedFd<'_> {
         self.raised.fd()
     }
 
     /// `None` while the scheduler is in charge. The kernel writes the reason before the kind.
-    pub fn exit_reason(&self) -> Option<String> {
+    pub(super) fn exit_reason(&self) -> Option<String> {
         let exit: qf_exit = read(&self.exited, 0);
         if exit.kind == 0 {
             return None;

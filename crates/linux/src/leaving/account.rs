@@ -40,7 +40,7 @@ pub(crate) struct Account {
 impl Account {
     /// True if the thread, with a reservation of this `period`, would not run for seconds to hours: new parameters do
     /// not move a deadline. The 0-lag time is equally far away, so the thread may only leave weightless.
-    pub fn is_far(&self, period: Nanos) -> bool {
+    pub(crate) fn is_far(&self, period: Nanos) -> bool {
         self.ahead > far(period, clock::raw())
     }
 }
@@ -55,7 +55,7 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    pub fn of(thread: ThreadId) -> Reading {
+    pub(crate) fn of(thread: ThreadId) -> Reading {
         let text = files::text(threads::file(thread, "sched")).unwrap_or_default();
         if let Some(account) = in_sched(&text, clock::raw().get()) {
             return Reading::Known(account);
@@ -66,7 +66,7 @@ impl Reading {
         by_getattr(thread).map_or(Reading::Hidden, Reading::Known)
     }
 
-    pub fn known(self) -> Option<Account> {
+    pub(crate) fn known(self) -> Option<Account> {
         match self {
             Reading::Known(account) => Some(account),
             _ => None,

@@ -61,12 +61,12 @@ pub(crate) struct Departure {
 
 impl Departure {
     /// `held`: the attributes that `thread` has now. Changes nothing yet.
-    pub fn begin(thread: ThreadId, held: SchedAttr, to: SchedAttr, entered: Option<Account>) -> Departure {
+    pub(crate) fn begin(thread: ThreadId, held: SchedAttr, to: SchedAttr, entered: Option<Account>) -> Departure {
         Departure { thread, to, held, entered, began: clock::now(), steps: 0 }
     }
 
     /// Runs all steps and sleeps between them: for at most about 2 s, or for two periods if these are longer.
-    pub fn finish(mut self) -> io::Result<Nanos> {
+    pub(crate) fn finish(mut self) -> io::Result<Nanos> {
         loop {
             match self.step()? {
                 Step::Left { rest } => return Ok(rest),
@@ -77,7 +77,7 @@ impl Departure {
 
     /// Takes the thread out of the class if its state allows a departure without lost bandwidth; takes about 30 µs.
     /// If this fails, the thread is still reserved.
-    pub fn step(&mut self) -> io::Result<Step> {
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
         self.check_alive()?;
         if self.steps == 0 && self.held.is_weightless() {
             self.give_weight();

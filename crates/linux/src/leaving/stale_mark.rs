@@ -46,7 +46,7 @@ impl Watch {
     }
 
     /// True if `thread` was runnable without budget and did not run for more than two periods: it will never run again.
-    pub fn is_stuck(watch: &mut Option<Watch>, thread: ThreadId, period: Nanos) -> bool {
+    pub(crate) fn is_stuck(watch: &mut Option<Watch>, thread: ThreadId, period: Nanos) -> bool {
         let seen = (!threads::is_asleep(thread)).then(|| Reading::of(thread).known()).flatten();
         let Some(account) = seen.filter(|a| a.runtime_ns < 0) else {
             *watch = None;
@@ -62,7 +62,7 @@ impl Watch {
     }
 
     /// Time of the next useful look.
-    pub fn due(&self, period: Nanos) -> Instant {
+    pub(crate) fn due(&self, period: Nanos) -> Instant {
         self.since + period + period + Nanos::from_micros(500)
     }
 }

@@ -67,7 +67,7 @@ impl Usage {
 }
 
 impl Application {
-    pub fn new(proc: &Path) -> Application {
+    pub(super) fn new(proc: &Path) -> Application {
         Application {
             proc: proc.to_owned(),
             page: rustix::param::page_size() as u64,
@@ -78,7 +78,7 @@ impl Application {
         }
     }
 
-    pub fn add(&mut self, pid: i32) -> io::Result<()> {
+    pub(super) fn add(&mut self, pid: i32) -> io::Result<()> {
         if self.processes.iter().any(|process| process.pid == pid) {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Application {
         Ok(())
     }
 
-    pub fn read(&mut self, attribute: AttributeId, now: Instant, scratch: &mut Scratch) -> Option<i64> {
+    pub(super) fn read(&mut self, attribute: AttributeId, now: Instant, scratch: &mut Scratch) -> Option<i64> {
         let slot = IDS.iter().position(|id| *id == attribute)?;
         if self.looked != Some(now) {
             self.look(scratch);

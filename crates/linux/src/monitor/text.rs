@@ -18,11 +18,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(super) fn new() -> Scratch {
         Scratch { bytes: vec![0; MOST].into() }
     }
 
-    pub fn bytes(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 }
@@ -37,12 +37,12 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     /// Opens a file that the kernel returns in one read, and tests a read.
-    pub fn open(path: &Path) -> io::Result<OpenFile> {
+    pub(super) fn open(path: &Path) -> io::Result<OpenFile> {
         OpenFile::tried(path, true)
     }
 
     /// Opens a file that the kernel returns in several reads.
-    pub fn open_in_pieces(path: &Path) -> io::Result<OpenFile> {
+    pub(super) fn open_in_pieces(path: &Path) -> io::Result<OpenFile> {
         OpenFile::tried(path, false)
     }
 
@@ -55,7 +55,7 @@ impl OpenFile {
     }
 
     /// The present text, cut to whole lines if it is too long.
-    pub fn read<'s>(&self, scratch: &'s mut Scratch) -> Option<&'s [u8]> {
+    pub(super) fn read<'s>(&self, scratch: &'s mut Scratch) -> Option<&'s [u8]> {
         assert_may_block("reading a file of the monitor");
         let mut length = 0;
         while length < MOST {
@@ -74,7 +74,7 @@ impl OpenFile {
     }
 
     /// The number in a file that contains only one.
-    pub fn number(&self, scratch: &mut Scratch) -> Option<u64> {
+    pub(super) fn number(&self, scratch: &mut Scratch) -> Option<u64> {
         words(self.read(scratch)?).next().and_then(number)
     }
 }

@@ -17,7 +17,7 @@ use crate::files;
 use crate::release;
 
 /// Name of the file in the run folder.
-pub const FILE: &str = "net.json";
+pub(super) const FILE: &str = "net.json";
 /// Largest file that is read; this program writes smaller ones.
 const MAX_BYTES: u64 = 1 << 20;
 

@@ -62,7 +62,7 @@ unsafe impl Plain for qf_net_link {}
 
 impl Link {
     /// The link's constants in the form that the queue reads when it is loaded.
-    pub fn constants(&self) -> qf_net_link {
+    pub(super) fn constants(&self) -> qf_net_link {
         qf_net_link {
             byte_time: if self.paced { byte_time(self.rate_bps) } else { 0 },
             catch_up: CATCH_UP.get(),
@@ -87,7 +87,7 @@ fn owed(share: Share) -> u64 {
 
 impl Config {
     /// The configuration of a loaded object.
-    pub fn of(object: &Object) -> Result<Config, NetError> {
+    pub(super) fn of(object: &Object) -> Result<Config, NetError> {
         let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
         let memory = object.table(SECTION)?.map(size_of::<qf_net_config>()).map_err(failed)?;
         Ok(Config::new(memory))
@@ -108,7 +108,7 @@ impl Config {
     }
 
     /// Configures a new stream.
-    pub fn begin(&mut self, slot: u32, spec: &StreamSpec) {
+    pub(super) fn begin(&mut self, slot: u32, spec: &StreamSpec) {
         self.incarnations += 1;
         let leaves = self.words()[word!(leaves)].load(Ordering::Relaxed);
         self.set(word!(leaves), leaves.max(u64::from(slot + 1).next_power_of_two()));
@@ -116,7 +116,7 @@ impl Config {
     }
 
     /// Changes the attributes of an existing stream.
-    pub fn change(&self, slot: u32, spec: &StreamSpec) {
+    pub(super) fn change(&self, slot: u32, spec: &StreamSpec) {
         let flags = self.words()[stream(slot) + stream_word!(flags)].load(Ordering::Relaxed);
         self.write(slot, spec, flags >> 32);
     }

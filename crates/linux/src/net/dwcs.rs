@@ -44,7 +44,7 @@ pub(super) fn supported() -> Result<(), NetError> {
 
 impl Dwcs {
     /// Loads the programs and registers the discipline under a unique name, which is returned. Does not attach it yet.
-    pub fn load(ifindex: u32, link: &Link) -> Result<(Dwcs, String), NetError> {
+    pub(super) fn load(ifindex: u32, link: &Link) -> Result<(Dwcs, String), NetError> {
         supported()?;
         let mut tried = 0;
         loop {
@@ -75,31 +75,31 @@ impl Dwcs {
     }
 
     /// Installs the discipline at the root of an interface.
-    pub fn put(&self, ifindex: u32, kind: &str) -> io::Result<()> {
+    pub(super) fn put(&self, ifindex: u32, kind: &str) -> io::Result<()> {
         former::replace(ifindex, HANDLE, kind, None)
     }
 
     /// Begins a stream: first its attributes are set, then its packets are directed to it.
-    pub fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
+    pub(super) fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
         self.config.begin(slot, spec);
         self.selectors.add(key, slot)
     }
 
-    pub fn change(&self, slot: u32, spec: &StreamSpec) {
+    pub(super) fn change(&self, slot: u32, spec: &StreamSpec) {
         self.config.change(slot, spec);
     }
 
     /// Ends a stream: new packets are best effort; waiting packets are sent or dropped as before.
-    pub fn end(&mut self, key: &Key) -> io::Result<()> {
+    pub(super) fn end(&mut self, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)
     }
 
     /// Sets the kinds of selectors that are in use.
-    pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
+    pub(super) fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         self.selectors.use_kinds(selectors);
     }
 
-    pub fn stats(&self) -> &Stats {
+    pub(super) fn stats(&self) -> &Stats {
         &self.stats
     }
 }

@@ -72,7 +72,7 @@ struct Class {
 
 impl Htb {
     /// Loads the classifier. Does not attach it yet.
-    pub fn load(ifindex: u32, link: &Link) -> Result<Htb, NetError> {
+    pub(super) fn load(ifindex: u32, link: &Link) -> Result<Htb, NetError> {
         let open = OpenObject::open("the packet classifier", objects::PACKET_HTB)?;
         let object = open.constant(".rodata.classes", &FIRST_STREAM)?.load()?;
         let selectors = Selectors::of(&object)?;
@@ -81,7 +81,7 @@ impl Htb {
 
     /// Installs discipline, classes and classifier at the root. After an error the caller must put the former
     /// discipline back.
-    pub fn put(&self) -> Result<(), NetError> {
+    pub(super) fn put(&self) -> Result<(), NetError> {
         let needs = |what, module| move |error: io::Error| self.lacks(what, module, error);
         former::replace(self.ifindex, HANDLE, "htb", Some(&init())).map_err(needs("HTB", "sch_htb"))?;
         let (rate, share) = (self.link.rate_bps / 8, self.link.best_effort.as_f64());
@@ -127,29 +127,29 @@ impl Htb {
     }
 
     /// Begins a stream: first its class is created, then its packets are directed to it.
-    pub fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
+    pub(super) fn begin(&mut self, slot: u32, spec: &StreamSpec, key: &Key) -> io::Result<()> {
         self.set(slot, spec)?;
         self.selectors.add(key, slot)
     }
 
-    pub fn change(&self, slot: u32, spec: &StreamSpec) -> io::Result<()> {
+    pub(super) fn change(&self, slot: u32, spec: &StreamSpec) -> io::Result<()> {
         self.class(LINK, FIRST_STREAM + slot, Class::of(spec, self.link.rate_bps / 8))
     }
 
     /// Ends a stream. Packets that wait in its class are dropped.
-    pub fn end(&mut self, slot: u32, key: &Key) -> io::Result<()> {
+    pub(super) fn end(&mut self, slot: u32, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)?;
         let object = Object { ifindex: self.ifindex, handle: FIRST_STREAM + slot, ..Object::default() };
         netlink::act(Message::new(RTM_DELTCLASS, 0, object))
     }
 
     /// Sets the kinds of selectors that are in use.
-    pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
+    pub(super) fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         self.selectors.use_kinds(selectors);
     }
 
     /// Reads the counters of all classes.
-    pub fn counters(&self) -> io::Result<Counts> {
+    pub(super) fn counters(&self) -> io::Result<Counts> {
         let object = Object { ifindex: self.ifindex, ..Object::default() };
         let classes = netlink::list(Message::new(RTM_GETTCLASS, 0, object))?;
         let counted =
@@ -171,7 +171,7 @@ struct Count {
 }
 
 impl Counts {
-    pub fn stream(&self, slot: u32) -> StreamCounters {
+    pub(super) fn stream(&self, slot: u32) -> StreamCounters {
         let count = self.0.get(&(FIRST_STREAM + slot)).copied().unwrap_or_default();
         StreamCounters {
             packets: count.packets + count.waiting,
@@ -183,7 +183,7 @@ impl Counts {
         }
     }
 
-    pub fn best_effort(&self) -> BestEffortCounters {
+    pub(super) fn best_effort(&self) -> BestEffortCounters {
         let count = self.0.get(&BEST_EFFORT).copied().unwrap_or_default();
         BestEffortCounters {
             packets: count.packets + count.waiting,

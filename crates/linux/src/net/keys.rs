@@ -18,7 +18,7 @@ pub(super) enum Key {
 }
 
 impl Key {
-    pub fn of(selector: &Selector) -> Result<Key, NetError> {
+    pub(super) fn of(selector: &Selector) -> Result<Key, NetError> {
         selector.check()?;
         match selector {
             Selector::Mark(mark) => Ok(Key::Mark(*mark)),

@@ -58,7 +58,7 @@ pub(super) struct Answer {
 }
 
 impl Message {
-    pub fn new(kind: u16, flags: u16, object: Object) -> Message {
+    pub(super) fn new(kind: u16, flags: u16, object: Object) -> Message {
         let mut bytes = vec![0; HEADER + TC_HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
@@ -70,7 +70,7 @@ impl Message {
     }
 
     /// A message about an interface (`struct ifinfomsg`); index 0 for a new interface.
-    pub fn interface(kind: u16, flags: u16, ifindex: u32, is_up: bool) -> Message {
+    pub(super) fn interface(kind: u16, flags: u16, ifindex: u32, is_up: bool) -> Message {
         let mut message = Message::new(kind, flags, Object::default());
         message.bytes.truncate(HEADER + LINK_HEADER);
         message.bytes[HEADER..].copy_from_slice(&link_header(ifindex, is_up));
@@ -79,7 +79,7 @@ impl Message {
 
     /// A message for a new IPv4 address of an interface (`struct ifaddrmsg`); `bits` is the length of the network
     /// prefix.
-    pub fn address(ifindex: u32, bits: u8) -> Message {
+    pub(super) fn address(ifindex: u32, bits: u8) -> Message {
         const RTM_NEWADDR: u16 = 20;
         let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, Object::default());
         message.bytes.truncate(HEADER);
@@ -88,13 +88,13 @@ impl Message {
         message
     }
 
-    pub fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
+    pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         push(&mut self.bytes, kind, value);
         self
     }
 
     /// Adds a name with a terminating zero.
-    pub fn name(self, kind: u16, name: &str) -> Message {
+    pub(super) fn name(self, kind: u16, name: &str) -> Message {
         let mut value = name.as_bytes().to_vec();
         value.push(0);
         self.attribute(kind, &value)
@@ -138,12 +138,12 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 impl Answer {
-    pub fn attribute(&self, kind: u16) -> Option<&[u8]> {
+    pub(super) fn attribute(&self, kind: u16) -> Option<&[u8]> {
         attributes(&self.attributes).find(|(found, _)| *found == kind).map(|(_, value)| value)
     }
 
     /// The value of an attribute that is a name.
-    pub fn name(&self, kind: u16) -> Option<String> {
+    pub(super) fn name(&self, kind: u16) -> Option<String> {
         let value = self.attribute(kind)?;
         let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
         Some(String::from_utf8_lossy(&value[..end]).into_owned())

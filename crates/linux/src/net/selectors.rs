@@ -29,7 +29,7 @@ pub(super) struct Selectors {
 
 impl Selectors {
     /// The maps of a loaded object.
-    pub fn of(object: &Object) -> Result<Selectors, NetError> {
+    pub(super) fn of(object: &Object) -> Result<Selectors, NetError> {
         let kinds = mapped(object, ".data.kinds", size_of::<u64>())?;
         let marks = Marks { memory: mapped(object, ".data.marks", size_of::<qf_net_marks>())?, known: BTreeMap::new() };
         marks.write();
@@ -38,7 +38,7 @@ impl Selectors {
     }
 
     /// Assigns these packets to the stream in `slot`.
-    pub fn add(&mut self, key: &Key, slot: u32) -> io::Result<()> {
+    pub(super) fn add(&mut self, key: &Key, slot: u32) -> io::Result<()> {
         match key {
             Key::Mark(mark) => {
                 self.marks.set(*mark, Some(slot));
@@ -50,7 +50,7 @@ impl Selectors {
     }
 
     /// Makes these packets best effort.
-    pub fn remove(&mut self, key: &Key) -> io::Result<()> {
+    pub(super) fn remove(&mut self, key: &Key) -> io::Result<()> {
         let removed = match key {
             Key::Mark(mark) => {
                 self.marks.set(*mark, None);
@@ -63,7 +63,7 @@ impl Selectors {
     }
 
     /// Sets the kinds of selectors in use, so that the programs skip the tests for all others.
-    pub fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
+    pub(super) fn use_kinds<'a>(&self, selectors: impl Iterator<Item = &'a Selector>) {
         let kinds = selectors.fold(0, |kinds, selector| kinds | u64::from(kind(selector)));
         self.kinds.words(0)[0].store(kinds, Ordering::Relaxed);
     }

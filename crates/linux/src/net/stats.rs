@@ -18,7 +18,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    pub fn of(object: &Object) -> Result<Stats, NetError> {
+    pub(super) fn of(object: &Object) -> Result<Stats, NetError> {
         let failed = |error| ObjectError::Kernel { object: "the queue".to_owned(), name: SECTION.to_owned(), error };
         Ok(Stats { memory: object.table(SECTION)?.map(size_of::<qf_net_stats>()).map_err(failed)? })
     }
@@ -27,7 +27,7 @@ impl Stats {
         self.memory.words(0)[at / 8].load(Ordering::Relaxed)
     }
 
-    pub fn stream(&self, slot: u32) -> StreamCounters {
+    pub(super) fn stream(&self, slot: u32) -> StreamCounters {
         let base = offset_of!(qf_net_stats, stream) + slot as usize * size_of::<qf_net_counters>();
         macro_rules! counter {
             ($field:ident) => {
@@ -53,7 +53,7 @@ impl Stats {
     }
 
     /// Counters of the packets that belong to no stream.
-    pub fn best_effort(&self) -> BestEffortCounters {
+    pub(super) fn best_effort(&self) -> BestEffortCounters {
         macro_rules! counter {
             ($field:ident) => {
                 self.word(offset_of!(qf_net_stats, $field))
@@ -70,7 +70,7 @@ impl Stats {
     }
 
     /// Number of times that held packets were released.
-    pub fn bursts(&self) -> u64 {
+    pub(super) fn bursts(&self) -> u64 {
         self.word(offset_of!(qf_net_stats, bursts))
     }
 }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// A task that can be given to the theory and to the kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Drawn {
+pub(crate) struct Drawn {
     pub period: u64,
     pub service: u64,
     pub x: u16,
@@ -20,7 +20,7 @@ pub struct Drawn {
 
 /// Properties of the drawn sets.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub(crate) struct Kind {
     pub tasks: u32,
     pub arrivals: bool,
     pub blocking: bool,
@@ -32,7 +32,7 @@ pub struct Kind {
 
 const PERIODS: [u64; 8] = [1, 2, 3, 4, 6, 8, 12, 24];
 
-pub fn tasks(rng: &mut ChaCha8Rng, kind: Kind) -> Vec<Drawn> {
+pub(crate) fn tasks(rng: &mut ChaCha8Rng, kind: Kind) -> Vec<Drawn> {
     let several = rng.random_range(1..=kind.tasks);
     // Some sets are half loaded, others are overloaded up to twice, and some have many equal deadlines.
     let longest = rng.random_range(2..=PERIODS.len());
@@ -58,13 +58,13 @@ fn task(rng: &mut ChaCha8Rng, kind: Kind, several: u32, longest: usize) -> Drawn
 }
 
 impl Drawn {
-    pub fn theory(&self) -> Task {
+    pub(crate) fn theory(&self) -> Task {
         let window = Window::new(self.x.into(), self.y.into()).unwrap();
         let task = Task::new(self.period, self.service, window).unwrap().arriving(self.arrival).unwrap();
         task.work_conserving(self.work_conserving).network(self.network).unwrap()
     }
 
-    pub fn kernel(&self) -> qf_config {
+    pub(crate) fn kernel(&self) -> qf_config {
         let also = |on, ask| if on { ask } else { 0 };
         qf_config {
             period_ns: self.period,
@@ -80,7 +80,7 @@ impl Drawn {
 }
 
 /// U_r = 1 − Σ(1 − x/y)·C/T as a fraction; `None` if it is not positive, or too fine for the kernel's record.
-pub fn rest(tasks: &[Drawn]) -> Option<(u32, u32)> {
+pub(crate) fn rest(tasks: &[Drawn]) -> Option<(u32, u32)> {
     let (mut num, mut den) = (1i128, 1i128);
     for task in tasks {
         let (part, of) =

@@ -9,7 +9,7 @@ use qfabric_linux::bpf::{Object, OpenObject, Table, objects};
 
 /// The shared machine in its initial state. Tests use it in turn, because verifying the object takes longer than most
 /// tests.
-pub fn fresh() -> MutexGuard<'static, Kernel> {
+pub(crate) fn fresh() -> MutexGuard<'static, Kernel> {
     static ONE: OnceLock<Mutex<Kernel>> = OnceLock::new();
     let kernel = ONE.get_or_init(|| Mutex::new(Kernel::load())).lock().unwrap_or_else(PoisonError::into_inner);
     kernel.reset();
@@ -17,7 +17,7 @@ pub fn fresh() -> MutexGuard<'static, Kernel> {
 }
 
 /// The test object with two CPUs.
-pub struct Kernel {
+pub(crate) struct Kernel {
     _object: Object,
     call: Entry,
     control: Entry,
@@ -36,7 +36,7 @@ impl Kernel {
     }
 
     /// Returns the machine to its initial state.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.servers.clear(&0u32).unwrap();
         for cpu in [0u32, 1] {
             self.cpus.clear(&cpu).unwrap();
@@ -44,29 +44,29 @@ impl Kernel {
         }
     }
 
-    pub fn add(&self, cpu: u32, slot: u32, config: qf_config) -> io::Result<i32> {
+    pub(crate) fn add(&self, cpu: u32, slot: u32, config: qf_config) -> io::Result<i32> {
         let mut call = qf_test_call { op: QF_TEST_ADD, cpu, slot, config, ..Default::default() };
         self.call.call(&mut call)
     }
 
-    pub fn change(&self, slot: u32, config: qf_config, now_ns: u64) -> io::Result<i32> {
+    pub(crate) fn change(&self, slot: u32, config: qf_config, now_ns: u64) -> io::Result<i32> {
         let mut call = qf_test_call { op: QF_TEST_CHANGE, slot, now_ns, config, ..Default::default() };
         self.call.call(&mut call)
     }
 
     /// Any other operation.
-    pub fn command(&self, op: u32, cpu: u32, slot: u32, now_ns: u64, argument: u64) -> io::Result<i32> {
+    pub(crate) fn command(&self, op: u32, cpu: u32, slot: u32, now_ns: u64, argument: u64) -> io::Result<i32> {
         let mut call = qf_test_call { op, cpu, slot, now_ns, argument, ..Default::default() };
         self.call.call(&mut call)
     }
 
     /// The decision at `now_ns`, after `used_ns` are charged to the last decision.
-    pub fn decide(&mut self, cpu: u32, now_ns: u64, used_ns: u64) -> qf_test_decide {
+    pub(crate) fn decide(&mut self, cpu: u32, now_ns: u64, used_ns: u64) -> qf_test_decide {
         self.ask(cpu, now_ns, used_ns, false)
     }
 
     /// The decision that the machine would make, without making it.
-    pub fn peek(&mut self, cpu: u32, now_ns: u64) -> qf_test_decide {
+    pub(crate) fn peek(&mut self, cpu: u32, now_ns: u64) -> qf_test_decide {
         self.ask(cpu, now_ns, 0, true)
     }
 
@@ -77,22 +77,22 @@ impl Kernel {
         decide
     }
 
-    pub fn control(&self, slot: u32, config: qf_control_config) -> io::Result<i32> {
+    pub(crate) fn control(&self, slot: u32, config: qf_control_config) -> io::Result<i32> {
         self.control.call(&mut qf_test_control { slot, config, ..Default::default() })
     }
 
     /// Charges `used_ns` to the last decision, without a new decision.
-    pub fn account(&mut self, cpu: u32, now_ns: u64, used_ns: u64) {
+    pub(crate) fn account(&mut self, cpu: u32, now_ns: u64, used_ns: u64) {
         let mut call = qf_test_decide { now_ns, used_ns, cpu, account_only: 1, ..Default::default() };
         self.decide.call(&mut call).unwrap();
     }
 
-    pub fn server(&self, slot: u32) -> qf_server {
+    pub(crate) fn server(&self, slot: u32) -> qf_server {
         self.servers.variable(slot as usize * size_of::<qf_server>()).unwrap()
     }
 }
 
 /// A server that wants C in every T, from time 0 on.
-pub fn config(period_ns: u64, service_ns: u64, x: u16, y: u16) -> qf_config {
+pub(crate) fn config(period_ns: u64, service_ns: u64, x: u16, y: u16) -> qf_config {
     qf_config { period_ns, service_ns, x, y, ask: QF_ASK_READY, ..Default::default() }
 }

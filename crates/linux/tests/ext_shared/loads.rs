@@ -26,7 +26,7 @@ fn spin(rounds: u64) {
 }
 
 /// Instructions of one `sched_yield` while another thread also only yields, so that each call switches.
-pub fn of_a_yield() -> f64 {
+pub(crate) fn of_a_yield() -> f64 {
     let other = Worker::start(std::thread::yield_now);
     sleep_ms(5);
     let (turns, at) = (other.turns(), clock::now());
@@ -40,7 +40,7 @@ pub fn of_a_yield() -> f64 {
 
 /// Instructions of a wake-up and back: a byte to a sleeping thread, and its answer. `prepare` receives the sleeping
 /// thread before the measurement.
-pub fn of_a_round(prepare: impl FnOnce(ThreadId)) -> f64 {
+pub(crate) fn of_a_round(prepare: impl FnOnce(ThreadId)) -> f64 {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let echo = Worker::start(move || {
         let mut byte = [0];
@@ -72,17 +72,17 @@ fn turns_per_ms(count: usize, length: u64, turn: fn()) -> f64 {
 }
 
 /// Eight threads that start others, which compute for about 0.4 ms.
-pub fn of_threads() -> f64 {
+pub(crate) fn of_threads() -> f64 {
     turns_per_ms(8, 1_500, || std::thread::spawn(|| spin(6)).join().unwrap())
 }
 
 /// Four threads that start programs, as a build does: fork, exec, exit.
-pub fn of_programs() -> f64 {
+pub(crate) fn of_programs() -> f64 {
     turns_per_ms(4, 1_500, || assert!(Command::new("true").status().unwrap().success()))
 }
 
 /// Messages per ms from sixteen threads to sixteen others, all at once.
-pub fn of_messages() -> f64 {
+pub(crate) fn of_messages() -> f64 {
     const EACH: u64 = 400;
     let at = clock::now();
     let ends: Vec<JoinHandle<()>> = (0..16)
@@ -98,7 +98,7 @@ pub fn of_messages() -> f64 {
 }
 
 /// Delay of a thread that sleeps 7 ms and computes 0.3 ms beside four busy threads: p50 and p99, in µs.
-pub fn of_an_interactive_thread() -> (u64, u64) {
+pub(crate) fn of_an_interactive_thread() -> (u64, u64) {
     let _hogs = hogs(4);
     sleep_ms(50);
     let mut late: Vec<u64> = (0..200)
@@ -115,14 +115,14 @@ pub fn of_an_interactive_thread() -> (u64, u64) {
 }
 
 /// Reserved threads that become ready at the same moment. From then on each waits behind all earlier deadlines.
-pub struct Crowd {
+pub(crate) struct Crowd {
     gate: Arc<Barrier>,
     pub threads: Vec<ThreadId>,
     ends: Vec<JoinHandle<()>>,
 }
 
 impl Crowd {
-    pub fn new(count: usize) -> Crowd {
+    pub(crate) fn new(count: usize) -> Crowd {
         let gate = Arc::new(Barrier::new(count + 1));
         let (id_sender, id_receiver) = std::sync::mpsc::channel();
         let body = |(gate, id_sender): (Arc<Barrier>, std::sync::mpsc::Sender<i32>)| {
@@ -140,7 +140,7 @@ impl Crowd {
     }
 
     /// Makes all threads ready.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.gate.wait();
     }
 }

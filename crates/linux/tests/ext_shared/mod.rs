@@ -2,7 +2,7 @@
 //! scheduler.
 #![allow(dead_code, reason = "each file of tests needs some of it")]
 
-pub mod loads;
+pub(crate) mod loads;
 
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use qfabric_linux::testing::{self, Worker};
 use qfabric_types::{Nanos, Window};
 
 /// The shared scheduler; `None` if the kernel has no sched_ext (a failure in the test machine).
-pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
+pub(crate) fn loaded() -> Option<MutexGuard<'static, Ext>> {
     static SHARED: OnceLock<Option<Mutex<Ext>>> = OnceLock::new();
     let shared = SHARED.get_or_init(|| load().map(Mutex::new)).as_ref()?;
     let ext = shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -21,12 +21,12 @@ pub fn loaded() -> Option<MutexGuard<'static, Ext>> {
 }
 
 /// Loads a scheduler for the caller alone.
-pub fn load() -> Option<Ext> {
+pub(crate) fn load() -> Option<Ext> {
     load_lingering(0)
 }
 
 /// Loads a scheduler that waits `rounds` rounds between a verdict and the insertion that it orders.
-pub fn load_lingering(rounds: u16) -> Option<Ext> {
+pub(crate) fn load_lingering(rounds: u16) -> Option<Ext> {
     match Ext::load_lingering(&ExtConfig::default(), rounds) {
         Ok(ext) => Some(ext),
         Err(error @ ExtError::Unsupported { .. }) => {
@@ -37,49 +37,49 @@ pub fn load_lingering(rounds: u16) -> Option<Ext> {
     }
 }
 
-pub fn ms(ms: u64) -> Nanos {
+pub(crate) fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
 /// A server on CPU 0.
-pub fn server(period_ms: u64, service_ms: u64) -> ServerSpec {
+pub(crate) fn server(period_ms: u64, service_ms: u64) -> ServerSpec {
     ServerSpec { cpu: Some(0), ..ServerSpec::new(ms(period_ms), ms(service_ms)) }
 }
 
-pub fn window(x: u64, y: u64) -> Window {
+pub(crate) fn window(x: u64, y: u64) -> Window {
     Window::new(x, y).unwrap()
 }
 
 /// Servers that are destroyed when the test ends, for whatever reason.
-pub struct Servers<'a> {
+pub(crate) struct Servers<'a> {
     pub ext: &'a mut Ext,
     ids: Vec<ServerId>,
 }
 
 impl<'a> Servers<'a> {
-    pub fn of(ext: &'a mut Ext) -> Servers<'a> {
+    pub(crate) fn of(ext: &'a mut Ext) -> Servers<'a> {
         Servers { ext, ids: Vec::new() }
     }
 
-    pub fn create(&mut self, spec: &ServerSpec) -> ServerId {
+    pub(crate) fn create(&mut self, spec: &ServerSpec) -> ServerId {
         let id = self.ext.create(spec).unwrap();
         self.ids.push(id);
         id
     }
 
     /// A new server with a thread that uses all the time it gets.
-    pub fn hog(&mut self, spec: &ServerSpec) -> (ServerId, Worker) {
+    pub(crate) fn hog(&mut self, spec: &ServerSpec) -> (ServerId, Worker) {
         let (id, worker) = (self.create(spec), Worker::burning());
         self.ext.join(id, worker.thread, false).unwrap();
         (id, worker)
     }
 
-    pub fn stats(&self, id: ServerId) -> ServerStatistics {
+    pub(crate) fn stats(&self, id: ServerId) -> ServerStatistics {
         self.ext.statistics(id).unwrap()
     }
 
     /// CPU time of a server within and beyond its budget during the next `length` ms, as shares.
-    pub fn share_over(&self, id: ServerId, length: u64) -> (f64, f64) {
+    pub(crate) fn share_over(&self, id: ServerId, length: u64) -> (f64, f64) {
         let (at, before) = testing::at_one_moment(|| self.stats(id));
         sleep_ms(length);
         let (end, after) = testing::at_one_moment(|| self.stats(id));
@@ -97,16 +97,16 @@ impl Drop for Servers<'_> {
 }
 
 /// `count` threads that use all the time they get.
-pub fn hogs(count: usize) -> Vec<Worker> {
+pub(crate) fn hogs(count: usize) -> Vec<Worker> {
     (0..count).map(|_| Worker::burning()).collect()
 }
 
-pub fn sleep_ms(ms: u64) {
+pub(crate) fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
 /// Fails unless `got` differs from `expected` by at most the relative error `by`.
 #[track_caller]
-pub fn about(got: f64, expected: f64, by: f64) {
+pub(crate) fn about(got: f64, expected: f64, by: f64) {
     assert!((got / expected - 1.0).abs() <= by, "got {got}, expected {expected} within {:.1} %", by * 100.0);
 }

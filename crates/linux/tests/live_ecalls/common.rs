@@ -9,16 +9,16 @@ use qfabric_types::Nanos;
 use qfabric_types::format::Format;
 use qfabric_types::memory::{Geometry, Layout};
 
-pub fn options(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(crate) fn options(of: &[(&str, &str)]) -> BTreeMap<String, String> {
     of.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
-pub fn own_pid() -> i32 {
+pub(crate) fn own_pid() -> i32 {
     std::process::id() as i32
 }
 
 /// A request to install a handler chain. Each test changes only the fields that matter to it.
-pub struct Request {
+pub(crate) struct Request {
     pub service: &'static str,
     pub options: BTreeMap<String, String>,
     pub pid: Option<i32>,
@@ -28,20 +28,20 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn of(service: &'static str) -> Request {
+    pub(crate) fn of(service: &'static str) -> Request {
         let (options, limits) = (BTreeMap::new(), Limits::default());
         Request { service, options, pid: None, deadline: None, fault_passes: true, limits }
     }
 
-    pub fn with(service: &'static str, options: &[(&str, &str)]) -> Request {
+    pub(crate) fn with(service: &'static str, options: &[(&str, &str)]) -> Request {
         Request { options: self::options(options), ..Request::of(service) }
     }
 
-    pub fn own(self) -> Request {
+    pub(crate) fn own(self) -> Request {
         Request { pid: Some(own_pid()), ..self }
     }
 
-    pub fn install(
+    pub(crate) fn install(
         &self,
         kernel: &Kernel,
         steps: &[Step],
@@ -59,19 +59,19 @@ impl Request {
         })
     }
 
-    pub fn program(&self, kernel: &Kernel, text: &str) -> Program {
+    pub(crate) fn program(&self, kernel: &Kernel, text: &str) -> Program {
         let input = Some(kernel.service(self.service).unwrap().format.clone());
         let env = Environment { input, attributes: vec!["seen".into(), "limit".into()], ..Environment::default() };
         compile(text, &env).unwrap_or_else(|errors| panic!("{}", errors.render("test", text, false)))
     }
 }
 
-pub fn up(format: &Format) -> UpMemory {
+pub(crate) fn up(format: &Format) -> UpMemory {
     UpMemory::new(Geometry::new(Layout::Ring, 64, format.size).unwrap()).unwrap()
 }
 
 /// Reads a field of an event that is a single number.
-pub fn number(format: &Format, data: &[u8], name: &str) -> i64 {
+pub(crate) fn number(format: &Format, data: &[u8], name: &str) -> i64 {
     let field = format.field(name).unwrap_or_else(|| panic!("{} has no field {name}", format.name));
     let qfabric_types::format::Kind::Scalar(scalar) = field.kind else { panic!("{name} is not a number") };
     let mut bytes = [0; 8];
@@ -80,13 +80,13 @@ pub fn number(format: &Format, data: &[u8], name: &str) -> i64 {
     scalar.wrap(i64::from_le_bytes(bytes))
 }
 
-pub fn take_event(of: &UpMemory) -> Option<Vec<u8>> {
+pub(crate) fn take_event(of: &UpMemory) -> Option<Vec<u8>> {
     let mut data = vec![0; of.geometry().data_bytes() as usize];
     of.reader().take(&mut data).is_some().then_some(data)
 }
 
 /// Waits for the next event. The limit of a minute only ends a test that hangs.
-pub fn event(of: &UpMemory) -> Vec<u8> {
+pub(crate) fn event(of: &UpMemory) -> Vec<u8> {
     let waited = (0..12_000).find_map(|_| {
         let data = take_event(of);
         if data.is_none() {
@@ -98,11 +98,11 @@ pub fn event(of: &UpMemory) -> Vec<u8> {
 }
 
 /// Makes this process sleep for 2 ms and be woken.
-pub fn nap() {
+pub(crate) fn nap() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
 /// The kernel, if this process may install handlers in it. Otherwise prints to standard error that the test is skipped.
-pub fn kernel() -> Option<Kernel> {
+pub(crate) fn kernel() -> Option<Kernel> {
     Kernel::open().map_err(qfabric_linux::testing::skip).ok()
 }

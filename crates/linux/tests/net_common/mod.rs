@@ -14,7 +14,7 @@ use qfabric_types::api::net::{Flow, Selector, StreamSpec};
 
 /// Takes the lock of the live tests, with a network of its own. `None`, with the reason on standard error, if the
 /// kernel has no BPF queues, which must not happen in the test machine.
-pub fn dwcs() -> Option<fs::File> {
+pub(crate) fn dwcs() -> Option<fs::File> {
     match net::supported() {
         Ok(()) => root(),
         Err(why) => skip(&why.to_string()),
@@ -22,7 +22,7 @@ pub fn dwcs() -> Option<fs::File> {
 }
 
 /// Like [`dwcs`], but on any kernel: takes the lock and a network of its own if this process is root.
-pub fn root() -> Option<fs::File> {
+pub(crate) fn root() -> Option<fs::File> {
     match rustix::process::geteuid().is_root() {
         true => {
             own_network().expect("root may have a network of its own");
@@ -38,50 +38,50 @@ fn skip(why: &str) -> Option<fs::File> {
 }
 
 /// Waits until packets in flight have arrived.
-pub fn wait_for_packets() {
+pub(crate) fn wait_for_packets() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
 /// A stream of `packets` packets of the largest size per period.
-pub fn spec(mark: u32, period_ms: u64, packets: u32) -> StreamSpec {
+pub(crate) fn spec(mark: u32, period_ms: u64, packets: u32) -> StreamSpec {
     let mut spec = StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(period_ms));
     spec.size = packets * StreamSpec::LARGEST_PACKET;
     spec
 }
 
 /// A run folder, deleted when dropped.
-pub struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         Folder(tempfile::tempdir().unwrap())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// A record of attachments in a folder that is not deleted.
-    pub fn book() -> Book {
+    pub(crate) fn book() -> Book {
         Book::open(&tempfile::tempdir().unwrap().keep())
     }
 }
 
 /// A veth link: frames sent at the near end arrive at the far end.
-pub struct Pair {
+pub(crate) struct Pair {
     near: Interface,
     far: Frames,
 }
 
 /// Mark and number of a test packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     pub mark: u32,
     pub number: u32,
 }
 
 impl Pair {
-    pub fn new(name: &str) -> Pair {
+    pub(crate) fn new(name: &str) -> Pair {
         let (near, far) = (format!("q{name}"), format!("p{name}"));
         let near = Interface::veth(&near, &far).unwrap_or_else(|error| panic!("veth {near}: {error}"));
         // The kernel takes a moment to bring both ends up.
@@ -90,29 +90,29 @@ impl Pair {
         Pair { near, far }
     }
 
-    pub fn near(&self) -> &str {
+    pub(crate) fn near(&self) -> &str {
         &self.near.name
     }
 
-    pub fn ifindex(&self) -> u32 {
+    pub(crate) fn ifindex(&self) -> u32 {
         self.near.ifindex
     }
 
-    pub fn root(&self) -> String {
+    pub(crate) fn root(&self) -> String {
         self.near.root().map_or_else(|_| "noqueue".to_owned(), |(kind, ..)| kind)
     }
 
-    pub fn root_with_options(&self) -> (String, u32, Vec<u8>) {
+    pub(crate) fn root_with_options(&self) -> (String, u32, Vec<u8>) {
         self.near.root().unwrap()
     }
 
     /// Sets a root discipline with options, as another program would: a queue of at most 77 packets.
-    pub fn pfifo(&self) {
+    pub(crate) fn pfifo(&self) {
         self.near.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
     }
 
     /// Test packets that arrive within `time`, at most `most`.
-    pub fn received_within(&self, time: Duration, most: usize) -> Vec<Arrival> {
+    pub(crate) fn received_within(&self, time: Duration, most: usize) -> Vec<Arrival> {
         let (end, mut arrived, mut buffer) = (Instant::now() + time, Vec::new(), [0; 4096]);
         while arrived.len() < most && Instant::now() < end {
             match self.far.receive(&mut buffer) {
@@ -137,23 +137,23 @@ fn read(bytes: &[u8]) -> Option<Arrival> {
 }
 
 /// A sender of packets with one mark.
-pub struct Sender {
+pub(crate) struct Sender {
     frames: Frames,
     mark: u32,
     number: std::cell::Cell<u32>,
 }
 
 impl Sender {
-    pub fn to(pair: &Pair, mark: u32) -> Sender {
+    pub(crate) fn to(pair: &Pair, mark: u32) -> Sender {
         Sender { frames: Frames::at(pair.ifindex(), mark).unwrap(), mark, number: Default::default() }
     }
 
-    pub fn flow(&self) -> Flow {
+    pub(crate) fn flow(&self) -> Flow {
         flow(self.mark)
     }
 
     /// Sends a packet with `bytes` of payload. A full queue may drop it.
-    pub fn send(&self, bytes: usize) {
+    pub(crate) fn send(&self, bytes: usize) {
         let number = self.number.replace(self.number.get() + 1);
         let mut payload = [self.mark.to_be_bytes(), number.to_be_bytes()].concat();
         payload.resize(bytes.max(8), 0);
@@ -165,13 +165,13 @@ impl Sender {
 }
 
 /// A cgroup that this process is in until the value is dropped.
-pub struct Cgroup {
+pub(crate) struct Cgroup {
     folder: PathBuf,
     mount: PathBuf,
 }
 
 impl Cgroup {
-    pub fn enter(name: &str) -> Cgroup {
+    pub(crate) fn enter(name: &str) -> Cgroup {
         let mount = qfabric_linux::cgroup::Mounts::here().v2.expect("the test machine has cgroup v2");
         let folder = mount.join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -179,7 +179,7 @@ impl Cgroup {
         Cgroup { folder, mount }
     }
 
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
     }
 }

@@ -27,7 +27,7 @@ struct Stream {
     counters: StreamCounters,
 }
 
-pub struct Model {
+pub(crate) struct Model {
     streams: Vec<Stream>,
     best: VecDeque<u32>,
     byte_time: Option<u64>,
@@ -135,7 +135,7 @@ fn before(a: &Stream, b: &Stream) -> Ordering {
 }
 
 impl Model {
-    pub fn new(specs: &[StreamSpec], rate_bps: Option<u64>, best_effort: Share) -> Model {
+    pub(crate) fn new(specs: &[StreamSpec], rate_bps: Option<u64>, best_effort: Share) -> Model {
         let (ppm, whole) = (u64::from(best_effort.ppm()), u64::from(Share::ONE.ppm()));
         Model {
             streams: specs.iter().map(Stream::new).collect(),
@@ -149,7 +149,7 @@ impl Model {
         }
     }
 
-    pub fn put(&mut self, to: Option<u32>, len: u32, now: Instant) -> bool {
+    pub(crate) fn put(&mut self, to: Option<u32>, len: u32, now: Instant) -> bool {
         let now = now.get();
         let mut to = to.map(|to| to as usize);
         if let Some(at) = to
@@ -178,7 +178,7 @@ impl Model {
         true
     }
 
-    pub fn next(&mut self, now: Instant) -> Next {
+    pub(crate) fn next(&mut self, now: Instant) -> Next {
         let now = now.get();
         loop {
             if let Some(at) = self.dropping {
@@ -291,7 +291,7 @@ impl Model {
         Next::Send(Some(at as u32), head.len)
     }
 
-    pub fn counters(&self, at: u32) -> StreamCounters {
+    pub(crate) fn counters(&self, at: u32) -> StreamCounters {
         let stream = &self.streams[at as usize];
         StreamCounters { waiting: stream.queue.len() as u64, ..stream.counters }
     }

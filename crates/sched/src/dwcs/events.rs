@@ -76,7 +76,7 @@ impl Default for Events {
 
 impl Events {
     /// The rank of the sink of the first event.
-    pub fn first_sink(&self) -> Option<usize> {
+    pub(crate) fn first_sink(&self) -> Option<usize> {
         self.queue.first().map(|(rank, _)| *rank as usize)
     }
 }

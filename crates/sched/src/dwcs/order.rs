@@ -11,7 +11,7 @@ use super::window::URGENCY_BITS;
 /// Bits of the rank; they suffice for four million tasks.
 const RANK_BITS: u32 = 22;
 /// The number of tasks in a machine must be below this.
-pub const MAX_TASKS: usize = (1 << RANK_BITS) - 1;
+pub(crate) const MAX_TASKS: usize = (1 << RANK_BITS) - 1;
 
 /// The rule that decides which task comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ pub(super) struct Order {
 impl Order {
     /// The place of `slot` among the tasks that may run.
     #[inline]
-    pub fn key(self, slot: &Slot) -> Key {
+    pub(crate) fn key(self, slot: &Slot) -> Key {
         let (first, second) = match self.policy {
             Policy::Dwcs => (slot.deadline, (self.network_key(slot) << URGENCY_BITS) | slot.progress.urgency()),
             Policy::Edf => (slot.deadline, 0),

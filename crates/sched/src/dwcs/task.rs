@@ -162,7 +162,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub fn new(task: Task, rank: u32) -> Self {
+    pub(crate) fn new(task: Task, rank: u32) -> Self {
         Slot {
             task,
             deadline: task.arrival + task.period,
@@ -176,17 +176,17 @@ impl Slot {
     }
 
     /// The begin of the period that ends at d.
-    pub fn release(&self) -> u64 {
+    pub(crate) fn release(&self) -> u64 {
         self.deadline - self.task.period
     }
 
     /// Whether the period has begun and still wants service.
-    pub fn released(&self, now: u64) -> bool {
+    pub(crate) fn released(&self, now: u64) -> bool {
         self.release() <= now
     }
 
     /// Applies rule a and begins the next period.
-    pub fn served(&mut self) {
+    pub(crate) fn served(&mut self) {
         self.statistics.served += 1;
         self.progress.served(self.task.window);
         self.next_period();
@@ -194,7 +194,7 @@ impl Slot {
 
     /// Applies rule b and begins the next period; partial service is lost. Returns whether the loss violates the
     /// window.
-    pub fn lost(&mut self) -> bool {
+    pub(crate) fn lost(&mut self) -> bool {
         let violated = self.progress.lost(self.task.window);
         self.statistics.missed += 1;
         self.statistics.violations += u64::from(violated);
@@ -209,7 +209,7 @@ impl Slot {
 
     /// The largest service it may want between `now` and `until`, including periods that begin and wake-ups that
     /// happen in between.
-    pub fn demand(&self, now: u64, until: u64) -> u64 {
+    pub(crate) fn demand(&self, now: u64, until: u64) -> u64 {
         match self.deadline {
             deadline if deadline <= now => self.demand_after(now, until),
             deadline if deadline > until => 0,
@@ -241,7 +241,7 @@ impl Slot {
         }
     }
 
-    pub fn wake(&mut self, now: u64, wake: Wake) {
+    pub(crate) fn wake(&mut self, now: u64, wake: Wake) {
         self.ready = true;
         if self.keeps_its_period(now) {
             self.owed = false;

@@ -36,13 +36,13 @@ pub(super) struct Tournament {
 }
 
 impl Tournament {
-    pub fn new(leaves: usize) -> Self {
+    pub(crate) fn new(leaves: usize) -> Self {
         let leaves = leaves.next_power_of_two();
         Tournament { nodes: vec![ABSENT; 2 * leaves], leaves }
     }
 
     #[inline]
-    pub fn first(&self) -> Key {
+    pub(crate) fn first(&self) -> Key {
         self.nodes[1]
     }
 
@@ -50,7 +50,7 @@ impl Tournament {
     ///
     /// A branch predictor cannot guess which of two keys is less, so the winner is found by arithmetic on its index
     /// (the two indices differ in the last bit), not by a branch.
-    pub fn set(&mut self, leaf: usize, key: Key) {
+    pub(crate) fn set(&mut self, leaf: usize, key: Key) {
         let mut node = self.leaves + leaf;
         if std::mem::replace(&mut self.nodes[node], key) == key {
             return;

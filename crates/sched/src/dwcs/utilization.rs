@@ -80,7 +80,7 @@ pub(super) struct Rest(Fraction);
 
 impl Rest {
     /// The shortest whole period in which `service` does not exceed U_r: ceil(C/U_r), at least C.
-    pub fn period_for(self, service: u64) -> u64 {
+    pub(crate) fn period_for(self, service: u64) -> u64 {
         let Fraction { mut num, mut den } = self.0;
         while den > u128::MAX >> 64 && num > 1 {
             (num, den) = (num >> 1, (den >> 1) + 1);

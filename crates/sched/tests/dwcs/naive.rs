@@ -4,14 +4,14 @@
 use std::cmp::Ordering;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs {
+pub(crate) enum Runs {
     Regular(usize),
     Extra(usize),
     Nobody,
 }
 
 #[derive(Clone, Debug)]
-pub struct NaiveTask {
+pub(crate) struct NaiveTask {
     pub arrival: u64,
     pub period: u64,
     pub service: u64,
@@ -29,7 +29,7 @@ pub struct NaiveTask {
 }
 
 impl NaiveTask {
-    pub fn new(arrival: u64, period: u64, service: u64, window: (u16, u16), work_conserving: bool) -> Self {
+    pub(crate) fn new(arrival: u64, period: u64, service: u64, window: (u16, u16), work_conserving: bool) -> Self {
         NaiveTask {
             arrival,
             period,
@@ -86,14 +86,14 @@ impl NaiveTask {
 
 /// State of the network queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
+pub(crate) enum Queue {
     Unknown,
     Empty,
     Waiting,
 }
 
 #[derive(Clone, Debug)]
-pub struct Naive {
+pub(crate) struct Naive {
     pub tasks: Vec<NaiveTask>,
     pub queue: Queue,
     /// (deadline, number, sink)
@@ -104,7 +104,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    pub fn new(tasks: Vec<NaiveTask>) -> Self {
+    pub(crate) fn new(tasks: Vec<NaiveTask>) -> Self {
         Naive { tasks, queue: Queue::Unknown, events: Vec::new(), server: None, delivered: Vec::new() }
     }
 
@@ -143,7 +143,7 @@ impl Naive {
     }
 
     /// Runs one tick at `t`.
-    pub fn tick(&mut self, t: u64) -> Runs {
+    pub(crate) fn tick(&mut self, t: u64) -> Runs {
         self.turnover(t);
         let regular = self.first(|task| task.released(t));
         let extra = self.first(|task| task.surplus(t));
@@ -227,7 +227,7 @@ impl Naive {
         sum
     }
 
-    pub fn block(&mut self, k: usize, t: u64) {
+    pub(crate) fn block(&mut self, k: usize, t: u64) {
         self.turnover(t);
         if !self.tasks[k].blocked {
             self.tasks[k].owed = self.tasks[k].released(t);
@@ -235,7 +235,7 @@ impl Naive {
         }
     }
 
-    pub fn wake(&mut self, k: usize, t: u64, aligned: bool) {
+    pub(crate) fn wake(&mut self, k: usize, t: u64, aligned: bool) {
         self.turnover(t);
         let task = &mut self.tasks[k];
         if !task.blocked {

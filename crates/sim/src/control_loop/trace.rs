@@ -53,7 +53,7 @@ fn refused_line(line: usize, content: &str) -> Refused {
 }
 
 /// Applies the rules of [`parse`] to a trace from another source. An error names the job by its position, from 1.
-pub fn check(trace: &[Job]) -> Result<(), Refused> {
+pub(super) fn check(trace: &[Job]) -> Result<(), Refused> {
     let sound = |job: &Job| job.c_ns > 0.0 && job.c_ns <= MAX_COST_NS && job.hint.is_none_or(f64::is_finite);
     match trace.iter().position(|job| !sound(job)) {
         Some(at) => Err(Refused::Line { line: at + 1, text: format!("{} {:?}", trace[at].c_ns, trace[at].hint) }),

@@ -4,25 +4,25 @@ use qfabric_types::Instant;
 
 /// Host time = offset + virtual time · (1 + ppm/10⁶).
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     offset_ns: u64,
     ppm: i64,
 }
 
 impl Clock {
     /// `ppm` is the drift in millionths; a negative clock is slow. Limited to ±100,000.
-    pub fn new(offset_ns: u64, ppm: i64) -> Clock {
+    pub(super) fn new(offset_ns: u64, ppm: i64) -> Clock {
         Clock { offset_ns, ppm: ppm.clamp(-100_000, 100_000) }
     }
 
     /// The time that the host's clock shows at the virtual time `at`.
-    pub fn shows(&self, at: Instant) -> Instant {
+    pub(super) fn shows(&self, at: Instant) -> Instant {
         let drifted = i128::from(at.get()) * i128::from(1_000_000 + self.ppm) / 1_000_000;
         Instant::new(self.offset_ns + drifted as u64)
     }
 
     /// The first virtual time at which the host's clock shows at least `shown`.
-    pub fn when(&self, shown: Instant) -> Instant {
+    pub(super) fn when(&self, shown: Instant) -> Instant {
         let since = i128::from(shown.get().saturating_sub(self.offset_ns));
         let rate = i128::from(1_000_000 + self.ppm);
         let at = (since * 1_000_000 + rate - 1).div_euclid(rate);

@@ -69,7 +69,7 @@ struct Uplink {
 
 /// The reason for which a frame does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub(super) enum Lost {
     /// The queue of the uplink is full.
     Full,
     /// The frame was lost on the path.
@@ -79,7 +79,7 @@ pub enum Lost {
 }
 
 #[derive(Debug)]
-pub struct Network {
+pub(super) struct Network {
     settings: Settings,
     uplinks: Vec<Uplink>,
     cuts: BTreeSet<(HostId, HostId)>,
@@ -88,21 +88,21 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(settings: Settings) -> Network {
+    pub(super) fn new(settings: Settings) -> Network {
         Network { settings, uplinks: Vec::new(), cuts: BTreeSet::new(), last: BTreeMap::new() }
     }
 
-    pub fn add_host(&mut self) {
+    pub(super) fn add_host(&mut self) {
         let (bandwidth, zero) = (self.settings.bandwidth, Instant::ZERO);
         self.uplinks.push(Uplink { bandwidth, control_free: zero, data_free: zero, bulk_free: zero });
     }
 
     /// Sets the bandwidth of a host's uplink that remains for the simulated frames, in bits per second.
-    pub fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
+    pub(super) fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
         self.uplinks[host].bandwidth = bandwidth.max(1.0);
     }
 
-    pub fn set_cut(&mut self, a: HostId, b: HostId, cut: bool) {
+    pub(super) fn set_cut(&mut self, a: HostId, b: HostId, cut: bool) {
         let way = (a.min(b), a.max(b));
         if cut {
             self.cuts.insert(way)
@@ -111,12 +111,12 @@ impl Network {
         };
     }
 
-    pub fn is_cut(&self, a: HostId, b: HostId) -> bool {
+    pub(super) fn is_cut(&self, a: HostId, b: HostId) -> bool {
         self.cuts.contains(&(a.min(b), a.max(b)))
     }
 
     /// Returns the arrival time of a frame that is sent now.
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         (from, to): (HostId, HostId),
         lane: Lane,

@@ -7,23 +7,23 @@ use qfabric_sim::video::Video;
 use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
 use qfabric_types::{Contract, Instant, JobSource, Nanos, Reclaiming, Reservation, Share};
 
-pub const T: Nanos = Nanos::from_millis(40);
+pub(crate) const T: Nanos = Nanos::from_millis(40);
 /// Capacity of two CPUs if 90 % may be reserved.
-pub const CAPACITY: Share = Share::from_ppm(1_800_000);
+pub(crate) const CAPACITY: Share = Share::from_ppm(1_800_000);
 /// Each result is the mean over these seeds.
-pub const SEEDS: [u64; 3] = [0, 1, 2];
+pub(crate) const SEEDS: [u64; 3] = [0, 1, 2];
 
 /// A row of the comparison: the scheduling of all players.
-pub type Scheduled<'a> = &'a dyn Fn(Nanos) -> Policy;
+pub(crate) type Scheduled<'a> = &'a dyn Fn(Nanos) -> Policy;
 
 /// The whole capacity in fixed, equal shares.
-pub fn equal_shares(p: Nanos, mode: Reclaiming) -> Policy {
+pub(crate) fn equal_shares(p: Nanos, mode: Reclaiming) -> Policy {
     let budget = Share::from_ppm(CAPACITY.ppm() / 6).budget_in(p);
     Policy::Static(Reservation::new(budget, p).unwrap(), mode)
 }
 
 /// A contract like that of the demo's players.
-pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> Contract {
+pub(crate) fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> Contract {
     let mut contract = Contract::new("player", T);
     (contract.jobs, contract.server_period) = (JobSource::Marked, p);
     (contract.predictor, contract.rho) = (predictor.parse().unwrap(), rho);
@@ -33,7 +33,7 @@ pub fn contract(p: Nanos, predictor: &str, rho: f64, reclaiming: Reclaiming) -> 
 
 /// Half of the players begin with a light load (16 % of a CPU) and become heavy (32 %), the other half the
 /// reverse: 80 % of the capacity on average, and more than 100 % when heavy frames coincide.
-pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: u64) -> Scenario {
+pub(crate) fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: u64) -> Scenario {
     let shift = Instant::new(seconds * 500_000_000);
     let player = |i: u64| {
         let (mean, mean_after) = if i.is_multiple_of(2) { (0.16, 0.32) } else { (0.32, 0.16) };
@@ -54,14 +54,14 @@ pub fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64, seed: 
 
 /// One row of a table, the mean over [`SEEDS`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Row {
+pub(crate) struct Row {
     pub misses: f64,
     pub in_target: f64,
     pub reserved: f64,
     pub settings_per_job: f64,
 }
 
-pub fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
+pub(crate) fn measure(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64) -> Row {
     let mut row = Row::default();
     let part = 1.0 / SEEDS.len() as f64;
     for seed in SEEDS {
@@ -87,7 +87,7 @@ fn check(outcomes: &Outcomes, tick: Nanos, seed: u64) {
 }
 
 /// Compares the table with the stored one, or stores it if `QFABRIC_GRIDS=write` is set.
-pub fn compare_with_stored(name: &str, table: &str) {
+pub(crate) fn compare_with_stored(name: &str, table: &str) {
     let path = format!("{}/tests/grids/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var("QFABRIC_GRIDS").as_deref() == Ok("write") {
         std::fs::write(&path, table).unwrap();

@@ -6,26 +6,26 @@ use super::MAX_TEXT;
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*byte)
     }
 
     /// A byte that is 0 or 1.
-    pub fn flag(&mut self) -> Option<bool> {
+    pub(crate) fn flag(&mut self) -> Option<bool> {
         self.byte().filter(|byte| *byte <= 1).map(|byte| byte == 1)
     }
 
-    pub fn half(&mut self) -> Option<u16> {
+    pub(crate) fn half(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub fn word(&mut self) -> Option<u32> {
+    pub(crate) fn word(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn long(&mut self) -> Option<u64> {
+    pub(crate) fn long(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -35,14 +35,14 @@ impl<'a> Reader<'a> {
         Some(*array)
     }
 
-    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
 
     /// A text after its length.
-    pub fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.half()?);
         let bytes = self.bytes(length).filter(|bytes| bytes.len() <= MAX_TEXT)?;
         std::str::from_utf8(bytes).ok()

@@ -21,7 +21,7 @@ use crate::table::{Interest, Table};
 
 /// The module, and the sockets that wait for space to write.
 #[derive(Debug)]
-pub struct Module {
+pub(super) struct Module {
     sockets: Sockets,
     highest: u32,
     writers: BTreeSet<RawFd>,
@@ -29,7 +29,7 @@ pub struct Module {
 
 impl Module {
     /// Creates the back end from the module of a connection to the daemon.
-    pub fn new(sockets: Sockets) -> Module {
+    pub(super) fn new(sockets: Sockets) -> Module {
         Module { sockets, highest: 0, writers: BTreeSet::new() }
     }
 

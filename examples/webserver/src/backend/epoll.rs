@@ -13,13 +13,13 @@ use crate::table::{Interest, Table};
 /// Number of ready sockets that one call returns at most.
 const BATCH: usize = 512;
 
-pub struct Epoll {
+pub(super) struct Epoll {
     instance: OwnedFd,
     events: Vec<Event>,
 }
 
 impl Epoll {
-    pub fn open() -> io::Result<Epoll> {
+    pub(super) fn open() -> io::Result<Epoll> {
         Ok(Epoll { instance: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(BATCH) })
     }
 }

@@ -14,7 +14,7 @@ use crate::table::{Interest, Table};
 
 /// Keeps no state between two calls.
 #[derive(Debug)]
-pub struct Select;
+pub(super) struct Select;
 
 impl Backend for Select {
     fn limit(&self) -> usize {

@@ -20,7 +20,7 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 const NOT_STARTED: u8 = 127;
 
 /// Runs a command until it ends. Returns its exit code.
-pub fn run(host: &Host, command: &Command) -> u8 {
+pub(crate) fn run(host: &Host, command: &Command) -> u8 {
     let mut child = match start(command) {
         Ok(child) => child,
         Err(e) => {

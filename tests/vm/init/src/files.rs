@@ -9,7 +9,7 @@ use qfabric_vm_init::{Frame, OUT};
 use crate::Host;
 
 /// Sends all files below [`OUT`].
-pub fn send(host: &Host) {
+pub(crate) fn send(host: &Host) {
     let mut folders = vec![PathBuf::from(OUT)];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {

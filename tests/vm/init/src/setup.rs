@@ -29,7 +29,7 @@ const MOUNTS: [(&str, &str, &str); 12] = [
 const COMPRESSED: i32 = 4;
 
 /// Mounts all file systems that this kernel has. Returns an error message for each of the others.
-pub fn mount_all() -> Vec<String> {
+pub(crate) fn mount_all() -> Vec<String> {
     MOUNTS.iter().filter_map(|(kind, place, options)| mount_one(kind, place, options).err()).collect()
 }
 
@@ -42,7 +42,7 @@ fn mount_one(kind: &str, place: &str, options: &str) -> Result<(), String> {
 }
 
 /// Loads modules in the given order. Returns an error message for each failure.
-pub fn load(modules: &[String]) -> Vec<String> {
+pub(crate) fn load(modules: &[String]) -> Vec<String> {
     modules.iter().filter_map(|module| load_one(module).err()).collect()
 }
 
@@ -57,7 +57,7 @@ fn load_one(path: &str) -> Result<(), String> {
 
 /// Does the rest of the setup: makes /tmp writable for all users, starts the loopback interface, and enables
 /// cgroup controllers.
-pub fn prepare() -> Vec<String> {
+pub(crate) fn prepare() -> Vec<String> {
     let open = fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777)).map_err(|e| format!("/tmp: {e}"));
     let loopback = loopback_up().map_err(|e| format!("lo: {e}"));
     [open, loopback, controllers()].into_iter().filter_map(Result::err).collect()
@@ -90,6 +90,6 @@ fn controllers() -> Result<(), String> {
 }
 
 /// The kernel's release, `7.3.4+deb13-cloud-amd64`.
-pub fn release() -> String {
+pub(crate) fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }

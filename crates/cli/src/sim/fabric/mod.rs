@@ -27,7 +27,7 @@ the network.";
 
 /// Simulates many hosts on a network: channels, resource managers and policies, without a kernel.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(super) struct Args {
     #[command(subcommand)]
     experiment: Experiment,
     /// Seed of all random numbers; the same seed gives the same run
@@ -199,7 +199,7 @@ struct Results {
     curves: Vec<Curve>,
 }
 
-pub fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     if let Some(path) = &args.svg {
         output::check_writable(path)?;
     }

@@ -14,7 +14,7 @@ fn value(of: &impl Serialize) -> Result<serde_json::Value, Failure> {
     serde_json::to_value(of).map_err(Failure::fault)
 }
 
-pub fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Results, Failure> {
+pub(super) fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::roles::run(&experiments::roles::Options { seconds, fade, seed });
     let at = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.0} s"));
     let mut text = String::from("role      before    degraded at   stopped at   back at   at the end\n");
@@ -32,7 +32,7 @@ pub fn roles(seconds: u64, fade: bool, seed: u64) -> Result<Results, Failure> {
     Ok(Results { text, json, title, axes: ("seconds", "frames per second"), curves: outcome.curves })
 }
 
-pub fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64) -> Result<Results, Failure> {
+pub(super) fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64) -> Result<Results, Failure> {
     let rule = match rule {
         RuleName::None => None,
         RuleName::Printed => Some(Rule::AsPrinted),
@@ -57,7 +57,7 @@ pub fn spread(clients: u64, seconds: u64, rule: RuleName, crowd: bool, seed: u64
     Ok(Results { text, json, title: "Reports in slots of 100 ms", axes: ("seconds", "largest slot / mean"), curves })
 }
 
-pub fn balance(options: &experiments::balance::Options) -> Result<Results, Failure> {
+pub(super) fn balance(options: &experiments::balance::Options) -> Result<Results, Failure> {
     let rates = [20.0, 25.0, 28.0, 30.0, 33.0, 36.0, 40.0, 45.0, 50.0];
     let outcomes = rates.map(|rate| experiments::balance::run(&experiments::balance::Options { rate, ..*options }));
     let mut text = String::from("requests/s   here      elsewhere   timed out   duplicates   cancelled   events\n");
@@ -86,7 +86,7 @@ pub fn balance(options: &experiments::balance::Options) -> Result<Results, Failu
     })
 }
 
-pub fn calls(seconds: u64, seed: u64) -> Result<Results, Failure> {
+pub(super) fn calls(seconds: u64, seed: u64) -> Result<Results, Failure> {
     let courses = experiments::calls::run(seconds, seed);
     let mut text = String::from("called      at 10 ± 1 fps after   calls/s      without a change\n");
     for course in &courses {
@@ -100,7 +100,7 @@ pub fn calls(seconds: u64, seed: u64) -> Result<Results, Failure> {
     Ok(Results { text, json, title, axes: ("seconds", "frames per second"), curves })
 }
 
-pub fn crowd(hosts: u64, seconds: u64, seed: u64) -> Result<Results, Failure> {
+pub(super) fn crowd(hosts: u64, seconds: u64, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::crowd::run(&experiments::crowd::Options {
         hosts: hosts as usize,
         seconds,
@@ -127,7 +127,7 @@ fn response(of: u64, ms: f64) -> String {
     if of > 0 { format!("{ms:.0} ms") } else { "-".to_owned() }
 }
 
-pub fn overhead(seconds: u64, seed: u64) -> Result<Results, Failure> {
+pub(super) fn overhead(seconds: u64, seed: u64) -> Result<Results, Failure> {
     let run = |updates: u32, copies: u32| {
         let (updates, rate) = (f64::from(updates), 40.0);
         experiments::balance::run(&experiments::balance::Options {
@@ -164,7 +164,7 @@ pub fn overhead(seconds: u64, seed: u64) -> Result<Results, Failure> {
     Ok(Results { text, json, title: "What load balancing costs the first server", axes, curves })
 }
 
-pub fn sync(options: &experiments::sync::Options) -> Result<Results, Failure> {
+pub(super) fn sync(options: &experiments::sync::Options) -> Result<Results, Failure> {
     let outcome = experiments::sync::run(options);
     let (half, most) = outcome.spread_ms;
     let text = format!(
@@ -181,7 +181,7 @@ pub fn sync(options: &experiments::sync::Options) -> Result<Results, Failure> {
     Ok(Results { text, json, title, axes: ("seconds", "ms apart"), curves: outcome.curves })
 }
 
-pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Results, Failure> {
+pub(super) fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Results, Failure> {
     let outcome = experiments::tree::run(seconds, linked, seed);
     let mut text =
         String::from("from    for both        low            medium         high           (film/s + sound/s)\n");
@@ -199,7 +199,7 @@ pub fn tree(seconds: u64, linked: bool, seed: u64) -> Result<Results, Failure> {
     Ok(Results { text, json, title, axes: ("seconds", "events per second"), curves: outcome.curves })
 }
 
-pub fn cut(options: &experiments::cut::Options) -> Result<Results, Failure> {
+pub(super) fn cut(options: &experiments::cut::Options) -> Result<Results, Failure> {
     let outcome = experiments::cut::run(options);
     let after = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("after {time:.1} s"));
     let text = format!(
@@ -218,7 +218,7 @@ pub fn cut(options: &experiments::cut::Options) -> Result<Results, Failure> {
     Ok(Results { text, json, title: "A group that is cut in two", axes, curves: outcome.curves })
 }
 
-pub fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<Results, Failure> {
+pub(super) fn admission(rule: OfferRule, rate: u32, seconds: u64, seed: u64) -> Result<Results, Failure> {
     let rule = match rule {
         OfferRule::None => None,
         OfferRule::First => Some(experiments::admission::Offer::First),

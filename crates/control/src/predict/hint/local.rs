@@ -24,7 +24,7 @@ const HALF_LIFE: f64 = 0.4;
 
 /// The last `n` pairs of hint and cost.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub(crate) struct Local {
     hints: Recent,
     costs: Recent,
     trust: Recent,
@@ -34,7 +34,7 @@ pub struct Local {
 
 impl Local {
     /// Over `n` samples. The window is rounded up to whole [`LANES`]; samples older than `n` have no weight.
-    pub fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         let (half_life, window) = ((HALF_LIFE * n as f64).max(1.0), n.next_multiple_of(LANES));
         let weight = |age: usize| if age < n { 0.5f64.powf(age as f64 / half_life) } else { 0.0 };
         let recency = (0..window).rev().map(weight).collect();
@@ -42,13 +42,13 @@ impl Local {
     }
 
     /// Number of samples seen, up to the whole window.
-    pub fn samples(&self) -> usize {
+    pub(crate) fn samples(&self) -> usize {
         self.seen.min(self.recency.len())
     }
 
     /// Adds a job with the logarithms `hint` and `cost`, whose prediction was too low by `residual` (0 if there was
     /// none).
-    pub fn push(&mut self, hint: f64, cost: f64, residual: f64) {
+    pub(crate) fn push(&mut self, hint: f64, cost: f64, residual: f64) {
         self.hints.push(hint);
         self.costs.push(cost);
         self.trust.push((SURPRISE / residual.abs()).min(1.0));
@@ -56,7 +56,7 @@ impl Local {
     }
 
     /// The expected logarithm of the cost for the logarithm `hint`. Needs at least one sample.
-    pub fn at(&self, hint: f64) -> f64 {
+    pub(crate) fn at(&self, hint: f64) -> f64 {
         let sums = self.sums(hint);
         let (mean_x, mean_y) = (sums.x / sums.w, sums.y / sums.w);
         let sxx = (sums.xx - sums.x * mean_x).max(0.0);

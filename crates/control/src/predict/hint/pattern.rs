@@ -6,7 +6,7 @@
 use crate::predict::window::Recent;
 
 /// The longest pattern that is searched; groups of 12 and 15 pictures are the usual ones.
-pub const LAGS: usize = 16;
+pub(crate) const LAGS: usize = 16;
 /// Weight kept from job to job: a memory of about thirty jobs.
 const MEMORY: f64 = 0.97;
 /// Correlations below this are attributed to chance.
@@ -18,7 +18,7 @@ const WORTH: f64 = 0.02;
 const LARGEST: f64 = 0.4;
 
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     recent: Recent,
     square: f64,
     products: [f64; LAGS],
@@ -32,7 +32,7 @@ impl Default for Pattern {
 
 impl Pattern {
     /// Adds the residual of the last job: the logarithm of its cost minus the prediction from its hint.
-    pub fn push(&mut self, residual: f64) {
+    pub(crate) fn push(&mut self, residual: f64) {
         let residual = residual.clamp(-LARGEST, LARGEST);
         self.square = self.square * MEMORY + residual * residual;
         for (product, earlier) in self.products.iter_mut().zip(self.recent.oldest_first()) {
@@ -42,7 +42,7 @@ impl Pattern {
     }
 
     /// The correction of the next job's logarithm of cost.
-    pub fn correction(&self) -> f64 {
+    pub(crate) fn correction(&self) -> f64 {
         let lags = self.products.iter().zip(self.recent.oldest_first());
         let (product, earlier) = lags.fold((0.0, 0.0), |best, (&p, &r)| if p > best.0 { (p, r) } else { best });
         let correlation = product / (self.square + WORTH * WORTH);

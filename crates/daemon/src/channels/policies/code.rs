@@ -91,7 +91,7 @@ pub(super) struct Code {
 
 impl Code {
     /// Compiles a text, or refuses it with the compiler's message.
-    pub fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
+    pub(super) fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
         let CodePolicy { channel, attributes, control, filter, silence_ns, .. } = policy;
         if let Some(silence) = silence_ns.filter(|silence| !SILENCES.contains(silence)) {
             return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));

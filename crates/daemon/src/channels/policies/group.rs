@@ -35,7 +35,7 @@ pub(super) struct Members {
 
 impl GroupHere {
     /// Refuses a policy with an invalid resource.
-    pub fn new(policy: &GroupPolicy) -> Result<GroupHere, Problem> {
+    pub(super) fn new(policy: &GroupPolicy) -> Result<GroupHere, Problem> {
         let GroupPolicy { group, parent, level, attribute, capacity, importance, .. } = policy;
         if !(1..=4).contains(level) {
             return Err(refused::out_of_range("level", level, "1 (connection) to 4 (system)"));
@@ -89,17 +89,17 @@ impl Controller for GroupHere {
 }
 
 impl Members {
-    pub fn new(group: &Name, mailbox: &Arc<Mailbox>) -> Members {
+    pub(super) fn new(group: &Name, mailbox: &Arc<Mailbox>) -> Members {
         Members { group: group.clone(), mailbox: mailbox.clone(), names: BTreeMap::new() }
     }
 
     /// Name of the application with this number.
-    pub fn name(&self, application: AppId) -> Option<&Name> {
+    pub(super) fn name(&self, application: AppId) -> Option<&Name> {
         self.names.get(&application)
     }
 
     /// Records the names of applications.
-    pub fn on_change(&mut self, change: &Change, host: &Name) {
+    pub(super) fn on_change(&mut self, change: &Change, host: &Name) {
         if let ChangeKind::Joined(Registration { application, group, .. }) = &change.what
             && (group, &change.host) == (&self.group, host)
         {
@@ -108,7 +108,7 @@ impl Members {
     }
 
     /// Notifies a member of a decision about it; returns whether there is such a member.
-    pub fn carry_out(&self, decision: &Decision) -> bool {
+    pub(super) fn carry_out(&self, decision: &Decision) -> bool {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
         let Some(name) = self.names.get(application) else { return false };
         let Ok(channel) = format!("group.{}", self.group).parse() else { return false };

@@ -102,7 +102,7 @@ struct Running {
 
 impl Policies {
     /// Rates at which this host's sources are paced on a channel.
-    pub fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
+    pub(super) fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
         let known = ChannelId::data(channel.name.clone()) == *channel;
         let paces = known.then(|| lock(&self.paces).get(&channel.name).cloned()).flatten();
         paces.map_or_else(Vec::new, |paces| lock(&paces.what).list())
@@ -110,35 +110,35 @@ impl Policies {
 
     /// The user whose sources alone are paced on a channel; `None`: the channel is not paced.
     #[cfg(test)]
-    pub fn paces_for(&self, channel: &Name) -> Option<Option<u32>> {
+    pub(super) fn paces_for(&self, channel: &Name) -> Option<Option<u32>> {
         lock(&self.paces).get(channel).map(|paces| paces.user)
     }
 
     /// Usage of all policies, including those that were stopped.
-    pub fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> Usage {
         self.runner.totals()
     }
 
     /// Replaces a policy's controller.
     #[cfg(test)]
-    pub fn replace(&self, name: &str, controller: Box<dyn qfabric_host::manager::Controller>) {
+    pub(super) fn replace(&self, name: &str, controller: Box<dyn qfabric_host::manager::Controller>) {
         let seat = lock(&self.running)[&name.parse().unwrap()].seat;
         self.runner.replace(seat, controller);
     }
 
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         lock(&self.running).len() as u64
     }
 }
 
 impl Fabric {
-    pub fn policies(&self) -> Vec<PolicyInfo> {
+    pub(crate) fn policies(&self) -> Vec<PolicyInfo> {
         let running = lock(&self.policies.running);
         running.iter().map(|(name, policy)| self.policy_info(name, policy)).collect()
     }
 
     /// Starts a policy, for a user or for the configuration.
-    pub fn start_policy(&self, peer: Option<Peer>, mut policy: Policy) -> Result<PolicyInfo, Problem> {
+    pub(crate) fn start_policy(&self, peer: Option<Peer>, mut policy: Policy) -> Result<PolicyInfo, Problem> {
         let name = policy.name().ok_or_else(|| refused::nameless(policy.kind()))?;
         self.check_concern(peer, &policy)?;
         kinds::read_text(&mut policy, peer.is_none())?;
@@ -171,7 +171,7 @@ impl Fabric {
     }
 
     /// Stops a policy; its decisions about rates end.
-    pub fn stop_policy(&self, peer: Peer, name: &Name) -> Result<(), Problem> {
+    pub(crate) fn stop_policy(&self, peer: Peer, name: &Name) -> Result<(), Problem> {
         let mut running = lock(&self.policies.running);
         let found = running.get(name).ok_or_else(|| refused::unknown(name))?;
         let uid = peer.owner.uid;

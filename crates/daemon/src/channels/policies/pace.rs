@@ -58,7 +58,7 @@ pub(super) fn filter(paces: &Paces) -> Choose {
 
 impl PaceTable {
     /// From now on events go to the host at this rate.
-    pub fn decide(&mut self, host: &Name, rate_milli: i64, now: Instant) {
+    pub(super) fn decide(&mut self, host: &Name, rate_milli: i64, now: Instant) {
         let interval = (rate_milli > 0).then(|| Nanos::new(1_000_000_000_000 / rate_milli as u64));
         match self.0.binary_search_by(|pace| pace.host.cmp(host)) {
             Ok(at) => {
@@ -75,23 +75,23 @@ impl PaceTable {
     }
 
     /// Removes a host that is gone, or about which no policy decides any more.
-    pub fn forget(&mut self, host: &Name) {
+    pub(super) fn forget(&mut self, host: &Name) {
         self.0.retain(|pace| pace.host != *host);
     }
 
     /// The decided rate of the host, and the rate at which events have passed since the last call.
-    pub fn sent(&mut self, host: &Name, now: Instant) -> Option<(i64, i64)> {
+    pub(super) fn sent(&mut self, host: &Name, now: Instant) -> Option<(i64, i64)> {
         let at = self.0.binary_search_by(|pace| pace.host.cmp(host)).ok()?;
         let pace = &mut self.0[at];
         Some((pace.rate_milli, pace.meter.report(now).0))
     }
 
-    pub fn hosts(&self) -> impl Iterator<Item = &Name> {
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &Name> {
         self.0.iter().map(|pace| &pace.host)
     }
 
     /// Rates as the API shows them.
-    pub fn list(&self) -> Vec<PaceInfo> {
+    pub(super) fn list(&self) -> Vec<PaceInfo> {
         let info = |pace: &Pace| PaceInfo {
             host: pace.host.clone(),
             rate_milli: pace.rate_milli,

@@ -16,19 +16,19 @@ pub(in crate::channels) struct RateMeter {
 
 impl RateMeter {
     /// Begins the first report.
-    pub fn new(now: Instant) -> RateMeter {
+    pub(crate) fn new(now: Instant) -> RateMeter {
         RateMeter { events: 0, first: now, last: now, before: None, reported: now }
     }
 
     /// Counts an event.
-    pub fn hit(&mut self, now: Instant) {
+    pub(crate) fn hit(&mut self, now: Instant) {
         self.first = if self.events == 0 { now } else { self.first };
         self.last = now;
         self.events = self.events.saturating_add(1);
     }
 
     /// Ends a report: thousandths of an event per second since the report before, and the time that they cover.
-    pub fn report(&mut self, now: Instant) -> (i64, Nanos) {
+    pub(crate) fn report(&mut self, now: Instant) -> (i64, Nanos) {
         let over = now.since(self.reported);
         let milli = (self.per_second(over) * 1e3).round() as i64;
         self.before = if self.events > 0 { Some(self.last) } else { self.before };

@@ -33,13 +33,13 @@ pub(super) struct Record {
 
 impl Record {
     /// From now on the policy decides nothing.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.is_over = true;
         self.decided.clear();
     }
 
     /// Records that the controller panicked with this message.
-    pub fn fails(&mut self, message: String) {
+    pub(super) fn fails(&mut self, message: String) {
         self.faults += 1;
         self.fault = Some(format!("it panicked: {message}"));
     }

@@ -57,19 +57,19 @@ pub enum Effect {
 pub(super) struct Outputs(VecDeque<Output>);
 
 impl Outputs {
-    pub fn poll(&mut self) -> Option<Output> {
+    pub(super) fn poll(&mut self) -> Option<Output> {
         self.0.pop_front()
     }
 
-    pub fn tell(&mut self, channel: &ChannelId, to: Recipient, event: QualityEvent) {
+    pub(super) fn tell(&mut self, channel: &ChannelId, to: Recipient, event: QualityEvent) {
         self.0.push_back(Output::Tell(channel.clone(), to, event));
     }
 
-    pub fn parameter(&mut self, filter: Filter, parameter: String, value: i64) {
+    pub(super) fn parameter(&mut self, filter: Filter, parameter: String, value: i64) {
         self.0.push_back(Output::Parameter(filter, parameter, value));
     }
 
-    pub fn effect(&mut self, effect: Effect) {
+    pub(super) fn effect(&mut self, effect: Effect) {
         self.0.push_back(Output::Effect(effect));
     }
 }

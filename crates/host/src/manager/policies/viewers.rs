@@ -18,7 +18,7 @@ impl<K> Default for Viewers<K> {
 
 impl<K: Ord> Viewers<K> {
     /// Adds a viewer. Returns false if it has no role.
-    pub fn join(&mut self, sink: K, viewer: &Registration) -> bool {
+    pub(super) fn join(&mut self, sink: K, viewer: &Registration) -> bool {
         let has_role = role_of(viewer).is_some();
         if has_role {
             self.0.entry(sink).or_default().push(viewer.clone());
@@ -27,7 +27,7 @@ impl<K: Ord> Viewers<K> {
     }
 
     /// Removes a viewer. Returns false if it was not one.
-    pub fn leave(&mut self, sink: &K, viewer: &Registration) -> bool {
+    pub(super) fn leave(&mut self, sink: &K, viewer: &Registration) -> bool {
         let Some(viewers) = self.0.get_mut(sink) else { return false };
         let Some(at) = viewers.iter().position(|one| one == viewer) else { return false };
         viewers.remove(at);
@@ -38,17 +38,17 @@ impl<K: Ord> Viewers<K> {
     }
 
     /// Removes all viewers of sinks for which `keep` returns false.
-    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.0.retain(|sink, _| keep(sink));
     }
 
     /// The common role of all viewers at a sink; `None` if there are none.
-    pub fn role(&self, sink: &K) -> Option<Role> {
+    pub(super) fn role(&self, sink: &K) -> Option<Role> {
         self.0.get(sink)?.iter().filter_map(role_of).reduce(Role::with)
     }
 
     /// All sinks with viewers.
-    pub fn roles(&self) -> impl Iterator<Item = (&K, Role)> {
+    pub(super) fn roles(&self) -> impl Iterator<Item = (&K, Role)> {
         self.0.keys().filter_map(|sink| Some((sink, self.role(sink)?)))
     }
 }

@@ -126,7 +126,7 @@ impl Field {
         Field { name, ty, count, about }
     }
 
-    pub fn bytes(&self) -> u32 {
+    pub(super) fn bytes(&self) -> u32 {
         self.ty.bytes() * self.count.max(1)
     }
 }

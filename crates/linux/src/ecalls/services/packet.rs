@@ -18,10 +18,10 @@ const ETHERTYPE_IPV4: i32 = 0x0800;
 const ETHERTYPE_IPV6: i32 = 0x86dd;
 /// Offsets in the packet's context, `struct __sk_buff`.
 pub(super) mod skb {
-    pub const LEN: u8 = 0;
-    pub const MARK: u8 = 8;
-    pub const PROTOCOL: u8 = 16;
-    pub const IFINDEX: u8 = 40;
+    pub(crate) const LEN: u8 = 0;
+    pub(crate) const MARK: u8 = 8;
+    pub(crate) const PROTOCOL: u8 = 16;
+    pub(crate) const IFINDEX: u8 = 40;
 }
 const FROM_IP_HEADER: i32 = 1; // BPF_HDR_START_NET
 

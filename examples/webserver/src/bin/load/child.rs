@@ -13,13 +13,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running program. Dropping the value ends the program.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     name: String,
 }
 
 /// A command that runs `program` on `cpu`. The program receives SIGTERM when this program ends.
-pub fn command(program: &Path, cpu: usize) -> Command {
+pub(crate) fn command(program: &Path, cpu: usize) -> Command {
     let mut command = command_with_death_signal();
     command.args(["taskset", "-c", &cpu.to_string()]).arg(program);
     command
@@ -27,7 +27,7 @@ pub fn command(program: &Path, cpu: usize) -> Command {
 
 /// Like [`command`], but for any CPU: the daemon's control thread cannot keep its reservation on a subset of the
 /// CPUs.
-pub fn command_anywhere(program: &Path) -> Command {
+pub(crate) fn command_anywhere(program: &Path) -> Command {
     let mut command = command_with_death_signal();
     command.arg(program);
     command
@@ -40,13 +40,13 @@ fn command_with_death_signal() -> Command {
 }
 
 impl Running {
-    pub fn start(name: &str, command: &mut Command) -> Result<Running> {
+    pub(crate) fn start(name: &str, command: &mut Command) -> Result<Running> {
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Running { child, name: name.to_owned() })
     }
 
     /// Starts a program and waits for a line of its output that starts with `beginning`.
-    pub fn start_until(name: &str, command: &mut Command, beginning: &str) -> Result<Running> {
+    pub(crate) fn start_until(name: &str, command: &mut Command, beginning: &str) -> Result<Running> {
         let mut running = Running::start(name, command.stdout(Stdio::piped()))?;
         let mut lines = BufReader::new(running.child.stdout.take().context("its output is not piped")?);
         let mut line = String::new();
@@ -92,7 +92,7 @@ fn pid(child: &Child) -> Result<Pid> {
 }
 
 /// Runs a program until it ends or `stop` returns true. Returns its output.
-pub fn output(name: &str, command: &mut Command, stop: impl Fn() -> bool) -> Result<String> {
+pub(crate) fn output(name: &str, command: &mut Command, stop: impl Fn() -> bool) -> Result<String> {
     let mut running = Running::start(name, command.stdout(Stdio::piped()).stderr(Stdio::null()))?;
     let mut out = running.child.stdout.take().context("its output is not piped")?;
     let reader = std::thread::spawn(move || {
@@ -116,7 +116,7 @@ pub fn output(name: &str, command: &mut Command, stop: impl Fn() -> bool) -> Res
 }
 
 /// Fails if a program is not installed, and names the Debian package that contains it.
-pub fn require_program(program: &str, package: &str) -> Result<()> {
+pub(crate) fn require_program(program: &str, package: &str) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
         return Ok(());

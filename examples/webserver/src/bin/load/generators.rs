@@ -11,7 +11,7 @@ use crate::options::Options;
 
 /// The requests that a generator sends.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     pub page: &'a str,
     /// A header field in the form `Name: value`.
     pub header: Option<&'a str>,
@@ -19,7 +19,7 @@ pub struct Target<'a> {
 
 /// The results that `httperf` reports for one load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct HttperfResult {
+pub(crate) struct HttperfResult {
     /// Connections begun per second.
     pub offered: f64,
     /// Complete replies before the timeout, per second of the time during which load was offered.
@@ -43,7 +43,7 @@ pub struct HttperfResult {
 const BUSY: &str = "4";
 
 /// Replies per second of a server that is never idle, while no request waits long.
-pub fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn() -> bool) -> Result<f64> {
+pub(crate) fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn() -> bool) -> Result<f64> {
     let mut command = child::command(Path::new("wrk"), options.client_cpu);
     command.args(["-t", "1", "-c", BUSY, "-d", &format!("{seconds}s"), "-H", "Connection: close"]);
     command.args(target.header.iter().flat_map(|header| ["-H", header]));
@@ -55,7 +55,7 @@ pub fn capacity(options: &Options, target: &Target, seconds: u32, stop: impl Fn(
 }
 
 /// Replies per second for the small page over `busy` persistent connections.
-pub fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f64> {
+pub(crate) fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f64> {
     let mut command = child::command(Path::new("wrk"), options.client_cpu);
     command.args(["-t", "1", "-c", &busy.to_string(), "-d", &format!("{}s", options.seconds.ceil())]);
     command.arg(format!("http://127.0.0.1:{}/", options.port));
@@ -63,7 +63,7 @@ pub fn busy(options: &Options, busy: usize, stop: impl Fn() -> bool) -> Result<f
 }
 
 /// Offers `rate` connections per second with one request each.
-pub fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> bool) -> Result<HttperfResult> {
+pub(crate) fn offer(options: &Options, target: &Target, rate: f64, stop: impl Fn() -> bool) -> Result<HttperfResult> {
     let connections = (rate * options.seconds).round().max(1.0);
     let mut command = child::command(Path::new("httperf"), options.client_cpu);
     command.args(["--server", "127.0.0.1", "--port", &options.port.to_string(), "--uri", target.page]);

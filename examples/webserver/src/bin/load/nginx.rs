@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 /// The header field that makes nginx compress the page.
-pub const HEADER: &str = "Accept-Encoding: gzip";
+pub(crate) const HEADER: &str = "Accept-Encoding: gzip";
 
 /// Approximate CPU time in ns that gzip uses per byte of the text at level 9. It determines the size of the text.
 const NANOS_PER_BYTE: u64 = 115;
@@ -34,13 +34,13 @@ const WORDS: [&str; 16] = [
 
 /// A folder with a configuration and a page. Dropping the value removes the folder.
 #[derive(Debug)]
-pub struct Site {
+pub(crate) struct Site {
     folder: TempDir,
 }
 
 impl Site {
     /// Creates a site at `port` whose page costs about `work_ns` of CPU time.
-    pub fn new(port: u16, work_ns: u64) -> Result<Site> {
+    pub(crate) fn new(port: u16, work_ns: u64) -> Result<Site> {
         let folder = tempfile::tempdir().context("cannot create a folder for nginx")?;
         let bytes = (work_ns / NANOS_PER_BYTE).clamp(1 << 10, 16 << 20) as usize;
         fs::write(folder.path().join("work"), text(bytes))?;
@@ -49,7 +49,7 @@ impl Site {
     }
 
     /// The arguments that nginx is started with.
-    pub fn arguments(&self) -> [String; 4] {
+    pub(crate) fn arguments(&self) -> [String; 4] {
         let folder = self.folder.path().display();
         ["-p".into(), format!("{folder}"), "-c".into(), format!("{folder}/nginx.conf")]
     }

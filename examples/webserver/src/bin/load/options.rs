@@ -16,7 +16,7 @@ use qfabric_types::Nanos;
                   sudo qfabric-webload --out out/web          # everything, with table, JSON and plots\n  \
                   sudo qfabric-webload --busy 8 --idle 900    # compare the event mechanisms"
 )]
-pub struct Options {
+pub(crate) struct Options {
     /// Servers to compare
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Server::value_variants().to_vec())]
     pub servers: Vec<Server>,
@@ -64,7 +64,7 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Server {
+pub(crate) enum Server {
     /// The example server with select()
     Select,
     /// The example server with poll()
@@ -84,7 +84,7 @@ pub enum Server {
 
 impl Server {
     /// The server's name in tables.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Server::Select => "select",
             Server::Poll => "poll",
@@ -97,23 +97,23 @@ impl Server {
     }
 
     /// Whether the server is nginx; all others are the example server.
-    pub fn is_nginx(self) -> bool {
+    pub(crate) fn is_nginx(self) -> bool {
         matches!(self, Server::Nginx | Server::NginxGuard)
     }
 
     /// Whether the server differs from the others only by its event mechanism.
-    pub fn shows_mechanism(self) -> bool {
+    pub(crate) fn shows_mechanism(self) -> bool {
         matches!(self, Server::Select | Server::Poll | Server::Epoll | Server::Ecalls)
     }
 
-    pub fn uses_daemon(self) -> bool {
+    pub(crate) fn uses_daemon(self) -> bool {
         matches!(self, Server::Ecalls | Server::EcallsControlled)
     }
 }
 
 impl Options {
     /// Checks that each option is in its range.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         ensure!((0.5..=20.0).contains(&self.seconds), "--seconds {} is not between 0.5 and 20", self.seconds);
         ensure!((0.1..=60.0).contains(&self.timeout), "--timeout {} is not between 0.1 and 60", self.timeout);
         ensure!((1..=9).contains(&self.repeats), "--repeats {} is not between 1 and 9", self.repeats);

@@ -16,7 +16,7 @@ const SIZE: (u32, u32) = (640, 320);
 const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 
-pub fn write(folder: &Path, report: &Report) -> Result<()> {
+pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
     let share = |row: &Row| 100.0 * row.seen.replies / capacity(report, row);
     let pictures = [
         ("replies.svg", svg(report, "replies in time, % of capacity", &share)?),

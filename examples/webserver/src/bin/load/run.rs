@@ -17,7 +17,7 @@ const CAPACITY_SECONDS: u32 = 3;
 
 /// One point of the plots.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     pub server: Server,
     /// Offered load in multiples of the capacity.
     pub factor: f64,
@@ -28,7 +28,7 @@ pub struct Row {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Replies per second of the example server when it is never idle; 0 if not measured.
     pub capacity: f64,
     /// Replies per second of nginx when it is never idle; 0 if not measured.
@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 /// Runs every combination of server and load that the options name.
-pub fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
+pub(crate) fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
     allow_descriptors()?;
     let launcher = Launcher::new(options)?;
     let mut report = Report {
@@ -71,7 +71,7 @@ pub fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
 }
 
 /// Replies per second for the small page of each server: the median of the repeats.
-pub fn busy(options: &Options, connections: usize, stop: &dyn Fn() -> bool) -> Result<Vec<(Server, f64)>> {
+pub(crate) fn busy(options: &Options, connections: usize, stop: &dyn Fn() -> bool) -> Result<Vec<(Server, f64)>> {
     allow_descriptors()?;
     let launcher = Launcher::new(options)?;
     let mut rows = Vec::new();

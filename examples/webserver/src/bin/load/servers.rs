@@ -19,7 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Everything that is needed to start a server.
 #[derive(Debug)]
-pub struct Launcher {
+pub(crate) struct Launcher {
     site: nginx::Site,
     work: Work,
     webserver: PathBuf,
@@ -55,14 +55,14 @@ impl Daemon {
 
 /// A server under load. Dropping the value ends first the guard, then the server.
 #[derive(Debug)]
-pub struct Serving {
+pub(crate) struct Serving {
     _guard: Option<Running>,
     _server: Running,
 }
 
 impl Launcher {
     /// Finds the programs, and calibrates the work once, so that every server does the same work per request.
-    pub fn new(options: &Options) -> Result<Launcher> {
+    pub(crate) fn new(options: &Options) -> Result<Launcher> {
         child::require_program("httperf", "httperf")?;
         child::require_program("wrk", "wrk")?;
         if options.busy.is_none() && options.servers.iter().any(|server| server.is_nginx()) {
@@ -81,12 +81,12 @@ impl Launcher {
     }
 
     /// The requests for a server.
-    pub fn target(server: Server) -> Target<'static> {
+    pub(crate) fn target(server: Server) -> Target<'static> {
         Target { page: "/work", header: server.is_nginx().then_some(nginx::HEADER) }
     }
 
     /// Starts a server and waits until it accepts connections.
-    pub fn start(&self, server: Server, options: &Options) -> Result<Serving> {
+    pub(crate) fn start(&self, server: Server, options: &Options) -> Result<Serving> {
         let address = SocketAddr::from(([127, 0, 0, 1], options.port));
         ensure!(TcpStream::connect(address).is_err(), "a program already listens at {address}; choose another --port");
         let running = if server.is_nginx() { self.nginx(options) } else { self.example(server, options) }?;

@@ -9,7 +9,7 @@ const HEAD: [&str; 9] =
     ["server", "load", "offered/s", "replies/s", "of capacity", "given up", "response ms", "median ms", "max ms"];
 
 /// The table, with one row per point.
-pub fn table(report: &Report) -> String {
+pub(crate) fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(HEAD);
     table.add_rows(report.rows.iter().map(|row| cells(report, row)));
@@ -20,7 +20,7 @@ pub fn table(report: &Report) -> String {
 }
 
 /// Replies per second for the small page, also in percent of the best server.
-pub fn busy(rows: &[(Server, f64)]) -> String {
+pub(crate) fn busy(rows: &[(Server, f64)]) -> String {
     let best = rows.iter().fold(f64::MIN_POSITIVE, |best, row| best.max(row.1));
     let line = |(server, replies): &(Server, f64)| {
         format!("{:<20} {replies:>9.0} replies/s {:>5.0} %\n", server.label(), 100.0 * replies / best)
@@ -81,12 +81,12 @@ fn capacity(report: &Report, row: &Row) -> f64 {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::generators::HttperfResult;
     use crate::options::Server;
 
-    pub fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let capacity_of = |server: Server| if server.is_nginx() { 100.0 } else { 200.0 };
         let row = |server: Server, factor, replies| Row {
             server,

@@ -20,19 +20,19 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub fn new(most: Option<Nanos>) -> Budget {
+    pub(super) fn new(most: Option<Nanos>) -> Budget {
         let (window_end, used, total) = (Instant::ZERO, Nanos::ZERO, Nanos::ZERO);
         Budget { most, window_end, used, is_suspended: false, total, suspensions: 0 }
     }
 
     /// End of the suspension; none: the policy may be called now.
-    pub fn suspended_until(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn suspended_until(&self, now: Instant) -> Option<Instant> {
         (self.is_suspended && now < self.window_end).then_some(self.window_end)
     }
 
     /// Charges a call that ends now. `true`: the policy is suspended for the rest of the window. A call that is longer
     /// than the window counts in the window that begins at its end, so that its policy is suspended, too.
-    pub fn charge(&mut self, cost: Nanos, now: Instant) -> bool {
+    pub(super) fn charge(&mut self, cost: Nanos, now: Instant) -> bool {
         if now >= self.window_end {
             (self.window_end, self.used, self.is_suspended) = (now + WINDOW, Nanos::ZERO, false);
         }

@@ -20,12 +20,12 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.readings.is_empty() && self.events.is_empty()
     }
 
     /// Records a change. `true`: the oldest change of its sort was dropped.
-    pub fn push(&mut self, change: Change) -> bool {
+    pub(super) fn push(&mut self, change: Change) -> bool {
         let (queue, most) = match change.what {
             ChangeKind::Reading(_) => (&mut self.readings, MOST_READINGS),
             _ => (&mut self.events, MOST_EVENTS),
@@ -37,7 +37,7 @@ impl Inbox {
     }
 
     /// The oldest change.
-    pub fn pop(&mut self) -> Option<Change> {
+    pub(super) fn pop(&mut self) -> Option<Change> {
         let number = |queue: &VecDeque<(u64, Change)>| queue.front().map_or(u64::MAX, |(number, _)| *number);
         let is_reading = number(&self.readings) < number(&self.events);
         let queue = if is_reading { &mut self.readings } else { &mut self.events };

@@ -106,7 +106,7 @@ impl Runner {
 
     /// Adds a seat for a policy that may use `most` of CPU time per second (none: no limit); returns the seat and the
     /// policy's proxy for the manager. Calls begin after [`Runner::open`].
-    pub fn add(self: &Arc<Runner>, controller: Box<dyn Controller>, most: Option<Nanos>) -> (u64, Proxy) {
+    pub(super) fn add(self: &Arc<Runner>, controller: Box<dyn Controller>, most: Option<Nanos>) -> (u64, Proxy) {
         let (name, interests) = (controller.name().to_owned(), controller.interests());
         let wakeup = controller.next_wakeup();
         let called = Some(Box::new(Called { controller, readings: Readings::new(MOST_KNOWN) }));
@@ -119,7 +119,7 @@ impl Runner {
     }
 
     /// Records the policy's number in the manager.
-    pub fn open(&self, seat: u64, number: u64) {
+    pub(super) fn open(&self, seat: u64, number: u64) {
         let mut seats = self.lock();
         if let Some(seat) = seats.of.get_mut(&seat) {
             seat.number = Some(number);
@@ -128,19 +128,19 @@ impl Runner {
     }
 
     /// Removes a policy, whether its controller is running or not.
-    pub fn remove(&self, seat: u64) {
+    pub(super) fn remove(&self, seat: u64) {
         let removed = self.lock().of.remove(&seat);
         // The controller is dropped without the lock.
         drop(removed);
     }
 
     /// Usage of a policy; zero if the policy does not exist any more.
-    pub fn usage(&self, seat: u64, now: Instant) -> Usage {
+    pub(super) fn usage(&self, seat: u64, now: Instant) -> Usage {
         self.lock().of.get(&seat).map_or_else(Usage::default, |seat| seat.usage(now))
     }
 
     /// Usage of all policies, including those that were removed.
-    pub fn totals(&self) -> Usage {
+    pub(super) fn totals(&self) -> Usage {
         self.lock().totals
     }
 
@@ -168,7 +168,7 @@ impl Runner {
     }
 
     /// The next call that is due.
-    pub fn next(&self, now: Instant) -> Next {
+    pub(super) fn next(&self, now: Instant) -> Next {
         let mut seats = self.lock();
         seats.is_noted = false;
         if seats.is_stopping {
@@ -218,7 +218,7 @@ impl Runner {
     }
 
     #[cfg(test)]
-    pub fn replace(&self, seat: u64, controller: Box<dyn Controller>) {
+    pub(super) fn replace(&self, seat: u64, controller: Box<dyn Controller>) {
         let mut seats = self.lock();
         let called = seats.of.get_mut(&seat).and_then(|seat| seat.called.as_mut()).unwrap();
         called.controller = controller;

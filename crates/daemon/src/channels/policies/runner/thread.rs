@@ -17,7 +17,7 @@ pub(crate) struct PolicyThread {
 }
 
 impl PolicyThread {
-    pub fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<PolicyThread> {
+    pub(crate) fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<PolicyThread> {
         let own = fabric.clone();
         let thread = Some(ending.spawn("qf-policies", move || own.call_policies())?);
         Ok(PolicyThread { fabric: fabric.clone(), thread })
