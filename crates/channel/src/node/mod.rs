@@ -87,9 +87,13 @@ impl Node {
 
     /// The network reports that a host is gone.
     pub fn vanished(&mut self, host: &Name, now: Instant) {
-        if !self.members.vanished(host) {
-            return;
+        if self.members.vanished(host) {
+            self.lose(host, now);
         }
+    }
+
+    /// Removes everything known of a host that was present.
+    fn lose(&mut self, host: &Name, now: Instant) {
         self.delivery.part(host);
         self.forget(host);
         self.exit.notice(Notice::HostVanished(host.clone()));
@@ -99,10 +103,10 @@ impl Node {
     /// Another host took this host for gone and has detected it again. It has lost this host's record, accounts and
     /// filters, so this host begins anew with it, too: each disappearance is one on both sides.
     fn forgotten_by(&mut self, host: &Name, incarnation: u64, now: Instant) {
-        self.vanished(host, now);
-        self.members.appeared(host, now, &mut self.exit);
+        self.lose(host, now);
         self.begin(host, incarnation, now);
-        self.members.send_record(host, now, &mut self.exit);
+        // A host that says so again and again gets no more records than one that asks.
+        self.members.answer(host, now, &mut self.exit);
     }
 
     /// The network has stopped: all other hosts are gone.
