@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{
-    Channels, Destination, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission,
+    Channel, Channels, Destination, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission,
 };
 use qfabric_client::{Client, ClientError, clock};
 use qfabric_daemon::{Config, Embedded, EngineName, Log};
@@ -232,12 +232,16 @@ fn a_reader_that_does_not_read_holds_up_nobody_and_loses_its_oldest_events() {
     assert_eq!(got.len(), 64 + 8, "its credit, and its queue's newest: {got:?}");
 }
 
+fn create_blocking(channels: &Channels) -> Channel {
+    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
+    channels.create("video", &spec).unwrap()
+}
+
 #[test]
 fn where_the_policy_is_to_wait_the_source_waits_and_nothing_is_lost() {
     let Some(host) = Host::start() else { return };
     let (ours, slow) = (host.connect(), host.connect());
-    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
-    let video = ours.create("video", &spec).unwrap();
+    let video = create_blocking(&ours);
     let options = SinkOptions { capacity: 8, ..SinkOptions::default() };
     let mut sink = slow.open("video").unwrap().sink(&options).unwrap();
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
@@ -268,8 +272,7 @@ fn where_the_policy_is_to_wait_the_source_waits_and_nothing_is_lost() {
 fn queued_events_wait_in_the_daemon_in_order_while_their_connection_is_read() {
     let Some(host) = Host::start() else { return };
     let ours = host.connect();
-    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
-    let video = ours.create("video", &spec).unwrap();
+    let video = create_blocking(&ours);
     // On the connection of the source: its credit comes behind the events that wait.
     let mut sink = video.sink(&SinkOptions { capacity: 8, ..SinkOptions::default() }).unwrap();
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
@@ -290,8 +293,7 @@ fn queued_events_wait_in_the_daemon_in_order_while_their_connection_is_read() {
 fn queued_events_end_with_their_patience_with_a_refusal_or_with_their_source() {
     let Some(host) = Host::start() else { return };
     let (ours, slow) = (host.connect(), host.connect());
-    let spec = Spec { pressure: Pressure::Block, patience: Nanos::from_millis(10_000), ..Spec::of(FRAME) };
-    let video = ours.create("video", &spec).unwrap();
+    let video = create_blocking(&ours);
     let _sink = slow.open("video").unwrap().sink(&SinkOptions { capacity: 8, ..SinkOptions::default() }).unwrap();
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let queue = |payload: &[u8]| source.submit_queued(&Submission { payload, ..Submission::default() }, SOON);
@@ -305,6 +307,7 @@ fn queued_events_end_with_their_patience_with_a_refusal_or_with_their_source() {
     drop(source);
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     assert!(source.drain(Duration::ZERO).unwrap(), "another source waits for nothing");
+    source.submit_queued(&Submission { payload: &payload(1), ..Submission::default() }, SOON).expect("there is room");
 }
 
 #[test]

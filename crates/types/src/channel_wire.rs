@@ -6,7 +6,7 @@
 //! application                           daemon
 //!   Hello ────────────────────────────────>        a connection is a lease: everything that HTTP
 //!        <──────────────────────────── Welcome     requests opened under it ends with it
-//!   SubmitRequest ────────────────────────>        answered by Sent if that was requested
+//!   Submit ───────────────────────────────>        answered by Sent if that was requested
 //!        <───────────────────── Refused            always, if the event was refused
 //!        <───────────────────── Writable           after `would block`: try again
 //!   More(sink, n) ────────────────────────>        n more events of this sink may be sent

@@ -79,7 +79,8 @@ impl Membership {
         true
     }
 
-    /// Whether the host has sent its record, and now says that it has none of this host: it took this host for gone.
+    /// Whether the host took this host for gone: this host has its record, and it says that it has no record of this
+    /// host.
     pub(crate) fn is_forgotten_by(&self, from: &Name, part: &Full) -> bool {
         part.anew && part.part == 0 && self.directory.host(from).is_some_and(|record| record.version > 0)
     }

@@ -231,6 +231,14 @@ impl Inner {
         self.handlers.set(sink, handler);
     }
 
+    /// A source leaves: its queued events get no answers, and take no room any more.
+    pub(super) fn leave_source(&self, source: u32) {
+        if self.own().is_ok() {
+            self.state().inbox.queued.forget(source);
+            self.leave("sources", source);
+        }
+    }
+
     /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
     pub(super) fn forget_sink(&self, sink: u32) {
         if self.own().is_err() {

@@ -137,7 +137,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.inner.leave("sources", self.number);
+        self.inner.leave_source(self.number);
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::connection::{Inner, State, lost, timeout};
 use crate::error::ClientError;
 
-/// Who waits.
+/// The threads that wait.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// A thread waits for the socket.
@@ -60,7 +60,10 @@ impl Inner {
         let _ = rustix::io::read(&self.kick, &mut [0; 8]);
         match waited {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(state),
-            Err(error) => Err(lost(&self.path, &error.to_string())),
+            Err(error) => {
+                self.share(&state);
+                Err(lost(&self.path, &error.to_string()))
+            }
         }
     }
 

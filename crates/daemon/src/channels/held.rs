@@ -1,8 +1,8 @@
 //! Events that the daemon keeps while a slow sink holds their channel up, in the order of their sources.
 //!
-//! The client asks for this (`SubmitRequest::keep`), so that it need not wait for the answer of each event. The bound is larger
-//! than the number of events that a client has under way, so the connection's other messages are read meanwhile: a sink
-//! on the same connection still gets credit.
+//! The client asks for this (`SubmitRequest::keep`), so that it need not wait for the answer of each event. The bound
+//! is larger than the number of events that a client has under way, so the connection's other messages are read
+//! meanwhile: a sink on the same connection still gets credit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,6 +11,7 @@ use qfabric_types::channel_wire::{FromClient, SubmitRequest};
 
 use super::Fabric;
 use super::registry::Registry;
+use super::serve::is_kept;
 
 /// A connection that has this many kept events, or bytes, is not read until some are submitted.
 const EVENTS: usize = 512;
@@ -31,7 +32,8 @@ impl Held {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.events >= EVENTS || self.bytes >= BYTES
+        // One event of any size does not stop the connection's other messages.
+        self.events >= EVENTS || self.events > 1 && self.bytes >= BYTES
     }
 
     pub(super) fn push(&mut self, submit: SubmitRequest<'_>) {
@@ -77,15 +79,15 @@ impl Fabric {
         let was_full = lease.held.is_full();
         while let Some(message) = registry.leases.get_mut(&id).and_then(|lease| lease.held.take(source)) {
             let Some(FromClient::Submit(submit)) = FromClient::decode(&message) else { continue };
-            match self.try_submit(registry, id, &submit) {
-                Err((until, _)) if until != 0 && submit.keep => {
-                    if let Some(lease) = registry.leases.get_mut(&id) {
-                        lease.held.put_back(source, message);
-                    }
-                    break;
-                }
-                done => self.confirm(registry, id, &submit, done),
+            let done = self.try_submit(registry, id, &submit);
+            if !is_kept(&submit, &done) {
+                self.confirm(registry, id, &submit, done);
+                continue;
             }
+            if let Some(lease) = registry.leases.get_mut(&id) {
+                lease.held.put_back(source, message);
+            }
+            break;
         }
         if was_full {
             self.mailbox.unread(id);
@@ -121,6 +123,11 @@ mod tests {
         assert!(held.is_full());
         held.forget(source);
         assert!(!held.is_full());
+        held.forget(SourceId(2));
+        held.push(submit(1, 5, &vec![0; BYTES]));
+        assert!(!held.is_full(), "an event above the bound, alone");
+        held.forget(source);
+        held.push(submit(2, 9, b"data"));
         (1..EVENTS as u32).for_each(|number| held.push(submit(1, number, &[])));
         assert!(held.is_full(), "the event of the other source counts");
         held.forget(source);

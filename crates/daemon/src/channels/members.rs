@@ -124,6 +124,8 @@ impl Fabric {
         registry.source(peer, source)?;
         let lease = registry.sources[&source];
         registry.forget_source(lease, source);
+        // Its kept events may have stopped the connection's other messages.
+        self.mailbox.unread(lease);
         self.network.with(|node, now| node.leave_source(source, now)).map_err(|error| error.problem())
     }
 

@@ -184,6 +184,7 @@ impl Fabric {
             let sinks: Vec<u32> = lease.sinks.keys().map(|sink| sink.0).filter(gone).collect();
             for number in sources {
                 registry.forget_source(id, SourceId(number));
+                self.mailbox.unread(id);
                 self.tell(registry, id, &FromDaemon::Ended { member: Member::Source, number, why });
             }
             for number in sinks {

@@ -221,15 +221,11 @@ impl Fabric {
         let source = SourceId(submit.source);
         // Events of one source stay in order.
         let waits = registry.leases.get(&id).is_some_and(|lease| lease.held.has(source));
-        match if waits { None } else { Some(self.try_submit(registry, id, submit)) } {
-            Some(Err((until, _))) if until != 0 && submit.keep => self.hold(registry, id, submit),
-            None => self.hold(registry, id, submit),
-            Some(done) => self.confirm(registry, id, submit, done),
+        let done = if waits { None } else { Some(self.try_submit(registry, id, submit)) };
+        match (done.filter(|done| !is_kept(submit, done)), registry.leases.get_mut(&id)) {
+            (Some(done), _) => self.confirm(registry, id, submit, done),
+            (None, lease) => lease.into_iter().for_each(|lease| lease.held.push(*submit)),
         }
-    }
-
-    fn hold(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
-        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.held.push(*submit));
     }
 
     /// Sends the result of a submission to its connection.
@@ -277,6 +273,11 @@ impl Fabric {
             _ => (0, error.to_string()),
         })
     }
+}
+
+/// Whether the daemon keeps the event, because a slow sink holds the channel up.
+pub(super) fn is_kept(submit: &SubmitRequest<'_>, done: &Submitted) -> bool {
+    submit.keep && done.as_ref().is_err_and(|(until, _)| *until != 0)
 }
 
 /// The host that an event is addressed to, if any.
