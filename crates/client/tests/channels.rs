@@ -307,7 +307,11 @@ fn queued_events_end_with_their_patience_with_a_refusal_or_with_their_source() {
     drop(source);
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     assert!(source.drain(Duration::ZERO).unwrap(), "another source waits for nothing");
-    source.submit_queued(&Submission { payload: &payload(1), ..Submission::default() }, SOON).expect("there is room");
+    for n in 1..=200 {
+        let payload = payload(n);
+        let event = Submission { payload: &payload, ..Submission::default() };
+        source.submit_queued(&event, SOON).expect("the events of the other source take no room");
+    }
 }
 
 #[test]
