@@ -30,6 +30,7 @@ mod quality;
 mod random_numbers;
 mod reclaiming;
 mod reservation;
+mod resources;
 pub mod ring;
 mod running_statistics;
 mod server;
@@ -52,7 +53,10 @@ pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use random_numbers::RandomNumbers;
 pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
+pub use resources::{
+    Amount, Direction, InterfaceName, InvalidInterfaceName, LinkEnd, Resource, Resources, TooManyLinks, UnknownResource,
+};
 pub use running_statistics::RunningStatistics;
 pub use server::{ControlPlace, InvalidWindow, KernelController, MechanismFeatures, ServerCounts, ServerTerms, Window};
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
-pub use units::{Instant, InvalidQuantity, Nanos, Share};
+pub use units::{BitRate, Bytes, Instant, InvalidQuantity, Nanos, Share};

@@ -1,4 +1,11 @@
-//! Quantities: times in nanoseconds, shares of the processor in millionths of one CPU.
+//! Quantities: times in nanoseconds, shares of the processor in millionths of one CPU, amounts of memory in bytes,
+//! rates in bits per second.
+
+mod bit_rate;
+mod bytes;
+
+pub use bit_rate::BitRate;
+pub use bytes::Bytes;
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};

@@ -3,11 +3,11 @@
 use qfabric_types::api::net::{AttachRequest, NetMechanism};
 use qfabric_types::{Nanos, Share};
 
-use super::rate::Rate;
 use super::show;
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
+use qfabric_types::BitRate;
 
 const EXAMPLES: &str = "\
 Examples: qfabric net attach eth0
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Rate in bits per second to which sending is paced and for which streams are admitted, such as 800k, 100M or
     /// 2.5G; from 1k to 400G [default: the speed of the interface, without pacing]
     #[arg(long, value_name = "BITS")]
-    rate: Option<Rate>,
+    rate: Option<BitRate>,
     /// Part of the link that is guaranteed to packets without a stream, 0 to 0.9 [default: 0.05]
     #[arg(long, value_name = "SHARE")]
     best_effort: Option<Share>,
@@ -63,7 +63,7 @@ pub(super) fn run(args: Args) -> Outcome {
         (_, true) => Some(NetMechanism::Htb),
         _ => None,
     };
-    let (rate_bps, best_effort, hold) = (args.rate.map(|rate| rate.0), args.best_effort, args.hold);
+    let (rate_bps, best_effort, hold) = (args.rate.map(BitRate::get), args.best_effort, args.hold);
     let request = AttachRequest { mechanism, rate_bps, best_effort, hold };
     let info = args.daemon.client()?.attach(&args.interface, &request).map_err(connect::failure)?;
     if args.json {

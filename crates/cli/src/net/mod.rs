@@ -1,7 +1,6 @@
 //! `qfabric net`: schedules packets with deadlines on network interfaces.
 
 mod attach;
-mod rate;
 mod show;
 mod stream;
 

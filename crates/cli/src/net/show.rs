@@ -4,10 +4,10 @@ use comfy_table::Table;
 use qfabric_types::Nanos;
 use qfabric_types::api::net::{InterfaceInfo, NetMechanism, StreamChange, StreamCounters, StreamInfo, StreamSpec};
 
-use super::rate::Rate;
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
+use qfabric_types::BitRate;
 
 /// Shows the interfaces under packet scheduling, their streams, and the counts of sent, late and dropped packets.
 #[derive(clap::Args, Debug)]
@@ -52,7 +52,7 @@ pub(super) fn interface(info: &InterfaceInfo) -> String {
         "{}: {} at {}{}, {:.1} % promised; before: {}\n",
         info.interface,
         info.mechanism,
-        Rate(info.rate_bps),
+        BitRate::new(info.rate_bps),
         if info.paced { " (paced)" } else { "" },
         info.utilization.abs() * 100.0, // the sum of no streams is -0.0
         info.former,
@@ -100,8 +100,8 @@ fn rates(streams: &[StreamInfo]) -> Table {
 }
 
 /// C/T in bits per second.
-fn rate(spec: &StreamSpec) -> Rate {
-    Rate((f64::from(spec.size) * 8.0 / spec.period.as_secs_f64()).round() as u64)
+fn rate(spec: &StreamSpec) -> BitRate {
+    BitRate::new((f64::from(spec.size) * 8.0 / spec.period.as_secs_f64()).round() as u64)
 }
 
 fn table(streams: &[StreamInfo]) -> Table {
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn an_interface_is_shown_with_its_streams_and_units() {
         let text = text(&[info()]);
-        for part in ["eth0: dwcs at 20Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
+        for part in ["eth0: dwcs at 20 Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
     }
@@ -217,7 +217,7 @@ mod tests {
         };
         let text = text(std::slice::from_ref(&htb));
         for part in
-            ["rates only: no deadlines, windows or phases (this kernel", "sure of 5 % of the link", "302.8kbit/s"]
+            ["rates only: no deadlines, windows or phases (this kernel", "sure of 5 % of the link", "302.8 kbit/s"]
         {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
