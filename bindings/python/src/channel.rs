@@ -240,22 +240,32 @@ impl NativeSource {
         attributes: &str,
         deadline: Option<f64>,
     ) -> PyResult<(u64, u32, u32, u32, u32)> {
-        let (number, payload) = self.encode(event_type, fields)?;
-        let attributes: Vec<(String, i64)> = pairs(attributes)?;
-        let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let after = deadline.map(seconds).transpose()?;
-        self.source.with(py, "the source has left", |source| {
-            let deadline = after.map(|after| clock::now() + qfabric_client::Nanos::new(after.as_nanos() as u64));
-            let event = Submission {
-                event_type: number,
-                deadline,
-                attributes: &attributes,
-                payload: &payload,
-                ..Submission::default()
-            };
-            let sent = source.submit_and_wait(&event).map_err(python)?;
+        self.with_event(py, event_type, fields, attributes, deadline, |source, event| {
+            let sent = source.submit_and_wait(event).map_err(python)?;
             Ok((sent.number, sent.remote, sent.local, sent.filtered, sent.dropped))
         })
+    }
+
+    /// Submits an event without waiting for its answer; waits at most `patience` seconds for room.
+    fn submit_queued_json(
+        &self,
+        py: Python<'_>,
+        event_type: Option<&str>,
+        fields: &str,
+        attributes: &str,
+        deadline: Option<f64>,
+        patience: f64,
+    ) -> PyResult<()> {
+        let patience = seconds(patience)?;
+        self.with_event(py, event_type, fields, attributes, deadline, |source, event| {
+            source.submit_queued(event, patience).map_err(python)
+        })
+    }
+
+    /// Waits at most `patience` seconds until all queued events have gone to the channel; False if some still wait.
+    fn drain(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
+        let patience = seconds(patience)?;
+        self.source.with(py, "the source has left", |source| source.drain(patience).map_err(python))
     }
 
     /// Leaves the channel. A second call has no effect.
@@ -265,6 +275,27 @@ impl NativeSource {
 }
 
 impl NativeSource {
+    /// Calls `submit` with the event that the arguments describe.
+    fn with_event<R: Send>(
+        &self,
+        py: Python<'_>,
+        event_type: Option<&str>,
+        fields: &str,
+        attributes: &str,
+        deadline: Option<f64>,
+        submit: impl FnOnce(&Source, &Submission<'_>) -> PyResult<R> + Send,
+    ) -> PyResult<R> {
+        let (event_type, payload) = self.encode(event_type, fields)?;
+        let attributes: Vec<(String, i64)> = pairs(attributes)?;
+        let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let after = deadline.map(seconds).transpose()?;
+        self.source.with(py, "the source has left", |source| {
+            let deadline = after.map(|after| clock::now() + qfabric_client::Nanos::new(after.as_nanos() as u64));
+            let (attributes, payload) = (attributes.as_slice(), payload.as_slice());
+            submit(source, &Submission { event_type, deadline, attributes, payload, ..Submission::default() })
+        })
+    }
+
     fn encode(&self, event_type: Option<&str>, fields: &str) -> PyResult<(u16, Vec<u8>)> {
         let fields: Map<String, Value> = serde_json::from_str(fields).map_err(value_error)?;
         let at = event_type.map_or(Some(0), |name| self.types.iter().position(|known| known.format.name == name));

@@ -80,3 +80,17 @@ def test_a_sink_without_a_handler_is_read_with_next_and_a_refusal_names_the_next
         channels.open("sound")
     with pytest.raises(ValueError, match="nmber"):
         video.source_subscribe().submit({"nmber": 7})
+
+
+def test_queued_events_wait_for_a_slow_sink_in_order(channels):
+    video = channels.create("video", FRAME, pressure="block")
+    sink = video.sink_subscribe(capacity=4)
+    source = video.source_subscribe()
+    for number in range(200):
+        source.submit_queued({"number": number}, attributes={"rate": 25}, patience=30)
+    assert not source.drain(0)
+    assert [sink.next(30)["event"]["number"] for _ in range(200)] == list(range(200))
+    assert source.drain(30)
+    source.leave()
+    with pytest.raises(ValueError, match="has left"):
+        source.drain()

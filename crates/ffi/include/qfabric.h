@@ -1141,6 +1141,28 @@ enum qf_status qf_channel_submit(struct qf_source *source,
                                  struct qf_sent *sent);
 
 /**
+ * Submits an event of `size` bytes without waiting for its answer. While a slow sink holds the channel up, the daemon
+ * keeps the event, and later events of the source wait behind it. At most 256 events, or 192 KiB, of the connection are
+ * without an answer; the call waits at most `patience_ns` for room and then returns QF_REFUSED. `deadline_ns` is in
+ * CLOCK_MONOTONIC, 0 for none. Call qf_source_drain before qf_source_free: events that still wait are lost with the
+ * source.
+ */
+enum qf_status qf_channel_submit_queued(struct qf_source *source,
+                                        uint16_t event_type,
+                                        const void *data,
+                                        size_t size,
+                                        uint64_t deadline_ns,
+                                        uint64_t patience_ns);
+
+/**
+ * Waits until all events of qf_channel_submit_queued have gone to the channel or were refused, at most `patience_ns`.
+ * `*drained` is false if some still wait then.
+ */
+enum qf_status qf_source_drain(struct qf_source *source,
+                               uint64_t patience_ns,
+                               bool *drained);
+
+/**
  * Waits at most `timeout_ns` for events, and calls the handlers. `*handled` is the number of events handled;
  * `handled` may be null.
  */

@@ -351,6 +351,44 @@ pub unsafe extern "C" fn qf_channel_submit(
     settle(submit())
 }
 
+/// Submits an event of `size` bytes without waiting for its answer. While a slow sink holds the channel up, the daemon
+/// keeps the event, and later events of the source wait behind it. At most 256 events, or 192 KiB, of the connection are
+/// without an answer; the call waits at most `patience_ns` for room and then returns QF_REFUSED. `deadline_ns` is in
+/// CLOCK_MONOTONIC, 0 for none. Call qf_source_drain before qf_source_free: events that still wait are lost with the
+/// source.
+///
+/// # Safety
+/// `source` is a live handle, `data` points to `size` readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_channel_submit_queued(
+    source: *mut qf_source,
+    event_type: u16,
+    data: *const c_void,
+    size: usize,
+    deadline_ns: u64,
+    patience_ns: u64,
+) -> qf_status {
+    // SAFETY: the caller guarantees that the pointers are null or live.
+    let submit = || unsafe {
+        let deadline = (deadline_ns != 0).then(|| Instant::new(deadline_ns));
+        let event = Submission { event_type, deadline, payload: bytes(data, size)?, ..Submission::default() };
+        Ok(borrow(source)?.0.submit_queued(&event, Duration::from_nanos(patience_ns))?)
+    };
+    settle(submit())
+}
+
+/// Waits until all events of qf_channel_submit_queued have gone to the channel or were refused, at most `patience_ns`.
+/// `*drained` is false if some still wait then.
+///
+/// # Safety
+/// `source` is a live handle, `drained` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_source_drain(source: *mut qf_source, patience_ns: u64, drained: *mut bool) -> qf_status {
+    // SAFETY: the caller guarantees that the pointers are null or live.
+    let drain = || unsafe { put("drained", drained, borrow(source)?.0.drain(Duration::from_nanos(patience_ns))?) };
+    settle(drain())
+}
+
 /// Waits at most `timeout_ns` for events, and calls the handlers. `*handled` is the number of events handled;
 /// `handled` may be null.
 ///

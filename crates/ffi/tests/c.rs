@@ -217,6 +217,11 @@ fn a_handler_does_not_run_once_its_sink_is_freed() {
 }
 
 #[test]
+fn events_that_a_c_program_queues_arrive_in_order() {
+    run_beside_a_daemon("queued.c");
+}
+
+#[test]
 fn a_c_program_is_called_when_an_overload_begins_and_ends() {
     run_beside_a_daemon("overload.c");
 }

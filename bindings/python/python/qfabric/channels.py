@@ -154,6 +154,11 @@ class Channel:
         self._native.leave()
 
 
+def _json(fields, tail):
+    """The fields of an event as JSON, with the bytes behind its structure as hexadecimal digits."""
+    return json.dumps({**fields, "tail": bytes(tail).hex()} if tail else fields)
+
+
 class Source:
     """A source of events."""
 
@@ -164,10 +169,20 @@ class Source:
         """Submits an event; deadline is in seconds from now; tail is the bytes behind the event's structure (1 MiB at most,
         structure included), which sinks receive as hexadecimal digits in fields["tail"]. Returns a dict with number,
         remote, local, filtered, dropped."""
-        if tail:
-            fields = {**fields, "tail": bytes(tail).hex()}
-        sent = self._native.submit_json(type, json.dumps(fields), json.dumps(attributes or {}), deadline)
+        sent = self._native.submit_json(type, _json(fields, tail), json.dumps(attributes or {}), deadline)
         return dict(zip(("number", "remote", "local", "filtered", "dropped"), sent))
+
+    def submit_queued(self, fields, type=None, attributes=None, deadline=None, tail=b"", patience=1.0):
+        """Submits an event without waiting for its answer. While a slow sink holds the channel up, the daemon keeps the
+        event, and later events of this source wait behind it. At most 256 events, or 192 KiB, of the connection are
+        without an answer; the call waits at most `patience` seconds for room and then raises Refused. Call `drain`
+        before `leave`: events that still wait are lost with the source."""
+        self._native.submit_queued_json(type, _json(fields, tail), json.dumps(attributes or {}), deadline, patience)
+
+    def drain(self, patience=1.0):
+        """Waits at most `patience` seconds until all events of `submit_queued` have gone to the channel or were refused.
+        False if some still wait."""
+        return self._native.drain(patience)
 
     def leave(self):
         """Leaves the channel."""
