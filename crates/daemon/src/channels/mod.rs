@@ -12,6 +12,7 @@
 //! | `reload.rs` | reloads the access list and the certificates while there are members |
 //! | `rules.rs` | rights of this host's users on channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: their members, messages and events |
+//! | `habit.rs` | busy connections, at which the thread looks without being woken |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | operations of the API |
 //! | `attributes.rs`, `triggers.rs` | attributes that monitors read; thresholds that the kernel watches |
 //! | `answering.rs` | answers `qfabric channel ping` |
@@ -26,6 +27,7 @@ mod attributes;
 mod config;
 mod filters;
 mod groups;
+mod habit;
 mod held;
 mod lending;
 mod mailbox;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::habit::Habit;
 use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
 use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::Reassembler;
-use qfabric_types::{Instant, Nanos};
 
 use super::held::Held;
 use super::problems;
@@ -46,33 +46,6 @@ pub(super) struct Lease {
     /// answer, the answers of its kept events, and one notice for each of its members wait.
     pub outbox: VecDeque<Vec<u8>>,
     pub held: Held,
-}
-
-/// How often a connection wakes this service; decides which thread reads it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Habit {
-    /// Time of the last wake-up.
-    woke: Instant,
-    /// Number of successive wake-ups, each within [`OFTEN`] of the one before.
-    quick: u8,
-    /// The socket's thread reads the connection.
-    pub is_busy: bool,
-}
-
-/// A wake-up within this time of the one before is quick.
-const OFTEN: Nanos = Nanos::from_micros(100);
-/// After this number of quick wake-ups in a row, a connection is busy until it is quiet for some time.
-const QUICK: u8 = 16;
-const QUIET: Nanos = Nanos::from_millis(10);
-
-impl Habit {
-    /// Records a wake-up. True: another thread must read the connection from now on.
-    pub(super) fn woke(&mut self, now: Instant) -> bool {
-        let since = now.since(std::mem::replace(&mut self.woke, now));
-        self.quick = if since < OFTEN { self.quick.saturating_add(1) } else { 0 };
-        let is_busy = if self.is_busy { since < QUIET } else { self.quick >= QUICK };
-        std::mem::replace(&mut self.is_busy, is_busy) != is_busy
-    }
 }
 
 /// Number of events of a sink that its reader has room for.
@@ -187,19 +160,6 @@ mod tests {
 
     fn peer(uid: u32) -> Peer {
         Peer { pid: 1, owner: Owner { uid, gid: 1 } }
-    }
-
-    #[test]
-    fn who_wakes_the_service_often_is_busy_until_it_is_quiet() {
-        let (mut habit, mut now) = (Habit::default(), Instant::ZERO + QUIET);
-        let mut woke = |us: u64| {
-            now = now + Nanos::from_micros(us);
-            (habit.woke(now), habit.is_busy)
-        };
-        assert!((0..100).all(|_| woke(150) == (false, false)));
-        let changed = (1..100).find(|_| woke(20) == (true, true));
-        assert_eq!(changed, Some(16));
-        assert_eq!([woke(20), woke(2_000), woke(11_000)], [(false, true), (false, true), (true, false)]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use qfabric_types::channel_wire::{
 use qfabric_types::message_ring::TakeOutcome;
 use rustix::net::{SocketFlags, accept_with};
 
+use super::habit::Looks;
 use super::registry::{Lease, Registry};
 use super::{Fabric, count, problems};
 use crate::auth::Peer;
@@ -78,7 +79,7 @@ impl Fabric {
     }
 
     /// Reads a connection's socket: its hello, or a message that only wakes this thread. Then reads its messages.
-    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
+    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8], looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let uid = lease.peer.owner.uid;
@@ -107,7 +108,7 @@ impl Fabric {
             }
         }
         drop(registry);
-        self.read_messages(id, buffer);
+        self.read_messages(id, buffer, looks);
     }
 
     /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
@@ -142,12 +143,13 @@ impl Fabric {
         let _ = fds::send_fds_now(&*lease.socket, &message, file.as_ref().map(AsFd::as_fd).as_slice());
     }
 
-    /// Reads a connection's messages, as long as it takes its answers.
-    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8]) {
+    /// Reads a connection's messages, as long as it takes its answers. The connection wakes this service for the next
+    /// one, unless the thread has `looks` and the connection is busy.
+    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8], mut looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
         let mut bytes = 0;
-        for _ in 0..MESSAGES_PER_TURN {
+        for read in 0..MESSAGES_PER_TURN {
             if bytes >= BYTES_PER_TURN {
                 break;
             }
@@ -161,8 +163,13 @@ impl Fabric {
                     self.read_piece(&mut registry, id, &buffer[..length]);
                 }
                 TakeOutcome::Nonsense => count(&self.totals.nonsense),
-                TakeOutcome::Nothing if duplex.may_sleep() => return,
-                TakeOutcome::Nothing => {}
+                TakeOutcome::Nothing => {
+                    let habit = &mut lease.habit;
+                    let looks_again = looks.as_mut().is_some_and(|looks| looks.again(id, habit, read, clock::now()));
+                    if looks_again || duplex.may_sleep() {
+                        return;
+                    }
+                }
             }
         }
         self.mailbox.unread(id);

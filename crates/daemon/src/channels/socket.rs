@@ -17,6 +17,7 @@ use qfabric_types::channel_wire::MAX_MESSAGE;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::habit::Looks;
 use super::mailbox::Noted;
 use super::registry::Lease;
 use super::{Channels, Fabric, count};
@@ -55,7 +56,8 @@ impl SocketThread {
         }
         fabric.add(&listener, LISTENER)?;
         fabric.add(fabric.mailbox.fd(), MAILBOX)?;
-        let turning = Turning { lines: Lines::new(&fabric), listener, noted: Noted::default() };
+        let turning =
+            Turning { lines: Lines::new(&fabric), listener, noted: Noted::default(), looks: Looks::default() };
         let thread = Some(ending.spawn("qf-channels", move || turning.run())?);
         Ok(Some(SocketThread { fabric, thread, attending }))
     }
@@ -93,7 +95,7 @@ impl Lines {
         let mut space = [const { MaybeUninit::uninit() }; SOURCES];
         // An error (a signal) counts as no event.
         let Ok((happened, _)) = epoll::wait(&fabric.lines, &mut space[..], Some(&NOW)) else { return true };
-        happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), buffer));
+        happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), buffer, None));
         !happened.is_empty()
     }
 }
@@ -111,6 +113,7 @@ struct Turning {
     lines: Lines,
     listener: OwnedFd,
     noted: Noted,
+    looks: Looks,
 }
 
 impl Turning {
@@ -122,6 +125,7 @@ impl Turning {
             for event in &happened {
                 self.on_ready(event.data.u64());
             }
+            self.look();
             self.lines.fabric.report_handed(clock::now());
             self.lines.fabric.answer_pings();
         }
@@ -130,27 +134,33 @@ impl Turning {
     fn sleep(&self, happened: &mut Vec<epoll::Event>) {
         happened.clear();
         let (now, fabric) = (clock::now().get(), &self.lines.fabric);
-        let due = fabric.network.wake().into_iter().chain(fabric.reports.next()).min();
+        let due = fabric.network.wake().into_iter().chain(fabric.reports.next()).chain(self.looks.next()).min();
         let due = due.map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
         let timeout = Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
         // An error (a signal) counts as no event.
         let _ = epoll::wait(&fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
+    /// Reads busy connections that need not wake this thread.
+    fn look(&mut self) {
+        let Turning { lines: Lines { fabric, buffer }, looks, .. } = self;
+        looks.take(clock::now()).into_iter().for_each(|id| fabric.read_messages(id, buffer, Some(looks)));
+    }
+
     fn on_ready(&mut self, token: u64) {
-        let Turning { lines, listener, noted } = self;
+        let Turning { lines, listener, noted, looks } = self;
         let Lines { fabric, buffer } = &mut *lines;
         match token {
             MAILBOX => {
                 fabric.mailbox.take(noted);
                 (0..std::mem::take(&mut noted.dropped)).for_each(|_| count(&fabric.totals.notices_dropped));
                 fabric.carry_out(noted);
-                noted.unread.drain(..).for_each(|lease| fabric.read_messages(lease, buffer));
+                noted.unread.drain(..).for_each(|lease| fabric.read_messages(lease, buffer, Some(looks)));
                 noted.over.drain(..).for_each(|lease| fabric.end_lease(lease));
             }
             LISTENER => fabric.accept(listener),
             LINES => _ = lines.turn(),
-            busy => fabric.serve_lease(busy, buffer),
+            busy => fabric.serve_lease(busy, buffer, Some(looks)),
         }
     }
 }

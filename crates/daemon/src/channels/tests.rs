@@ -445,7 +445,7 @@ fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
     assert_eq!(host.fabric.network.look(|node| node.sink_counts(sink)).unwrap().queued, 16);
     for _ in 0..10 {
         all.extend(came(&mut end));
-        host.fabric.serve_lease(alice.lease, &mut buffer);
+        host.fabric.serve_lease(alice.lease, &mut buffer, None);
         host.turn();
     }
     // The events in the ring, the waiting event, and the events for which there was credit.
@@ -466,10 +466,10 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
     let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
     // Two wake-ups cause one turn.
-    (0..2).for_each(|_| host.fabric.read_messages(alice.lease, &mut buffer));
+    (0..2).for_each(|_| host.fabric.read_messages(alice.lease, &mut buffer, None));
     assert_eq!(heard(), 100);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
-    host.fabric.read_messages(alice.lease, &mut buffer);
+    host.fabric.read_messages(alice.lease, &mut buffer, None);
     host.fabric.mailbox.unread(alice.lease);
     host.fabric.mailbox.take(&mut noted);
     assert_eq!((heard(), noted.unread), (164, vec![alice.lease]));
