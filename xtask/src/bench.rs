@@ -1,21 +1,32 @@
 //! Runs the benchmarks: all bench targets of the workspace. The list comes from cargo, so that none is forgotten.
 
 use anyhow::{Context, Result};
-use cargo_metadata::{MetadataCommand, TargetKind};
+use cargo_metadata::{MetadataCommand, Package, TargetKind};
 use xshell::{Shell, cmd};
 
-/// Runs all benchmarks. With `short` they only show that they work; their numbers mean little.
+use crate::test::TESTED;
+
+/// Runs all benchmarks. With `short` they only show that they work: they are built like the tests, without
+/// optimisation, so that after `make test` only the bench targets themselves are compiled.
 pub(crate) fn run(sh: &Shell, short: bool) -> Result<()> {
-    let options: &[&str] = if short { &["--max-time", "0.05"] } else { &[] };
+    let metadata = MetadataCommand::new().current_dir(sh.current_dir()).no_deps().exec().context("cargo metadata")?;
+    let packages = metadata.workspace_packages();
     // One call for all: a call per package would build each package with different features.
-    let benches: Vec<_> = benches(sh)?.into_iter().flat_map(|bench| ["--bench".to_owned(), bench]).collect();
-    cmd!(sh, "cargo bench --locked --workspace --exclude qfabric-python {benches...} -- {options...}").run()?;
+    let targets = bench_targets(&packages).flat_map(|(_, bench)| ["--bench", bench]);
+    if short {
+        cmd!(sh, "cargo bench --locked --profile dev {TESTED...} {targets...} -- --max-time 0.05").run()?;
+    } else {
+        let owners = bench_targets(&packages).flat_map(|(package, _)| ["--package", package]);
+        cmd!(sh, "cargo bench --locked {owners...} {targets...}").run()?;
+    }
     Ok(())
 }
 
-fn benches(sh: &Shell) -> Result<Vec<String>> {
-    let metadata = MetadataCommand::new().current_dir(sh.current_dir()).no_deps().exec().context("cargo metadata")?;
-    let packages = metadata.workspace_packages();
-    let targets = packages.iter().flat_map(|package| &package.targets);
-    Ok(targets.filter(|t| t.kind.contains(&TargetKind::Bench)).map(|t| t.name.clone()).collect())
+/// The bench targets, each with the name of its package.
+fn bench_targets<'a>(packages: &'a [&'a Package]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let is_bench = |kinds: &[TargetKind]| kinds.contains(&TargetKind::Bench);
+    packages.iter().flat_map(move |package| {
+        let targets = package.targets.iter().filter(move |target| is_bench(&target.kind));
+        targets.map(|target| (package.name.as_str(), target.name.as_str()))
+    })
 }

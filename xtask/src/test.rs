@@ -9,12 +9,15 @@ use crate::tools::{python_tool, target, venv};
 use crate::vm;
 use crate::{setup, skips};
 
+/// The packages of `cargo test`. Other steps of `.ci/run` that name the same packages find the build of the tests.
+pub(crate) const TESTED: [&str; 3] = ["--workspace", "--exclude", "qfabric-python"];
+
 /// Runs Rust tests (the tests of the C interface compile the C examples), then Python, then the short run on a newer
 /// kernel, then prints the skipped tests. A failure in one part does not hide failures in the others.
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     setup::run(sh)?;
     let skips = skips::begin(&target(sh)?)?;
-    let rust = cmd!(sh, "cargo test --locked --workspace --exclude qfabric-python --no-fail-fast");
+    let rust = cmd!(sh, "cargo test --locked {TESTED...} --no-fail-fast");
     let rust = rust.env(skips::FILE, &skips).run();
     let python = python(sh);
     let machine = vm::short(sh, root);

@@ -43,10 +43,11 @@ mod tests {
     const QUOTING: [&str; 2] = ["xtask/src/words.rs", "docs/design/0032-plain-english.md"];
 
     /// Last words of type names that need no entry in the glossary, because every engineer knows them.
-    const PLAIN: [&str; 85] = [
+    const PLAIN: [&str; 86] = [
         "answer",
         "attempt",
         "budget",
+        "builder",
         "cause",
         "change",
         "choice",
@@ -132,8 +133,7 @@ mod tests {
     ];
 
     /// Messages, and outcomes of calls, that are named by a verb or a participle, and older names. New names are nouns.
-    const VERBAL: [&str; 8] =
-        ["Installed", "Joined", "Received", "Refused", "Registered", "Sent", "Shape", "Subscribe"];
+    const VERBAL: [&str; 7] = ["Installed", "Joined", "Received", "Refused", "Registered", "Sent", "Shape"];
 
     fn root() -> &'static Path {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use qfabric_client::Nanos;
-use qfabric_client::ecalls::{Attribute, Ecalls, Notice, OwnService, Subscribe, Subscription, event_json};
+use qfabric_client::ecalls::{Attribute, Ecalls, Notice, OwnService, Subscription, SubscriptionBuilder, event_json};
 use serde_json::{Map, Value};
 
 use crate::connect;
@@ -51,7 +51,7 @@ impl NativeEcalls {
     fn subscribe_json(&self, py: Python<'_>, request: &str) -> PyResult<NativeSubscription> {
         let request: qfabric_client::ecalls::SubscriptionRequest =
             serde_json::from_str(request).map_err(value_error)?;
-        let made = py.detach(|| self.session.subscribe(&Subscribe::from(request))).map_err(python)?;
+        let made = py.detach(|| self.session.subscribe(&SubscriptionBuilder::from(request))).map_err(python)?;
         Ok(NativeSubscription(Held::new(made)))
     }
 

@@ -60,6 +60,28 @@ fn foresight(hint: Option<f64>, interval: Option<(u64, u64)>, budget: Option<u64
     }
 }
 
+/// `reclaim` is the older keyword of Python; `reclaiming` replaces it if both are given.
+fn kind_of(reclaim: bool, reclaiming: Option<&str>) -> PyResult<Reclaiming> {
+    let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
+    reclaiming.map_or(Ok(former), str::parse).map_err(value_error)
+}
+
+/// A contract with the defaults of a program with this period.
+fn periodic(name: &str, period_ms: f64, server_period_ms: Option<f64>, kind: Reclaiming) -> Contract {
+    let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6)).reclaimed_as(kind);
+    let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
+    Contract { server_period, ..fresh }
+}
+
+/// Starts a session without a daemon, with the daemon's admission, or with a loan that was granted before.
+fn start(contract: Contract, alone: bool, claim: Option<Claim>, socket: Option<String>) -> PyResult<Session> {
+    match (alone, claim) {
+        (true, _) => Session::alone(contract).map_err(value_error),
+        (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
+        (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
+    }
+}
+
 fn kept(mut session: Session, late: LatePolicy) -> u64 {
     session.on_late(late);
     let key = NEXT.replace(NEXT.get() + 1);
@@ -117,12 +139,7 @@ impl NativeSession {
         profile: Option<(Vec<u64>, Vec<f64>)>,
         py: Python<'_>,
     ) -> PyResult<NativeSession> {
-        let former = if reclaim { Reclaiming::Grub } else { Reclaiming::Hard };
-        let kind = reclaiming.map_or(Ok(former), str::parse).map_err(value_error)?;
-        let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6)).reclaimed_as(kind);
-        let server_period = server_period_ms.map_or(fresh.server_period, |ms| Nanos::from_f64(ms * 1e6));
         let contract = Contract {
-            server_period,
             max_bandwidth: share("max_bandwidth", max_bandwidth)?,
             predictor: predictor.parse().map_err(value_error)?,
             choice: controller.parse().map_err(value_error)?,
@@ -142,18 +159,13 @@ impl NativeSession {
             favour_events,
             controller: control_place.parse().map_err(value_error)?,
             profile: profile.map(|(costs, hints)| profile_of(costs, hints)),
-            ..fresh
+            ..periodic(name, period_ms, server_period_ms, kind_of(reclaim, reclaiming)?)
         }
         .settled();
         let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
-        let start = || match (alone, claim) {
-            (true, _) => Session::alone(contract).map_err(value_error),
-            (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
-            (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
-        };
         let late = if skip_late { LatePolicy::Skip } else { LatePolicy::CatchUp };
         // The request to the daemon runs without the interpreter; the session stays in the table of this thread.
-        let key = py.detach(|| start().map(|session| kept(session, late)))?;
+        let key = py.detach(|| start(contract, alone, claim, socket).map(|session| kept(session, late)))?;
         Ok(NativeSession { thread: std::thread::current().id(), key })
     }
 

@@ -86,11 +86,7 @@ impl Error {
     /// The message and the next step.
     pub fn problem(&self) -> Problem {
         match self {
-            Error::Unknown(channel) => Problem::new(
-                "no_such_channel",
-                format!("there is no channel `{}`", channel.name),
-                "create it, or see `qfabric channel ls` for those there are",
-            ),
+            Error::Unknown(channel) => unknown(channel),
             Error::Exists { channel, origin } => Problem::new(
                 "channel_exists",
                 format!("the channel `{}` exists, created by {}", channel.name, origin.creator),
@@ -106,64 +102,59 @@ impl Error {
                 format!("there is no {what} {number} here"),
                 "it has left, or its channel was closed",
             ),
-            Error::Forbidden { host, action, channel, why } => Problem::new(
-                "channel_forbidden",
-                format!("{host} may not {} on `{}`: {why}", action.name(), channel.name),
-                "change the access list, then run qfabric channel reload",
-            ),
+            Error::Forbidden { host, action, channel, why } => forbidden(host, *action, channel, why),
             Error::TooMany { what, asked, limit, remedy } => {
                 Problem::new("channel_limit", format!("{asked} {what}, the limit is {limit}"), *remedy)
             }
-            Error::NoType { channel, name, known } => Problem::new(
-                "channel_invalid",
-                format!("`{}` has no events of type `{name}`", channel.name),
-                format!("it has {known}"),
-            ),
-            Error::Format { name, difference } => Problem::new(
-                "channel_invalid",
+            Error::NoType { channel, name, known } => {
+                invalid(format!("`{}` has no events of type `{name}`", channel.name), format!("it has {known}"))
+            }
+            Error::Format { name, difference } => invalid(
                 format!("events of type `{name}` cannot be read with this format: {difference}"),
                 "take the channel's format",
             ),
-            Error::InvalidFormat(error) => {
-                Problem::new("channel_invalid", error.to_string(), "declare it as a C structure")
+            Error::InvalidFormat(error) => invalid(error.to_string(), "declare it as a C structure"),
+            Error::TwoTypes(name) => {
+                invalid(format!("the channel would have two types `{name}`"), "give them different names")
             }
-            Error::TwoTypes(name) => Problem::new(
-                "channel_invalid",
-                format!("the channel would have two types `{name}`"),
-                "give them different names",
-            ),
-            Error::Capacity { asked } => Problem::new(
-                "channel_invalid",
-                format!("a queue of {asked} events"),
-                format!("choose 1 to {} events", Limits::QUEUE),
-            ),
-            Error::Patience { asked } => Problem::new(
-                "channel_invalid",
-                format!("a patience of {asked} is too long"),
-                format!("choose at most {}", Limits::PATIENCE),
-            ),
-            Error::GroupName(name) => Problem::new(
-                "channel_invalid",
+            Error::Capacity { asked } => {
+                invalid(format!("a queue of {asked} events"), format!("choose 1 to {} events", Limits::QUEUE))
+            }
+            Error::Patience { asked } => {
+                invalid(format!("a patience of {asked} is too long"), format!("choose at most {}", Limits::PATIENCE))
+            }
+            Error::GroupName(name) => invalid(
                 format!("the group's name `{name}` is too long"),
                 format!("choose a name of at most {} bytes", Name::MAX - "group.".len()),
             ),
-            Error::Level(level) => Problem::new(
-                "channel_invalid",
+            Error::Level(level) => invalid(
                 format!("a group cannot have level {level}"),
                 "levels are 1 (connection), 2 (role), 3 (stream) and 4 (system)",
             ),
-            Error::EmptyRange { metric, min, max } => Problem::new(
-                "channel_invalid",
+            Error::EmptyRange { metric, min, max } => invalid(
                 format!("`{metric}` from {min} to {max}: the minimum is above the maximum"),
                 "swap the two numbers",
             ),
-            Error::Hidden => Problem::new(
-                "channel_invalid",
-                "a Q-channel is opened with its data channel or group, not by itself",
-                "open the data channel",
-            ),
+            Error::Hidden => {
+                invalid("a Q-channel is opened with its data channel or group, not by itself", "open the data channel")
+            }
         }
     }
+}
+
+fn unknown(channel: &ChannelId) -> Problem {
+    let message = format!("there is no channel `{}`", channel.name);
+    Problem::new("no_such_channel", message, "create it, or see `qfabric channel ls` for those there are")
+}
+
+fn forbidden(host: &Name, action: Action, channel: &ChannelId, why: &str) -> Problem {
+    let message = format!("{host} may not {} on `{}`: {why}", action.name(), channel.name);
+    Problem::new("channel_forbidden", message, "change the access list, then run qfabric channel reload")
+}
+
+/// A value of the call is outside its range, or does not fit the channel.
+fn invalid(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+    Problem::new("channel_invalid", message, next_step)
 }
 
 /// Why an event was not submitted.
@@ -254,16 +245,13 @@ impl FilterError {
         match self {
             FilterError::Channel(error) => error.problem(),
             FilterError::Text(text) => Problem::new("code", text, "see `qfabric ecode check`"),
-            FilterError::Layout { structure, event_type, what } => Problem::new(
-                "channel_invalid",
+            FilterError::Layout { structure, event_type, what } => invalid(
                 format!("`struct {structure}` does not fit events of type `{event_type}`: {what}"),
                 "compare it with the channel's format: qfabric channel show",
             ),
-            FilterError::Owned { name, by } => Problem::new(
-                "channel_invalid",
-                format!("the filter `{name}` was installed by {by}"),
-                "choose another name",
-            ),
+            FilterError::Owned { name, by } => {
+                invalid(format!("the filter `{name}` was installed by {by}"), "choose another name")
+            }
             FilterError::Unknown(id) => Problem::new(
                 "no_such_filter",
                 format!("there is no filter `{}` on `{}` here", id.name, id.channel.name),
@@ -274,14 +262,11 @@ impl FilterError {
                 format!("the filter has no parameter `{name}`"),
                 format!("it has {known}"),
             ),
-            FilterError::NoField { event_type, field } => Problem::new(
-                "channel_invalid",
+            FilterError::NoField { event_type, field } => invalid(
                 format!("events of type `{event_type}` have no number `{field}`"),
                 "see its members with qfabric channel show",
             ),
-            FilterError::Engine(why) => {
-                Problem::new("channel_invalid", format!("the filter cannot be run: {why}"), "see qfabric doctor")
-            }
+            FilterError::Engine(why) => invalid(format!("the filter cannot be run: {why}"), "see qfabric doctor"),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Signals, Subscribe, Subscription};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Signals, Subscription, SubscriptionBuilder};
 use qfabric_client::{Client, Nanos, clock};
 use qfabric_daemon::{Config, Embedded};
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = ecalls.register_service("cost.event", "", "struct event { unsigned long time; };", false)?;
     println!("{:<52} {:>9} {:>9}", "way (µs)", "p50", "p99");
     show("raise_event: the caller's time, nobody subscribed", rounds(|| timed(|| raise(&own))));
-    let memory = || Subscribe::to("cost.event").memory_up(MemoryUp::default());
+    let memory = || SubscriptionBuilder::to("cost.event").memory_up(MemoryUp::default());
     let mut plain = ecalls.subscribe(&memory())?;
     show("raised to read, reader looks at the flag", rounds(|| spun(&own, &mut plain)));
     show("raised to read, reader sleeps", rounds(|| slept(&own, &mut plain)));
@@ -28,14 +28,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut filtered = ecalls.subscribe(&memory().code("return input.time != 0;"))?;
     show("… behind a handler, reader looks at the flag", rounds(|| spun(&own, &mut filtered)));
     filtered.unsubscribe()?;
-    let mut threaded =
-        ecalls.subscribe(&Subscribe::to("cost.event").thread().code("return 1;").memory_up(MemoryUp::default()))?;
+    let mut threaded = ecalls
+        .subscribe(&SubscriptionBuilder::to("cost.event").thread().code("return 1;").memory_up(MemoryUp::default()))?;
     show("… behind a handler thread, reader looks at the flag", rounds(|| spun(&own, &mut threaded)));
     threaded.unsubscribe()?;
-    let told = ecalls.subscribe(&Subscribe::to("cost.event").signal(40))?;
+    let told = ecalls.subscribe(&SubscriptionBuilder::to("cost.event").signal(40))?;
     show("raised to signal", rounds(|| signalled(&own, &signals)));
     told.unsubscribe()?;
-    let switches = Subscribe::to("sched.wakeup").code("attr.wakes += 1; attr.last = input.time; return 0;");
+    let switches = SubscriptionBuilder::to("sched.wakeup").code("attr.wakes += 1; attr.last = input.time; return 0;");
     show("subscribe: text to running in the kernel", (0..40).map(|_| installed(&ecalls, &switches)).collect());
     let held = ecalls.subscribe(&switches)?;
     let wakes = ecalls.attribute("wakes")?;
@@ -94,7 +94,7 @@ fn signalled(own: &OwnService, signals: &Signals) -> f64 {
 }
 
 /// The pause avoids the kernel's grace period (10 ms), which begins if a hook is used again right after its removal.
-fn installed(ecalls: &Ecalls, wanted: &Subscribe) -> f64 {
+fn installed(ecalls: &Ecalls, wanted: &SubscriptionBuilder) -> f64 {
     let made = ecalls.subscribe(wanted).expect("it can be installed");
     let took = made.info().installed_in_us as f64;
     drop(made);

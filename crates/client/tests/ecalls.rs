@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use qfabric_client::ecalls::{
-    Ecalls, Event, Layout, MemoryUp, Notice, OwnService, State, Step, Subscribe, Subscription, event_json,
+    Ecalls, Event, Layout, MemoryUp, Notice, OwnService, State, Step, Subscription, SubscriptionBuilder, event_json,
 };
 use qfabric_client::{Client, ClientError, Nanos};
 use qfabric_daemon::{Config, Embedded};
@@ -72,8 +72,9 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 fn an_event_raised_by_a_process_is_read_from_memory_by_its_subscribers() {
     with_daemon(|client, ecalls| {
         let own = service(ecalls);
-        let mut all = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
-        let filter = Subscribe::to("test.sample").code("return input.value > 1;").memory_up(MemoryUp::default());
+        let mut all = ecalls.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let filter =
+            SubscriptionBuilder::to("test.sample").code("return input.value > 1;").memory_up(MemoryUp::default());
         let mut large = ecalls.subscribe(&filter).unwrap();
         (1..=3).for_each(|value| raise(&own, value));
         assert_eq!([next(&mut all), next(&mut all), next(&mut all)], [1, 2, 3]);
@@ -96,8 +97,9 @@ fn later_steps_receive_changed_and_emitted_events_and_variables_persist() {
               sum += input.value; n++;
               if (n < 4) return 0;
               output.mean = sum / n; output.count = n; sum = 0; n = 0; return 1; }";
-        let mut means =
-            ecalls.subscribe(&Subscribe::to("test.sample").code(code).memory_up(MemoryUp::default())).unwrap();
+        let mut means = ecalls
+            .subscribe(&SubscriptionBuilder::to("test.sample").code(code).memory_up(MemoryUp::default()))
+            .unwrap();
         assert_eq!(means.info().format.fields[0].name, "mean");
         (1..=8).for_each(|value| raise(&own, 10 * value));
         assert_eq!([next(&mut means), next(&mut means)], [25, 65]);
@@ -109,7 +111,8 @@ fn attributes_are_shared_by_handlers_and_application_without_system_calls() {
     with_daemon(|client, ecalls| {
         let own = service(ecalls);
         let code = "attr.seen += 1; return input.value > attr.limit;";
-        let wanted = Subscribe::to("test.sample").code(code).memory_up(MemoryUp::default()).attribute("limit", 5);
+        let wanted =
+            SubscriptionBuilder::to("test.sample").code(code).memory_up(MemoryUp::default()).attribute("limit", 5);
         let mut events = ecalls.subscribe(&wanted).unwrap();
         let (limit, seen) = (ecalls.attribute("limit").unwrap(), ecalls.attribute("seen").unwrap());
         assert_eq!(limit.get(), 5);
@@ -130,7 +133,7 @@ fn attributes_are_shared_by_handlers_and_application_without_system_calls() {
 fn a_group_receives_events_in_turn_and_a_named_process_receives_them_alone() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
-        let one = || Subscribe::to("test.sample").group("workers").memory_up(MemoryUp::default());
+        let one = || SubscriptionBuilder::to("test.sample").group("workers").memory_up(MemoryUp::default());
         let (mut a, mut b) = (ecalls.subscribe(&one()).unwrap(), ecalls.subscribe(&one()).unwrap());
         (1..=4).for_each(|value| raise(&own, value));
         assert_eq!([next(&mut a), next(&mut b), next(&mut a), next(&mut b)], [1, 2, 3, 4]);
@@ -146,8 +149,11 @@ fn a_handler_thread_carries_on_behind_a_filter() {
         let own = service(ecalls);
         ecalls.name_handler("test.odd", "return input.value & 1;").unwrap();
         let slow = "long i; long s; for (i = 0; i < 1000; i++) s += i; output.value = s + input.value; return 1;";
-        let wanted =
-            Subscribe::to("test.sample").handler("test.odd").thread().code(slow).memory_up(MemoryUp::default());
+        let wanted = SubscriptionBuilder::to("test.sample")
+            .handler("test.odd")
+            .thread()
+            .code(slow)
+            .memory_up(MemoryUp::default());
         let mut events = ecalls.subscribe(&wanted).unwrap();
         assert_eq!(events.info().in_daemon, [Step::KHandler, Step::KThread, Step::KCode, Step::MemoryUp]);
         (1..=4).for_each(|value| raise(&own, value));
@@ -160,8 +166,9 @@ fn late_events_are_dropped_and_counted() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
         let busy = "long i; for (i = 0; i < 10000; i++) ; return 0;";
-        let _slow = ecalls.subscribe(&Subscribe::to("test.sample").code(busy)).unwrap();
-        let wanted = Subscribe::to("test.sample").deadline(Nanos::from_micros(1)).memory_up(MemoryUp::default());
+        let _slow = ecalls.subscribe(&SubscriptionBuilder::to("test.sample").code(busy)).unwrap();
+        let wanted =
+            SubscriptionBuilder::to("test.sample").deadline(Nanos::from_micros(1)).memory_up(MemoryUp::default());
         let events = ecalls.subscribe(&wanted).unwrap();
         for _ in 0..50 {
             raise(&own, 1);
@@ -180,7 +187,7 @@ fn a_handler_that_faults_too_often_is_removed_and_its_owner_notified() {
         |client, ecalls| {
             let own = service(ecalls);
             let faulty = "return 10 / (input.value - input.value);";
-            let events = ecalls.subscribe(&Subscribe::to("test.sample").code(faulty)).unwrap();
+            let events = ecalls.subscribe(&SubscriptionBuilder::to("test.sample").code(faulty)).unwrap();
             (0..20).for_each(|value| raise(&own, value));
             let Some(Notice::TakenOut { subscription, why }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
             assert_eq!(subscription, events.id());
@@ -217,9 +224,9 @@ fn a_full_memory_drops_the_newest_and_slots_with_a_meaning_keep_it() {
     with_daemon(|_, ecalls| {
         let own = service(ecalls);
         let ring = MemoryUp { slots: 2, ..MemoryUp::default() };
-        let mut few = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(ring)).unwrap();
+        let mut few = ecalls.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(ring)).unwrap();
         let bits = MemoryUp { layout: Layout::Bits, slots: 8, position: Some("value".into()) };
-        let mut places = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(bits)).unwrap();
+        let mut places = ecalls.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(bits)).unwrap();
         for value in [6, 3, 6] {
             raise(&own, value);
         }
@@ -238,14 +245,14 @@ fn a_full_memory_drops_the_newest_and_slots_with_a_meaning_keep_it() {
 fn an_invalid_subscription_is_refused_and_leaves_nothing_installed() {
     with_daemon(|client, ecalls| {
         let own = service(ecalls);
-        let refused = |wanted: Subscribe| match ecalls.subscribe(&wanted) {
+        let refused = |wanted: SubscriptionBuilder| match ecalls.subscribe(&wanted) {
             Err(ClientError::Refused(problem)) => problem,
             other => panic!("{other:?}"),
         };
-        let memory = || Subscribe::to("test.sample").memory_up(MemoryUp::default());
+        let memory = || SubscriptionBuilder::to("test.sample").memory_up(MemoryUp::default());
         for (wanted, code, part) in [
-            (Subscribe::to("no.such").signal(40), "no_such_service", "no.such"),
-            (Subscribe::to("test.sample"), "chain", "does nothing"),
+            (SubscriptionBuilder::to("no.such").signal(40), "no_such_service", "no.such"),
+            (SubscriptionBuilder::to("test.sample"), "chain", "does nothing"),
             (memory().code("return input.nothing;"), "code", "nothing"),
             (memory().code("while (1) { }"), "code", ""),
             (memory().handler("no.handler"), "no_such_handler", "no.handler"),
@@ -253,8 +260,12 @@ fn an_invalid_subscription_is_refused_and_leaves_nothing_installed() {
             (memory().fuel(u32::MAX), "ecalls_limit", "4294967295"),
             (memory().code("int i; for (i = 0; i < 60000; i++) ; return 0;"), "ecalls_limit", "200000 is the limit"),
             (memory().process(i32::MAX), "gone", "2147483647"),
-            (Subscribe::to("test.sample").signal(40).signal_value("none"), "chain", "none"),
-            (Subscribe::to("test.sample").memory_up(MemoryUp { slots: 3, ..MemoryUp::default() }), "chain", "3 slots"),
+            (SubscriptionBuilder::to("test.sample").signal(40).signal_value("none"), "chain", "none"),
+            (
+                SubscriptionBuilder::to("test.sample").memory_up(MemoryUp { slots: 3, ..MemoryUp::default() }),
+                "chain",
+                "3 slots",
+            ),
         ] {
             let problem = refused(wanted);
             assert!(problem.code == code && problem.message.contains(part), "{problem:?}");
@@ -273,7 +284,8 @@ fn everything_ends_with_its_connection_and_is_shown_as_a_file_until_then() {
         let other = Ecalls::connect(client).unwrap();
         let [name, about, format] = ["test.sample", "", SAMPLE].map(str::to_owned);
         client.register_service(&ServiceRequest { lease: other.lease(), name, about, format, open: false }).unwrap();
-        let subscription = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let subscription =
+            ecalls.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(MemoryUp::default())).unwrap();
         let file = client.socket().with_file_name("services").join("test.sample");
         let shown = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("struct sample"));
         eventually("the service is shown as a file", shown);
@@ -289,7 +301,8 @@ fn everything_ends_with_its_connection_and_is_shown_as_a_file_until_then() {
 fn an_event_by_http_and_json_is_the_same_event() {
     with_daemon(|client, ecalls| {
         let _own = service(ecalls);
-        let mut events = ecalls.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+        let mut events =
+            ecalls.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(MemoryUp::default())).unwrap();
         let event = serde_json::from_value(json!({"data": {"value": -3, "pid": 9}, "cpu": true})).unwrap();
         assert_eq!(client.raise_event("test.sample", &event).unwrap().queued, 1);
         let format = events.info().format.clone();

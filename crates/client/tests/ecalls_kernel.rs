@@ -5,7 +5,9 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use qfabric_client::ecalls::{Ecalls, Event, MemoryUp, Notice, State, Step, Subscribe, Subscription, event_json};
+use qfabric_client::ecalls::{
+    Ecalls, Event, MemoryUp, Notice, State, Step, Subscription, SubscriptionBuilder, event_json,
+};
 use qfabric_client::{Client, ClientError, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::testing::{live_lock, may_reserve};
@@ -32,12 +34,12 @@ fn own_pid() -> i32 {
 }
 
 /// Subscribes, with shared memory as the last step.
-fn subscribe(ecalls: &Ecalls, wanted: Subscribe) -> Subscription {
+fn subscribe(ecalls: &Ecalls, wanted: SubscriptionBuilder) -> Subscription {
     ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap()
 }
 
-fn timer(period: &str) -> Subscribe {
-    Subscribe::to("timer").option("period", period)
+fn timer(period: &str) -> SubscriptionBuilder {
+    SubscriptionBuilder::to("timer").option("period", period)
 }
 
 fn fields(subscription: &mut Subscription) -> Map<String, Value> {
@@ -79,7 +81,7 @@ fn a_filter_in_the_kernel_sees_attributes_as_they_are_stored() {
         let to = port.local_addr().unwrap();
         let code =
             format!("attr.seen += 1; return input.destination_port == {} && input.data_len > attr.limit;", to.port());
-        let wanted = Subscribe::to("net.rx").option("interface", "lo").code(&code).attribute("limit", 60);
+        let wanted = SubscriptionBuilder::to("net.rx").option("interface", "lo").code(&code).attribute("limit", 60);
         let mut packets = subscribe(ecalls, wanted);
         let (limit, seen) = (ecalls.attribute("limit").unwrap(), ecalls.attribute("seen").unwrap());
         port.send_to(&[1; 10], to).unwrap();
@@ -141,7 +143,7 @@ fn a_kernel_handler_that_faults_too_often_is_removed_and_its_owner_notified() {
 fn deferred_values_are_handled_as_a_batch_at_the_next_system_call() {
     with_daemon(|_, ecalls| {
         let code = "int i; for (i = 0; i < input.count; i++) attr.sum += input.value[i]; attr.batches += 1; return 0;";
-        let wanted = Subscribe::to("app.deferred").option("when", "syscall").only(own_pid()).code(code);
+        let wanted = SubscriptionBuilder::to("app.deferred").option("when", "syscall").only(own_pid()).code(code);
         let _handler = ecalls.subscribe(&wanted).unwrap();
         let (sum, batches) = (ecalls.attribute("sum").unwrap(), ecalls.attribute("batches").unwrap());
         for value in [5, 6, 7] {
@@ -155,7 +157,7 @@ fn deferred_values_are_handled_as_a_batch_at_the_next_system_call() {
 #[test]
 fn a_missed_deadline_is_an_event() {
     with_daemon(|client, ecalls| {
-        let mut misses = subscribe(ecalls, Subscribe::to("sched.deadline_miss").only(own_pid()));
+        let mut misses = subscribe(ecalls, SubscriptionBuilder::to("sched.deadline_miss").only(own_pid()));
         let contract =
             Contract { max_bandwidth: "0.3".parse().unwrap(), ..Contract::new("late", Nanos::from_millis(10)) };
         let mut session = Session::start(client, contract).unwrap();

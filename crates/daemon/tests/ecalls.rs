@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{NOBODY, PATIENCE, call, eventually, given, quiet, role, service};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_shm::fds;
@@ -41,7 +41,7 @@ fn hostile_messages_are_counted_and_disturb_no_other_connection() {
     let (_service, client) = service(quiet());
     let (ours, theirs) = (Ecalls::connect(&client).unwrap(), connect_with_hello(&client));
     let own = ours.register_service("test.sample", "", SAMPLE, false).unwrap();
-    let mut events = ours.subscribe(&Subscribe::to("test.sample").memory_up(MemoryUp::default())).unwrap();
+    let mut events = ours.subscribe(&SubscriptionBuilder::to("test.sample").memory_up(MemoryUp::default())).unwrap();
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let bytes = prop::collection::vec(any::<u8>(), 1..200);
     for _ in 0..300 {
@@ -114,25 +114,25 @@ fn user_subscribes() {
     let client = Client::connect_to(given("QF_SOCKET")).unwrap();
     let root: i32 = given("QF_ROOT").parse().unwrap();
     let ecalls = Ecalls::connect(&client).unwrap();
-    let refused = |wanted: Subscribe| -> Problem {
+    let refused = |wanted: SubscriptionBuilder| -> Problem {
         match ecalls.subscribe(&wanted.memory_up(MemoryUp::default())) {
             Err(ClientError::Refused(problem)) => problem,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(refused(Subscribe::to("net.rx").option("interface", "lo")).code, "not_granted");
-    assert_eq!(refused(Subscribe::to("sched.wakeup").only(root)).code, "not_yours");
-    assert_eq!(refused(Subscribe::to("sched.wakeup").process(root)).code, "not_yours");
-    assert_eq!(refused(Subscribe::to("root.sample")).code, "not_yours");
-    let with_memory = |wanted: Subscribe| ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap();
-    let mut wakeups = with_memory(Subscribe::to("sched.wakeup"));
+    assert_eq!(refused(SubscriptionBuilder::to("net.rx").option("interface", "lo")).code, "not_granted");
+    assert_eq!(refused(SubscriptionBuilder::to("sched.wakeup").only(root)).code, "not_yours");
+    assert_eq!(refused(SubscriptionBuilder::to("sched.wakeup").process(root)).code, "not_yours");
+    assert_eq!(refused(SubscriptionBuilder::to("root.sample")).code, "not_yours");
+    let with_memory = |wanted: SubscriptionBuilder| ecalls.subscribe(&wanted.memory_up(MemoryUp::default())).unwrap();
+    let mut wakeups = with_memory(SubscriptionBuilder::to("sched.wakeup"));
     assert_eq!(wakeups.info().only_pid, Some(std::process::id() as i32), "restricted to the caller");
     std::thread::sleep(Duration::from_millis(5));
     assert!(wakeups.next(PATIENCE).unwrap().is_some());
-    let mut timer = with_memory(Subscribe::to("timer").option("period", "5ms"));
+    let mut timer = with_memory(SubscriptionBuilder::to("timer").option("period", "5ms"));
     assert!(timer.next(PATIENCE).unwrap().is_some());
-    let _open = with_memory(Subscribe::to("root.open"));
-    let problem = refused(Subscribe::to("root.open"));
+    let _open = with_memory(SubscriptionBuilder::to("root.open"));
+    let problem = refused(SubscriptionBuilder::to("root.open"));
     assert!(problem.code == "ecalls_limit" && problem.next_step.contains("max_subscriptions_per_user"), "{problem:?}");
 }
 
@@ -144,7 +144,7 @@ fn a_chain_in_the_kernel_works_without_a_scheduler_that_favours() {
     let _alone = live_lock();
     let (_service, client) = service(quiet());
     let ecalls = Ecalls::connect(&client).unwrap();
-    let every_20_ms = || Subscribe::to("timer").option("period", "20ms").favour();
+    let every_20_ms = || SubscriptionBuilder::to("timer").option("period", "20ms").favour();
     let mut events = match ecalls.subscribe(&every_20_ms().code("return 1;").memory_up(MemoryUp::default())) {
         Ok(events) => events,
         Err(ClientError::Refused(Problem { code, .. })) if code == "unavailable" => {
@@ -171,7 +171,9 @@ fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_removed() {
     config.ecalls.max_cpu_per_user = qfabric_types::Share::from_ppm(1);
     let (_service, client) = service(config);
     let roots = Ecalls::connect(&client).unwrap();
-    let own = roots.subscribe(&Subscribe::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default())).unwrap();
+    let own = roots
+        .subscribe(&SubscriptionBuilder::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default()))
+        .unwrap();
     let socket = client.socket().display().to_string();
     let _theirs = role("user_naps", Some(NOBODY), &[("QF_SOCKET", &socket)]);
     let reason = |uid: u32| {
@@ -190,7 +192,7 @@ fn a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_removed() {
 #[ignore = "run by a_users_handler_in_the_kernel_that_takes_more_than_its_share_is_removed, as another user"]
 fn user_naps() {
     let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
-    let wanted = Subscribe::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default());
+    let wanted = SubscriptionBuilder::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default());
     let _events = ecalls.subscribe(&wanted).unwrap();
     loop {
         std::thread::sleep(Duration::from_millis(1));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::*;
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded, MechanismName};
 use qfabric_linux::ext::{Ext, ExtError};
@@ -191,7 +191,7 @@ fn an_event_raised_for_the_cpu_favours_its_sink_and_is_counted() {
     let app = client.admit(&ApplicationRequest { pid: std::process::id() as i32, covers, contract }).unwrap();
     let ecalls = Ecalls::connect(&client).unwrap();
     let own = ecalls.register_service("test.favour", "", "struct sample { long value; };", false).unwrap();
-    let mut events = ecalls.subscribe(&Subscribe::to("test.favour").memory_up(MemoryUp::default())).unwrap();
+    let mut events = ecalls.subscribe(&SubscriptionBuilder::to("test.favour").memory_up(MemoryUp::default())).unwrap();
     for cpu in [true, true, false] {
         own.raise_event(-1, &7i64.to_le_bytes(), Nanos::ZERO, cpu).unwrap();
         assert!(events.next(common::PATIENCE).unwrap().is_some());
@@ -218,7 +218,8 @@ fn a_handler_in_the_kernel_favours_its_sink_on_any_cpu_without_the_control_threa
     // The sink never sleeps, so none of its own wake-ups favours it.
     let sink = burner();
     let ecalls = Ecalls::connect(&client).unwrap();
-    let wanted = Subscribe::to("timer").option("period", "20ms").code("return 1;").process(sink.pid()).favour();
+    let wanted =
+        SubscriptionBuilder::to("timer").option("period", "20ms").code("return 1;").process(sink.pid()).favour();
     let chain = ecalls.subscribe(&wanted).unwrap();
     let contract = |service_ms| Contract { favour_events: true, ..fixed("sink", service_ms, 400, None) };
     for service_ms in [4, 8] {

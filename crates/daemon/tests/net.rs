@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{call, eventually, quiet, service};
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::net::testing::own_network;
 use qfabric_linux::testing::{live_lock, may_reserve};
@@ -76,7 +76,8 @@ fn a_stream_follows_the_attributes_that_a_handler_sets() {
     let ecalls = Ecalls::connect(&client).unwrap();
     let own = ecalls.register_service("test.sample", "", SAMPLE, false).unwrap();
     let code = "attr.period_ns = input.value * 1000000; return 1;";
-    let events = ecalls.subscribe(&Subscribe::to("test.sample").code(code).memory_up(MemoryUp::default())).unwrap();
+    let events =
+        ecalls.subscribe(&SubscriptionBuilder::to("test.sample").code(code).memory_up(MemoryUp::default())).unwrap();
     let follow = StreamChange { follow: Some(events.id()), ..StreamChange::default() };
     client.change_stream("lo", id, &follow).unwrap();
     own.raise_event(-1, &20i64.to_le_bytes(), Nanos::ZERO, false).unwrap();

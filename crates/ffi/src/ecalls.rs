@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use qfabric_client::Client;
 use qfabric_client::ecalls::{
-    Attribute, Ecalls, Layout, MemoryUp, OnFault, Step, Subscribe, Subscription, SubscriptionRequest,
+    Attribute, Ecalls, Layout, MemoryUp, OnFault, Step, Subscription, SubscriptionBuilder, SubscriptionRequest,
 };
 
 use crate::status::{Exclusive, Failure, Outcome, borrow, put, qf_bool, qf_status, settle, text};
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn qf_ecalls_subscribe(
         let session = borrow(session)?;
         let how = how.as_ref().ok_or_else(|| Failure::invalid("the struct ecalls is a null pointer"))?;
         let request = request(text("the service's name", service)?, how, memory_up.as_ref())?;
-        let made = session.session.subscribe(&Subscribe::from(request))?;
+        let made = session.session.subscribe(&SubscriptionBuilder::from(request))?;
         give(subscription, qf_subscription(Exclusive::new(made)))
     };
     settle(subscribe())

@@ -23,6 +23,11 @@ return 15;";
 const ROUNDS: usize = 101;
 const CALLS: u32 = 2_000;
 
+/// Few with `--max-time`, which makes all benches short.
+fn rounds() -> usize {
+    if std::env::args().any(|word| word == "--max-time") { 3 } else { ROUNDS }
+}
+
 fn main() {
     if !std::env::args().any(|argument| argument == "--list") {
         print_ratios();
@@ -81,7 +86,7 @@ fn median_ns(mut call: impl FnMut()) -> f64 {
         (0..CALLS).for_each(|_| call());
         begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
-    median((0..ROUNDS).map(round).collect())
+    median((0..rounds()).map(round).collect())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -95,7 +100,7 @@ fn compile_us() -> f64 {
         black_box(Jit::new(&program(), Limits::default()).expect("machine code"));
         begun.elapsed().as_nanos() as f64 / 1000.0
     };
-    median((0..ROUNDS).map(once).collect())
+    median((0..rounds()).map(once).collect())
 }
 
 fn print_ratios() {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscription, SubscriptionBuilder};
 
 use crate::number;
 
@@ -64,7 +64,7 @@ impl Accelerator {
     /// Starts an accelerator for `server` on `interface`. `pages[N]` is the answer to `GET /static/N`.
     pub fn before(ecalls: &Ecalls, interface: &str, server: &UdpSocket, pages: Vec<Vec<u8>>) -> Result<Accelerator> {
         let port = i64::from(server.local_addr()?.port());
-        let wanted = Subscribe::to("net.rx").option("interface", interface).option("drop", "yes").code(CODE);
+        let wanted = SubscriptionBuilder::to("net.rx").option("interface", interface).option("drop", "yes").code(CODE);
         let requests = ecalls.subscribe(&wanted.attribute("port", port).memory_up(MemoryUp::default()))?;
         Ok(Accelerator { ecalls: ecalls.clone(), requests, answers: server.try_clone()?, pages })
     }

@@ -2,7 +2,7 @@
 //! only for every 64th sample; the signal carries the average.
 
 use anyhow::{Context, Result};
-use qfabric_client::ecalls::{Ecalls, Signals, Subscribe};
+use qfabric_client::ecalls::{Ecalls, Signals, SubscriptionBuilder};
 
 use crate::EVENT_TIMEOUT;
 
@@ -26,7 +26,7 @@ const SIGNAL: i32 = 41;
 /// Returns the next `count` averages of the load of CPU 0 in per mille. `period` is the time between two samples.
 pub fn averages(ecalls: &Ecalls, period: &str, count: usize) -> Result<Vec<u64>> {
     let signals = Signals::keep(SIGNAL)?;
-    let wanted = Subscribe::to("timer").option("period", period).option("cpu", 0).code(CODE).signal(SIGNAL);
+    let wanted = SubscriptionBuilder::to("timer").option("period", period).option("cpu", 0).code(CODE).signal(SIGNAL);
     let _subscription = ecalls.subscribe(&wanted)?;
     (0..count).map(|_| signals.next(EVENT_TIMEOUT)?.context("no signal arrived within 10 s")).collect()
 }

@@ -3,7 +3,7 @@
 //! store to memory, without a system call (a fast user-ECall).
 
 use anyhow::{Context, Result};
-use qfabric_client::ecalls::{Attribute, Ecalls, MemoryUp, Subscribe, Subscription};
+use qfabric_client::ecalls::{Attribute, Ecalls, MemoryUp, Subscription, SubscriptionBuilder};
 
 use crate::{EVENT_TIMEOUT, number};
 
@@ -29,7 +29,8 @@ pub struct Measurements {
 impl Measurements {
     /// Subscribes to the measurements above `threshold` that arrive at `port` through `interface`.
     pub fn watch(ecalls: &Ecalls, interface: &str, port: u16, threshold: i64) -> Result<Measurements> {
-        let wanted = Subscribe::to("net.rx").option("interface", interface).code(CODE).memory_up(MemoryUp::default());
+        let wanted =
+            SubscriptionBuilder::to("net.rx").option("interface", interface).code(CODE).memory_up(MemoryUp::default());
         let wanted = wanted.attribute("port", port.into()).attribute("threshold", threshold);
         let subscription = ecalls.subscribe(&wanted)?;
         let (threshold, seen) = (ecalls.attribute("threshold")?, ecalls.attribute("seen")?);

@@ -8,7 +8,7 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result};
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Signals, Subscribe};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Signals, SubscriptionBuilder};
 
 use crate::{EVENT_TIMEOUT, number};
 
@@ -32,7 +32,7 @@ const SIGNAL: i32 = 40;
 pub fn serve(ecalls: &Ecalls, interface: &str, socket: &UdpSocket, count: usize) -> Result<Vec<String>> {
     let signals = Signals::keep(SIGNAL)?;
     let port = i64::from(socket.local_addr()?.port());
-    let wanted = Subscribe::to("net.rx").option("interface", interface).attribute("port", port);
+    let wanted = SubscriptionBuilder::to("net.rx").option("interface", interface).attribute("port", port);
     let wanted = wanted.code(CODE).memory_up(MemoryUp::default()).signal(SIGNAL);
     let mut requests = ecalls.subscribe(&wanted)?;
     let mut served = Vec::new();

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use qfabric_client::ClientError;
-use qfabric_client::ecalls::{Ecalls, Subscribe};
+use qfabric_client::ecalls::{Ecalls, SubscriptionBuilder};
 use qfabric_types::Nanos;
 
 use crate::server::OnConnections;
@@ -17,7 +17,7 @@ pub const OVERLOAD: &str = include_str!("../../../crates/cli/handlers/overload.e
 /// call is two stores into memory that the handler reads (fast user-ECalls). Dropping the function removes the
 /// controller.
 pub fn start(ecalls: &Ecalls, listen: SocketAddr, interface: &str, wait: Nanos) -> Result<OnConnections, ClientError> {
-    let wanted = Subscribe::to("tcp.accept")
+    let wanted = SubscriptionBuilder::to("tcp.accept")
         .option("interface", interface)
         .option("listen", listen)
         .option("drop", "yes")

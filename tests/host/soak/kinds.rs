@@ -8,7 +8,7 @@ use std::time::Duration;
 use qfabric_client::channel::{
     Channel, Channels, Direction, Filter, FilterScope, SinkOptions, SourceOptions, Spec, Submission,
 };
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscription, SubscriptionBuilder};
 use qfabric_client::{
     ApplicationRequest, ApplicationScope, Change, ClientError, Connection, Contract, Foresight, LimitsPatch, Nanos,
     Session, Share,
@@ -219,8 +219,11 @@ fn service(work: &mut Work) -> Done {
     let name = format!("soak.p{}", std::process::id());
     let own = ecalls.register_service(&name, "", SAMPLE, false)?;
     for _ in 0..3 {
-        let wanted =
-            if work.rng.random() { Subscribe::to(&name) } else { Subscribe::to(&name).code("return 1;").thread() };
+        let wanted = if work.rng.random() {
+            SubscriptionBuilder::to(&name)
+        } else {
+            SubscriptionBuilder::to(&name).code("return 1;").thread()
+        };
         let mut events = ecalls.subscribe(&wanted.code(&code(work)).memory_up(MemoryUp::default()))?;
         for value in 0..20i64 {
             own.raise_event(-1, &value.to_le_bytes(), Nanos::ZERO, false)?;
@@ -245,9 +248,11 @@ fn await_event(work: &Work, events: &mut Subscription) -> Done {
 fn kernel(work: &mut Work) -> Done {
     let ecalls = Ecalls::connect(&work.client()?)?;
     let wanted = match work.rng.random_range(0..3) {
-        0 => Subscribe::to("timer").option("period", "20ms"),
-        1 => Subscribe::to("sched.switch").process(std::process::id() as i32).code("attr.seen += 1; return 1;"),
-        _ => Subscribe::to("net.rx").option("interface", "lo").code("attr.seen += 1; return input.len > 10;"),
+        0 => SubscriptionBuilder::to("timer").option("period", "20ms"),
+        1 => {
+            SubscriptionBuilder::to("sched.switch").process(std::process::id() as i32).code("attr.seen += 1; return 1;")
+        }
+        _ => SubscriptionBuilder::to("net.rx").option("interface", "lo").code("attr.seen += 1; return input.len > 10;"),
     };
     let mut events = ecalls.subscribe(&wanted.memory_up(MemoryUp::default()))?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use qfabric_client::ecalls::{Ecalls, Event, MemoryUp, Step, Subscribe, Subscription, event_json};
+use qfabric_client::ecalls::{Ecalls, Event, MemoryUp, Step, Subscription, SubscriptionBuilder, event_json};
 use qfabric_types::format::Format;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: Args) -> Outcome {
     request.order.push(Step::MemoryUp);
     let stop = interrupted()?;
     let ecalls = Ecalls::connect(&service.client).map_err(connect::failure)?;
-    let mut events = ecalls.subscribe(&Subscribe::from(request)).map_err(connect::failure)?;
+    let mut events = ecalls.subscribe(&SubscriptionBuilder::from(request)).map_err(connect::failure)?;
     let shown = show(&mut events, &args, &stop)?;
     let dropped = events.dropped();
     events.unsubscribe().map_err(connect::failure)?;

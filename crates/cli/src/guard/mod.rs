@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qfabric_client::ClientError;
-use qfabric_client::ecalls::{Attribute, Ecalls, Notice, Subscribe, Subscription};
+use qfabric_client::ecalls::{Attribute, Ecalls, Notice, Subscription, SubscriptionBuilder};
 use qfabric_types::Nanos;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
@@ -154,12 +154,12 @@ fn ended(notice: &Notice) -> Result<(), Failure> {
     }
 }
 
-fn counting(args: &Args) -> Subscribe {
-    Subscribe::to("tcp.state").option("listen", args.listen).code(CONNECTIONS)
+fn counting(args: &Args) -> SubscriptionBuilder {
+    SubscriptionBuilder::to("tcp.state").option("listen", args.listen).code(CONNECTIONS)
 }
 
-fn dropping(args: &Args, interfaces: &str) -> Subscribe {
-    Subscribe::to("tcp.accept")
+fn dropping(args: &Args, interfaces: &str) -> SubscriptionBuilder {
+    SubscriptionBuilder::to("tcp.accept")
         .option("listen", args.listen)
         .option("interface", interfaces)
         .option("drop", "yes")

@@ -2,12 +2,12 @@
 //!
 //! ```no_run
 //! use qfabric_client::Client;
-//! use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe};
+//! use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), qfabric_client::ClientError> {
 //! let ecalls = Ecalls::connect(&Client::connect()?)?;
-//! let wanted = Subscribe::to("net.rx")
+//! let wanted = SubscriptionBuilder::to("net.rx")
 //!     .option("interface", "lo")
 //!     .code("if (input.len > 1400) return 1; return 0;")
 //!     .memory_up(MemoryUp::default());
@@ -26,7 +26,7 @@
 //! | `register_service(NAME)` | [`Ecalls::register_service`] |
 //! | `raise_event(id, pid, data, deadline, cpu)` | [`OwnService::raise_event`] |
 //! | `unregister_service` | dropping the [`OwnService`] |
-//! | `struct ecalls` | [`Subscribe`] |
+//! | `struct ecalls` | [`SubscriptionBuilder`] |
 //! | `ECalls_subscribe` | [`Ecalls::subscribe`] |
 //! | `ECalls_unsubscribe` | [`Subscription::unsubscribe`], or dropping it |
 //! | memory up: flag, ring, bit pattern | [`Subscription::flag`], [`Subscription::try_next`] |
@@ -34,7 +34,7 @@
 //! | deferred user-ECall | [`Ecalls::defer`] |
 //! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
 //! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
-//! | real-time signals with data | [`Subscribe::signal`], received by the application's signal handler or by [`Signals`] |
+//! | real-time signals with data | [`SubscriptionBuilder::signal`], received by the application's signal handler or by [`Signals`] |
 //!
 //! The connection is a lease: services, handlers and subscriptions end with the connection or with the process.
 
@@ -50,7 +50,7 @@ pub use lease::Notice;
 pub use service::OwnService;
 pub use session::{Attribute, Ecalls};
 pub use sockets::Sockets;
-pub use subscribe::Subscribe;
+pub use subscribe::SubscriptionBuilder;
 pub use subscription::{Event, Subscription};
 
 pub use qfabric_shm::Signals;

@@ -12,7 +12,7 @@ use super::connection::Inner;
 use super::lease::Notice;
 use super::service::OwnService;
 use super::sockets::Sockets;
-use super::subscribe::Subscribe;
+use super::subscribe::SubscriptionBuilder;
 use super::subscription::Subscription;
 use crate::client::Client;
 use crate::error::ClientError;
@@ -59,7 +59,7 @@ impl Ecalls {
     }
 
     /// Subscribes. On an error no part of the subscription stays installed.
-    pub fn subscribe(&self, wanted: &Subscribe) -> Result<Subscription, ClientError> {
+    pub fn subscribe(&self, wanted: &SubscriptionBuilder) -> Result<Subscription, ClientError> {
         let mut request = wanted.request().clone();
         request.lease = Some(self.0.lease.own()?);
         let info = self.0.client.subscribe(&request)?;

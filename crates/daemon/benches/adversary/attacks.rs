@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use qfabric_client::channel::{Channels, Direction, Filter, SinkOptions, SourceOptions, Spec, Submission};
-use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscribe, Subscription};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Subscription, SubscriptionBuilder};
 use qfabric_client::{Client, Contract, Foresight, Nanos, Session, Share};
 
 use crate::Outcome;
@@ -194,7 +194,7 @@ fn reservations(socket: &Path) -> Outcome<()> {
 }
 
 /// Subscribes with the longest loops that are admitted, until none is.
-fn longest(ecalls: &Ecalls, service: &dyn Fn() -> Subscribe) -> Vec<Subscription> {
+fn longest(ecalls: &Ecalls, service: &dyn Fn() -> SubscriptionBuilder) -> Vec<Subscription> {
     let (mut held, mut turns) = (Vec::new(), 1 << 20);
     while held.len() < MANY && turns > 0 {
         let code = format!("long i; long s; for (i = 0; i < {turns}; i++) s += i; attr.sum = s; return 1;");
@@ -209,7 +209,7 @@ fn longest(ecalls: &Ecalls, service: &dyn Fn() -> Subscribe) -> Vec<Subscription
 fn handlers(socket: &Path) -> Outcome<()> {
     let ecalls = Ecalls::connect(&Client::connect_to(socket)?)?;
     let service = ecalls.register_service(SERVICE, "", SAMPLE, false)?;
-    let held = longest(&ecalls, &|| Subscribe::to(SERVICE).memory_up(MemoryUp::default()));
+    let held = longest(&ecalls, &|| SubscriptionBuilder::to(SERVICE).memory_up(MemoryUp::default()));
     holds(&format!("{} handlers", held.len()));
     loop {
         // Full queues drop events and count them.
@@ -220,7 +220,8 @@ fn handlers(socket: &Path) -> Outcome<()> {
 fn switches(socket: &Path) -> Outcome<()> {
     let ecalls = Ecalls::connect(&Client::connect_to(socket)?)?;
     let own = std::process::id() as i32;
-    let held = longest(&ecalls, &|| Subscribe::to("sched.switch").process(own).memory_up(MemoryUp::default()));
+    let held =
+        longest(&ecalls, &|| SubscriptionBuilder::to("sched.switch").process(own).memory_up(MemoryUp::default()));
     let pipes: Vec<(OwnedFd, OwnedFd)> = (0..2).map(|_| rustix::pipe::pipe()).collect::<Result<_, _>>()?;
     let [(a, b), (c, d)]: [(OwnedFd, OwnedFd); 2] = pipes.try_into().map_err(|_| "two pipes")?;
     // Two threads that wake each other.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec, Submission};
-use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Subscribe, Subscription};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Subscription, SubscriptionBuilder};
 use qfabric_client::{ApplicationRequest, ApplicationScope, Client, Contract, Nanos, Share};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ impl User {
         let sink = channels[1].sink(&SinkOptions::default())?;
         let ecalls = Ecalls::connect(&client)?;
         let service = ecalls.register_service(SERVICE, "", SAMPLE, false)?;
-        let wanted = Subscribe::to(SERVICE).code("return input.value > 0;").memory_up(MemoryUp::default());
+        let wanted = SubscriptionBuilder::to(SERVICE).code("return input.value > 0;").memory_up(MemoryUp::default());
         let events = ecalls.subscribe(&wanted)?;
         Ok(User { client, pid, _channels: channels, source, sink, service, events })
     }

@@ -145,19 +145,8 @@ pub(crate) fn log(note: Note) {
         Note::Cpus { online, before } => {
             tracing::warn!(online, before, "the number of online CPUs changed; servers are placed again")
         }
-        Note::BookedForNobody { lost: Share::ZERO, capacity } => {
-            tracing::info!(%capacity, "the lost bandwidth is free again; the whole capacity can be promised")
-        }
-        Note::BookedForNobody { lost, capacity } => tracing::warn!(
-            %lost,
-            %capacity,
-            "the kernel has booked this bandwidth for no thread, so it cannot be promised; run `qfabric doctor --fix`"
-        ),
-        Note::SubtractedTwice { units } => tracing::error!(
-            cpus = capacity::share_of(units).as_f64(),
-            "the kernel's sum of reserved bandwidth is too small by this amount: it admits too much or refuses every \
-             reservation; run `qfabric doctor --fix`"
-        ),
+        Note::BookedForNobody { lost, capacity } => log_lost_bandwidth(lost, capacity),
+        Note::SubtractedTwice { units } => log_subtracted_twice(units),
         Note::Joined { app, pid, name } => tracing::info!(app = app.0, pid, name, "admitted"),
         Note::RingTaken { app } => tracing::debug!(app = app.0, "ring taken"),
         Note::RingClosed { app } => tracing::debug!(app = app.0, "ring connection closed"),
@@ -168,14 +157,7 @@ pub(crate) fn log(note: Note) {
                 "the application sends more wake-ups than it can have jobs; its wake-ups are ignored for up to 100 ms"
             )
         }
-        Note::BirthsDropped { app, thread } => {
-            tracing::warn!(
-                app = app.0,
-                thread = thread.0,
-                "new threads appear faster than the limit, and some stay under the normal scheduler; start fewer \
-                 threads at once, or keep them in a pool"
-            )
-        }
+        Note::BirthsDropped { app, thread } => log_dropped_births(app, thread),
         Note::RecordsLost { count } => tracing::warn!(
             count,
             "the kernel dropped records of context switches, so the CPU time of programs is underestimated for a \
@@ -184,12 +166,7 @@ pub(crate) fn log(note: Note) {
         Note::NotObserved { pid, error } => {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
         }
-        Note::Adjusted { app, adjustment, refused: None } => {
-            tracing::info!(app = app.0, ?adjustment, "a policy changed the contract")
-        }
-        Note::Adjusted { app, adjustment, refused: Some(why) } => {
-            tracing::warn!(app = app.0, ?adjustment, why, "a policy's change of the contract was refused")
-        }
+        Note::Adjusted { app, adjustment, refused } => log_adjustment(app, &adjustment, refused),
         Note::LoanGranted { host, share } => {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }
@@ -199,6 +176,44 @@ pub(crate) fn log(note: Note) {
             error,
             "cannot wait for the end of the process, so the application stays until it is removed"
         ),
+    }
+}
+
+fn log_lost_bandwidth(lost: Share, capacity: Share) {
+    if lost == Share::ZERO {
+        tracing::info!(%capacity, "the lost bandwidth is free again; the whole capacity can be promised");
+        return;
+    }
+    tracing::warn!(
+        %lost,
+        %capacity,
+        "the kernel has booked this bandwidth for no thread, so it cannot be promised; run `qfabric doctor --fix`"
+    );
+}
+
+fn log_subtracted_twice(units: u64) {
+    tracing::error!(
+        cpus = capacity::share_of(units).as_f64(),
+        "the kernel's sum of reserved bandwidth is too small by this amount: it admits too much or refuses every \
+         reservation; run `qfabric doctor --fix`"
+    );
+}
+
+fn log_dropped_births(app: AppId, thread: ThreadId) {
+    tracing::warn!(
+        app = app.0,
+        thread = thread.0,
+        "new threads appear faster than the limit, and some stay under the normal scheduler; start fewer \
+         threads at once, or keep them in a pool"
+    );
+}
+
+fn log_adjustment(app: AppId, adjustment: &Adjustment, refused: Option<String>) {
+    match refused {
+        None => tracing::info!(app = app.0, ?adjustment, "a policy changed the contract"),
+        Some(why) => {
+            tracing::warn!(app = app.0, ?adjustment, why, "a policy's change of the contract was refused")
+        }
     }
 }
 

@@ -11,8 +11,9 @@ use super::plan::Plan;
 use super::problems;
 use crate::auth::{self, Peer, Target};
 
-/// The process that receives the events: alive, and the caller's. Without a lease, it is the process whose events
-/// are filtered; without either, there is none, which is allowed for root only.
+/// Finds the process that receives the events, and checks that it runs and belongs to the caller. If the request does
+/// not name it, it is the calling process for a subscription with a lease, and `only_pid` for any other. Only root may
+/// subscribe without a receiving process; then the result is `None`.
 pub(super) fn receiver(peer: Peer, request: &mut SubscriptionRequest) -> Result<Option<Target>, Problem> {
     if request.process_id == 0 {
         request.process_id = match request.lease {

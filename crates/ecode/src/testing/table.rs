@@ -8,7 +8,7 @@ fn case(claim: &'static str, text: &'static str, calls: impl IntoIterator<Item =
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [arithmetic(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
+    [arithmetic(), division(), bits(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
         .into_iter()
         .flatten()
         .collect()
@@ -34,6 +34,17 @@ fn arithmetic() -> Vec<Case> {
             on_ints!("return input.a * input.b;"),
             [gives(-6).of(&[2, -3]), gives(0).of(&[1 << 16, 1 << 16]), gives(min.into()).of(&[min, -1])],
         ),
+        case(
+            "negation wraps around",
+            on_ints!("return -input.a;"),
+            [gives(min.into()).of(&[min, 0]), gives(-5).of(&[5, 0])],
+        ),
+    ]
+}
+
+fn division() -> Vec<Case> {
+    let (min, max) = (i32::MIN, i32::MAX);
+    vec![
         case(
             "quotients truncate towards zero",
             on_ints!("return input.a / input.b;"),
@@ -74,6 +85,12 @@ fn arithmetic() -> Vec<Case> {
             on_ints!("long a = (long)input.a << 32, b = input.b; return a / b + a % b;"),
             [gives(-(1 << 40) / 3 - 1).of(&[-256, 3]), gives(1 << 40).of(&[-256, -1])],
         ),
+    ]
+}
+
+fn bits() -> Vec<Case> {
+    let min = i32::MIN;
+    vec![
         case(
             "shift counts are taken modulo the width",
             on_ints!("return (input.a << input.b) + ((long)input.a << input.b);"),
@@ -92,11 +109,6 @@ fn arithmetic() -> Vec<Case> {
             "bits",
             on_ints!("return (input.a & input.b) + (input.a | input.b) * 3 + (input.a ^ input.b) * 5 + ~input.a;"),
             [gives(8 + 14 * 3 + 6 * 5 - 13).of(&[12, 10]), gives(-1).of(&[0, 0])],
-        ),
-        case(
-            "negation wraps around",
-            on_ints!("return -input.a;"),
-            [gives(min.into()).of(&[min, 0]), gives(-5).of(&[5, 0])],
         ),
     ]
 }

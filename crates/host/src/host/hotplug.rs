@@ -60,8 +60,8 @@ impl Host {
         }
     }
 
-    /// Detaches threads from offline CPUs until they are sent another one. What they hold until then is not
-    /// promised.
+    /// Detaches the application's threads from CPUs that went offline. Until the host assigns another CPU to such a
+    /// thread, no promise covers its bandwidth in force.
     fn leave_gone_cpus(&mut self, at: usize) {
         let Some(partition) = &self.partition else { return };
         let is_gone = |thread: &&mut Thread| thread.cpu.is_some_and(|cpu| !partition.is_online(cpu));

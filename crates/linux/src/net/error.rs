@@ -93,11 +93,9 @@ pub enum NetError {
 impl NetError {
     pub fn problem(&self) -> Problem {
         match self {
-            NetError::NoInterface { name, there } => Problem::new(
-                "net_not_found",
-                format!("no interface is named {name:?}"),
-                format!("choose one of: {there}"),
-            ),
+            NetError::NoInterface { name, there } => {
+                not_found(format!("no interface is named {name:?}"), format!("choose one of: {there}"))
+            }
             NetError::NoDwcs { why } => Problem::new(
                 "unavailable",
                 why,
@@ -108,13 +106,11 @@ impl NetError {
                 format!("this kernel does not have {what}"),
                 format!("load the module {module}, or use a kernel that has it"),
             ),
-            NetError::Attached { interface, kind } => Problem::new(
-                "net_refused",
+            NetError::Attached { interface, kind } => refused(
                 format!("{interface} is already under Q-Fabric's packet scheduling ({kind})"),
                 format!("detach it first: qfabric net detach {interface}"),
             ),
-            NetError::Classful { interface, kind } => Problem::new(
-                "net_refused",
+            NetError::Classful { interface, kind } => refused(
                 format!("{interface} has a {kind} with classes or children, which could not be put back later"),
                 format!("remove it first: tc qdisc del dev {interface} root"),
             ),
@@ -123,48 +119,51 @@ impl NetError {
                 format!("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF"),
                 "run the daemon as root or from its systemd unit",
             ),
-            NetError::NoRate { interface } => Problem::new(
-                "net_refused",
+            NetError::NoRate { interface } => refused(
                 format!("{interface} does not report its speed, so no stream can be admitted"),
                 "state the rate of the link (--rate 100M)",
             ),
-            NetError::Value { what, value, expected } => {
-                Problem::new("net_invalid", format!("{what} is {value}"), expected)
-            }
+            NetError::Value { what, value, expected } => invalid(format!("{what} is {value}"), expected),
             NetError::Selector(error) => error.problem(),
-            NetError::Taken { interface, selector, id } => Problem::new(
-                "net_refused",
+            NetError::Taken { interface, selector, id } => refused(
                 format!("stream {id} of {interface} already has the packets of {selector}"),
                 "change or remove that stream, or choose another selector",
             ),
-            NetError::NoCgroup { path, source } => Problem::new(
-                "net_invalid",
+            NetError::NoCgroup { path, source } => invalid(
                 format!("the cgroup {path} does not exist ({source})"),
                 "state its path below the mount point of cgroup v2, such as /user.slice",
             ),
-            NetError::Full { interface, most } => Problem::new(
-                "net_refused",
-                format!("{interface} already has {most} streams, which is the limit"),
-                "remove a stream first",
-            ),
-            NetError::NoStream { interface, id } => Problem::new(
-                "net_not_found",
+            NetError::Full { interface, most } => {
+                refused(format!("{interface} already has {most} streams, which is the limit"), "remove a stream first")
+            }
+            NetError::NoStream { interface, id } => not_found(
                 format!("{interface} has no stream {id}"),
                 format!("list the streams with `qfabric net stream ls {interface}`"),
             ),
-            NetError::Object(error) => Problem::new("net_refused", error.to_string(), "run `qfabric doctor`"),
-            NetError::Journal { path, source } => Problem::new(
-                "net_refused",
+            NetError::Object(error) => refused(error.to_string(), "run `qfabric doctor`"),
+            NetError::Journal { path, source } => refused(
                 format!("{}: {source}; nothing was changed", path.display()),
                 "free some space in the run folder",
             ),
-            NetError::Kernel { interface, what, source } => Problem::new(
-                "net_refused",
-                format!("{interface}: {what}: {source}"),
-                "look at the interface with `qfabric net show`",
-            ),
+            NetError::Kernel { interface, what, source } => {
+                refused(format!("{interface}: {what}: {source}"), "look at the interface with `qfabric net show`")
+            }
         }
     }
+}
+
+/// The request contradicts the present state of the host or of the interface.
+fn refused(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+    Problem::new("net_refused", message, next_step)
+}
+
+/// A value of the request is not valid on any host, or names something that this host does not have.
+fn invalid(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+    Problem::new("net_invalid", message, next_step)
+}
+
+fn not_found(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
+    Problem::new("net_not_found", message, next_step)
 }
 
 /// Longest period and longest phase.
