@@ -14,7 +14,6 @@ mod network;
 mod partition;
 mod refusal;
 mod supervisor;
-mod tspec;
 
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
@@ -22,4 +21,3 @@ pub use network::{LinkBroker, LinkDemand, LinkLimits, LinkOffer};
 pub use partition::{Partition, PartitionRefusal, Promise};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;
-pub use tspec::{InvalidTraffic, PathError, TrafficSpec};

@@ -3,21 +3,28 @@
 //! Symbols as in RFC 2212 and RFC 2215: token rate r, bucket b, peak p, largest message M; server rate R; the path's
 //! error terms C (bytes at rate R) and D (time). The source sends at most min(M + p·t, b + r·t) in any interval t.
 
-use qfabric_types::{BitRate, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, Bytes, Nanos};
 
 /// The traffic specification of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(try_from = "Parts", into = "Parts")]
 pub struct TrafficSpec(Parts);
 
 /// The values of a traffic specification, before they are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = TrafficParts))]
 #[serde(deny_unknown_fields)]
 struct Parts {
+    /// r, the token rate.
     rate_bps: BitRate,
+    /// b, the size of the bucket; at least M.
     bucket_bytes: Bytes,
+    /// p, the peak rate; at least r.
     peak_bps: BitRate,
+    /// M, the largest message.
     largest_bytes: Bytes,
 }
 
