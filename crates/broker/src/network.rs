@@ -53,6 +53,14 @@ impl LinkLimits {
         }
     }
 
+    /// The user and group that a stream counts against: of all `groups` of its process, the one with the smallest
+    /// maximum. So a program cannot escape a maximum by running under another of its groups.
+    pub fn counted(&self, owner: Owner, groups: &[u32]) -> Owner {
+        let own = groups.iter().chain([&owner.gid]);
+        let tightest = own.filter_map(|gid| Some((self.groups.get(gid)?, *gid))).min();
+        Owner { gid: tightest.map_or(owner.gid, |(_, gid)| gid), ..owner }
+    }
+
     fn user_cap(&self, uid: u32) -> Option<BitRate> {
         let default = self.default_user.filter(|_| !self.exempt.contains(&uid));
         self.users.get(&uid).copied().or(default)
@@ -114,6 +122,10 @@ struct Room {
 impl LinkBroker {
     pub fn new(end: LinkEnd, limits: LinkLimits) -> LinkBroker {
         LinkBroker { end, limits, promises: BTreeMap::new(), admitted: 0 }
+    }
+
+    pub fn end(&self) -> &LinkEnd {
+        &self.end
     }
 
     pub fn limits(&self) -> &LinkLimits {

@@ -51,6 +51,15 @@ fn maxima_of_users_and_groups_bound_promises_and_exempt_users_have_none() {
 }
 
 #[test]
+fn a_stream_counts_against_the_group_with_the_smallest_maximum() {
+    let mut limits = LinkLimits::of_capacity(mbit(100));
+    let owner = Owner { uid: 1, gid: 5 };
+    assert_eq!(limits.counted(owner, &[5, 8, 9]), owner);
+    limits.groups = [(8, mbit(20)), (9, mbit(10))].into();
+    assert_eq!(limits.counted(owner, &[5, 8, 9]), Owner { uid: 1, gid: 9 });
+}
+
+#[test]
 fn one_user_cannot_take_all_streams_of_a_link() {
     let limits = LinkLimits { streams_per_user: 2, exempt: [0].into(), ..LinkLimits::of_capacity(mbit(100)) };
     let mut link = broker(limits);

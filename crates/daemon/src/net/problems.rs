@@ -1,6 +1,8 @@
 //! Refusals of packet scheduling.
 
+use qfabric_types::BitRate;
 use qfabric_types::api::Problem;
+use qfabric_types::api::net::StreamId;
 
 use crate::auth::Peer;
 use crate::problem;
@@ -27,6 +29,41 @@ pub(super) fn not_attached(interface: &str) -> Problem {
     let shown: String = interface.chars().take(40).collect();
     let message = format!("interface {shown} is not under packet scheduling");
     problem::new("net_not_found", message, format!("attach it first: qfabric net attach {shown}"))
+}
+
+pub(super) fn not_open(interface: &str, uid: u32) -> Problem {
+    let message = format!("user {uid} may not change how {interface} sends packets: its link is not open to all users");
+    let next = format!("ask the administrator to open it: qfabric net link add {interface} --rate 100M");
+    problem::new("net_not_permitted", message, next)
+}
+
+pub(super) fn not_your_stream(interface: &str, id: StreamId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("stream {id} of {interface} belongs to user {theirs}, you are user {yours}");
+    problem::new("not_yours", message, "change your own streams, or use root")
+}
+
+pub(super) fn not_for_users(message: String, next_step: &str) -> Problem {
+    problem::new("net_not_permitted", message, next_step)
+}
+
+pub(super) fn invalid(message: String, next_step: impl Into<String>) -> Problem {
+    problem::new("net_invalid", message, next_step)
+}
+
+pub(super) fn not_open_yet(interface: &str) -> Problem {
+    let message = format!("the link of {interface} is not open to all users");
+    problem::new("net_not_found", message, format!("open it: qfabric net link add {interface} --rate 100M"))
+}
+
+pub(super) fn above_attachment(interface: &str, asked: BitRate, attached: BitRate) -> Problem {
+    let message = format!("{interface} is attached at {attached}, so a link of {asked} cannot be promised");
+    let next = format!("state at most {attached}, or attach it again with a higher --rate");
+    problem::new("net_refused", message, next)
+}
+
+pub(super) fn over_delay(message: String) -> Problem {
+    let next = "ask for a larger C, a shorter period or a longer delay; bounds need DWCS (Linux 6.16) and no window";
+    problem::new("over_link", message, next)
 }
 
 pub(super) fn over_link(message: String) -> Problem {

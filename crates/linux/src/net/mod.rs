@@ -269,6 +269,10 @@ impl Attachment {
         self.streams.iter().map(|(id, stream)| (*id, &stream.spec))
     }
 
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
     /// Rate in bits per second that admission uses.
     pub fn rate_bps(&self) -> u64 {
         self.link.rate_bps
