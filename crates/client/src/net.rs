@@ -1,6 +1,8 @@
 //! The calls to a daemon about packet scheduling.
 
-use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+use qfabric_types::api::net::{
+    AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
+};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -27,7 +29,18 @@ impl Client {
         self.get(&path(interface)?)
     }
 
-    /// Begins a stream on an interface.
+    /// Opens the link of an interface to all users, or replaces its limits. Attaches the interface if necessary.
+    pub fn open_link(&self, interface: &str, request: &LinkRequest) -> Result<InterfaceInfo, ClientError> {
+        self.call("PUT", &format!("{}/link", path(interface)?), Some(request))
+    }
+
+    /// Closes a link: the streams of users who may not change interfaces end.
+    pub fn close_link(&self, interface: &str) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("{}/link", path(interface)?), None).map(drop)
+    }
+
+    /// Begins a stream on an interface. With [`StreamSpec::terms`] the stream may be granted in part, and ends with its
+    /// holder or lease.
     pub fn begin_stream(&self, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, ClientError> {
         self.call("POST", &format!("{}/streams", path(interface)?), Some(spec))
     }

@@ -1,6 +1,7 @@
 //! `qfabric net`: schedules packets with deadlines on network interfaces.
 
 mod attach;
+mod link;
 mod show;
 mod stream;
 
@@ -8,7 +9,7 @@ use clap::Subcommand;
 
 use crate::exit::Outcome;
 
-/// Manages packet scheduling by deadline: interfaces and streams.
+/// Manages packet scheduling by deadline: interfaces, links that are open to all users, and streams.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -19,6 +20,7 @@ pub(crate) struct Args {
 enum Command {
     Attach(attach::Args),
     Detach(attach::DetachArgs),
+    Link(link::Args),
     Stream(stream::Args),
     Show(show::Args),
 }
@@ -27,6 +29,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Attach(args) => attach::run(args),
         Command::Detach(args) => attach::detach(args),
+        Command::Link(args) => link::run(args),
         Command::Stream(args) => stream::run(args),
         Command::Show(args) => show::run(args),
     }

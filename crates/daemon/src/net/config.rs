@@ -40,7 +40,7 @@ pub struct LinkConfig {
 
 /// A rate with its unit, such as `"20M"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate(BitRate);
+pub struct Rate(pub BitRate);
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -40,7 +40,7 @@ use crate::auth::Peer;
 use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
-pub use config::{LinkConfig, NetConfig};
+pub use config::{LinkConfig, NetConfig, Rate};
 use interface::Interface;
 use leases::Lease;
 use rights::Caller;

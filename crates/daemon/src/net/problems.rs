@@ -12,12 +12,19 @@ const CAP_NET_ADMIN: u64 = 1 << 12;
 
 /// Allows root, and processes that may change interfaces without this daemon.
 pub(super) fn check_permission(peer: Peer) -> Result<(), Problem> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
-    if peer.owner.uid == 0 || effective(&status) & CAP_NET_ADMIN != 0 {
+    if peer.owner.uid == 0 || has_net_admin(peer) {
         return Ok(());
     }
     let message = format!("user {} may not change how interfaces send packets", peer.owner.uid);
     Err(problem::new("net_not_permitted", message, "use root or a process with CAP_NET_ADMIN"))
+}
+
+/// Every user has all capabilities in a user namespace of its own, so only those in the daemon's namespace count.
+fn has_net_admin(peer: Peer) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let (theirs, own) = (namespace(&peer.pid.to_string()), namespace("self"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
+    theirs.is_some() && theirs == own && effective(&status) & CAP_NET_ADMIN != 0
 }
 
 fn effective(status: &str) -> u64 {
@@ -87,5 +94,17 @@ mod tests {
         assert!(check_permission(peer(0)).is_ok());
         let refusal = check_permission(peer(1000)).unwrap_err();
         assert!(refusal.message.contains("1000") && refusal.next_step.contains("CAP_NET_ADMIN"));
+        let mut inside =
+            std::process::Command::new("unshare").args(["--user", "--map-root-user", "sleep", "30"]).spawn().unwrap();
+        let pid = inside.id() as i32;
+        let namespace = |process: String| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        while namespace(pid.to_string()) == namespace("self".to_owned()) {
+            std::thread::yield_now();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(effective(&status) & CAP_NET_ADMIN != 0, "the process has the capability in its own namespace");
+        assert!(check_permission(Peer { pid, owner: Owner { uid: 1000, gid: 1 } }).is_err());
+        inside.kill().unwrap();
+        inside.wait().unwrap();
     }
 }
