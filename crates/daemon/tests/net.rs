@@ -105,7 +105,7 @@ fn mbit(rate: u64) -> BitRate {
 
 /// An interface with an address, on which every user may have streams of 2 Mbit/s together.
 fn open_link(client: &Client) -> testing::Interface {
-    let link = testing::Interface::dummy("qf0").unwrap();
+    let link = testing::Interface::veth("qf0", "qf0-far").unwrap();
     link.address(ADDRESS.parse().unwrap()).unwrap();
     let request = LinkRequest {
         user_cap_bps: Some(mbit(2)),
@@ -271,7 +271,7 @@ fn a_link_of_the_configuration_opens_when_its_interface_appears() {
     config.net.links.insert("qf1".parse().unwrap(), toml::from_str(text).unwrap());
     let (_service, client) = service(config);
     assert_eq!(refusal(client.interface("qf1")).code, "net_not_found");
-    let _late = testing::Interface::dummy("qf1").unwrap();
+    let _late = testing::Interface::veth("qf1", "qf1-far").unwrap();
     eventually("the link is open", || client.interface("qf1").is_ok_and(|info| info.link.is_some()));
     let link = client.interface("qf1").unwrap().link.unwrap();
     assert_eq!((link.limits.user_cap_bps, link.free_bps), (Some(mbit(1)), BitRate::new(9_500_000)));

@@ -105,7 +105,11 @@ impl Interface {
         let until = change.lease.map(|_| leases::until(caller, change.lease, false)).transpose()?;
         let only_lease = StreamChange { lease: change.lease, follow: change.follow, ..StreamChange::default() };
         if *change != only_lease {
-            self.set(id, &now.changed(change))?;
+            let asked = now.changed(change);
+            if !caller.is_privileged {
+                rights::check_attributes(&asked)?;
+            }
+            self.set(id, &asked)?;
         }
         if let (Some(until), Some(holder)) = (until, self.holders.get_mut(&id)) {
             holder.terms.lease = change.lease;
