@@ -167,6 +167,10 @@ fn a_user_on_an_open_link() {
     assert_eq!((over.code.as_str(), over.shortage.map(|short| short.largest)), ("user_cap", Some(2_000_000.0)));
     let stream = client.begin_stream("qf0", &mine(mbit(1))).unwrap();
     assert_eq!((stream.promise.owner.unwrap().uid, stream.promise.rate_bps), (NOBODY, mbit(1)));
+    let closed = UdpSocket::bind((ADDRESS, 0)).unwrap();
+    client.begin_stream("qf0", &of_rate(flow_of(&closed), mbit(1))).unwrap();
+    drop(closed);
+    eventually("the stream of the closed socket is over", || streams(&client).len() == 2);
     let larger = StreamChange { size: Some(mine(mbit(2)).size), ..StreamChange::default() };
     assert_eq!(client.change_stream("qf0", stream.id, &larger).unwrap().promise.rate_bps, mbit(2));
     check_refusals_of_others(&client, given("ROOTS_STREAM").parse().unwrap(), &given("ROOTS_PORT"));

@@ -6,6 +6,7 @@ mod show;
 mod stream;
 
 use clap::Subcommand;
+use qfabric_types::api::net::LinkInfo;
 
 use crate::exit::Outcome;
 
@@ -23,6 +24,11 @@ enum Command {
     Link(link::Args),
     Stream(stream::Args),
     Show(show::Args),
+}
+
+/// Describes an open link: its rates, its maxima and the rate of each user.
+pub(crate) fn link_text(interface: &str, link: &LinkInfo) -> String {
+    link::text(interface, link)
 }
 
 pub(crate) fn run(args: Args) -> Outcome {

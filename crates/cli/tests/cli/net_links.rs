@@ -54,6 +54,8 @@ fn a_link_is_opened_shown_used_in_part_and_closed() {
     let shown = ask("net link ls --json").json();
     assert_eq!(shown["qf0"]["limits"]["users"]["7"], 3_000_000);
     assert_eq!(shown["qf0"]["holders"].as_array().unwrap().len(), 2);
+    ask("status").expect(0, &["qf0 out: open to all users", "  user 0: "]);
+    assert!(ask("status --json").json()["links"]["qf0"]["users_bps"]["0"].as_u64() > Some(5_000_000));
     ask("net stream rm qf0 0").expect(0, &["has ended"]);
     ask("net show qf0").expect(0, &["25000 B are free for it"]);
     ask("net stream change qf0 1 --size 25000 --lease 50ms").expect(0, &["at a rate of 5 Mbit/s"]);
