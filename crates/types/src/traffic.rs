@@ -38,7 +38,10 @@ pub enum InvalidTraffic {
     #[error("the peak rate {peak} is below the token rate {rate}; raise the peak rate to at least the token rate")]
     PeakBelowRate { peak: BitRate, rate: BitRate },
     #[error(
-        "the bucket of {bucket} does not hold the largest message of {largest}; use a bucket of at least {largest}"
+        "the bucket of {} bytes does not hold the largest message of {} bytes; use a bucket of at least {} bytes",
+        bucket.get(),
+        largest.get(),
+        largest.get()
     )]
     BucketTooSmall { bucket: Bytes, largest: Bytes },
 }
@@ -266,7 +269,7 @@ mod tests {
         };
         assert!(refused(0, 1, 1, 1).contains("token rate is 0"));
         assert!(refused(5_000, 100, 4_000, 100).contains("4 kbit/s is below the token rate 5 kbit/s"));
-        assert!(refused(5_000, 100, 6_000, 200).contains("at least 200 B"));
+        assert!(refused(5_000, 100, 6_000, 200).contains("at least 200 bytes"));
         assert!(refused(5_000, 100, 6_000, 0).contains("0 bytes"));
     }
 }

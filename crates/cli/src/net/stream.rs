@@ -125,8 +125,7 @@ impl FromStr for Traffic {
 Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10
           qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 4000
           qfabric net stream add --cgroup /user.slice/player.scope --period 10ms
-          qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 8000 \\
-              --least 4000 --upgrade --holder 4711")]
+          qfabric net stream add eth0 --mark 7 --period 20ms --size 8000 --least 4000 --upgrade --holder 4711")]
 struct AddArgs {
     /// Interface [default: the only attached interface]
     interface: Option<String>,
@@ -278,7 +277,7 @@ mod tests {
         for (text, said) in [
             ("5M,20000", "RATE,BUCKET,PEAK,LARGEST"),
             ("5M,20000,4M,1514", "below the token rate"),
-            ("5M,1000,8M,1514", "at least 1.48 KiB"),
+            ("5M,1000,8M,1514", "at least 1514 bytes"),
             ("fast,1,2M,1", "100M"),
         ] {
             let error = text.parse::<Traffic>().unwrap_err();

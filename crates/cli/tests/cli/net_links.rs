@@ -27,7 +27,7 @@ fn wrong_options_of_links_and_terms_are_refused_with_an_example() {
         answer(line).expect(2, &[said]);
     }
     answer("net link add --help").expect(0, &["[net.links]", "--user-cap", "CAP_NET_ADMIN"]);
-    answer("net stream add --help").expect(0, &["--least", "--upgrade", "--lease", "qfabric net link add"]);
+    answer("net stream add --help").expect(0, &["--least", "--upgrade", "--lease", "Users without CAP_NET_ADMIN"]);
 }
 
 #[test]
