@@ -2,17 +2,22 @@
 //!
 //! A [`Supervisor`] keeps the accounts of one host. Its verbs are [`Supervisor::admit`], [`Supervisor::want`],
 //! [`Supervisor::settle`] and [`Supervisor::release`]. The answers are [`Supervisor::grants`], or a [`Refusal`]
-//! that names the requested share, the free share and the holders of the rest. No code in this crate reads a clock.
+//! that names the requested share, the free share and the holders of the rest. A [`LinkBroker`] keeps the accounts of
+//! one direction of a link, with the same verbs. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
 #![forbid(unsafe_code)]
 
 mod filling;
 mod limits;
+mod link_refusal;
+mod network;
 mod partition;
 mod refusal;
 mod supervisor;
 
 pub use limits::{LEVELS, Limits};
+pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
+pub use network::{LinkBroker, LinkDemand, LinkLimits, LinkOffer};
 pub use partition::{Partition, PartitionRefusal, Promise};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;

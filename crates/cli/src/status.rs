@@ -1,15 +1,18 @@
 //! `qfabric status`: shows the reservation, the CPU time and the achieved quality of each application.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
+use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
 use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 
 use crate::exit::{Done, Outcome};
-use crate::{connect, output};
+use crate::{connect, net, output};
 
-/// Shows the reservation, the used CPU time and the achieved quality of each application.
+/// Shows the reservation, the used CPU time and the achieved quality of each application, and the rates that open links
+/// promise to each user.
 ///
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]
@@ -25,13 +28,30 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let status = connect::daemon(args.socket.as_deref())?.status().map_err(connect::failure)?;
+    let client = connect::daemon(args.socket.as_deref())?;
+    let status = client.status().map_err(connect::failure)?;
+    let interfaces = client.interfaces().map_err(connect::failure)?;
+    let links = interfaces.into_iter().filter_map(|info| Some((info.interface, info.link?))).collect();
     if args.json {
-        output::print_json(&status)?;
+        output::print_json(&Shown { status: &status, links: &links })?;
     } else {
-        output::print(&text(&status))?;
+        output::print(&(text(&status) + &link_lines(&links)))?;
     }
     Ok(Done(0))
+}
+
+/// The state of the host, and its open links by interface.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a HostStatus,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    links: &'a BTreeMap<String, LinkInfo>,
+}
+
+/// The promised rates of each open link and each user.
+fn link_lines(links: &BTreeMap<String, LinkInfo>) -> String {
+    links.iter().map(|(interface, link)| net::link_text(interface, link)).collect()
 }
 
 /// The first line of `status` and `top`.

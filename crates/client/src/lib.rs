@@ -68,6 +68,7 @@ pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
+pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;

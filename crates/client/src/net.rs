@@ -1,6 +1,11 @@
 //! The calls to a daemon about packet scheduling.
 
-use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+use std::os::fd::AsFd;
+
+use qfabric_types::api::net::{
+    AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
+};
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -27,7 +32,18 @@ impl Client {
         self.get(&path(interface)?)
     }
 
-    /// Begins a stream on an interface.
+    /// Opens the link of an interface to all users, or replaces its limits. Attaches the interface if necessary.
+    pub fn open_link(&self, interface: &str, request: &LinkRequest) -> Result<InterfaceInfo, ClientError> {
+        self.call("PUT", &format!("{}/link", path(interface)?), Some(request))
+    }
+
+    /// Closes a link: the streams of users who may not change interfaces end.
+    pub fn close_link(&self, interface: &str) -> Result<(), ClientError> {
+        self.exchange("DELETE", &format!("{}/link", path(interface)?), None).map(drop)
+    }
+
+    /// Begins a stream on an interface. With [`StreamSpec::terms`] the stream may be granted in part, and ends with its
+    /// holder or lease.
     pub fn begin_stream(&self, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, ClientError> {
         self.call("POST", &format!("{}/streams", path(interface)?), Some(spec))
     }
@@ -48,6 +64,26 @@ impl Client {
     }
 }
 
+/// Sets the code point (DSCP, RFC 2474) that routers and access points see in all packets of an own socket, for IPv4 and
+/// IPv6. Needs no privilege. Queues on this host find a stream by its selector, not by this value.
+///
+/// # Errors
+/// [`ClientError::Value`] above 63, and for a socket that is not of IP.
+pub fn set_dscp(socket: impl AsFd, dscp: u8) -> Result<(), ClientError> {
+    let refused = |why: String| ClientError::Value(why);
+    if dscp > 63 {
+        return Err(refused(format!("the code point is {dscp}; use 0 to 63, such as 46 for expedited forwarding")));
+    }
+    let failed = |error| refused(format!("the socket takes no code point ({error}); use a TCP or UDP socket"));
+    // The two lower bits of the field belong to explicit congestion notification.
+    let field = dscp << 2;
+    if sockopt::socket_domain(&socket).map_err(failed)? == AddressFamily::INET6 {
+        sockopt::set_ipv6_tclass(&socket, u32::from(field)).map_err(failed)?;
+    }
+    // A socket of IPv6 may send packets of IPv4, too.
+    sockopt::set_ip_tos(&socket, field).map_err(failed)
+}
+
 /// Path of an interface in the API. Valid interface names need no escaping in a path.
 fn path(interface: &str) -> Result<String, ClientError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:".contains(c);
@@ -62,6 +98,21 @@ fn path(interface: &str) -> Result<String, ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_point_is_set_on_sockets_of_both_versions_and_only_on_sockets_of_ip() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let socket = std::net::UdpSocket::bind(address).unwrap();
+            set_dscp(&socket, 46).unwrap();
+            assert_eq!(sockopt::ip_tos(&socket).unwrap(), 46 << 2);
+            if address.starts_with('[') {
+                assert_eq!(sockopt::ipv6_tclass(&socket).unwrap(), 46 << 2);
+            }
+        }
+        let (pair, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(set_dscp(&pair, 46).unwrap_err().to_string().contains("TCP or UDP"));
+        assert!(set_dscp(&pair, 64).unwrap_err().to_string().contains("0 to 63"));
+    }
 
     #[test]
     fn a_name_that_is_none_is_refused_before_it_is_asked_for() {

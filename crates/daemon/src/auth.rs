@@ -72,6 +72,12 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<T
     Ok(Target { pid, owner: users.owner(), groups: users.groups, watch })
 }
 
+/// All groups of the peer's process. If the process has ended, its group when it connected.
+pub(crate) fn groups(peer: Peer) -> Vec<u32> {
+    let users = Users::of(peer.pid).filter(|users| users.belong_to(peer));
+    users.map_or_else(|| vec![peer.owner.gid], |users| users.groups)
+}
+
 /// Whether all users of the process are still `owner`: it may have executed a set-uid program since the last check.
 pub(crate) fn still_owns(owner: Owner, pid: i32) -> bool {
     let peer = Peer { pid, owner };

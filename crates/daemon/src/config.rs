@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
 use crate::ecalls::EcallsConfig;
+use crate::net::NetConfig;
 
 /// Default path of the configuration file.
 pub const CONFIG_PATH: &str = "/etc/qfabric/daemon.toml";
@@ -33,6 +34,8 @@ pub struct Config {
     pub ecalls: EcallsConfig,
     /// Q-channels between hosts.
     pub channels: ChannelsConfig,
+    /// Links that are open to all users.
+    pub net: NetConfig,
     /// Logs.
     pub log: Log,
 }
@@ -252,6 +255,7 @@ impl Config {
         if let Some((key, value, expected)) = self.channels.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
+        self.net.check()?;
         self.best_effort_lives()?;
         self.control_reservation().map(drop)
     }

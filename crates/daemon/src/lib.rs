@@ -43,6 +43,7 @@ pub use config::{
 };
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
+pub use net::{LinkConfig, NetConfig, Rate};
 pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;
 

@@ -50,6 +50,8 @@ pub(crate) fn document() -> String {
         net::show,
         net::attach,
         net::detach,
+        net::open_link,
+        net::close_link,
         net::begin,
         net::change,
         net::end,

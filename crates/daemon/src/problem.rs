@@ -9,7 +9,7 @@ use qfabric_types::{AppId, InvalidContract, ThreadId};
 /// Every code that this service answers with, its HTTP status, and its meaning.
 pub(crate) const CODES: [(&str, StatusCode, &str); 60] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
-    ("not_yours", StatusCode::FORBIDDEN, "the process or application belongs to another user"),
+    ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
     ("no_such_claim", StatusCode::NOT_FOUND, "this host has no loan for the claim"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),

@@ -97,6 +97,7 @@ impl Reload {
             ("contracts", now.contracts != new.contracts),
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
+            ("net", now.net != new.net),
             ("log", now.log != new.log),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()

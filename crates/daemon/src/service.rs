@@ -62,7 +62,7 @@ impl Service {
         ending.journal_in(own.as_ref().map_or(&*directory, OwnFolder::path).to_owned());
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory, ending).map_err(failed)?;
-        let net = Net::new(&directory, &ecalls, ending).map_err(failed)?;
+        let net = Net::new(&directory, config.net.requests(), &ecalls, ending).map_err(failed)?;
         let mut control = control::start(config, journal, ecalls.misses(), ending)?;
         ecalls.favour_through(control.requests.clone(), control.ready.raised.take());
         let ready = &control.ready;

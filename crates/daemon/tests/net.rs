@@ -3,14 +3,18 @@
 
 mod common;
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{call, eventually, quiet, service};
+use common::{NOBODY, Process, call, eventually, quiet, role, service};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
-use qfabric_linux::net::testing::own_network;
+use qfabric_linux::net::testing::{self, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
-use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange, StreamSpec};
+use qfabric_types::BitRate;
+use qfabric_types::api::net::{
+    AttachRequest, LinkRequest, NetMechanism, Selector, StreamChange, StreamId, StreamInfo, StreamSpec, StreamTerms,
+};
 
 const SAMPLE: &str = "struct sample { long value; };";
 const RATE: u64 = 10_000_000;
@@ -91,4 +95,191 @@ fn a_stream_follows_the_attributes_that_a_handler_sets() {
     eventually("the stream follows no subscription any more", || {
         client.interface("lo").unwrap().streams[0].follows.is_none()
     });
+}
+
+/// The address of the test's interface.
+const ADDRESS: &str = "10.77.0.1";
+
+fn mbit(rate: u64) -> BitRate {
+    BitRate::new(rate * 1_000_000)
+}
+
+/// An interface with an address, on which every user may have streams of 2 Mbit/s together.
+fn open_link(client: &Client) -> testing::Interface {
+    let link = testing::Interface::veth("qf0", "qf0-far").unwrap();
+    link.address(ADDRESS.parse().unwrap()).unwrap();
+    let request = LinkRequest {
+        user_cap_bps: Some(mbit(2)),
+        mechanism: Some(NetMechanism::Htb),
+        ..LinkRequest::of_rate(BitRate::new(RATE))
+    };
+    let info = client.open_link("qf0", &request).unwrap();
+    assert_eq!((info.rate_bps, info.link.unwrap().capacity_bps.get()), (RATE, 9_500_000));
+    link
+}
+
+/// 5,000 bytes in each 40 ms for each Mbit/s.
+fn of_rate(selector: Selector, rate: BitRate) -> StreamSpec {
+    let mut spec = StreamSpec::new(selector, Nanos::from_millis(40));
+    spec.size = spec.size_at(rate);
+    spec
+}
+
+fn flow_of(socket: &UdpSocket) -> Selector {
+    Selector::Flow(format!("udp,{},10.77.0.9:9", socket.local_addr().unwrap()).parse().unwrap())
+}
+
+fn streams(client: &Client) -> Vec<StreamInfo> {
+    client.interface("qf0").unwrap().streams
+}
+
+#[test]
+fn a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_holder() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (service, client) = service(quiet());
+    let _link = open_link(&client);
+    let roots = UdpSocket::bind((ADDRESS, 0)).unwrap();
+    let held = client.begin_stream("qf0", &of_rate(flow_of(&roots), mbit(5))).unwrap();
+    assert_eq!(held.promise.owner.unwrap().uid, 0);
+    let (socket, port) = (service.socket().to_str().unwrap(), roots.local_addr().unwrap().port().to_string());
+    let variables = [("SOCKET", socket), ("ROOTS_PORT", &port), ("ROOTS_STREAM", &held.id.to_string())];
+    let mut user = role("a_user_on_an_open_link", Some(NOBODY), &variables);
+    assert!(user.wait(), "the user's assertions");
+    eventually("the streams of the ended process are over", || streams(&client).len() == 1);
+    assert_eq!(client.interface("qf0").unwrap().link.unwrap().promised_bps, mbit(5));
+    client.close_link("qf0").unwrap();
+    assert!(client.interfaces().unwrap().is_empty(), "the interface was attached for the link");
+}
+
+#[test]
+#[ignore = "run as another user by a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_holder"]
+fn a_user_on_an_open_link() {
+    let given = |name: &str| std::env::var(name).unwrap();
+    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let own = UdpSocket::bind((ADDRESS, 0)).unwrap();
+    let mine = |rate| {
+        let terms = StreamTerms { holder: Some(std::process::id() as i32), ..StreamTerms::default() };
+        StreamSpec { terms, ..of_rate(flow_of(&own), rate) }
+    };
+    let over = refusal(client.begin_stream("qf0", &mine(mbit(3))));
+    assert_eq!((over.code.as_str(), over.shortage.map(|short| short.largest)), ("user_cap", Some(2_000_000.0)));
+    let stream = client.begin_stream("qf0", &mine(mbit(1))).unwrap();
+    assert_eq!((stream.promise.owner.unwrap().uid, stream.promise.rate_bps), (NOBODY, mbit(1)));
+    let closed = UdpSocket::bind((ADDRESS, 0)).unwrap();
+    client.begin_stream("qf0", &of_rate(flow_of(&closed), mbit(1))).unwrap();
+    drop(closed);
+    eventually("the stream of the closed socket is over", || streams(&client).len() == 2);
+    let larger = StreamChange { size: Some(mine(mbit(2)).size), ..StreamChange::default() };
+    assert_eq!(client.change_stream("qf0", stream.id, &larger).unwrap().promise.rate_bps, mbit(2));
+    check_refusals_of_others(&client, given("ROOTS_STREAM").parse().unwrap(), &given("ROOTS_PORT"));
+    let greedy = StreamChange { work_conserving: Some(true), ..StreamChange::default() };
+    assert_eq!(refusal(client.change_stream("qf0", stream.id, &greedy)).code, "net_not_permitted");
+    let follow = StreamChange { follow: Some(4_711), ..StreamChange::default() };
+    assert_eq!(refusal(client.change_stream("qf0", stream.id, &follow)).code, "no_such_subscription");
+    assert_eq!(streams(&client)[1].promise.rate_bps, mbit(2));
+}
+
+/// Streams, packets and links of others are refused.
+fn check_refusals_of_others(client: &Client, stream: StreamId, port: &str) {
+    assert_eq!(refusal(client.end_stream("qf0", stream)).code, "not_yours");
+    assert_eq!(refusal(client.change_stream("qf0", stream, &StreamChange::default())).code, "not_yours");
+    let theirs = Selector::Flow(format!("udp,{ADDRESS}:{port},10.77.0.9:10").parse().unwrap());
+    let captured = refusal(client.begin_stream("qf0", &of_rate(theirs, mbit(1))));
+    assert!(captured.code == "net_not_permitted" && captured.message.contains("user 0"), "{captured:?}");
+    let marked = refusal(client.begin_stream("qf0", &of_rate(Selector::Mark(7), mbit(1))));
+    assert_eq!(marked.code, "net_not_permitted");
+    let mut held_by_root = of_rate(Selector::Mark(7), mbit(1));
+    held_by_root.terms.holder = Some(1);
+    assert_eq!(refusal(client.begin_stream("qf0", &held_by_root)).code, "not_yours");
+    for problem in [
+        refusal(client.open_link("qf0", &LinkRequest::of_rate(mbit(1)))),
+        refusal(client.close_link("qf0")),
+        refusal(client.detach("qf0")),
+        refusal(client.begin_stream("lo", &of_rate(Selector::Mark(7), mbit(1)))),
+    ] {
+        assert_eq!(problem.code, "net_not_permitted", "{problem:?}");
+    }
+}
+
+#[test]
+fn a_freed_rate_is_offered_or_given_to_partly_granted_streams() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let _link = open_link(&client);
+    let partly = |mark, upgrade| {
+        let spec = of_rate(Selector::Mark(mark), mbit(3));
+        StreamSpec { terms: StreamTerms { least: Some(200), upgrade, ..StreamTerms::default() }, ..spec }
+    };
+    let holder = Process::shell("sleep 60");
+    let mut first = of_rate(Selector::Mark(1), mbit(5));
+    first.terms.holder = Some(holder.pid());
+    client.begin_stream("qf0", &first).unwrap();
+    let second = client.begin_stream("qf0", &of_rate(Selector::Mark(2), mbit(2))).unwrap();
+    let waits = client.begin_stream("qf0", &partly(3, true)).unwrap();
+    assert!(waits.promise.rate_bps < mbit(3) && waits.promise.wanted == Some(15_000), "{waits:?}");
+    client.change_stream("qf0", second.id, &StreamChange { size: Some(500), ..StreamChange::default() }).unwrap();
+    eventually("a freed rate is given", || streams(&client)[2].promise.rate_bps == mbit(3));
+    let asks = client.begin_stream("qf0", &partly(4, false)).unwrap();
+    assert!(asks.promise.rate_bps < mbit(3) && asks.promise.offer.is_none(), "{asks:?}");
+    drop(holder);
+    eventually("the stream of the killed process is over", || streams(&client).len() == 3);
+    let offered = streams(&client).into_iter().find(|stream| stream.id == asks.id).unwrap();
+    assert_eq!(offered.promise.offer, Some(15_000), "{offered:?}");
+    let accept = StreamChange { size: Some(15_000), ..StreamChange::default() };
+    let accepted = client.change_stream("qf0", asks.id, &accept).unwrap().promise;
+    assert_eq!((accepted.rate_bps, accepted.wanted, accepted.offer), (mbit(3), None, None));
+}
+
+#[test]
+fn a_stream_ends_with_its_lease_unless_the_lease_is_renewed() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let _link = open_link(&client);
+    let lease = |ms| Some(Nanos::from_millis(ms));
+    let leased = |mark, ms| {
+        let terms = StreamTerms { lease: lease(ms), ..StreamTerms::default() };
+        StreamSpec { terms, ..of_rate(Selector::Mark(mark), mbit(1)) }
+    };
+    let renewed = client.begin_stream("qf0", &leased(1, 200_000)).unwrap();
+    let change = StreamChange { lease: lease(600_000), ..StreamChange::default() };
+    let rest = client.change_stream("qf0", renewed.id, &change).unwrap().promise.ends_in.unwrap();
+    assert!(rest > Nanos::from_millis(400_000), "{rest}");
+    client.begin_stream("qf0", &leased(2, 50)).unwrap();
+    eventually("the other stream is over", || streams(&client).len() == 1);
+    assert_eq!(streams(&client)[0].id, renewed.id);
+    let delay = StreamTerms { delay: lease(10), ..StreamTerms::default() };
+    let unknown = StreamSpec { terms: delay, ..of_rate(Selector::Mark(3), mbit(1)) };
+    assert!(refusal(client.begin_stream("qf0", &unknown)).next_step.contains("--traffic"));
+    let (_, metrics) = call(client.socket(), "GET", "/metrics", "");
+    for line in ["qfabric_net_link_free_bits{interface=\"qf0\"", "qfabric_net_user_promised_bits{interface=\"qf0\""] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[test]
+fn a_link_of_the_configuration_opens_when_its_interface_appears() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = quiet();
+    let text = "rate = \"10M\"\nuser_cap = \"1M\"\n";
+    config.net.links.insert("qf1".parse().unwrap(), toml::from_str(text).unwrap());
+    let (_service, client) = service(config);
+    assert_eq!(refusal(client.interface("qf1")).code, "net_not_found");
+    let _late = testing::Interface::veth("qf1", "qf1-far").unwrap();
+    eventually("the link is open", || client.interface("qf1").is_ok_and(|info| info.link.is_some()));
+    let link = client.interface("qf1").unwrap().link.unwrap();
+    assert_eq!((link.limits.user_cap_bps, link.free_bps), (Some(mbit(1)), BitRate::new(9_500_000)));
+    let faster = refusal(client.open_link("qf1", &LinkRequest::of_rate(mbit(11))));
+    assert!(faster.code == "net_refused" && faster.next_step.contains("at most 10 Mbit/s"), "{faster:?}");
 }

@@ -37,6 +37,7 @@ mod server;
 mod shared;
 mod spec;
 pub mod text;
+mod traffic;
 mod units;
 
 /// The layout of a ring is part of the protocol with the other side.
@@ -59,4 +60,5 @@ pub use resources::{
 pub use running_statistics::RunningStatistics;
 pub use server::{ControlPlace, InvalidWindow, KernelController, MechanismFeatures, ServerCounts, ServerTerms, Window};
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
+pub use traffic::{InvalidTraffic, PathError, TrafficSpec};
 pub use units::{BitRate, Bytes, Instant, InvalidQuantity, Nanos, Share};

@@ -2,8 +2,11 @@
 
 use comfy_table::Table;
 use qfabric_types::Nanos;
-use qfabric_types::api::net::{InterfaceInfo, NetMechanism, StreamChange, StreamCounters, StreamInfo, StreamSpec};
+use qfabric_types::api::net::{
+    InterfaceInfo, NetMechanism, StreamChange, StreamCounters, StreamInfo, StreamPromise, StreamSpec,
+};
 
+use super::link;
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
@@ -72,12 +75,34 @@ pub(super) fn interface(info: &InterfaceInfo) -> String {
         best.overflow,
         best.waiting
     );
+    if let Some(link) = &info.link {
+        text += &format!("  {}", link::text(&info.interface, link).replace("\n  ", "\n    "));
+    }
     match info.mechanism {
         _ if info.streams.is_empty() => {}
         NetMechanism::Dwcs => text += &format!("\n{}\n", table(&info.streams)),
         NetMechanism::Htb => text += &format!("\n{}\n", rates(&info.streams)),
     }
+    text += &info.streams.iter().filter_map(promise).collect::<String>();
     text
+}
+
+/// One line about the owner and the lease of a stream, and about the rate that it still wants. `None` if root holds all
+/// of it without a lease.
+fn promise(stream: &StreamInfo) -> Option<String> {
+    let StreamPromise { owner, rate_bps, wanted, offer, ends_in, delay_bound } = &stream.promise;
+    let holder = stream.spec.terms.holder.map(|pid| format!("ends with process {pid}"));
+    let lease = ends_in.map(|rest| format!("ends in {rest}"));
+    let wanted = wanted.map(|wanted| format!("wants {wanted} B instead of {} B", stream.spec.size));
+    let offer = offer.map(|size| format!("{size} B are free for it: qfabric net stream change --size"));
+    let bound = delay_bound.map(|bound| format!("longest delay {bound}"));
+    let parts: Vec<String> = [holder, lease, wanted, offer, bound].into_iter().flatten().collect();
+    let uid = owner.map(|owner| owner.uid).filter(|uid| *uid != 0 || !parts.is_empty())?;
+    let mut line = format!("  stream {} of user {uid}: {rate_bps} promised", stream.id);
+    for part in parts {
+        line += &format!("; {part}");
+    }
+    Some(line + "\n")
 }
 
 /// The table for HTB classes, which count sent and dropped packets but no deadlines.
@@ -168,6 +193,7 @@ pub(super) fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamC
     for (option, _) in beyond.iter().filter(|(_, asked)| *asked && mechanism == NetMechanism::Htb) {
         text += &format!("  {option} is not in force: HTB classes keep rates only; --dwcs needs Linux 6.16 or newer\n");
     }
+    text += &promise(stream).unwrap_or_default();
     if let Some(subscription) = stream.follows {
         text += &format!("  follows the attributes of subscription {subscription}\n");
     }
@@ -178,7 +204,7 @@ pub(super) fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamC
 mod tests {
     use super::*;
     use qfabric_types::api::net::Selector;
-    use qfabric_types::{Share, Window};
+    use qfabric_types::{Owner, Share, Window};
 
     fn info() -> InterfaceInfo {
         let mut spec = StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40));
@@ -194,9 +220,17 @@ mod tests {
             hold: None,
             former: "fq_codel".into(),
             utilization: 0.25,
-            streams: vec![StreamInfo { id: 0, spec, utilization: 0.25, follows: None, counters }],
+            streams: vec![StreamInfo {
+                id: 0,
+                spec,
+                utilization: 0.25,
+                follows: None,
+                promise: StreamPromise::default(),
+                counters,
+            }],
             best_effort_counters: Default::default(),
             bursts: 0,
+            link: None,
         }
     }
 
@@ -206,6 +240,26 @@ mod tests {
         for part in ["eth0: dwcs at 20 Mbit/s (paced), 25.0 % promised; before: fq_codel", "mark 7", "40 ms", "2 ms"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_partly_granted_stream_is_shown_with_its_owner_its_lease_and_the_offer() {
+        let mut shown = info();
+        let stream = &mut shown.streams[0];
+        stream.spec.terms.holder = Some(4_711);
+        stream.promise = StreamPromise {
+            owner: Some(Owner { uid: 1_000, gid: 1_000 }),
+            rate_bps: BitRate::new(302_800),
+            wanted: Some(3_000),
+            offer: Some(2_000),
+            ends_in: Some(Nanos::from_millis(5_000)),
+            delay_bound: Some(Nanos::from_millis(45)),
+        };
+        let line = "  stream 0 of user 1000: 302.8 kbit/s promised; ends with process 4711; ends in 5 s; \
+                    wants 3000 B instead of 1514 B; 2000 B are free for it: qfabric net stream change --size; \
+                    longest delay 45 ms\n";
+        assert!(text(&[shown]).ends_with(line));
+        assert!(!text(&[info()]).contains("of user"));
     }
 
     #[test]

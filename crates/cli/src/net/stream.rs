@@ -1,8 +1,10 @@
 //! `qfabric net stream`: adds, changes, removes and lists streams of packets.
 
+use std::str::FromStr;
+
 use clap::Subcommand;
 use qfabric_types::api::net::{Flow, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
-use qfabric_types::{Instant, Nanos, Window};
+use qfabric_types::{BitRate, Bytes, Instant, Nanos, TrafficSpec, Window};
 
 use super::show;
 use crate::connect::{self, Daemon};
@@ -65,17 +67,65 @@ struct Attributes {
     /// handlers in E-code set; 0 ends it
     #[arg(long, value_name = "ID")]
     follow: Option<u64>,
+    /// Smallest C that is useful: if the link has no room for all of C, the stream gets a part, at least this
+    /// [default: C]
+    #[arg(long, value_name = "BYTES")]
+    least: Option<u32>,
+    /// Raise a partly granted stream to C as soon as the link has room
+    #[arg(long, value_name = "YES", num_args = 0..=1, default_missing_value = "true")]
+    upgrade: Option<bool>,
+    /// End the stream after this time, unless a change renews the lease; at most 86400s without root [default: no end
+    /// for root; 3600s for other users without --holder]
+    #[arg(long, value_name = "TIME")]
+    lease: Option<Nanos>,
+}
+
+#[derive(clap::Args, Debug)]
+struct TermArgs {
+    /// End the stream with this process, to whose user it belongs
+    #[arg(long, value_name = "PID")]
+    holder: Option<i32>,
+    /// Traffic of the stream, from which the longest delay is calculated: token rate, bucket in bytes, peak rate,
+    /// largest packet in bytes, such as 5M,20000,8M,1514
+    #[arg(long, value_name = "RATE,BUCKET,PEAK,LARGEST")]
+    traffic: Option<Traffic>,
+    /// Refuse the stream if packets may wait longer than this in the queue; needs --traffic and DWCS
+    #[arg(long, value_name = "TIME", requires = "traffic")]
+    delay: Option<Nanos>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Traffic(TrafficSpec);
+
+impl FromStr for Traffic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(',').collect();
+        let [rate, bucket, peak, largest] = parts[..] else {
+            return Err(format!(
+                "{text:?} has not four parts; write RATE,BUCKET,PEAK,LARGEST, such as 5M,20000,8M,1514"
+            ));
+        };
+        let bits = |text: &str| text.parse::<BitRate>().map_err(|error| error.to_string());
+        let bytes = |text: &str| text.parse::<Bytes>().map_err(|error| error.to_string());
+        let spec = TrafficSpec::new(bits(rate)?, bytes(bucket)?, bits(peak)?, bytes(largest)?);
+        spec.map(Traffic).map_err(|error| error.to_string())
+    }
 }
 
 /// Adds a stream of packets with deadlines.
 ///
 /// Ends with 3 if the link cannot carry the stream together with the admitted ones. The stream ends with `qfabric net
-/// stream rm`, with `qfabric net detach`, or with the daemon.
+/// stream rm`, with `qfabric net detach`, with its holder or lease, or with the daemon. Users without CAP_NET_ADMIN may
+/// add streams to a link that root opened (`qfabric net link add`), for the packets of their own sockets (--flow) or
+/// cgroups (--cgroup), with a period of at most 1s.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10
           qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 4000
-          qfabric net stream add --cgroup /user.slice/player.scope --period 10ms")]
+          qfabric net stream add --cgroup /user.slice/player.scope --period 10ms
+          qfabric net stream add eth0 --mark 7 --period 20ms --size 8000 --least 4000 --upgrade --holder 4711")]
 struct AddArgs {
     /// Interface [default: the only attached interface]
     interface: Option<String>,
@@ -86,6 +136,8 @@ struct AddArgs {
     period: Nanos,
     #[command(flatten)]
     attributes: Attributes,
+    #[command(flatten)]
+    terms: TermArgs,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -95,7 +147,8 @@ struct AddArgs {
 
 /// Changes a stream while packets pass; values that are not given stay.
 ///
-/// Ends with 3 if the stream does not exist or the link cannot carry the change.
+/// Ends with 3 if the stream does not exist, belongs to another user, or the link cannot carry the change. With --lease
+/// alone, only the lease is renewed. With --size, a partly granted stream accepts an offer.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net stream change eth0 0 --period 20ms --window 1/5")]
 struct ChangeArgs {
@@ -149,8 +202,9 @@ impl SelectorArgs {
 
 impl Attributes {
     fn change(self, period: Option<Nanos>) -> StreamChange {
-        let Attributes { phase, window, size, work_conserving, limit, start, follow } = self;
-        StreamChange { period, phase, window, size, work_conserving, limit, start: start.map(Instant::new), follow }
+        let Attributes { phase, window, size, work_conserving, limit, start, follow, least, upgrade, lease } = self;
+        let start = start.map(Instant::new);
+        StreamChange { period, phase, window, size, work_conserving, limit, start, follow, least, upgrade, lease }
     }
 }
 
@@ -161,7 +215,9 @@ fn add(args: AddArgs) -> Outcome {
         None => only_attached(&client)?,
     };
     let change = args.attributes.change(None);
-    let spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
+    let mut spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
+    let TermArgs { holder, traffic, delay } = args.terms;
+    (spec.terms.holder, spec.terms.traffic, spec.terms.delay) = (holder, traffic.map(|traffic| traffic.0), delay);
     let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
@@ -208,4 +264,24 @@ fn rm(args: RmArgs) -> Outcome {
     args.daemon.client()?.end_stream(&args.interface, args.id).map_err(connect::failure)?;
     output::print(&format!("stream {} of {} has ended; its packets are best effort\n", args.id, args.interface))?;
     Ok(Done(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_parsed_in_its_four_parts_and_contradictions_are_refused() {
+        let traffic = "5M,20000,8M,1514".parse::<Traffic>().unwrap().0;
+        assert_eq!((traffic.peak(), traffic.largest()), (BitRate::new(8_000_000), Bytes::new(1_514)));
+        for (text, said) in [
+            ("5M,20000", "RATE,BUCKET,PEAK,LARGEST"),
+            ("5M,20000,4M,1514", "below the token rate"),
+            ("5M,1000,8M,1514", "at least 1514 bytes"),
+            ("fast,1,2M,1", "100M"),
+        ] {
+            let error = text.parse::<Traffic>().unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
 }

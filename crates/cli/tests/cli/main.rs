@@ -11,6 +11,7 @@ mod harness;
 mod lending;
 mod live;
 mod monitor;
+mod net_links;
 mod pages;
 mod player;
 mod policies;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use qfabric_types::api::net::{InterfaceInfo, StreamInfo};
+use qfabric_types::api::net::{InterfaceInfo, LinkInfo, StreamInfo};
 
 use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of};
@@ -20,7 +20,27 @@ pub(super) const INTERFACE: [Metric<InterfaceInfo>; 5] = [
     }),
 ];
 
-pub(super) const STREAM: [Metric<StreamInfo>; 8] = [
+/// Of links that are open to all users.
+pub(super) const LINK: [Metric<LinkInfo>; 3] = [
+    of("net_link_capacity_bits", "largest sum of the rates that the open link promises, in bits per second", |l| {
+        Gauge(l.capacity_bps.as_f64())
+    }),
+    of("net_link_promised_bits", "sum of the rates that the open link promises, in bits per second", |l| {
+        Gauge(l.promised_bps.as_f64())
+    }),
+    of("net_link_free_bits", "rate that the open link can still promise, in bits per second", |l| {
+        Gauge(l.free_bps.as_f64())
+    }),
+];
+
+/// The promised rate of a user, in bits per second.
+const USER: (&str, &str) =
+    ("net_user_promised_bits", "sum of the rates that the open link promises to the user, in bits per second");
+
+pub(super) const STREAM: [Metric<StreamInfo>; 9] = [
+    of("net_stream_promised_bits", "rate promised to the stream, in bits per second", |s| {
+        Gauge(s.promise.rate_bps.as_f64())
+    }),
     of("net_stream_sent", "packets of the stream that were sent", |s| Counter(s.counters.sent)),
     of("net_stream_sent_late", "packets of the stream that were sent after the end of their period", |s| {
         Counter(s.counters.sent_late)
@@ -44,6 +64,12 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, interfaces: &[Interfac
         let rows = interfaces.iter().map(|i| (labels(i, "", ""), (metric.value)(i)));
         family(encoder, metric.name, metric.help, rows)?;
     }
+    let open = || interfaces.iter().filter_map(|i| Some((i, i.link.as_ref()?)));
+    for metric in &LINK {
+        family(encoder, metric.name, metric.help, open().map(|(i, link)| (labels(i, "", ""), (metric.value)(link))))?;
+    }
+    let users = open().flat_map(|(i, link)| link.users_bps.iter().map(move |(uid, rate)| (i, uid, rate)));
+    family(encoder, USER.0, USER.1, users.map(|(i, uid, rate)| (user_labels(i, *uid), Gauge(rate.as_f64()))))?;
     for metric in &STREAM {
         let rows = interfaces.iter().flat_map(|i| i.streams.iter().map(move |s| (i, s)));
         let rows = rows.map(|(i, s)| (stream_labels(i, s), (metric.value)(s)));
@@ -56,6 +82,12 @@ fn labels(interface: &InterfaceInfo, stream: &str, packets: &str) -> Labels {
     let InterfaceInfo { interface, mechanism, .. } = interface;
     let (name, mechanism) = (interface.clone(), mechanism.to_string());
     [("interface", name), ("mechanism", mechanism), ("stream", stream.to_owned()), ("packets", packets.to_owned())]
+}
+
+fn user_labels(interface: &InterfaceInfo, uid: u32) -> Labels {
+    let InterfaceInfo { interface, mechanism, .. } = interface;
+    let (name, mechanism) = (interface.clone(), mechanism.to_string());
+    [("interface", name), ("mechanism", mechanism), ("uid", uid.to_string()), ("direction", "out".to_owned())]
 }
 
 fn stream_labels(interface: &InterfaceInfo, stream: &StreamInfo) -> Labels {

@@ -1,17 +1,18 @@
 //! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
 //! subscription, and the stream changes accordingly. While a stream follows, a thread checks every 5 ms, because
-//! attributes are words in shared memory that change without a notification.
+//! attributes are words in shared memory that change without a notification. The same thread ends streams whose leases
+//! are over.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_types::Owner;
 use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::api::net::{StreamId, StreamSpec};
 
-use super::{Net, State};
+use super::{Net, State, leases};
 use crate::auth::Peer;
 use crate::ecalls::Ecalls;
 use crate::ending::Ending;
@@ -20,6 +21,9 @@ use crate::ending::Ending;
 const EVERY: Duration = Duration::from_millis(5);
 /// Interval of checks while no stream follows.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// Interval at which the thread checks whose packets the selectors take, and tries to open configured links.
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// Refused changes by stream. A refused change is not tried again until the attributes differ.
 type Refused = BTreeMap<(String, StreamId), StreamSpec>;
@@ -31,15 +35,24 @@ pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>, ending: &Ending) -> io
 
 /// Ends with the daemon, which owns both.
 fn follow(net: &Weak<Net>, ecalls: &Weak<Ecalls>) {
-    let mut refused = Refused::new();
-    while let Some(is_followed) = look(net, ecalls, &mut refused) {
+    let (mut refused, mut rechecked) = (Refused::new(), None::<Instant>);
+    loop {
+        let recheck = rechecked.is_none_or(|last| last.elapsed() >= RECHECK);
+        if recheck {
+            rechecked = Some(Instant::now());
+        }
+        let Some(is_followed) = look(net, ecalls, &mut refused, recheck) else { return };
         std::thread::sleep(if is_followed { EVERY } else { IDLE });
     }
 }
 
-fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused) -> Option<bool> {
+fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: bool) -> Option<bool> {
     let (net, ecalls) = (net.upgrade()?, ecalls.upgrade()?);
     let mut state = net.state();
+    if recheck {
+        state.open_configured();
+    }
+    leases::tick(&mut state, recheck);
     let followed = followed(&state);
     for (interface, id, subscription) in &followed {
         let daemon = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };

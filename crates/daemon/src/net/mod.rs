@@ -1,58 +1,78 @@
-//! Interfaces under packet scheduling: rights, admission, and streams that follow attributes.
+//! Interfaces under packet scheduling: rights, admission, leases, and streams that follow attributes.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `admission.rs` | whether a link carries a set of streams |
+//! | `admission.rs` | whether a link carries a set of streams; the longest delay of a stream |
+//! | `config.rs` | the section `[net]` of the configuration |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
+//! | `interface.rs` | one interface: its streams and the promises behind them |
+//! | `leases.rs` | leases of streams, and freed rates |
+//! | `links.rs` | links that are open to all users |
 //! | `problems.rs` | refusals of the API |
+//! | `rights.rs` | what a caller may do with streams |
 //! | `routes.rs` | the paths |
 //!
 //! The state ends with the daemon, which then restores the former queues of the interfaces; after a crash the next
 //! start restores them. One lock protects the whole state: changes are rare, and packets never wait for the lock.
 mod admission;
+mod config;
 mod follow;
+mod interface;
+mod leases;
+mod links;
 mod problems;
+mod rights;
 pub(crate) mod routes;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use qfabric_linux::net::{Attachment, Book, NetError};
-use qfabric_sync::{Guard, Lock, assert_may_block, rank};
+use qfabric_linux::net::{Attachment, Book};
+use qfabric_sync::{Guard, Lock, rank};
+use qfabric_types::InterfaceName;
 use qfabric_types::api::Problem;
-use qfabric_types::api::ecalls::SubscriptionId;
-use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+use qfabric_types::api::net::{
+    AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
+};
 
 use crate::auth::Peer;
 use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
+pub use config::{LinkConfig, NetConfig, Rate};
+use interface::Interface;
+use leases::Lease;
+use rights::Caller;
 
 /// The interfaces of this host under packet scheduling.
 pub(crate) struct Net {
     state: Lock<State, { rank::NET }>,
+    /// Tells which subscriptions a caller may let a stream follow.
+    ecalls: Weak<Ecalls>,
 }
 
 struct State {
     book: Book,
     attached: BTreeMap<String, Interface>,
+    /// Links of the configuration that are not open yet.
+    configured: BTreeMap<InterfaceName, links::Pending>,
     /// Everything is restored, and no interface can be attached any more.
     is_over: bool,
 }
 
-struct Interface {
-    attachment: Attachment,
-    /// The subscription that each stream follows.
-    followed: BTreeMap<StreamId, SubscriptionId>,
-}
-
 impl Net {
     /// No interface is attached yet; changes are recorded in `directory`. Streams follow the subscriptions of
-    /// `ecalls`.
-    pub(crate) fn new(directory: &Path, ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Arc<Net>> {
-        let state = State { book: Book::open(directory), attached: BTreeMap::new(), is_over: false };
-        let net = Arc::new(Net { state: state.into() });
+    /// `ecalls`. A thread opens the configured `links`.
+    pub(crate) fn new(
+        directory: &Path,
+        links: BTreeMap<InterfaceName, LinkRequest>,
+        ecalls: &Arc<Ecalls>,
+        ending: &Ending,
+    ) -> std::io::Result<Arc<Net>> {
+        let (book, configured) = (Book::open(directory), links::pending(links));
+        let state = State { book, attached: BTreeMap::new(), configured, is_over: false };
+        let net = Arc::new(Net { state: state.into(), ecalls: Arc::downgrade(ecalls) });
         follow::start(&net, ecalls, ending)?;
         Ok(net)
     }
@@ -92,13 +112,8 @@ impl Net {
         if state.is_over {
             return Err(problem::stopping());
         }
-        let State { book, attached, .. } = &mut *state;
-        let attachment = Attachment::attach(interface, request, book).map_err(|error| error.problem())?;
-        let entry = Interface { attachment, followed: BTreeMap::new() };
-        let info = entry.info();
-        attached.insert(interface.to_owned(), entry);
-        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packet scheduling begins");
-        Ok(info)
+        state.attach(interface, request)?;
+        Ok(state.get(interface)?.info())
     }
 
     /// Restores the interface's former queue.
@@ -107,18 +122,37 @@ impl Net {
         self.state().detach(interface)
     }
 
-    /// Begins a stream if the link carries it beside the others.
-    pub(crate) fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
+    /// Opens a link to all users, or replaces its limits.
+    pub(crate) fn open_link(
+        &self,
+        peer: Peer,
+        interface: &str,
+        request: &LinkRequest,
+    ) -> Result<InterfaceInfo, Problem> {
         problems::check_permission(peer)?;
-        let mut state = self.state();
-        let entry = state.get(interface)?;
-        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
-        admission::check(&entry.attachment, None, &entry.attachment.kept(spec))?;
-        let id = entry.attachment.begin(spec).map_err(|error| error.problem())?;
-        entry.stream(id)
+        self.state().open_link(interface, request)
     }
 
-    /// Changes a stream if the link carries the change.
+    /// Closes a link: the streams of ordinary users end.
+    pub(crate) fn close_link(&self, peer: Peer, interface: &str) -> Result<(), Problem> {
+        problems::check_permission(peer)?;
+        self.state().close_link(interface)
+    }
+
+    /// Begins a stream if the caller may, and the link carries the stream beside the others.
+    pub(crate) fn begin(&self, peer: Peer, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
+        let caller = Caller::of(peer);
+        let mut state = self.state();
+        let entry = state.open_to(interface, caller)?;
+        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
+        let lease = Lease::of(caller, &spec.terms)?;
+        if lease.is_ordinary {
+            rights::check_stream(spec, lease.owner.uid)?;
+        }
+        entry.begin(spec, lease)
+    }
+
+    /// Changes a stream if the caller may, and the link carries the change.
     pub(crate) fn change(
         &self,
         peer: Peer,
@@ -126,11 +160,14 @@ impl Net {
         id: StreamId,
         change: &StreamChange,
     ) -> Result<StreamInfo, Problem> {
-        problems::check_permission(peer)?;
+        let caller = Caller::of(peer);
         let mut state = self.state();
-        let entry = state.get(interface)?;
-        let spec = entry.attachment.spec(id).map_err(|error| error.problem())?.changed(change);
-        entry.set(id, &spec)?;
+        let entry = state.open_to(interface, caller)?;
+        check_owner(entry, interface, id, caller)?;
+        if let (Some(id @ 1..), Some(ecalls)) = (change.follow, self.ecalls.upgrade()) {
+            ecalls.subscription(peer, id)?;
+        }
+        entry.change(id, change, caller)?;
         match change.follow {
             Some(0) => drop(entry.followed.remove(&id)),
             Some(subscription) => drop(entry.followed.insert(id, subscription)),
@@ -139,20 +176,48 @@ impl Net {
         entry.stream(id)
     }
 
-    /// Ends a stream: from now on its packets are best effort.
+    /// Ends a stream of the caller: from now on its packets are best effort.
     pub(crate) fn end(&self, peer: Peer, interface: &str, id: StreamId) -> Result<(), Problem> {
-        problems::check_permission(peer)?;
+        let caller = Caller::of(peer);
         let mut state = self.state();
-        let entry = state.get(interface)?;
-        entry.attachment.end(id).map_err(|error| error.problem())?;
-        entry.followed.remove(&id);
-        Ok(())
+        let entry = state.open_to(interface, caller)?;
+        check_owner(entry, interface, id, caller)?;
+        entry.end(id)
+    }
+}
+
+/// Allows the owner of a stream, and callers who may change interfaces.
+fn check_owner(entry: &Interface, interface: &str, id: StreamId, caller: Caller) -> Result<(), Problem> {
+    match entry.broker.owner(id) {
+        Some(owner) if !caller.is_privileged && owner.uid != caller.peer.owner.uid => {
+            Err(problems::not_your_stream(interface, id, owner.uid, caller.peer.owner.uid))
+        }
+        _ => Ok(()),
     }
 }
 
 impl State {
     fn get(&mut self, interface: &str) -> Result<&mut Interface, Problem> {
         self.attached.get_mut(interface).ok_or_else(|| problems::not_attached(interface))
+    }
+
+    /// The interface, if the caller may have streams on it.
+    fn open_to(&mut self, interface: &str, caller: Caller) -> Result<&mut Interface, Problem> {
+        let uid = caller.peer.owner.uid;
+        match self.attached.get_mut(interface) {
+            Some(entry) if caller.is_privileged || entry.opened.is_some() => Ok(entry),
+            None if caller.is_privileged => Err(problems::not_attached(interface)),
+            _ => Err(problems::not_open(interface, uid)),
+        }
+    }
+
+    fn attach(&mut self, interface: &str, request: &AttachRequest) -> Result<(), Problem> {
+        let attachment = Attachment::attach(interface, request, &mut self.book).map_err(|error| error.problem())?;
+        let info = attachment.info();
+        let entry = Interface::new(interface, attachment)?;
+        self.attached.insert(interface.to_owned(), entry);
+        tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packet scheduling begins");
+        Ok(())
     }
 
     fn detach(&mut self, interface: &str) -> Result<(), Problem> {
@@ -175,27 +240,5 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         self.put_back();
-    }
-}
-
-impl Interface {
-    fn info(&self) -> InterfaceInfo {
-        assert_may_block("asking the kernel about an interface");
-        let mut info = self.attachment.info();
-        for stream in &mut info.streams {
-            stream.follows = self.followed.get(&stream.id).copied();
-        }
-        info
-    }
-
-    fn stream(&self, id: StreamId) -> Result<StreamInfo, Problem> {
-        let none = || NetError::NoStream { interface: self.info().interface, id }.problem();
-        self.info().streams.into_iter().find(|stream| stream.id == id).ok_or_else(none)
-    }
-
-    fn set(&mut self, id: StreamId, spec: &StreamSpec) -> Result<(), Problem> {
-        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
-        admission::check(&self.attachment, Some(id), &self.attachment.kept(spec))?;
-        self.attachment.change(id, spec).map_err(|error| error.problem())
     }
 }

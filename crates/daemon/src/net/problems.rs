@@ -1,6 +1,8 @@
 //! Refusals of packet scheduling.
 
+use qfabric_types::BitRate;
 use qfabric_types::api::Problem;
+use qfabric_types::api::net::StreamId;
 
 use crate::auth::Peer;
 use crate::problem;
@@ -10,12 +12,19 @@ const CAP_NET_ADMIN: u64 = 1 << 12;
 
 /// Allows root, and processes that may change interfaces without this daemon.
 pub(super) fn check_permission(peer: Peer) -> Result<(), Problem> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
-    if peer.owner.uid == 0 || effective(&status) & CAP_NET_ADMIN != 0 {
+    if peer.owner.uid == 0 || has_net_admin(peer) {
         return Ok(());
     }
     let message = format!("user {} may not change how interfaces send packets", peer.owner.uid);
     Err(problem::new("net_not_permitted", message, "use root or a process with CAP_NET_ADMIN"))
+}
+
+/// Every user has all capabilities in a user namespace of its own, so only those in the daemon's namespace count.
+fn has_net_admin(peer: Peer) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let (theirs, own) = (namespace(&peer.pid.to_string()), namespace("self"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
+    theirs.is_some() && theirs == own && effective(&status) & CAP_NET_ADMIN != 0
 }
 
 fn effective(status: &str) -> u64 {
@@ -27,6 +36,41 @@ pub(super) fn not_attached(interface: &str) -> Problem {
     let shown: String = interface.chars().take(40).collect();
     let message = format!("interface {shown} is not under packet scheduling");
     problem::new("net_not_found", message, format!("attach it first: qfabric net attach {shown}"))
+}
+
+pub(super) fn not_open(interface: &str, uid: u32) -> Problem {
+    let message = format!("user {uid} may not change how {interface} sends packets: its link is not open to all users");
+    let next = format!("ask the administrator to open it: qfabric net link add {interface} --rate 100M");
+    problem::new("net_not_permitted", message, next)
+}
+
+pub(super) fn not_your_stream(interface: &str, id: StreamId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("stream {id} of {interface} belongs to user {theirs}, you are user {yours}");
+    problem::new("not_yours", message, "change your own streams, or use root")
+}
+
+pub(super) fn not_for_users(message: String, next_step: &str) -> Problem {
+    problem::new("net_not_permitted", message, next_step)
+}
+
+pub(super) fn invalid(message: String, next_step: impl Into<String>) -> Problem {
+    problem::new("net_invalid", message, next_step)
+}
+
+pub(super) fn not_open_yet(interface: &str) -> Problem {
+    let message = format!("the link of {interface} is not open to all users");
+    problem::new("net_not_found", message, format!("open it: qfabric net link add {interface} --rate 100M"))
+}
+
+pub(super) fn above_attachment(interface: &str, asked: BitRate, attached: BitRate) -> Problem {
+    let message = format!("{interface} is attached at {attached}, so a link of {asked} cannot be promised");
+    let next = format!("state at most {attached}, or attach it again with a higher --rate");
+    problem::new("net_refused", message, next)
+}
+
+pub(super) fn over_delay(message: String) -> Problem {
+    let next = "ask for a larger C, a shorter period or a longer delay; bounds need DWCS (Linux 6.16) and no window";
+    problem::new("over_link", message, next)
 }
 
 pub(super) fn over_link(message: String) -> Problem {
@@ -50,5 +94,17 @@ mod tests {
         assert!(check_permission(peer(0)).is_ok());
         let refusal = check_permission(peer(1000)).unwrap_err();
         assert!(refusal.message.contains("1000") && refusal.next_step.contains("CAP_NET_ADMIN"));
+        let mut inside =
+            std::process::Command::new("unshare").args(["--user", "--map-root-user", "sleep", "30"]).spawn().unwrap();
+        let pid = inside.id() as i32;
+        let namespace = |process: String| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        while namespace(pid.to_string()) == namespace("self".to_owned()) {
+            std::thread::yield_now();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(effective(&status) & CAP_NET_ADMIN != 0, "the process has the capability in its own namespace");
+        assert!(check_permission(Peer { pid, owner: Owner { uid: 1000, gid: 1 } }).is_err());
+        inside.kill().unwrap();
+        inside.wait().unwrap();
     }
 }

@@ -7,10 +7,12 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::routing::{get, patch, post};
+use axum::routing::{get, patch, post, put};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
-use qfabric_types::api::net::{AttachRequest, InterfaceInfo, StreamChange, StreamId, StreamInfo, StreamSpec};
+use qfabric_types::api::net::{
+    AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
+};
 
 use super::Net;
 use crate::api::answers::{Answer, created, done, number, read, shown};
@@ -23,6 +25,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(net: Arc<Net>) -> Router<
     Router::new()
         .route("/v1/net", get(interfaces))
         .route("/v1/net/{interface}", get(show).put(attach).delete(detach))
+        .route("/v1/net/{interface}/link", put(open_link).delete(close_link))
         .route("/v1/net/{interface}/streams", post(begin))
         .route("/v1/net/{interface}/streams/{id}", patch(change).delete(end))
         .with_state(net)
@@ -81,11 +84,49 @@ pub(crate) async fn detach(
     done(move || net.detach(peer, &interface)).await
 }
 
+/// Open a link to all users, or replace its limits
+///
+/// Attaches the interface if it is not under packet scheduling.
+#[utoipa::path(put, path = "/v1/net/{interface}/link", request_body = LinkRequest,
+    params(("interface" = String, Path, description = "The interface's name")), responses(
+    (status = 200, description = "The link is open", body = InterfaceInfo),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 404, description = "No interface has this name", body = Problem),
+    (status = 409, description = "The streams exceed the limits, or the interface cannot be attached", body = Problem),
+    (status = 422, description = "A value is out of range", body = Problem),
+))]
+pub(crate) async fn open_link(
+    State(net): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(interface): Path<String>,
+    body: Body,
+) -> Answer<Json<InterfaceInfo>> {
+    let request: LinkRequest = read(body).await?;
+    shown(move || net.open_link(peer, &interface, &request)).await
+}
+
+/// Close a link: the streams of users who may not change interfaces end
+#[utoipa::path(delete, path = "/v1/net/{interface}/link",
+    params(("interface" = String, Path, description = "The interface's name")), responses(
+    (status = 204, description = "The link is closed; an interface that was attached for it has its former queue"),
+    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 404, description = "The link is not open", body = Problem),
+))]
+pub(crate) async fn close_link(
+    State(net): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(interface): Path<String>,
+) -> Answer<StatusCode> {
+    done(move || net.close_link(peer, &interface)).await
+}
+
 /// Begin a stream
+///
+/// On an open link every user may, with a selector of own packets.
 #[utoipa::path(post, path = "/v1/net/{interface}/streams", request_body = StreamSpec,
     params(("interface" = String, Path, description = "The interface's name")), responses(
-    (status = 201, description = "Admitted", body = StreamInfo),
-    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 201, description = "Admitted, perhaps with a smaller C, if the terms allow", body = StreamInfo),
+    (status = 403, description = "The link is not open, or the packets may belong to other users", body = Problem),
     (status = 404, description = "The interface is not under packet scheduling", body = Problem),
     (status = 409, description = "The link does not carry the stream, or another stream has its packets", body = Problem),
     (status = 422, description = "A value is out of range", body = Problem),
@@ -106,7 +147,7 @@ pub(crate) async fn begin(
     ("id" = u32, Path, description = "The stream's number"),
 ), responses(
     (status = 200, description = "Changed", body = StreamInfo),
-    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 403, description = "The stream belongs to another user, or the link is not open", body = Problem),
     (status = 404, description = "No such stream", body = Problem),
     (status = 409, description = "The link does not carry the change; the stream stays as it was", body = Problem),
 ))]
@@ -126,7 +167,7 @@ pub(crate) async fn change(
     ("id" = u32, Path, description = "The stream's number"),
 ), responses(
     (status = 204, description = "The stream has ended"),
-    (status = 403, description = "The user may not change interfaces", body = Problem),
+    (status = 403, description = "The stream belongs to another user, or the link is not open", body = Problem),
     (status = 404, description = "No such stream", body = Problem),
 ))]
 pub(crate) async fn end(

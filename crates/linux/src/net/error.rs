@@ -189,6 +189,9 @@ pub fn check(spec: &StreamSpec) -> Result<(), NetError> {
     if spec.size == 0 {
         return Err(value("size", 0, "state the bytes of one period, at least the size of its largest packet"));
     }
+    if spec.terms.least == Some(0) {
+        return Err(value("least", 0, "state the smallest useful size in bytes, from 1 to the size"));
+    }
     if spec.limit == 0 || spec.limit > StreamSpec::LIMIT {
         return Err(value("limit", spec.limit, format!("from 1 to {} packets", StreamSpec::LIMIT)));
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use qfabric_types::api::net::{Flow, Selector};
 
@@ -30,9 +31,16 @@ impl Key {
 
 fn cgroup(path: &str) -> Result<u64, NetError> {
     let failed = |source| NetError::NoCgroup { path: path.to_owned(), source };
-    let mount = Mounts::here().v2.ok_or_else(|| failed(std::io::Error::other("cgroup v2 is not mounted")))?;
-    let folder = mount.join(path.trim_start_matches('/'));
-    std::fs::metadata(folder).map(|folder| folder.ino()).map_err(failed)
+    std::fs::metadata(cgroup_folder(path)?).map(|folder| folder.ino()).map_err(failed)
+}
+
+/// The folder of a cgroup, which need not exist.
+pub(super) fn cgroup_folder(path: &str) -> Result<PathBuf, NetError> {
+    let unmounted = || {
+        let source = std::io::Error::other("cgroup v2 is not mounted");
+        NetError::NoCgroup { path: path.to_owned(), source }
+    };
+    Ok(Mounts::here().v2.ok_or_else(unmounted)?.join(path.trim_start_matches('/')))
 }
 
 /// An address in network byte order; an IPv4 address is in the first word.

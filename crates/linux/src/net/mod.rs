@@ -12,6 +12,7 @@
 //! | classes on older kernels (`bpf/packet/htb.bpf.c`) | `htb.rs` |
 //! | finding the stream of a packet | `keys.rs`, `selectors.rs` |
 //! | the former discipline, on disk | `former.rs`, `book.rs` |
+//! | the users whose sockets send the packets of a selector | `ownership.rs` |
 //! | requests to the kernel | `netlink.rs` |
 //! | errors | `error.rs` |
 //! | links and packets for tests; the queue without packets | [`testing`], [`trial`] |
@@ -26,6 +27,7 @@ mod former;
 mod htb;
 mod keys;
 mod netlink;
+mod ownership;
 mod selectors;
 mod speed;
 mod stats;
@@ -38,8 +40,10 @@ use std::io;
 pub use book::{Book, NetRestored, restore};
 pub use error::{BEST_EFFORT_MAX, NetError, PERIOD_MAX, PERIOD_MIN, check};
 pub use former::Former;
+pub use ownership::{cgroup_user, flow_users, is_own_address};
 use qfabric_types::api::net::{
-    AttachRequest, BestEffortCounters, InterfaceInfo, NetMechanism, StreamCounters, StreamId, StreamInfo, StreamSpec,
+    AttachRequest, BestEffortCounters, InterfaceInfo, NetMechanism, StreamCounters, StreamId, StreamInfo,
+    StreamPromise, StreamSpec,
 };
 use qfabric_types::{Nanos, Share, Window};
 use rustix::thread::CapabilitySet;
@@ -182,6 +186,19 @@ impl Attachment {
         }
     }
 
+    /// The number of the next stream that [begins](Attachment::begin).
+    pub fn free_stream(&self) -> Result<StreamId, NetError> {
+        let free = (0..STREAMS_MAX).find(|id| !self.streams.contains_key(id));
+        free.ok_or_else(|| NetError::Full { interface: self.interface.clone(), most: STREAMS_MAX })
+    }
+
+    pub fn mechanism(&self) -> NetMechanism {
+        match self.carrier {
+            Carrier::Dwcs(_) => NetMechanism::Dwcs,
+            Carrier::Htb(_) => NetMechanism::Htb,
+        }
+    }
+
     /// Begins a stream with the [supported part](Attachment::kept) of its attributes.
     pub fn begin(&mut self, spec: &StreamSpec) -> Result<StreamId, NetError> {
         error::check(spec)?;
@@ -191,9 +208,7 @@ impl Attachment {
             let (interface, selector, id) = (self.interface.clone(), spec.selector.clone(), *id);
             return Err(NetError::Taken { interface, selector, id });
         }
-        let free = (0..STREAMS_MAX).find(|id| !self.streams.contains_key(id));
-        let full = || NetError::Full { interface: self.interface.clone(), most: STREAMS_MAX };
-        let id = free.ok_or_else(full)?;
+        let id = self.free_stream()?;
         let begun = match &mut self.carrier {
             Carrier::Dwcs(dwcs) => dwcs.begin(id, spec, &key),
             Carrier::Htb(htb) => htb.begin(id, spec, &key),
@@ -254,6 +269,10 @@ impl Attachment {
         self.streams.iter().map(|(id, stream)| (*id, &stream.spec))
     }
 
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
     /// Rate in bits per second that admission uses.
     pub fn rate_bps(&self) -> u64 {
         self.link.rate_bps
@@ -280,9 +299,10 @@ impl Attachment {
     }
 
     pub fn info(&self) -> InterfaceInfo {
-        let (mechanism, bursts) = match &self.carrier {
-            Carrier::Dwcs(dwcs) => (NetMechanism::Dwcs, dwcs.stats().bursts()),
-            Carrier::Htb(_) => (NetMechanism::Htb, 0),
+        let mechanism = self.mechanism();
+        let bursts = match &self.carrier {
+            Carrier::Dwcs(dwcs) => dwcs.stats().bursts(),
+            Carrier::Htb(_) => 0,
         };
         let streams: Vec<_> = self.streams.iter().map(|(id, stream)| self.stream_info(*id, &stream.spec)).collect();
         InterfaceInfo {
@@ -298,12 +318,14 @@ impl Attachment {
             streams,
             best_effort_counters: self.best_effort_counters(),
             bursts,
+            link: None,
         }
     }
 
     fn stream_info(&self, id: StreamId, spec: &StreamSpec) -> StreamInfo {
         let utilization = spec.utilization(self.link.rate_bps);
-        StreamInfo { id, spec: spec.clone(), utilization, follows: None, counters: self.counters(id) }
+        let promise = StreamPromise { rate_bps: spec.rate(), ..StreamPromise::default() };
+        StreamInfo { id, spec: spec.clone(), utilization, follows: None, promise, counters: self.counters(id) }
     }
 
     /// Puts the former discipline back.

@@ -29,9 +29,11 @@ pub mod ecalls;
 mod lending;
 mod limits;
 pub mod net;
+mod shortage;
 
 pub use lending::{Claim, Loan, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
+pub use shortage::Shortage;
 
 use std::fmt;
 
@@ -218,6 +220,9 @@ pub struct Problem {
     /// For `over_committed`, if hosts lend to each other: the offer of a host that keeps the requested share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Box<Offer>>,
+    /// For a refusal of another resource than the processor: the amounts as numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<Box<Shortage>>,
 }
 
 impl Problem {

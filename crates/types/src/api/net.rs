@@ -10,11 +10,19 @@
 //! | `PATCH /v1/net/{interface}/streams/{id}` | [`StreamChange`] → [`StreamInfo`] |
 //! | `DELETE /v1/net/{interface}/streams/{id}` | → 204 |
 //!
+//! | `PUT /v1/net/{interface}/link` | [`LinkRequest`] → [`InterfaceInfo`]; opens the link to all users |
+//! | `DELETE /v1/net/{interface}/link` | → 204; closes the link |
+//!
 //! Times in nanoseconds, lengths in bytes (including the link's header, as the interface counts them), rates in
-//! bits per second. Changes need root or CAP_NET_ADMIN.
+//! bits per second. Changes need root or CAP_NET_ADMIN; on an open link, every user may begin, change and end streams
+//! of own sockets.
 
+mod link;
+mod promise;
 mod selector;
 
+pub use link::{LinkInfo, LinkRequest, StreamHolder};
+pub use promise::{StreamPromise, StreamTerms};
 pub use selector::{Flow, InvalidSelector, Protocol, Selector};
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +102,9 @@ pub struct StreamSpec {
     /// The begin of the first period (CLOCK_MONOTONIC); default: the arrival of the first packet.
     #[serde(default)]
     pub start: Option<Instant>,
+    /// The lease, and whether a part of C is useful.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub terms: StreamTerms,
 }
 
 /// A change of a stream; missing fields stay as they are.
@@ -127,6 +138,15 @@ pub struct StreamChange {
     /// the following.
     #[serde(default)]
     pub follow: Option<SubscriptionId>,
+    /// The smallest C that is accepted.
+    #[serde(default)]
+    pub least: Option<u32>,
+    /// Whether a partly granted stream is raised as soon as the link has room.
+    #[serde(default)]
+    pub upgrade: Option<bool>,
+    /// Renews the lease: the stream ends after this time.
+    #[serde(default, rename = "lease_ns")]
+    pub lease: Option<Nanos>,
 }
 
 /// A stream and its state.
@@ -142,6 +162,9 @@ pub struct StreamInfo {
     /// The subscription whose attributes the stream follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follows: Option<SubscriptionId>,
+    /// The owner, the lease and the promised rate.
+    #[serde(default)]
+    pub promise: StreamPromise,
     /// Counts since the stream was created.
     pub counters: StreamCounters,
 }
@@ -230,6 +253,13 @@ pub struct InterfaceInfo {
     pub best_effort_counters: BestEffortCounters,
     /// Number of bursts of held packets.
     pub bursts: u64,
+    /// The limits and promises of the link, if it is open to all users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkInfo>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn no_loss() -> Window {
@@ -261,6 +291,7 @@ impl StreamSpec {
             work_conserving: false,
             limit: StreamSpec::LIMIT,
             start: None,
+            terms: StreamTerms::default(),
         }
     }
 
@@ -293,6 +324,12 @@ impl StreamSpec {
             work_conserving: change.work_conserving.unwrap_or(self.work_conserving),
             limit: change.limit.unwrap_or(self.limit),
             start: change.start.or(self.start),
+            terms: StreamTerms {
+                least: change.least.or(self.terms.least),
+                upgrade: change.upgrade.unwrap_or(self.terms.upgrade),
+                lease: change.lease.or(self.terms.lease),
+                ..self.terms.clone()
+            },
         }
     }
 
