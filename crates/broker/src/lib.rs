@@ -4,15 +4,24 @@
 //! [`Supervisor::settle`] and [`Supervisor::release`]. The answers are [`Supervisor::grants`], or a [`Refusal`]
 //! that names the requested share, the free share and the holders of the rest. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
+//!
+//! A [`MemoryBroker`] keeps the accounts of resident memory with the same verbs (QualMan §4). A [`Pool`] divides one
+//! reserve into segments and allocations.
 #![forbid(unsafe_code)]
 
 mod filling;
 mod limits;
+mod memory;
+mod memory_refusal;
 mod partition;
+mod pool;
 mod refusal;
 mod supervisor;
 
 pub use limits::{LEVELS, Limits};
+pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};
+pub use memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal};
 pub use partition::{Partition, PartitionRefusal, Promise};
+pub use pool::{Member, Pool, PoolRefusal};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;
