@@ -9,6 +9,8 @@ use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 use crate::exit::{Done, Outcome};
 use crate::{connect, output};
 
+mod memory;
+
 /// Shows the reservation, the used CPU time and the achieved quality of each application.
 ///
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
@@ -48,6 +50,7 @@ fn text(status: &HostStatus) -> String {
         return headline(status)
             + "\n"
             + &loan_lines(status)
+            + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
     let mut table = output::new_table(columns(status));
@@ -57,7 +60,8 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{}{}{}\n{table}\n", headline(status), overload_lines(status), loan_lines(status), cpu_lines(status))
+    let above = [overload_lines(status), loan_lines(status), memory::lines(status), cpu_lines(status)].concat();
+    format!("{}\n{above}\n{table}\n", headline(status))
 }
 
 /// One line for each application in overload.
@@ -97,8 +101,8 @@ fn cpu_lines(status: &HostStatus) -> String {
 }
 
 /// The columns of `status` and `top`; shares are in percent of one CPU.
-pub(crate) const COLUMNS: [&str; 11] =
-    ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "jobs", "missed", "in target"];
+pub(crate) const COLUMNS: [&str; 12] =
+    ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "memory", "jobs", "missed", "in target"];
 /// Additional columns for a mechanism whose servers count their periods.
 pub(crate) const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
 
@@ -125,6 +129,7 @@ pub(crate) fn row(app: &Application, servers: bool) -> Vec<String> {
         percent(app.wanted),
         percent(app.granted),
         percent(app.used),
+        memory::cell(app),
         app.quality.jobs.to_string(),
         of_jobs(app.quality.misses as f64 / app.quality.jobs.max(1) as f64),
         of_jobs(app.quality.in_target),
@@ -177,6 +182,7 @@ pub(crate) mod tests {
             rhythm: None,
             server: None,
             cpus: Vec::new(),
+            memory: None,
         }
     }
 
@@ -191,6 +197,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            memory: None,
         }
     }
 
@@ -223,7 +230,7 @@ pub(crate) mod tests {
         {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }
-        assert_eq!(row(&host.applications[1], true)[11..], ["–"; 5]);
+        assert_eq!(row(&host.applications[1], true)[12..], ["–"; 5]);
     }
 
     #[test]
@@ -262,6 +269,6 @@ pub(crate) mod tests {
     fn unknown_jobs_are_shown_as_a_dash() {
         let mut app = application(1, "mpv", 0.25);
         app.contract.jobs = JobSource::Consumption;
-        assert_eq!(row(&app, false)[9..], ["–", "–"]);
+        assert_eq!(row(&app, false)[10..], ["–", "–"]);
     }
 }

@@ -138,8 +138,9 @@ pub enum MemoryAnswer {
     Reserved { reserve: ReserveId, bytes: Bytes },
     /// The place of an allocation; its segment comes as a descriptor.
     Placed(Placement),
-    /// This amount of program text is locked and counts against the reserve.
-    TextLocked(Bytes),
+    /// This amount of program text is locked and counts against the reserve. Parts on file systems that may not answer
+    /// (FUSE, network) are skipped.
+    TextLocked { bytes: Bytes, skipped: Bytes },
     Done,
     Refused(Box<Problem>),
 }
