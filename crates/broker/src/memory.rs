@@ -180,7 +180,8 @@ impl MemoryBroker {
     fn check(&self, id: Option<ReserveId>, owner: Owner, asked: Bytes) -> Result<(), MemoryRefusal> {
         let reserve = self.limits.global_reserve;
         let user = self.limits.user_cap(owner).map(|cap| (MemoryBound::User { uid: owner.uid, cap }, cap));
-        let group = self.limits.groups.get(&owner.gid).map(|cap| (MemoryBound::Group { gid: owner.gid, cap: *cap }, *cap));
+        let group =
+            self.limits.groups.get(&owner.gid).map(|cap| (MemoryBound::Group { gid: owner.gid, cap: *cap }, *cap));
         let bounds = [Some((MemoryBound::Reserve(reserve), reserve)), user, group];
         for (bound, cap) in bounds.into_iter().flatten() {
             let free = self.largest(cap - self.held_beside(id, owner, bound));

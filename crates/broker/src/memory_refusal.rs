@@ -103,10 +103,16 @@ impl fmt::Display for MemoryRefusal {
                 write!(f, "asked for {asked} of resident memory, {free} of {cap} is free")?;
             }
             MemoryBound::User { uid, cap } => {
-                write!(f, "asked for {asked} of resident memory, user {uid} may have {largest} of its maximum of {cap}")?;
+                write!(
+                    f,
+                    "asked for {asked} of resident memory, user {uid} may have {largest} of its maximum of {cap}"
+                )?;
             }
             MemoryBound::Group { gid, cap } => {
-                write!(f, "asked for {asked} of resident memory, group {gid} may have {largest} of its maximum of {cap}")?;
+                write!(
+                    f,
+                    "asked for {asked} of resident memory, group {gid} may have {largest} of its maximum of {cap}"
+                )?;
             }
             MemoryBound::Reserves { uid, most } => {
                 write!(f, "user {uid} has {most} reserves, which is the limit for one user")?;

@@ -76,15 +76,15 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
+pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryKeeper, MemoryStatus, PoolStatus, ReserveId};
 pub use qfabric_types::api::{
     Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
     Problem,
 };
-pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryKeeper, MemoryStatus, PoolStatus, ReserveId};
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile, Quality,
-    Reclaiming, Share, Usage, Window,
+    AppId, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile,
+    Quality, Reclaiming, Share, Usage, Window,
 };
 
 /// Compiles the programs in the guide.

@@ -103,8 +103,8 @@ impl Mem {
         self.placed(reserve, MemoryRequest::Open { reserve, allocation }, false)
     }
 
-    /// Leaves a reserve. Its allocations of this connection are free, and their pages are no longer locked; mappings in
-    /// use stay readable. The last member ends the reserve.
+    /// Leaves a reserve and frees the allocations of this connection in it; a mapping of a freed page reads zeros. The
+    /// last member ends the reserve.
     pub fn free_reserve(&self, reserve: ReserveId) -> Result<(), ClientError> {
         self.0.call(MemoryRequest::FreeReserve(reserve)).map(drop)
     }

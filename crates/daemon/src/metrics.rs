@@ -16,11 +16,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_linux::books;
-use qfabric_types::ServerCounts;
-use qfabric_types::api::net::InterfaceInfo;
-use qfabric_types::api::memory::HostMemory;
-use qfabric_types::api::{Application, HostStatus};
 use qfabric_types::Bytes;
+use qfabric_types::ServerCounts;
+use qfabric_types::api::memory::HostMemory;
+use qfabric_types::api::net::InterfaceInfo;
+use qfabric_types::api::{Application, HostStatus};
 
 use crate::api::refused_connections;
 use crate::channels::ChannelsReport;

@@ -65,7 +65,11 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 67] = [
     ("chain", StatusCode::UNPROCESSABLE_ENTITY, "parts of the subscription contradict each other"),
     ("code", StatusCode::UNPROCESSABLE_ENTITY, "the E-code does not compile"),
     ("no_answer", StatusCode::CONFLICT, "the service's owner did not answer"),
-    ("too_many_reserves", StatusCode::TOO_MANY_REQUESTS, "the user, or the connection, has the allowed number of reserves"),
+    (
+        "too_many_reserves",
+        StatusCode::TOO_MANY_REQUESTS,
+        "the user, or the connection, has the allowed number of reserves",
+    ),
     ("no_such_reserve", StatusCode::NOT_FOUND, "this connection holds no such memory reserve"),
     ("over_reserve", StatusCode::CONFLICT, "the memory reserve is too small"),
     ("too_many_allocations", StatusCode::TOO_MANY_REQUESTS, "the memory reserve has the allowed number of allocations"),

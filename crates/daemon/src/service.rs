@@ -138,7 +138,8 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let router = api::router(requests.clone(), ecalls.clone(), net.clone(), memory.clone(), channels.clone(), timeout);
+        let router =
+            api::router(requests.clone(), ecalls.clone(), net.clone(), memory.clone(), channels.clone(), timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");

@@ -93,7 +93,14 @@ fn part(line: &str) -> Option<TextPart> {
     let (major, minor) = device.split_once(':')?;
     let device = |text: &str| u32::from_str_radix(text, 16).ok();
     let is_text = rights.contains('x') && inode > 0 && end > start;
-    is_text.then_some(TextPart { start, end, offset: hex(offset)?, major: device(major)?, minor: device(minor)?, inode })
+    is_text.then_some(TextPart {
+        start,
+        end,
+        offset: hex(offset)?,
+        major: device(major)?,
+        minor: device(minor)?,
+        inode,
+    })
 }
 
 /// Whether a line of a `mountinfo` file names this device, with a local type.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, ProtFlags, madvise, mlock};
 
 use crate::mapping::Mapping;
@@ -29,11 +30,13 @@ impl LockedPages {
     }
 }
 
-/// A segment on the side of the daemon.
+/// A segment on the side of the daemon. When it is dropped, its pages are free: an application that keeps its mapping
+/// reads zeros, and pages that it touches again are its own. Otherwise it could keep the pages of many freed segments.
 #[derive(Debug)]
 pub struct LockedSegment {
     _pages: LockedPages,
     file: OwnedFd,
+    bytes: u64,
 }
 
 impl LockedSegment {
@@ -45,12 +48,19 @@ impl LockedSegment {
         let file = memfd::create("qfabric-segment", bytes)?;
         let mapping = Mapping::new(&file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)?;
         mapping.lock()?;
-        Ok(LockedSegment { _pages: LockedPages(mapping), file })
+        Ok(LockedSegment { _pages: LockedPages(mapping), file, bytes: bytes as u64 })
     }
 
     /// The file to pass to the application.
     pub fn file(&self) -> &OwnedFd {
         &self.file
+    }
+}
+
+impl Drop for LockedSegment {
+    fn drop(&mut self) {
+        // Fails for no memfd without a seal against writing.
+        let _ = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, self.bytes);
     }
 }
 
@@ -113,6 +123,16 @@ mod tests {
         let flags = |part: &str| part.lines().find(|line| line.starts_with("VmFlags:")).map(str::to_owned);
         let of_segment = smaps.split("qfabric-segment").skip(1).filter_map(flags);
         assert_eq!(of_segment.filter(|flags| flags.contains(" lo")).count(), 1, "only the daemon's mapping is locked");
+    }
+
+    #[test]
+    fn the_pages_of_a_dropped_segment_are_free_though_an_application_keeps_its_mapping() {
+        let Ok(daemon) = LockedSegment::create(4096) else { return };
+        let file = daemon.file().try_clone().unwrap();
+        let kept = SharedSegment::map(&file, 4096).unwrap();
+        kept.bytes()[9].store(7, Relaxed);
+        drop(daemon);
+        assert_eq!((rustix::fs::fstat(&file).unwrap().st_blocks, kept.bytes()[9].load(Relaxed)), (0, 0));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming, Reservation,
-    Share, Window,
+    Bytes, Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming,
+    Reservation, Share, Window,
 };
 
 /// The way in which the daemon learns of the ends of jobs.

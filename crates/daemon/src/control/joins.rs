@@ -84,7 +84,8 @@ impl Engine {
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
         let memory = self.promise(&target, covers, &contract)?;
-        let (owner, memory_owner) = (counted_for(&self.limits, target.owner, &target.groups), target.owner);
+        let memory_owner = self.memory.counted_for(target.owner, &target.groups);
+        let owner = counted_for(&self.limits, target.owner, &target.groups);
         let mut app = App { memory, memory_owner, ..App::new(Target { owner, ..target }, covers, &contract) };
         let threads = self.begin_observing(&mut app, covers)?;
         let name = contract.name.clone();

@@ -15,8 +15,15 @@ use crate::ending::Ending;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 enum Work {
-    Protect { reserve: ReserveId, pid: i32, bytes: Bytes },
-    Resize { reserve: ReserveId, bytes: Bytes },
+    Protect {
+        reserve: ReserveId,
+        pid: i32,
+        bytes: Bytes,
+    },
+    Resize {
+        reserve: ReserveId,
+        bytes: Bytes,
+    },
     Release(ReserveId),
     /// Answers when everything before is done.
     Tell(SyncSender<()>),

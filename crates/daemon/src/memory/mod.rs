@@ -99,6 +99,11 @@ impl Memory {
         Ok(Promise::new(self.clone(), reserve))
     }
 
+    /// The user and group that the memory of a process counts against. `groups`: all groups of the process.
+    pub(crate) fn counted_for(&self, owner: Owner, groups: &[u32]) -> Owner {
+        self.accounts.with(|accounts| accounts.broker.limits().counted_for(owner, groups))
+    }
+
     /// Waits until the groups of all promises that were made before are in place.
     pub(crate) fn settle(&self) {
         if let Some(keeper) = &self.keeper {
@@ -131,9 +136,8 @@ impl Memory {
         let in_pools: Bytes = pools.iter().map(|pool| pool.used).sum();
         let of_programs = status.applications.iter().filter_map(|application| application.memory.as_ref());
         let in_programs: Bytes = of_programs.map(|memory| memory.used.min(memory.promised)).sum();
-        let (global_reserve, promised) = self
-            .accounts
-            .with(|accounts| (accounts.broker.limits().global_reserve, accounts.broker.promised()));
+        let (global_reserve, promised) =
+            self.accounts.with(|accounts| (accounts.broker.limits().global_reserve, accounts.broker.promised()));
         status.memory = Some(HostMemory { global_reserve, promised, used: in_pools + in_programs, pools });
     }
 

@@ -254,7 +254,9 @@ fn descendants(pid: i32) -> Vec<i32> {
     while at < found.len() && found.len() < MOST_DESCENDANTS {
         let tasks = files::folder(format!("/proc/{}/task", found[at])).into_iter().flatten().flatten();
         let children = tasks.filter_map(|task| files::text(task.path().join("children")).ok());
-        let named: Vec<i32> = children.flat_map(|text| text.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect();
+        let named: Vec<i32> = children
+            .flat_map(|text| text.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>())
+            .collect();
         found.extend(named);
         at += 1;
     }

@@ -51,7 +51,9 @@ mod tests {
         let v1 = Mounts::parse("c /sys/fs/cgroup/memory cgroup rw,memory 0 0\nc2 /none cgroup2 rw 0 0\n");
         let lack = memory_root(&v1).unwrap_err();
         assert_eq!(lack, MemoryLack::Version1);
-        assert!(lack.to_string().contains("this host has it in version 1") && lack.next_step().contains("cgroup_no_v1"));
+        assert!(
+            lack.to_string().contains("this host has it in version 1") && lack.next_step().contains("cgroup_no_v1")
+        );
         assert_eq!(memory_root(&Mounts::default()), Err(MemoryLack::NotMounted));
 
         let root = tempfile::tempdir().unwrap();

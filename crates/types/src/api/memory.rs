@@ -135,12 +135,18 @@ impl MemoryRequest {
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAnswer {
     /// The reserve was made, joined or changed.
-    Reserved { reserve: ReserveId, bytes: Bytes },
+    Reserved {
+        reserve: ReserveId,
+        bytes: Bytes,
+    },
     /// The place of an allocation; its segment comes as a descriptor.
     Placed(Placement),
     /// This amount of program text is locked and counts against the reserve. Parts on file systems that may not answer
     /// (FUSE, network) are skipped.
-    TextLocked { bytes: Bytes, skipped: Bytes },
+    TextLocked {
+        bytes: Bytes,
+        skipped: Bytes,
+    },
     Done,
     Refused(Box<Problem>),
 }
