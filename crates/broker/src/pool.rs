@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use qfabric_types::Bytes;
 use qfabric_types::api::Problem;
-use qfabric_types::api::memory::{AllocationId, Placement};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace};
 
 /// A connection that holds a reserve.
 pub type Member = u64;
@@ -139,7 +139,7 @@ impl Pool {
     ///
     /// # Errors
     /// The reserve or one of its tables is full.
-    pub fn allocate(&mut self, member: Member, bytes: u64) -> Result<Placement, PoolRefusal> {
+    pub fn allocate(&mut self, member: Member, bytes: u64) -> Result<AllocationPlace, PoolRefusal> {
         if bytes == 0 {
             return Err(PoolRefusal::Empty);
         }
@@ -163,10 +163,16 @@ impl Pool {
     ///
     /// # Errors
     /// There is no such allocation.
-    pub fn place(&self, allocation: AllocationId) -> Result<Placement, PoolRefusal> {
+    pub fn place(&self, allocation: AllocationId) -> Result<AllocationPlace, PoolRefusal> {
         let found = self.allocations.get(&allocation).ok_or(PoolRefusal::NoAllocation { allocation })?;
         let Allocation { segment, span, bytes, .. } = *found;
-        Ok(Placement { allocation, segment, segment_bytes: self.segments[&segment].bytes, offset: span.start, bytes })
+        Ok(AllocationPlace {
+            allocation,
+            segment,
+            segment_bytes: self.segments[&segment].bytes,
+            offset: span.start,
+            bytes,
+        })
     }
 
     /// Frees an allocation. Returns its segment if that is empty now and therefore no longer in the table.

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 
 use qfabric_shm::{Process, SharedSegment, fds};
 use qfabric_types::Bytes;
-use qfabric_types::api::memory::{AllocationId, MemoryAnswer, MemoryRequest, Placement, ReserveId};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest, ReserveId};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -149,7 +149,12 @@ impl Inner {
     }
 
     /// The mapping of a segment; small allocations share it.
-    fn segment(&self, reserve: ReserveId, place: Placement, file: &OwnedFd) -> Result<Arc<SharedSegment>, ClientError> {
+    fn segment(
+        &self,
+        reserve: ReserveId,
+        place: AllocationPlace,
+        file: &OwnedFd,
+    ) -> Result<Arc<SharedSegment>, ClientError> {
         let mut segments = held(&self.segments);
         if let Some(mapped) = segments.get(&(reserve, place.segment)).and_then(Weak::upgrade) {
             return Ok(mapped);
@@ -182,7 +187,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Allocation {
     mem: Arc<Inner>,
     reserve: ReserveId,
-    place: Placement,
+    place: AllocationPlace,
     /// Present after construction.
     segment: Option<Arc<SharedSegment>>,
     is_own: bool,

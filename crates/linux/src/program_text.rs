@@ -35,8 +35,8 @@ impl TextPart {
         self.end - self.start
     }
 
-    /// Opens the file. Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. `NotFound`: the process has another file there
-    /// by now.
+    /// Opens the file. Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN. `NotFound`: the process has mapped another file
+    /// there.
     pub fn open(&self, pid: i32) -> io::Result<File> {
         let path = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;

@@ -34,7 +34,7 @@ fn pool(pool: &PoolStatus) -> String {
 #[cfg(test)]
 mod tests {
     use qfabric_types::Owner;
-    use qfabric_types::api::memory::{MemoryKeeper, MemoryStatus, ReserveId};
+    use qfabric_types::api::memory::{MemoryProtection, MemoryStatus, ReserveId};
 
     use super::*;
     use crate::status::tests::{application, host};
@@ -44,7 +44,8 @@ mod tests {
         let mut app = application(1, "mpv", 0.25);
         let (reserve, promised) = (ReserveId(1), Bytes::from_mib(64));
         let missing = Some("cgroup v2 is not mounted".to_owned());
-        app.memory = Some(MemoryStatus { reserve, promised, used: promised, kept_by: MemoryKeeper::Nobody, missing });
+        app.memory =
+            Some(MemoryStatus { reserve, promised, used: promised, protection: MemoryProtection::None, missing });
         let mut host = host(vec![app]);
         assert_eq!((cell(&host.applications[0]).as_str(), lines(&host)), ("64 MiB", String::new()));
         let owner = Owner { uid: 7, gid: 7 };

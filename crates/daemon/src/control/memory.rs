@@ -5,7 +5,7 @@ use qfabric_types::{AppId, Bytes, Contract, Owner};
 
 use super::engine::Engine;
 use crate::auth::Target;
-use crate::memory::{Promise, Whom, not_for_a_thread};
+use crate::memory::{Promise, PromiseTarget, not_for_a_thread};
 
 impl Engine {
     /// Promises the memory of a new contract. `None`: the contract asks for none.
@@ -34,7 +34,7 @@ impl Engine {
         if covers != ApplicationScope::Program {
             return Err(not_for_a_thread());
         }
-        self.memory.promise(Whom { owner, groups, name, pid }, *memory).map(Some)
+        self.memory.promise(PromiseTarget { owner, groups, name, pid }, *memory).map(Some)
     }
 
     /// Makes the promise as large as the changed contract asks, if that is more. Returns the former amount.

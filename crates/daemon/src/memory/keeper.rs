@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use qfabric_linux::memory_groups::{GroupError, MemoryGroups};
 use qfabric_types::Bytes;
-use qfabric_types::api::memory::{MemoryKeeper, ReserveId};
+use qfabric_types::api::memory::{MemoryProtection, ReserveId};
 
 use super::{Accounts, SharedAccounts};
 use crate::ending::Ending;
@@ -111,7 +111,7 @@ impl Accounts {
     fn kept(&mut self, reserve: ReserveId, done: Result<(), GroupError>) {
         let Some(program) = self.programs.get_mut(&reserve) else { return };
         match done {
-            Ok(()) => (program.kept_by, program.missing) = (MemoryKeeper::Group, None),
+            Ok(()) => (program.protection, program.missing) = (MemoryProtection::Group, None),
             Err(error) => {
                 let next = "read the log of the service; it needs root and an own root of control groups";
                 program.missing = Some(format!("the kernel refused the group: {error}; {next}"));

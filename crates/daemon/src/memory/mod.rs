@@ -34,7 +34,7 @@ use qfabric_broker::{MemoryBroker, MemoryRequester};
 use qfabric_linux::memory;
 use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack};
 use qfabric_sync::{Lock, rank};
-use qfabric_types::api::memory::{HostMemory, MemoryKeeper, MemoryStatus, ReserveId};
+use qfabric_types::api::memory::{HostMemory, MemoryProtection, MemoryStatus, ReserveId};
 use qfabric_types::api::{Application, HostStatus, Problem};
 use qfabric_types::{AppId, Bytes, Owner};
 
@@ -52,7 +52,7 @@ struct Accounts {
 struct Program {
     /// Set after the application was admitted.
     app: Option<AppId>,
-    kept_by: MemoryKeeper,
+    protection: MemoryProtection,
     missing: Option<String>,
 }
 
@@ -82,13 +82,13 @@ impl Memory {
     }
 
     /// Promises `bytes` to a process. `groups`: all groups of the process.
-    pub(crate) fn promise(self: &Arc<Self>, whom: Whom<'_>, bytes: Bytes) -> Result<Promise, Problem> {
-        let Whom { owner, groups, name, pid } = whom;
+    pub(crate) fn promise(self: &Arc<Self>, whom: PromiseTarget<'_>, bytes: Bytes) -> Result<Promise, Problem> {
+        let PromiseTarget { owner, groups, name, pid } = whom;
         let lack = self.lack.as_ref().map(|lack| format!("{lack}; {}", lack.next_step()));
         let reserve = self.accounts.with(|accounts| {
             let owner = accounts.broker.limits().counted_for(owner, groups);
             let reserve = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes)?;
-            let program = Program { app: None, kept_by: MemoryKeeper::Nobody, missing: lack };
+            let program = Program { app: None, protection: MemoryProtection::None, missing: lack };
             accounts.programs.insert(reserve, program);
             Ok(reserve)
         });
@@ -117,7 +117,7 @@ impl Memory {
             reserve: *reserve,
             promised: broker.granted(*reserve).unwrap_or_default(),
             used: Bytes::ZERO,
-            kept_by: program.kept_by,
+            protection: program.protection,
             missing: program.missing.clone(),
         };
         application.memory = self.accounts.with(|accounts| {
@@ -155,7 +155,7 @@ impl Memory {
 
 /// The process that a promise is made to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whom<'a> {
+pub(crate) struct PromiseTarget<'a> {
     pub owner: Owner,
     /// All groups of the process.
     pub groups: &'a [u32],

@@ -9,10 +9,10 @@ use qfabric_linux::program_text::ProgramText;
 use qfabric_shm::{LockedPages, LockedSegment};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::api::memory::{AllocationId, Placement, PoolStatus, ReserveId};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace, PoolStatus, ReserveId};
 use qfabric_types::{Bytes, Owner};
 
-use super::{Memory, Whom, problems};
+use super::{Memory, PromiseTarget, problems};
 
 /// A reserve that a program made.
 pub(super) struct Reserve {
@@ -34,12 +34,17 @@ struct State {
 }
 
 /// An allocation and the file of its segment.
-pub(super) type Placed = (Placement, OwnedFd);
+pub(super) type Placed = (AllocationPlace, OwnedFd);
 
 impl Memory {
     /// Makes a reserve for a member.
-    pub(super) fn reserve(&self, whom: Whom<'_>, member: Member, bytes: Bytes) -> Result<Arc<Reserve>, Problem> {
-        let Whom { owner, groups, name, pid } = whom;
+    pub(super) fn reserve(
+        &self,
+        whom: PromiseTarget<'_>,
+        member: Member,
+        bytes: Bytes,
+    ) -> Result<Arc<Reserve>, Problem> {
+        let PromiseTarget { owner, groups, name, pid } = whom;
         let admitted = self.accounts.with(|accounts| {
             let counted = accounts.broker.limits().counted_for(owner, groups);
             accounts.broker.admit(MemoryRequester { owner: counted, name, pid }, bytes)
@@ -179,7 +184,7 @@ fn lock_parts(text: &ProgramText, pid: i32) -> Result<Vec<LockedPages>, Problem>
 }
 
 impl State {
-    fn make_segment(&mut self, place: Placement) -> Result<(), Problem> {
+    fn make_segment(&mut self, place: AllocationPlace) -> Result<(), Problem> {
         if self.segments.contains_key(&place.segment) {
             return Ok(());
         }
@@ -189,7 +194,7 @@ impl State {
         Ok(())
     }
 
-    fn file(&self, place: Placement) -> Result<OwnedFd, Problem> {
+    fn file(&self, place: AllocationPlace) -> Result<OwnedFd, Problem> {
         let none = || crate::problem::internal("the segment of an allocation has no file".to_owned());
         let segment = self.segments.get(&place.segment).ok_or_else(none)?;
         let copied = segment.file().try_clone();

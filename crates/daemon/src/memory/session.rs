@@ -10,7 +10,7 @@ use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest, ReserveId};
 use qfabric_types::api::{ApplicationScope, Problem};
 
 use super::pools::{Placed, Reserve};
-use super::{Memory, Whom, problems};
+use super::{Memory, PromiseTarget, problems};
 use crate::auth::{self, Peer, Target};
 
 /// Most reserves of one connection.
@@ -80,7 +80,7 @@ impl Session {
         self.check_places()?;
         let Target { owner, groups, pid, .. } = &self.target;
         let name = qfabric_linux::threads::name(qfabric_types::ThreadId(*pid)).unwrap_or_default();
-        let whom = Whom { owner: *owner, groups, name: &name, pid: *pid };
+        let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid };
         let reserve = self.memory.reserve(whom, self.member, bytes)?;
         let answer = MemoryAnswer::Reserved { reserve: reserve.id, bytes: self.memory.granted(reserve.id) };
         self.held.insert(reserve.id, reserve);

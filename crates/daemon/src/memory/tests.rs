@@ -116,7 +116,8 @@ fn the_text_of_a_program_counts_against_its_reserve() {
 #[test]
 fn a_promise_to_a_program_is_counted_and_ends_with_it() {
     let memory = memory("global_reserve = \"1M\"");
-    let whom = Whom { owner: Owner { uid: 0, gid: 0 }, groups: &[], name: "player", pid: std::process::id() as i32 };
+    let whom =
+        PromiseTarget { owner: Owner { uid: 0, gid: 0 }, groups: &[], name: "player", pid: std::process::id() as i32 };
     let promise = memory.promise(whom, Bytes::new(500_000)).unwrap();
     promise.belongs_to(AppId(4));
     assert!(memory.promise(whom, Bytes::new(600_000)).unwrap_err().message.contains("player"));
@@ -125,7 +126,7 @@ fn a_promise_to_a_program_is_counted_and_ends_with_it() {
     memory.settle();
     memory.accounts.with(|accounts| {
         let program = accounts.programs.values().next().unwrap();
-        assert_eq!(program.kept_by == MemoryKeeper::Nobody, program.missing.is_some());
+        assert_eq!(program.protection == MemoryProtection::None, program.missing.is_some());
     });
     drop(promise);
     memory.settle();

@@ -108,7 +108,7 @@ impl Record {
             done += 1;
         }
         if std::mem::take(&mut self.enabled) {
-            // Fails if another program uses the controller by now; then it must stay.
+            // Fails if another program uses the controller; then it must stay.
             let _ = write(&self.root.join(CONTROLLERS), "-memory");
         }
         let _ = fs::remove_file(&self.path);

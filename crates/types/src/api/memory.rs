@@ -40,13 +40,11 @@ impl fmt::Display for AllocationId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum MemoryKeeper {
+pub enum MemoryProtection {
     /// A control group of the program, with `memory.min` and without swap.
     Group,
-    /// Segments that the daemon locks.
-    Locks,
-    /// Nothing: the promise is only counted, and `missing` gives the reason.
-    Nobody,
+    /// None: the promise is only counted, and `missing` gives the reason.
+    None,
 }
 
 /// The reserve of an application under contract.
@@ -61,7 +59,7 @@ pub struct MemoryStatus {
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
     /// The way in which the pages are kept resident.
-    pub kept_by: MemoryKeeper,
+    pub protection: MemoryProtection,
     /// What this host lacks to keep the promise, and the next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
@@ -140,7 +138,7 @@ pub enum MemoryAnswer {
         bytes: Bytes,
     },
     /// The place of an allocation; its segment comes as a descriptor.
-    Placed(Placement),
+    Placed(AllocationPlace),
     /// This amount of program text is locked and counts against the reserve. Parts on file systems that may not answer
     /// (FUSE, network) are skipped.
     TextLocked {
@@ -153,7 +151,7 @@ pub enum MemoryAnswer {
 
 /// The place of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
+pub struct AllocationPlace {
     pub allocation: AllocationId,
     /// The number of the segment, unique within the reserve; several small allocations share one.
     pub segment: u64,
