@@ -53,9 +53,11 @@ fn text(status: &HostStatus) -> String {
             + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
-    let mut table = output::new_table(columns(status));
+    let has_memory = status.applications.iter().any(|app| app.memory.is_some());
+    let mut table = output::new_table(columns(status).into_iter().chain(has_memory.then_some("memory")));
     for app in &status.applications {
-        table.add_row(row(app, has_servers(status)));
+        let memory = has_memory.then(|| memory::cell(app));
+        table.add_row(row(app, has_servers(status)).into_iter().chain(memory));
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -101,8 +103,8 @@ fn cpu_lines(status: &HostStatus) -> String {
 }
 
 /// The columns of `status` and `top`; shares are in percent of one CPU.
-pub(crate) const COLUMNS: [&str; 12] =
-    ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "memory", "jobs", "missed", "in target"];
+pub(crate) const COLUMNS: [&str; 11] =
+    ["id", "name", "pid", "class", "period", "wanted", "granted", "used", "jobs", "missed", "in target"];
 /// Additional columns for a mechanism whose servers count their periods.
 pub(crate) const SERVER_COLUMNS: [&str; 5] = ["cpu", "window", "periods missed", "violations", "event boosts"];
 
@@ -129,7 +131,6 @@ pub(crate) fn row(app: &Application, servers: bool) -> Vec<String> {
         percent(app.wanted),
         percent(app.granted),
         percent(app.used),
-        memory::cell(app),
         app.quality.jobs.to_string(),
         of_jobs(app.quality.misses as f64 / app.quality.jobs.max(1) as f64),
         of_jobs(app.quality.in_target),
@@ -230,7 +231,7 @@ pub(crate) mod tests {
         {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }
-        assert_eq!(row(&host.applications[1], true)[12..], ["–"; 5]);
+        assert_eq!(row(&host.applications[1], true)[11..], ["–"; 5]);
     }
 
     #[test]
@@ -269,6 +270,6 @@ pub(crate) mod tests {
     fn unknown_jobs_are_shown_as_a_dash() {
         let mut app = application(1, "mpv", 0.25);
         app.contract.jobs = JobSource::Consumption;
-        assert_eq!(row(&app, false)[10..], ["–", "–"]);
+        assert_eq!(row(&app, false)[9..], ["–", "–"]);
     }
 }
