@@ -44,6 +44,7 @@ fn main() {
         .with_src(folder.join("src/limits.rs"))
         .with_src(folder.join("src/own.rs"))
         .with_src(folder.join("src/cpu.rs"))
+        .with_src(folder.join("src/mem.rs"))
         .with_src(folder.join("src/ecalls.rs"))
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))

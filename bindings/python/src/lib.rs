@@ -8,6 +8,7 @@ mod channel;
 mod ecalls;
 mod errors;
 mod held;
+mod mem;
 mod session;
 mod suggest;
 
@@ -77,6 +78,8 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
+    module.add_class::<mem::NativeMem>()?;
+    module.add_class::<mem::NativeAllocation>()?;
     module.add_class::<channel::NativeChannels>()?;
     module.add_class::<channel::NativeRegistration>()?;
     module.add_class::<channel::NativeChannel>()?;

@@ -142,6 +142,23 @@ def test_a_cpu_is_reserved_for_the_block_and_given_back(socket):
     eventually(lambda: qfabric.status(socket=socket)["applications"] == [])
 
 
+def test_memory_is_reserved_shared_and_freed(socket):
+    with qfabric.Mem(socket) as mem, qfabric.Mem(socket) as other:
+        reserve = mem.reserve(100_000)
+        with mem.alloc(reserve, 20) as frame:
+            frame.write(b"frame 1", 3)
+            other.join(reserve)
+            assert other.open(reserve, frame.id).read(7, 3) == b"frame 1"
+            assert len(frame) == 20
+            with pytest.raises(ValueError, match="beyond the 20 bytes"):
+                frame.write(b"x", 20)
+        with pytest.raises(qfabric.Refused, match="asked for"):
+            mem.alloc(reserve, 200_000)
+        assert mem.resize(reserve, 300_000) >= 300_000
+        assert qfabric.status(socket=socket)["memory"]["pools"][0]["members"] == 2
+    eventually(lambda: "pools" not in qfabric.status(socket=socket)["memory"])
+
+
 def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
     with qfabric.Session(period_ms=20, fixed=0.3, socket=socket) as session:
         for cost_s in (0.0, 0.001, 0.004, 0.0):

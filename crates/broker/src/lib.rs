@@ -5,19 +5,28 @@
 //! that names the requested share, the free share and the holders of the rest. A [`LinkBroker`] keeps the accounts of
 //! one direction of a link, with the same verbs. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
+//!
+//! A [`MemoryBroker`] keeps the accounts of resident memory with the same verbs (QualMan §4). A [`Pool`] divides one
+//! reserve into segments and allocations.
 #![forbid(unsafe_code)]
 
 mod filling;
 mod limits;
 mod link_refusal;
+mod memory;
+mod memory_refusal;
 mod network;
 mod partition;
+mod pool;
 mod refusal;
 mod supervisor;
 
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
+pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};
+pub use memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal};
 pub use network::{LinkBroker, LinkDemand, LinkLimits, LinkOffer};
 pub use partition::{Partition, PartitionRefusal, Promise};
+pub use pool::{Member, Pool, PoolRefusal};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;

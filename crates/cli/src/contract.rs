@@ -3,7 +3,7 @@
 use clap::ArgAction;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use qfabric_types::{
-    Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PERIOD_RANGE,
+    Bytes, Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PERIOD_RANGE,
     PredictorSpec, Reclaiming, Share, Window,
 };
 
@@ -160,6 +160,12 @@ pub(crate) struct ContractArgs {
     /// kernel needs the mechanism ext, a known period, and the predictor ma:N or mma:N,S.
     #[arg(long, value_name = "PLACE", default_value_t = ControlPlace::User)]
     pub controller: ControlPlace,
+    /// Memory of the program that stays resident under memory pressure, such as 64M; 0 for none
+    ///
+    /// Counted against memory.global_reserve of the daemon. Keeping the promise needs the memory controller of cgroup v2;
+    /// `qfabric doctor` shows whether this host has it.
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub memory: Bytes,
     /// Name of the application, 1 to 64 characters [default: the name of the program's file]
     #[arg(long)]
     pub name: Option<String>,
@@ -201,6 +207,7 @@ impl ContractArgs {
         contract.work_conserving = self.work_conserving;
         contract.favour_events = self.favour_events;
         contract.controller = self.controller;
+        contract.memory = self.memory;
         let contract = contract.settled();
         contract.check().map_err(Failure::usage)?;
         Ok(contract)
@@ -286,8 +293,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_amount_of_memory_is_parsed_with_its_unit() {
+        assert_eq!(contract("--memory 64M").unwrap().memory, Bytes::from_mib(64));
+        assert_eq!(contract("").unwrap().memory, Bytes::ZERO);
+    }
+
     /// Invalid options, and words of their refusals.
-    const INVALID: [(&str, &str); 44] = [
+    const INVALID: [(&str, &str); 45] = [
         ("--fps 0", "\"0\" is not a number of jobs per second from 0.2385 to 10000; choose one"),
         ("--fps -3", "-3"),
         ("--fps NaN", "NaN"),
@@ -329,6 +342,7 @@ mod tests {
         ("--fixed 0.96", "fixed 0.96 CPU is above 0.95 CPU"),
         ("--fixed 0", "budget 0 ms"),
         ("--period 40ms --service 10ms --server-period 10ms", "cannot be used with"),
+        ("--memory 64Q", "such as 64M"),
         ("--controller kernel", "an unknown period"),
         ("--period 40ms --controller kernel --predictor hint:24", "not hint:24"),
         ("--period 40ms --controller both", "user or kernel"),

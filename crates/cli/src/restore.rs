@@ -89,6 +89,9 @@ impl Report {
             }
             Err(error) => self.sum.failed.push(error.to_string()),
         }
+        let groups = qfabric_linux::memory_groups::restore(directory);
+        self.sum.settings += groups.settings;
+        self.sum.failed.extend(groups.failed);
         match own::restore_stale(directory) {
             Ok(found) => found.into_iter().for_each(|(path, restored)| self.add(path, restored)),
             Err(error) => self.sum.failed.push(error.to_string()),

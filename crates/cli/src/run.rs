@@ -34,6 +34,7 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
           qfabric run --period 40ms --class A --max-bandwidth 0.4 --predictor mma:3,12 -- ./prog
           qfabric run --auto -- mpv film.mkv
           qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
+          qfabric run --memory 64M --fps 25 -- ./player
           qfabric run --fps 25 --report r.json -- ./prog";
 
 /// Runs a program under a contract that reserves CPU time for it.
@@ -107,6 +108,9 @@ pub(crate) fn run(args: Args) -> Outcome {
             (running, admit()?)
         }
     };
+    if let (Some(missing), false) = (admitted.memory.as_ref().and_then(|memory| memory.missing.as_ref()), args.quiet) {
+        eprintln!("qfabric: memory is promised and counted, but not protected: {missing}");
+    }
     let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
     if let (Some(policy), false) = (left, code == Done(0) || args.after.is_some()) {
         eprintln!("{}", own_scheduling(&args.command, code, policy));

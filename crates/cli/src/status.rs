@@ -11,6 +11,8 @@ use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
 use crate::exit::{Done, Outcome};
 use crate::{connect, net, output};
 
+mod memory;
+
 /// Shows the reservation, the used CPU time and the achieved quality of each application, and the rates that open links
 /// promise to each user.
 ///
@@ -68,16 +70,20 @@ fn text(status: &HostStatus) -> String {
         return headline(status)
             + "\n"
             + &loan_lines(status)
+            + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
-    let mut table = output::new_table(columns(status));
+    let has_memory = status.applications.iter().any(|app| app.memory.is_some());
+    let mut table = output::new_table(columns(status).into_iter().chain(has_memory.then_some("memory")));
     for app in &status.applications {
-        table.add_row(row(app, has_servers(status)));
+        let memory = has_memory.then(|| memory::cell(app));
+        table.add_row(row(app, has_servers(status)).into_iter().chain(memory));
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{}{}{}\n{table}\n", headline(status), overload_lines(status), loan_lines(status), cpu_lines(status))
+    let above = [overload_lines(status), loan_lines(status), memory::lines(status), cpu_lines(status)].concat();
+    format!("{}\n{above}\n{table}\n", headline(status))
 }
 
 /// One line for each application in overload.
@@ -197,6 +203,7 @@ pub(crate) mod tests {
             rhythm: None,
             server: None,
             cpus: Vec::new(),
+            memory: None,
         }
     }
 
@@ -211,6 +218,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            memory: None,
         }
     }
 

@@ -85,6 +85,14 @@ pub enum ClientError {
         /// The cause.
         why: String,
     },
+    /// The connection for memory failed; everything allocated through it is free.
+    #[error("the connection for memory at {} failed: {why}; is the daemon running, and not older than this library?", path.display())]
+    Mem {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The cause.
+        why: String,
+    },
     /// The channel did not accept an event; later events may be accepted.
     #[error("{why}")]
     NotSubmitted {

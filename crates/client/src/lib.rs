@@ -35,7 +35,8 @@
 //! | `qmgr_end()` | [`Session::end`] |
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
-//! [`Cpu`] is QualMan's interface (§6.4: probe, reserve, start, yield, free). ECalls are in [`ecalls`], Q-channels in
+//! [`Cpu`] is QualMan's interface to the processor (§6.4: probe, reserve, start, yield, free), [`Mem`] the one to memory
+//! (reserve, lock the text, allocate, free). ECalls are in [`ecalls`], Q-channels in
 //! [`channel`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -52,6 +53,7 @@ mod http;
 mod jobs;
 mod lease;
 mod link;
+mod mem;
 mod net;
 mod overload;
 mod plugin;
@@ -68,20 +70,22 @@ pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
+pub use mem::{Allocation, Mem};
 pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
+pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryProtection, MemoryStatus, PoolStatus, ReserveId};
 pub use qfabric_types::api::{
     Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
     Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile, Quality,
-    Reclaiming, Share, Usage, Window,
+    AppId, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile,
+    Quality, Reclaiming, Share, Usage, Window,
 };
 
 /// Compiles the programs in the guide.
@@ -93,6 +97,8 @@ mod guide {
     struct Client;
     #[doc = include_str!("../../../docs/guide/src/ecalls.md")]
     struct Ecalls;
+    #[doc = include_str!("../../../docs/guide/src/memory.md")]
+    struct Memory;
     #[doc = include_str!("../../../docs/guide/src/overload.md")]
     struct Overload;
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
 use crate::ecalls::EcallsConfig;
+use crate::memory::MemoryConfig;
 use crate::net::NetConfig;
 
 /// Default path of the configuration file.
@@ -26,6 +27,8 @@ pub struct Config {
     pub api: Api,
     /// The capacity that may be promised, and the maximum of each user, group and priority level.
     pub limits: HostLimits,
+    /// The memory that may be promised.
+    pub memory: MemoryConfig,
     /// The mechanism that applies settings.
     pub mechanism: MechanismConfig,
     pub control: Control,
@@ -246,6 +249,9 @@ impl Config {
         self.limits.check()?;
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
+        if let Some((key, value, expected)) = self.memory.out_of_range() {
+            return Err(out_of_range(key, value, expected));
+        }
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
@@ -262,6 +268,9 @@ impl Config {
 
     /// Checks the values that depend on this machine.
     pub fn check_here(&self) -> Result<(), InvalidConfig> {
+        if let Some((key, value, expected)) = self.memory.out_of_range_here() {
+            return Err(out_of_range(key, value, expected));
+        }
         let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
         match self.limits.capacity {
             Some(capacity) if cpus > 0 && capacity.as_f64() > cpus as f64 => {

@@ -27,6 +27,7 @@ mod ending;
 mod folder;
 mod handshakes;
 mod logging;
+mod memory;
 mod metrics;
 mod net;
 mod notify;
@@ -43,6 +44,7 @@ pub use config::{
 };
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
+pub use memory::{MemoryAmount, MemoryConfig};
 pub use net::{LinkConfig, NetConfig, Rate};
 pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;

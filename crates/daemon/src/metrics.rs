@@ -16,7 +16,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_linux::books;
+use qfabric_types::Bytes;
 use qfabric_types::ServerCounts;
+use qfabric_types::api::memory::HostMemory;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
 
@@ -48,7 +50,7 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
 
 use Value::{Counter, Gauge};
 
-const STATUS: [Metric<HostStatus>; 5] = [
+const STATUS: [Metric<HostStatus>; 8] = [
     of("capacity_cpus", "capacity: bandwidth that may be promised in total, in CPUs", |s| Gauge(s.capacity.as_f64())),
     of("guaranteed_cpus", "bandwidth guaranteed to applications of classes A and B, in CPUs", |s| {
         Gauge(s.guaranteed.as_f64())
@@ -57,8 +59,19 @@ const STATUS: [Metric<HostStatus>; 5] = [
     of("lent_cpus", "bandwidth of loans: kept for applications that other hosts refused, in CPUs", |s| {
         Gauge(s.loans.iter().map(|loan| loan.share.as_f64()).sum())
     }),
+    of("memory_reserve_bytes", "largest amount of memory that may be promised in total", |s| {
+        Gauge(memory(s, |m| m.global_reserve))
+    }),
+    of("memory_promised_bytes", "memory promised to stay resident", |s| Gauge(memory(s, |m| m.promised))),
+    of("memory_used_bytes", "promised memory in use; of each reserve at most its promise", |s| {
+        Gauge(memory(s, |m| m.used))
+    }),
     of("applications", "number of applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
+
+fn memory(status: &HostStatus, amount: fn(&HostMemory) -> Bytes) -> f64 {
+    status.memory.as_ref().map_or(0.0, |memory| amount(memory).as_f64())
+}
 
 const CONTROL: [Metric<Counters>; 24] = [
     of("control_wakeups", "wake-ups of the control thread", |c| Counter(c.wakeups)),
@@ -265,7 +278,7 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::{AppId, Contract, Nanos, Owner, Share};
+    use qfabric_types::{AppId, Bytes, Contract, Nanos, Owner, Share};
 
     fn application(id: u64) -> Application {
         Application {
@@ -285,6 +298,7 @@ mod tests {
             rhythm: None,
             server: None,
             cpus: Vec::new(),
+            memory: None,
         }
     }
 
@@ -301,6 +315,7 @@ mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            memory: Some(HostMemory { promised: Bytes::from_mib(64), ..HostMemory::default() }),
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };
         Report { status, rings: vec![(AppId(2), ring), (AppId(3), ring)], counters, notes_dropped: 4 }
@@ -312,6 +327,7 @@ mod tests {
         for line in [
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
+            "qfabric_memory_promised_bytes 67108864.0",
             "qfabric_control_wakeups_total 3",
             "qfabric_notes_dropped_total 4",
             "qfabric_control_handling_seconds_count 1",

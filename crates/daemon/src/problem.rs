@@ -7,7 +7,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 60] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 67] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -65,6 +65,17 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 60] = [
     ("chain", StatusCode::UNPROCESSABLE_ENTITY, "parts of the subscription contradict each other"),
     ("code", StatusCode::UNPROCESSABLE_ENTITY, "the E-code does not compile"),
     ("no_answer", StatusCode::CONFLICT, "the service's owner did not answer"),
+    (
+        "too_many_reserves",
+        StatusCode::TOO_MANY_REQUESTS,
+        "the user, or the connection, has the allowed number of reserves",
+    ),
+    ("no_such_reserve", StatusCode::NOT_FOUND, "this connection holds no such memory reserve"),
+    ("over_reserve", StatusCode::CONFLICT, "the memory reserve is too small"),
+    ("too_many_allocations", StatusCode::TOO_MANY_REQUESTS, "the memory reserve has the allowed number of allocations"),
+    ("no_such_allocation", StatusCode::NOT_FOUND, "no such allocation of this connection"),
+    ("cannot_lock", StatusCode::CONFLICT, "the service may not lock that much memory"),
+    ("memory_scope", StatusCode::UNPROCESSABLE_ENTITY, "memory is promised to whole programs only"),
     ("full", StatusCode::TOO_MANY_REQUESTS, "the mechanism has no room for more threads under reservation"),
     ("net_not_found", StatusCode::NOT_FOUND, "no such interface or stream under packet scheduling"),
     ("net_not_permitted", StatusCode::FORBIDDEN, "the user, or this process, may not change interfaces"),

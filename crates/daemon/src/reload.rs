@@ -92,6 +92,7 @@ impl Reload {
         let now = &self.running;
         let differs = [
             ("api", now.api != new.api),
+            ("memory", now.memory != new.memory),
             ("mechanism", now.mechanism != new.mechanism),
             ("control", now.control != new.control),
             ("contracts", now.contracts != new.contracts),

@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
+use crate::memory::{self, Memory};
 use crate::net::Net;
 use crate::reload::Reload;
 use crate::startup::{self, DaemonError, Keep, Place};
@@ -37,6 +38,7 @@ pub(crate) struct Service {
     sockets: Sockets,
     ecalls: Arc<Ecalls>,
     net: Arc<Net>,
+    memory: Arc<Memory>,
     channels: Arc<Channels>,
     places: usize,
     timeout: Duration,
@@ -63,7 +65,10 @@ impl Service {
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory, ending).map_err(failed)?;
         let net = Net::new(&directory, config.net.requests(), &ecalls, ending).map_err(failed)?;
-        let mut control = control::start(config, journal, ecalls.misses(), ending)?;
+        let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start the thread of memory: {error}"));
+        let kept_in = own.as_ref().map_or(&*directory, OwnFolder::path);
+        let memory = Memory::start(&config.memory, kept_in, ending).map_err(failed)?;
+        let mut control = control::start(config, journal, ecalls.misses(), memory.clone(), ending)?;
         ecalls.favour_through(control.requests.clone(), control.ready.raised.take());
         let ready = &control.ready;
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
@@ -76,6 +81,7 @@ impl Service {
             sockets,
             ecalls,
             net,
+            memory,
             channels,
             places: config.api.max_connections,
             timeout,
@@ -100,9 +106,10 @@ impl Service {
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
         let outcome = self.serve_in(&runtime, hooks);
         runtime.shutdown_timeout(DRAIN_TIMEOUT);
-        let Service { control, sockets, net, _lock, .. } = self;
+        let Service { control, sockets, net, memory, _lock, .. } = self;
         drop(control);
         net.put_back();
+        memory.put_back();
         // Dropped only now: the next service finds everything restored, and this one does not remove the next one's
         // sockets.
         drop((sockets, _lock));
@@ -114,7 +121,7 @@ impl Service {
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let Service { control, sockets, ecalls, net, channels, places, timeout, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, memory, channels, places, timeout, ending, .. } = self;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -131,15 +138,18 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let router = api::router(requests.clone(), ecalls.clone(), net.clone(), channels.clone(), timeout);
+        let router =
+            api::router(requests.clone(), ecalls.clone(), net.clone(), memory.clone(), channels.clone(), timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
+        let reserves = sockets.memory.take().expect("bound in prepare, taken once");
         let notes = control.notes.take().expect("there is one control thread, served once");
         let outcome = runtime.block_on(async {
             let serving = [
                 tokio::spawn(api::serve_http(http, router, places, timeout)),
                 tokio::spawn(api::serve_rings(rings, requests.clone(), places, timeout)),
             ];
+            tokio::spawn(memory::serve(reserves, memory.clone(), places));
             tokio::spawn(log_notes(notes));
             if let Some(reload) = (hooks.reload)() {
                 tokio::spawn(reload.run(requests, channels.clone()));

@@ -158,6 +158,10 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
             "a former service was killed here; the threads and settings that it had changed are restored"
         );
     }
+    let groups = qfabric_linux::memory_groups::restore(directory);
+    if groups.settings > 0 {
+        tracing::warn!(groups.settings, "a former service was killed here; the control groups are restored");
+    }
     let networks = qfabric_linux::net::restore(directory)?;
     if networks.interfaces > 0 {
         tracing::warn!(
@@ -165,7 +169,7 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
             "a former service was killed here; the queues of the network interfaces are restored"
         );
     }
-    for failure in restored.failed.iter().chain(&networks.failed) {
+    for failure in restored.failed.iter().chain(&networks.failed).chain(&groups.failed) {
         tracing::error!("not restored: {failure}");
     }
     Ok(())

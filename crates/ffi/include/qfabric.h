@@ -89,6 +89,11 @@ typedef enum qf_limit {
 } qf_limit;
 
 /**
+ * Memory of a reserve. Any thread may use it.
+ */
+typedef struct qf_allocation qf_allocation;
+
+/**
  * An open channel.
  */
 typedef struct qf_channel qf_channel;
@@ -107,6 +112,11 @@ typedef struct qf_cpu qf_cpu;
  * A connection for ECalls. Everything requested through it ends when it ends. Any thread may use it.
  */
 typedef struct qf_ecalls qf_ecalls;
+
+/**
+ * A connection to the memory of the daemon. Any thread may use it.
+ */
+typedef struct qf_mem qf_mem;
 
 /**
  * An application's membership of a group.
@@ -907,6 +917,79 @@ enum qf_status qf_cpu_free_reserve(struct qf_cpu *cpu);
  * Ends the reservation, if there is one, and frees the handle. Null is allowed.
  */
 void qf_cpu_free(struct qf_cpu *cpu);
+
+/**
+ * Connects to the daemon of this host: at $QFABRIC_SOCKET, or at the default sockets. Free `*mem` with qf_mem_free.
+ */
+enum qf_status qf_mem_connect(struct qf_mem **mem);
+
+/**
+ * Reserves memory that stays resident, rounded up to whole pages; `*reserve` is the number of the reserve. A refusal
+ * names the free amount and the holders.
+ */
+enum qf_status qf_mem_reserve(const struct qf_mem *mem,
+                              uint64_t bytes,
+                              uint64_t *reserve);
+
+/**
+ * Takes part in a reserve that another process of the same user made; `*bytes` is its size.
+ */
+enum qf_status qf_mem_join(const struct qf_mem *mem, uint64_t reserve, uint64_t *bytes);
+
+/**
+ * Lets a reserve grow or shrink to `bytes`, rounded up to whole pages.
+ */
+enum qf_status qf_mem_resize(const struct qf_mem *mem, uint64_t reserve, uint64_t bytes);
+
+/**
+ * Locks the program text of this process, with its libraries; `*locked` is the number of locked bytes, which count
+ * against the reserve.
+ */
+enum qf_status qf_mem_lock_text(const struct qf_mem *mem,
+                                uint64_t reserve,
+                                uint64_t *locked);
+
+/**
+ * Allocates memory of a reserve. Free `*allocation` with qf_allocation_free.
+ */
+enum qf_status qf_mem_alloc(const struct qf_mem *mem,
+                            uint64_t reserve,
+                            uint64_t bytes,
+                            struct qf_allocation **allocation);
+
+/**
+ * Opens the allocation `id` of another member of the reserve: the same memory, without a copy. Free `*allocation`
+ * with qf_allocation_free; the memory stays allocated until its maker frees it.
+ */
+enum qf_status qf_mem_open(const struct qf_mem *mem,
+                           uint64_t reserve,
+                           uint64_t id,
+                           struct qf_allocation **allocation);
+
+/**
+ * The first byte of an allocation; null for a null pointer. Valid until the allocation is freed.
+ */
+void *qf_allocation_data(const struct qf_allocation *allocation);
+
+/**
+ * The number of an allocation, for qf_mem_open in another process; 0 for a null pointer.
+ */
+uint64_t qf_allocation_id(const struct qf_allocation *allocation);
+
+/**
+ * Frees an allocation; its memory must not be used afterwards. Null is allowed.
+ */
+void qf_allocation_free(struct qf_allocation *allocation);
+
+/**
+ * Leaves a reserve; the last member ends it. Allocations of this connection are free.
+ */
+enum qf_status qf_mem_free_reserve(const struct qf_mem *mem, uint64_t reserve);
+
+/**
+ * Frees the handle. The connection closes after its last allocation is freed. Null is allowed.
+ */
+void qf_mem_free(struct qf_mem *mem);
 
 /**
  * Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.

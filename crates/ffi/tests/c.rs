@@ -232,6 +232,11 @@ fn a_c_program_reads_and_changes_limits() {
 }
 
 #[test]
+fn a_c_program_reserves_memory_and_shares_it() {
+    run_beside_a_daemon("mem.c");
+}
+
+#[test]
 fn every_misuse_returns_a_status_and_a_text() {
     let output = compile("cc", Path::new(&format!("{CRATE}/tests/misuse.c")), shared).run(Path::new("/nowhere"), &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));

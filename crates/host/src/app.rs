@@ -587,6 +587,7 @@ impl App {
             reserved: self.reserved.so_far(now),
             server: None,
             cpus: self.cpus(),
+            memory: None,
         }
     }
 }

@@ -206,6 +206,7 @@ impl Host {
             cpus: self.cpu_statuses(),
             fallback: None,
             loans: Vec::new(),
+            memory: None,
         }
     }
 

@@ -393,7 +393,7 @@ fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
     Ok(Some(left))
 }
 
-fn check_file(file: &File) -> Result<(), String> {
+pub(crate) fn check_file(file: &File) -> Result<(), String> {
     let meta = file.metadata().map_err(|e| e.to_string())?;
     let me = rustix::process::geteuid().as_raw();
     match () {

@@ -22,6 +22,8 @@
 //! | read attributes for the resource monitor | [`monitor`] |
 //! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
+//! | protect the memory of programs under memory pressure | [`memory_groups`] |
+//! | find the program text of a process | [`program_text`] |
 //! | helpers for tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. No code in this room decides a budget. `unsafe` occurs only
@@ -47,9 +49,11 @@ pub mod launch;
 pub mod leaving;
 pub mod mechanism;
 pub mod memory;
+pub mod memory_groups;
 pub mod monitor;
 pub mod net;
 pub mod observe;
+pub mod program_text;
 mod release;
 mod rest;
 pub mod rights;

@@ -6,7 +6,9 @@ use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 
-use crate::capability;
+use qfabric_types::Bytes;
+
+use crate::{capability, files};
 
 /// Locks all memory of this process, including later allocations. A page is locked when it is first used
 /// (`MCL_ONFAULT`), so unused memory is not kept. Needs CAP_IPC_LOCK or a large RLIMIT_MEMLOCK. With only a limited
@@ -27,6 +29,21 @@ pub fn may_lock() -> bool {
 /// Number of bytes that may be locked without CAP_IPC_LOCK.
 pub fn lock_limit() -> u64 {
     getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX)
+}
+
+/// The memory of this host (`MemTotal`).
+pub fn total() -> Option<Bytes> {
+    let text = files::text("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes::new(kib << 10))
+}
+
+/// The resident memory of a process.
+pub fn resident(pid: i32) -> Option<Bytes> {
+    let text = files::text(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(Bytes::new(pages * rustix::param::page_size() as u64))
 }
 
 /// Touches the next 128 KiB of the calling thread's stack, so that later use of the stack causes no page fault.
@@ -59,6 +76,13 @@ mod tests {
         prefault_stack();
         raise_open_files().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, getrlimit(Resource::Nofile).maximum);
+    }
+
+    #[test]
+    fn the_memory_of_the_host_and_of_a_process_is_read() {
+        let (total, own) = (total().unwrap(), resident(std::process::id() as i32).unwrap());
+        assert!(own > Bytes::from_mib(1) && own < total);
+        assert_eq!(resident(-1), None);
     }
 
     #[test]

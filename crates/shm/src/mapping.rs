@@ -36,6 +36,14 @@ impl Mapping {
         Mapping::new(file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
     }
 
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.at
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.bytes
+    }
+
     /// The area as a `T`.
     ///
     /// # Safety

@@ -9,6 +9,8 @@ pub const REOPENING: u16 = 110;
 pub const POLICIES: u16 = 120;
 /// `daemon`: interfaces under packet scheduling; held during requests to the kernel.
 pub const NET: u16 = 130;
+/// `daemon`: the table of one memory reserve; held while pages are locked.
+pub const MEMORY_POOL: u16 = 135;
 /// `daemon`: lets one subscription be installed at a time; held while programs are compiled and loaded.
 pub const SETUP: u16 = 140;
 /// `daemon`: the watched attributes of this host; held while files of the kernel are read.
@@ -83,6 +85,10 @@ pub const PEERS: u16 = 521;
 pub const SENDING: u16 = 522;
 /// `link`: declarations to the engine, and threads to join when the engine closes.
 pub const DECLARED: u16 = 523;
+/// `daemon`: the memory reserves of programs that link the library.
+pub const MEMORY_RESERVES: u16 = 530;
+/// `daemon`: the broker of memory; the control thread takes it, so it is held for a moment only.
+pub const MEMORY_ACCOUNTS: u16 = 531;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 

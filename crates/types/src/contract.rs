@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming, Reservation,
-    Share, Window,
+    Bytes, Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming,
+    Reservation, Share, Window,
 };
 
 /// The way in which the daemon learns of the ends of jobs.
@@ -95,6 +95,15 @@ pub struct Contract {
     pub favour_events: bool,
     /// The place at which the budget of the next job is decided.
     pub controller: ControlPlace,
+    /// Mem_req: the amount of memory that stays resident under memory pressure, for the whole program; zero for no
+    /// reserve. Zero is not sent, because a daemon without reserves refuses the field (docs/design/0035).
+    #[serde(rename = "memory_bytes", skip_serializing_if = "is_zero")]
+    pub memory: Bytes,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // called by serde
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 /// The result of a trial execution (AQuoSA §5.5, QualMan's probing).
@@ -170,6 +179,8 @@ pub enum InvalidContract {
     KernelPredictor { predictor: PredictorSpec },
     #[error(transparent)]
     Reservation(#[from] InvalidReservation),
+    #[error("memory {memory} is above {}; use a smaller amount, such as 64M", Bytes::MAX)]
+    Memory { memory: Bytes },
 }
 
 impl Default for Contract {
@@ -211,6 +222,7 @@ impl Contract {
             work_conserving: false,
             favour_events: false,
             controller: ControlPlace::User,
+            memory: Bytes::ZERO,
         }
     }
 
@@ -309,6 +321,9 @@ impl Contract {
         in_range("deviation (Γ·P/T)", self.deviation, 0.0, 100.0, "0 to 100 periods")?;
         in_range("priority", self.priority.into(), 0.0, 9.0, "0 (last) to 9 (first)")?;
         in_range("weight", self.weight.into(), 1.0, 10_000.0, "1 to 10000")?;
+        if self.memory > Bytes::MAX {
+            return Err(InvalidContract::Memory { memory: self.memory });
+        }
         if let Some(guaranteed) = self.guaranteed {
             in_range(
                 "guaranteed",
@@ -500,7 +515,16 @@ mod tests {
     fn a_contract_without_the_field_window_still_parses() {
         let old = r#"{"name":"old","period_ns":40000000,"server_period_ns":10000000,"class":"A"}"#;
         let contract: Contract = serde_json::from_str(old).unwrap();
-        assert_eq!((contract.check(), contract.needs()), (Ok(()), None));
+        assert_eq!((contract.check(), contract.needs(), contract.memory), (Ok(()), None, Bytes::ZERO));
+    }
+
+    #[test]
+    fn memory_is_sent_only_if_it_is_asked_for_and_its_amount_is_bounded() {
+        let sent = |contract: &Contract| serde_json::to_value(contract).unwrap().get("memory_bytes").cloned();
+        let asking = Contract { memory: Bytes::from_mib(1), ..Contract::default() };
+        assert_eq!((sent(&Contract::default()), sent(&asking)), (None, Some(1_048_576.into())));
+        let endless = Contract { memory: Bytes::MAX + Bytes::new(1), ..Contract::default() };
+        assert!(endless.check().unwrap_err().to_string().contains("1024 TiB"));
     }
 
     fn default() -> Contract {

@@ -14,13 +14,16 @@ from ._qfabric import Error, NoDaemon, Refused, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
+from .mem import Allocation, Mem
 
 __all__ = [
+    "Allocation",
     "Channels",
     "Cpu",
     "ECalls",
     "Error",
     "Grant",
+    "Mem",
     "NoDaemon",
     "Overload",
     "Probe",

@@ -62,16 +62,16 @@ impl Shares {
 impl Places {
     /// `most` places in total. No user can lock out the others, and all users together cannot lock out an
     /// administrator.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Places { all: Arc::new(Semaphore::new(most)), shares: Shares::of(most), taken: Arc::default() }
     }
 
-    pub(super) async fn wait(&self) -> OwnedSemaphorePermit {
+    pub(crate) async fn wait(&self) -> OwnedSemaphorePermit {
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.
-    pub(super) fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
+    pub(crate) fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
         if peer.administers() {
             return Ok(Place { _permit: permit, of_user: None });
         }

@@ -22,6 +22,7 @@ use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
+use crate::memory::Memory;
 use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
 
@@ -30,20 +31,35 @@ pub(crate) struct Context {
     requests: Requests,
     pub(super) ecalls: Arc<Ecalls>,
     net: Arc<Net>,
+    memory: Arc<Memory>,
     channels: Arc<Channels>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
+}
+
+impl Context {
+    /// Adds the reserve of memory, after the control group of the program is in place.
+    async fn with_memory(&self, mut application: Application) -> Answer<Application> {
+        let memory = self.memory.clone();
+        let complete = move || {
+            memory.settle();
+            memory.complete(&mut application);
+            Ok(application)
+        };
+        Ok(aside(complete).await?)
+    }
 }
 
 pub(crate) fn router(
     requests: Requests,
     ecalls: Arc<Ecalls>,
     net: Arc<Net>,
+    memory: Arc<Memory>,
     channels: Arc<Channels>,
     timeout: Duration,
 ) -> Router {
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
-    let context = Context { requests, ecalls, net, channels, timeout, openapi: openapi::document().into() };
+    let context = Context { requests, ecalls, net, memory, channels, timeout, openapi: openapi::document().into() };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -137,7 +153,8 @@ async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) 
     let (pid, covers) = (request.pid, request.covers);
     let target = aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
-    Ok(context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?)
+    let application = context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?;
+    context.with_memory(application).await
 }
 
 fn created(application: Application) -> Response {
@@ -231,7 +248,8 @@ fn log_limits(peer: Peer) {
 ))]
 pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
-    Ok(Json(without_profile(context.requests.ask(|reply| Command::Show { app, reply }).await?)))
+    let application = context.requests.ask(|reply| Command::Show { app, reply }).await?;
+    Ok(Json(without_profile(context.with_memory(application).await?)))
 }
 
 /// Change the contract of an application
@@ -253,7 +271,7 @@ pub(crate) async fn change(
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
-        Ok(application) => Ok(Json(without_profile(application))),
+        Ok(application) => Ok(Json(without_profile(context.with_memory(application).await?))),
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
 }
@@ -281,8 +299,10 @@ pub(crate) async fn leave(
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
     let scrape = move || {
+        let mut report = *report;
+        context.memory.complete_status(&mut report.status);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        Ok(metrics::text(*report, ecalls, interfaces, context.channels.report()))
+        Ok(metrics::text(report, ecalls, interfaces, context.channels.report()))
     };
     let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
@@ -300,6 +320,12 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
 
 async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
+    let memory = context.memory.clone();
+    status = aside(move || {
+        memory.complete_status(&mut status);
+        Ok(status)
+    })
+    .await?;
     status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }

@@ -1,4 +1,4 @@
-//! The four sockets: created with the configured mode and group, removed when the service ends.
+//! The five sockets: created with the configured mode and group, removed when the service ends.
 
 use std::fs;
 use std::io;
@@ -21,16 +21,19 @@ pub(crate) struct Sockets {
     pub rings: Option<OwnedFd>,
     pub ecalls: Option<OwnedFd>,
     pub channels: Option<OwnedFd>,
+    pub memory: Option<OwnedFd>,
     pub http_path: PathBuf,
     rings_path: PathBuf,
     ecalls_path: PathBuf,
     channels_path: PathBuf,
+    memory_path: PathBuf,
 }
 
 impl Sockets {
     /// Removes the files of the sockets, so that no client finds them.
     pub(crate) fn remove(&self) {
-        for path in [&self.http_path, &self.rings_path, &self.ecalls_path, &self.channels_path] {
+        let Sockets { http_path, rings_path, ecalls_path, channels_path, memory_path, .. } = self;
+        for path in [http_path, rings_path, ecalls_path, channels_path, memory_path] {
             // Fails if the file is gone already, which is fine.
             let _ = fs::remove_file(path);
         }
@@ -65,8 +68,8 @@ fn if_not_found<T>(error: io::Error, otherwise: T) -> io::Result<T> {
 }
 
 fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &Path) -> Result<Sockets, DaemonError> {
-    let [http_path, rings_path, ecalls_path, channels_path] =
-        ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock"].map(|name| directory.join(name));
+    let [http_path, rings_path, ecalls_path, channels_path, memory_path] =
+        ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock", "memory.sock"].map(|name| directory.join(name));
     let packets = |path: &Path| {
         prepared(closed, path, config.api.mode, group, |fresh| {
             let socket = qfabric_shm::fds::listen(fresh, BACKLOG)?;
@@ -76,8 +79,9 @@ fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &
     };
     let (rings, ecalls) = (Some(packets(&rings_path)?), Some(packets(&ecalls_path)?));
     let channels = config.channels.enabled.then(|| packets(&channels_path)).transpose()?;
+    let memory = Some(packets(&memory_path)?);
     // `ecalls.sock` is an exception: clients send sockets through it whose events they subscribe to.
-    rings.iter().chain(&channels).for_each(refuse_descriptors);
+    rings.iter().chain(&channels).chain(&memory).for_each(refuse_descriptors);
     let http = prepared(closed, &http_path, config.api.mode, group, |fresh| {
         let listener = UnixListener::bind(fresh)?;
         listener.set_nonblocking(true)?;
@@ -85,7 +89,18 @@ fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &
         Ok(listener)
     })?;
     let http = Some(http);
-    Ok(Sockets { http, rings, ecalls, channels, http_path, rings_path, ecalls_path, channels_path })
+    Ok(Sockets {
+        http,
+        rings,
+        ecalls,
+        channels,
+        memory,
+        http_path,
+        rings_path,
+        ecalls_path,
+        channels_path,
+        memory_path,
+    })
 }
 
 /// Calls `bind` in the folder `closed`, sets mode and group, and moves the socket to `path`.

@@ -13,6 +13,7 @@ use qfabric_types::{AppId, Contract, Instant, JobSource, Nanos, Owner, ThreadId}
 
 use super::births::Births;
 use super::rings::Ring;
+use crate::memory::Promise;
 use crate::problem;
 
 /// The daemon's data about one application, beside the host's.
@@ -31,6 +32,10 @@ pub(crate) struct App {
     pub births: Births,
     /// Publishes its numbers to monitors; set at the first request to monitor it.
     pub publisher: Option<Publisher>,
+    /// Its memory; the promise ends when the application is removed.
+    pub memory: Option<Promise>,
+    /// The user and group that its memory counts against.
+    pub memory_owner: Owner,
 }
 
 impl App {
@@ -47,6 +52,8 @@ impl App {
             observed: Vec::new(),
             births: Births::default(),
             publisher: None,
+            memory: None,
+            memory_owner: target.owner,
         }
     }
 

@@ -10,6 +10,7 @@
 //! applications with events at nearly the same time cost one wake-up.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use qfabric_host::Input;
@@ -29,6 +30,7 @@ use super::rings::{Ring, Round};
 use super::sources::{Source, Sources};
 use crate::config::{Config, Reclaim};
 use crate::ending::Ending;
+use crate::memory::Memory;
 
 /// Requests handled per turn; if more wait, the next turn follows without sleep.
 const REQUESTS_PER_TURN: usize = 16;
@@ -71,6 +73,7 @@ pub(crate) struct Engine {
     pub(super) bounds: Bounds,
     /// The limits in force.
     pub(super) limits: HostLimits,
+    pub(super) memory: Arc<Memory>,
     pub(super) requests_made: u64,
     /// Answered requests to end an application wait here until its threads have left.
     pub(super) pending_leaves: Vec<PendingLeave>,
@@ -87,6 +90,7 @@ impl Engine {
         observer: Box<dyn Observer>,
         bounds: Bounds,
         limits: HostLimits,
+        memory: Arc<Memory>,
         commands: Receiver<Command>,
         ending: Ending,
     ) -> io::Result<Self> {
@@ -105,6 +109,7 @@ impl Engine {
             tend_at: Instant::ZERO,
             bounds,
             limits,
+            memory,
             requests_made: 0,
             pending_leaves: Vec::new(),
             commands,

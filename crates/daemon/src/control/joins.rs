@@ -83,8 +83,10 @@ impl Engine {
         self.end_abandoned(peer, pid, covers, now);
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
+        let memory = self.promise(&target, covers, &contract)?;
+        let memory_owner = self.memory.counted_for(target.owner, &target.groups);
         let owner = counted_for(&self.limits, target.owner, &target.groups);
-        let mut app = App::new(Target { owner, ..target }, covers, &contract);
+        let mut app = App { memory, memory_owner, ..App::new(Target { owner, ..target }, covers, &contract) };
         let threads = self.begin_observing(&mut app, covers)?;
         let name = contract.name.clone();
         self.requests_made += 1;
@@ -175,6 +177,9 @@ impl Engine {
         now: Instant,
     ) -> Result<Application, Problem> {
         let pid = app.pid;
+        if let Some(promise) = &app.memory {
+            promise.belongs_to(id);
+        }
         if let Err(error) = self.sources.add(&app.watch, Source::Exit(id)) {
             self.core.notes.push(Note::NotWaited { app: id, error: error.to_string() });
         }
@@ -201,7 +206,12 @@ impl Engine {
         self.observe_if_needed(id, contract.jobs)?;
         self.requests_made += 1;
         let input = Input::Change { request: self.requests_made, app: id, contract: contract.clone() };
-        self.core.ask(input, now)?;
+        let former = self.enlarge_memory(id, &contract)?;
+        if let Err(problem) = self.core.ask(input, now) {
+            self.set_memory(id, former);
+            return Err(problem);
+        }
+        self.set_memory(id, contract.memory);
         if let Some(app) = self.apps.by_id.get_mut(&id) {
             app.change(&contract);
         }

@@ -15,6 +15,7 @@ mod joins;
 mod loans;
 mod logbook;
 mod mechanism;
+mod memory;
 mod misses;
 mod notes;
 mod observing;

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -27,6 +28,7 @@ use super::own::Own;
 use crate::config::{Config, InvalidConfig, supervisor_limits};
 use crate::ecalls::Misses;
 use crate::ending::Ending;
+use crate::memory::Memory;
 
 /// The calling thread, in the kernel's interface.
 const SELF: ThreadId = ThreadId(0);
@@ -84,14 +86,20 @@ pub(crate) enum StartError {
 }
 
 /// Starts the thread and waits until it is ready.
-pub(crate) fn start(config: &Config, journal: Journal, misses: Misses, ending: &Ending) -> Result<Control, StartError> {
+pub(crate) fn start(
+    config: &Config,
+    journal: Journal,
+    misses: Misses,
+    memory: Arc<Memory>,
+    ending: &Ending,
+) -> Result<Control, StartError> {
     let (requests, commands) = requests(ending.control_wake().clone());
     let (notes, receiver) = Notes::new();
     let (tell_end, ended) = oneshot::channel();
     let (tell_ready, ready) = sync_channel(1);
     let (config, own) = (config.clone(), ending.clone());
     let thread = ending.spawn("qf-control", move || {
-        let parts = Parts { config, journal, notes, commands, misses, ending: own.clone() };
+        let parts = Parts { config, journal, notes, commands, misses, memory, ending: own.clone() };
         run(parts, &tell_ready);
         own.all_is_back();
         // Fails if the service is being dropped; then no task waits for the end.
@@ -107,6 +115,7 @@ struct Parts {
     notes: Notes,
     commands: Receiver<Command>,
     misses: Misses,
+    memory: Arc<Memory>,
     ending: Ending,
 }
 
@@ -123,7 +132,7 @@ fn run(parts: Parts, report: &SyncSender<Result<Ready, StartError>>) {
 }
 
 fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
-    let Parts { config, journal, notes, commands, misses, ending } = parts;
+    let Parts { config, journal, notes, commands, misses, memory, ending } = parts;
     let reservation = config.control_reservation()?;
     let which = mechanism::choose(&config);
     // Before the capacity is probed, so that the probe finds what is available to applications.
@@ -142,7 +151,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
         .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
-    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, commands, ending)?, ready))
+    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, memory, commands, ending)?, ready))
 }
 
 fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> HostConfig {

@@ -8,6 +8,7 @@ use super::{Facts, Finding, State, cpu};
 use crate::cgroup::{self, Mounts};
 use crate::files;
 use crate::memory;
+use crate::memory_groups;
 use crate::observe::SwitchObserver;
 use crate::release;
 
@@ -16,6 +17,7 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
     findings.extend([
         observation(facts),
         memory_lock(),
+        memory_protection(&Mounts::here()),
         open_files(),
         groups(),
         psi(),
@@ -77,6 +79,19 @@ fn memory_lock() -> Finding {
             format!("at most {} bytes of memory can be locked", memory::lock_limit()),
         )
         .fix("grant CAP_IPC_LOCK, or set LimitMEMLOCK=infinity in the unit"),
+    }
+}
+
+fn memory_protection(mounts: &Mounts) -> Finding {
+    match memory_groups::memory_root(mounts) {
+        Ok(root) => {
+            let reason = format!("memory.min of groups below {} protects the memory of programs", root.display());
+            Finding::ok("memory_protection", reason)
+        }
+        Err(lack) => {
+            let reason = format!("{lack}; reserves of `qfabric run --memory` are only counted");
+            Finding::new("memory_protection", State::Warn, reason).fix(lack.next_step())
+        }
     }
 }
 
@@ -172,6 +187,14 @@ mod tests {
         fs::create_dir(empty.path().join("BAT0")).unwrap();
         fs::write(empty.path().join("BAT0/type"), "Battery\n").unwrap();
         assert_eq!(battery(empty.path()).state, State::Ok);
+    }
+
+    #[test]
+    fn a_host_without_protection_of_memory_says_what_is_missing() {
+        let v1 = Mounts::parse("c /sys/fs/cgroup/memory cgroup rw,memory 0 0\n");
+        let finding = memory_protection(&v1);
+        assert!(finding.reason.contains("this host has it in version 1"), "{finding:?}");
+        assert!(finding.fix.unwrap().contains("cgroup_no_v1=memory"));
     }
 
     #[test]

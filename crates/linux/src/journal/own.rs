@@ -17,6 +17,7 @@ use qfabric_types::ThreadId;
 
 use super::{JournalError, Restored, io_error};
 use crate::files;
+use crate::memory_groups;
 use crate::threads;
 
 /// Name of the folder in the run folder.
@@ -81,7 +82,12 @@ pub type Replayed = (PathBuf, Result<Restored, JournalError>);
 /// listed changes, with the result. A journal with invalid content stays where it is.
 pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
     let of = |folder: PathBuf| {
-        let restored = super::restore(&folder);
+        let groups = memory_groups::restore(&folder);
+        let restored = super::restore(&folder).map(|mut restored| {
+            restored.settings += groups.settings;
+            restored.failed.extend(groups.failed);
+            restored
+        });
         remove(&folder);
         (folder.join(super::FILE), restored)
     };

@@ -28,6 +28,7 @@ pub mod channel;
 pub mod ecalls;
 mod lending;
 mod limits;
+pub mod memory;
 pub mod net;
 mod shortage;
 
@@ -109,6 +110,9 @@ pub struct Application {
     /// The CPUs on which its servers are admitted; empty if the mechanism moves threads freely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+    /// The reserve of resident memory, if the contract asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<memory::MemoryStatus>,
 }
 
 /// The reservations of all threads of an application together, as two sums that only grow. The difference of two
@@ -182,6 +186,9 @@ pub struct HostStatus {
     /// Shares kept for applications that other hosts refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
+    /// The memory that this host promises; absent from daemons that promise none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<memory::HostMemory>,
 }
 
 /// The promises on one CPU.

@@ -1,0 +1,115 @@
+//! Memory reserves as applications meet them: a real daemon, and members in two processes.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use qfabric_client::{AllocationId, Client, ClientError, Mem, ReserveId};
+use qfabric_daemon::{Config, Embedded, Log, MemoryAmount};
+use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::{Bytes, Nanos};
+
+struct Host {
+    _service: Embedded,
+    client: Client,
+    _alone: std::fs::File,
+}
+
+impl Host {
+    /// None, where this host offers no mechanism: then there is no service at all.
+    fn start() -> Option<Host> {
+        if !may_reserve() {
+            return None;
+        }
+        let alone = live_lock();
+        let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
+        config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256)));
+        config.control.budget = Nanos::ZERO;
+        let service = Embedded::start(config).unwrap();
+        let client = Client::connect_to(service.socket()).unwrap();
+        Some(Host { _service: service, client, _alone: alone })
+    }
+
+    fn promised(&self) -> Bytes {
+        self.client.status().unwrap().memory.unwrap().promised
+    }
+}
+
+/// The sample of QualMan's §6.4, as far as it concerns memory.
+#[test]
+fn the_sample_of_the_paper_reserves_locks_allocates_and_frees() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let reserve = mem.reserve(200 << 20).unwrap();
+    match mem.lock_text(reserve) {
+        Ok(locked) => assert!(locked > 0),
+        Err(error) => assert!(error.to_string().contains("CAP_"), "{error}"),
+    }
+    let (frame, name) = (mem.alloc(reserve, 500_000).unwrap(), mem.alloc(reserve, 20).unwrap());
+    frame.write(499_990, b"0123456789");
+    let mut read = [0; 10];
+    frame.read(499_990, &mut read);
+    assert_eq!((&read, frame.len(), name.as_ptr() as usize % 16), (b"0123456789", 500_000, 0));
+    assert_eq!(host.promised(), Bytes::from_mib(200));
+    assert_eq!(mem.resize(reserve, 210 << 20).unwrap(), 210 << 20);
+    frame.free().unwrap();
+    mem.free_reserve(reserve).unwrap();
+    assert_eq!(host.promised(), Bytes::ZERO);
+}
+
+#[test]
+fn a_refusal_names_what_is_free_and_changes_nothing() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let Err(ClientError::Refused(problem)) = mem.reserve(1 << 30) else { panic!("1 GiB was granted") };
+    assert_eq!((problem.code.as_str(), problem.shortage.unwrap().largest), ("over_committed", 268_435_456.0));
+    assert!(problem.message.contains("asked for 1 GiB"), "{}", problem.message);
+    let reserve = mem.reserve(1).unwrap();
+    assert!(mem.alloc(reserve, 10_000).unwrap_err().to_string().contains("asked for 12 KiB"));
+    assert!(mem.alloc(ReserveId(99), 1).unwrap_err().to_string().contains("no reserve 99"));
+}
+
+/// Runs in a child process: joins the reserve, writes into the parent's allocation, makes an own one, and waits to be
+/// killed.
+#[test]
+fn member_in_another_process() {
+    let Ok(given) = std::env::var("QFABRIC_TEST_MEMBER") else { return };
+    let parts: Vec<&str> = given.split(' ').collect();
+    let (reserve, allocation) = (ReserveId(parts[1].parse().unwrap()), AllocationId(parts[2].parse().unwrap()));
+    let mem = Mem::connect(&Client::connect_to(parts[0]).unwrap()).unwrap();
+    mem.join(reserve).unwrap();
+    mem.open(reserve, allocation).unwrap().write(0, b"hello");
+    let _own = mem.alloc(reserve, 40_000).unwrap();
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn a_killed_member_gives_its_allocations_back_and_the_others_keep_theirs() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let reserve = mem.reserve(100_000).unwrap();
+    let shared = mem.alloc(reserve, 5).unwrap();
+    let given = format!("{} {reserve} {}", host.client.socket().display(), shared.id());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "member_in_another_process", "--nocapture"])
+        .env("QFABRIC_TEST_MEMBER", given)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until_used(&host, &mut child, 4096 + 40_960);
+    let mut read = [0; 5];
+    shared.read(0, &mut read);
+    assert_eq!(&read, b"hello");
+    child.kill().unwrap();
+    until_used(&host, &mut child, 4096);
+    child.wait().unwrap();
+}
+
+/// Waits until the first reserve has `bytes` in use. A child that has failed by itself fails the test.
+fn until_used(host: &Host, child: &mut Child, bytes: u64) {
+    while host.client.status().unwrap().memory.unwrap().pools[0].used != Bytes::new(bytes) {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none_or(|status| status.code().is_none()), "{ended:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

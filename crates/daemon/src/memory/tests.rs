@@ -1,0 +1,135 @@
+use qfabric_shm::SharedSegment;
+use qfabric_types::api::memory::{AllocationId, MemoryAnswer, MemoryRequest};
+
+use super::session::Session;
+use super::*;
+use crate::auth::Peer;
+
+const PAGE: u64 = 4096;
+
+fn memory(config: &str) -> Arc<Memory> {
+    let config: MemoryConfig = toml::from_str(config).unwrap();
+    Memory::start(&config, tempfile::tempdir().unwrap().path(), &Ending::new().unwrap()).unwrap()
+}
+
+fn session(memory: &Arc<Memory>) -> Session {
+    let owner = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    Session::open(memory.clone(), Peer { pid: std::process::id() as i32, owner }).unwrap()
+}
+
+fn reserve(session: &mut Session, bytes: u64) -> ReserveId {
+    match session.answer(MemoryRequest::Reserve(Bytes::new(bytes))).0 {
+        MemoryAnswer::Reserved { reserve, bytes: granted } => {
+            assert_eq!(granted, Bytes::new(bytes.next_multiple_of(PAGE)));
+            reserve
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(session: &mut Session, request: MemoryRequest) -> Problem {
+    match session.answer(request).0 {
+        MemoryAnswer::Refused(problem) => *problem,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+fn promised(memory: &Memory) -> Bytes {
+    memory.accounts.with(|accounts| accounts.broker.promised())
+}
+
+#[test]
+fn two_members_share_an_allocation_and_a_member_that_leaves_frees_its_own() {
+    let memory = memory("global_reserve = \"1M\"");
+    let (mut first, mut second) = (session(&memory), session(&memory));
+    let reserve = reserve(&mut first, 100_000);
+    assert!(matches!(second.answer(MemoryRequest::Join(reserve)).0, MemoryAnswer::Reserved { .. }));
+    let (answer, file) = first.answer(MemoryRequest::Allocate { reserve, bytes: Bytes::new(20) });
+    let MemoryAnswer::Placed(place) = answer else { panic!("{answer:?}") };
+    let map = |file| SharedSegment::map(&file, place.segment_bytes as usize).unwrap();
+    let written = map(file.unwrap());
+    written.bytes()[3].store(7, std::sync::atomic::Ordering::Relaxed);
+    let (_, file) = second.answer(MemoryRequest::Open { reserve, allocation: place.allocation });
+    assert_eq!(map(file.unwrap()).bytes()[3].load(std::sync::atomic::Ordering::Relaxed), 7);
+    assert_eq!((memory.pools()[0].members, memory.pools()[0].used), (2, Bytes::new(PAGE)));
+    drop(first);
+    assert_eq!((memory.pools()[0].members, memory.pools()[0].used), (1, Bytes::ZERO));
+    let gone = refused(&mut second, MemoryRequest::Open { reserve, allocation: place.allocation });
+    assert_eq!(gone.code, "no_such_allocation");
+    drop(second);
+    assert_eq!((promised(&memory), memory.pools().len()), (Bytes::ZERO, 0));
+}
+
+#[test]
+fn a_reserve_grows_and_shrinks_within_the_global_reserve() {
+    let memory = memory("global_reserve = \"1M\"");
+    let mut session = session(&memory);
+    let reserve = reserve(&mut session, 500_000);
+    let (_, _file) = session.answer(MemoryRequest::Allocate { reserve, bytes: Bytes::new(300_000) });
+    let problem = refused(&mut session, MemoryRequest::Resize { reserve, bytes: Bytes::from_mib(2) });
+    assert!(problem.code == "over_committed" && problem.next_step.contains("at most 1 MiB"), "{problem:?}");
+    let problem = refused(&mut session, MemoryRequest::Resize { reserve, bytes: Bytes::new(PAGE) });
+    assert!(problem.code == "over_reserve" && problem.next_step.contains("shrink"), "{problem:?}");
+    session.answer(MemoryRequest::Resize { reserve, bytes: Bytes::new(400_000) });
+    assert_eq!(promised(&memory), Bytes::new(400_000_u64.next_multiple_of(PAGE)));
+    session.answer(MemoryRequest::FreeReserve(reserve));
+    assert_eq!(promised(&memory), Bytes::ZERO);
+}
+
+#[test]
+fn hostile_requests_are_refused_with_the_limit() {
+    let memory = memory("global_reserve = \"1M\"");
+    let mut session = session(&memory);
+    let own = reserve(&mut session, 100_000);
+    let (foreign, allocation) = (ReserveId(u64::MAX), AllocationId(7));
+    for (request, code) in [
+        (MemoryRequest::Reserve(Bytes::new(u64::MAX)), "over_committed"),
+        (MemoryRequest::Join(foreign), "no_such_reserve"),
+        (MemoryRequest::Resize { reserve: foreign, bytes: Bytes::ZERO }, "no_such_reserve"),
+        (MemoryRequest::Allocate { reserve: own, bytes: Bytes::ZERO }, "invalid"),
+        (MemoryRequest::Allocate { reserve: own, bytes: Bytes::new(u64::MAX) }, "over_reserve"),
+        (MemoryRequest::Open { reserve: own, allocation }, "no_such_allocation"),
+        (MemoryRequest::Free { reserve: own, allocation }, "no_such_allocation"),
+        (MemoryRequest::FreeReserve(foreign), "no_such_reserve"),
+        (MemoryRequest::LockText(own), "over_reserve"),
+    ] {
+        let problem = refused(&mut session, request);
+        assert!(problem.code == code && !problem.next_step.is_empty(), "{request:?}: {problem:?}");
+    }
+    (1..16).for_each(|_| _ = reserve(&mut session, 1));
+    assert_eq!(refused(&mut session, MemoryRequest::Reserve(Bytes::new(1))).code, "too_many_reserves");
+}
+
+#[test]
+fn the_text_of_a_program_counts_against_its_reserve() {
+    let memory = memory("global_reserve = \"512M\"");
+    let mut session = session(&memory);
+    let reserve = reserve(&mut session, 400 << 20);
+    match session.answer(MemoryRequest::LockText(reserve)).0 {
+        MemoryAnswer::TextLocked { bytes, .. } => assert_eq!(memory.pools()[0].used, bytes),
+        // Without the capabilities, the refusal names them.
+        MemoryAnswer::Refused(problem) => assert!(problem.next_step.contains("CAP_"), "{problem:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_promise_to_a_program_is_counted_and_ends_with_it() {
+    let memory = memory("global_reserve = \"1M\"");
+    let whom =
+        PromiseTarget { owner: Owner { uid: 0, gid: 0 }, groups: &[], name: "player", pid: std::process::id() as i32 };
+    let promise = memory.promise(whom, Bytes::new(500_000)).unwrap();
+    promise.belongs_to(AppId(4));
+    assert!(memory.promise(whom, Bytes::new(600_000)).unwrap_err().message.contains("player"));
+    promise.change(Bytes::new(600_000)).unwrap();
+    assert!(promise.change(Bytes::from_mib(2)).is_err());
+    memory.settle();
+    memory.accounts.with(|accounts| {
+        let program = accounts.programs.values().next().unwrap();
+        assert_eq!(program.protection == MemoryProtection::None, program.missing.is_some());
+    });
+    drop(promise);
+    memory.settle();
+    assert_eq!(promised(&memory), Bytes::ZERO);
+    memory.put_back();
+}

@@ -1,0 +1,169 @@
+//! The memory interface of QualMan (§6.4): reserve, lock the text, allocate, free, free the reserve.
+
+use std::ffi::c_void;
+
+use qfabric_client::{Allocation, AllocationId, Client, Mem, ReserveId};
+
+use crate::ecalls::{give, take_back};
+use crate::status::{Failure, borrow, put, qf_status, settle};
+
+/// A connection to the memory of the daemon. Any thread may use it.
+pub struct qf_mem(Mem);
+
+/// Memory of a reserve. Any thread may use it.
+pub struct qf_allocation(Allocation);
+
+/// Runs `act` on the handle's value and writes its result to `to`.
+///
+/// # Safety
+/// `mem` is null or a live handle, `to` is null or points to writable memory.
+unsafe fn ask<T>(
+    mem: *const qf_mem,
+    what: &str,
+    to: *mut T,
+    act: impl FnOnce(&Mem) -> Result<T, Failure>,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let answer = unsafe { borrow(mem) }.and_then(|mem| act(&mem.0));
+    // SAFETY: the caller guarantees it.
+    settle(answer.and_then(|value| unsafe { put(what, to, value) }))
+}
+
+/// Connects to the daemon of this host: at $QFABRIC_SOCKET, or at the default sockets. Free `*mem` with qf_mem_free.
+///
+/// # Safety
+/// `mem` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_connect(mem: *mut *mut qf_mem) -> qf_status {
+    let made = Client::connect().and_then(|client| Mem::connect(&client)).map_err(Failure::from);
+    // SAFETY: the caller guarantees it.
+    settle(made.and_then(|made| unsafe { give(mem, qf_mem(made)) }))
+}
+
+/// Reserves memory that stays resident, rounded up to whole pages; `*reserve` is the number of the reserve. A refusal
+/// names the free amount and the holders.
+///
+/// # Safety
+/// `mem` is a live handle, `reserve` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_reserve(mem: *const qf_mem, bytes: u64, reserve: *mut u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the reserve", reserve, |mem| Ok(mem.reserve(bytes)?.0)) }
+}
+
+/// Takes part in a reserve that another process of the same user made; `*bytes` is its size.
+///
+/// # Safety
+/// `mem` is a live handle, `bytes` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_join(mem: *const qf_mem, reserve: u64, bytes: *mut u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the size", bytes, |mem| Ok(mem.join(ReserveId(reserve))?)) }
+}
+
+/// Lets a reserve grow or shrink to `bytes`, rounded up to whole pages.
+///
+/// # Safety
+/// `mem` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_resize(mem: *const qf_mem, reserve: u64, bytes: u64) -> qf_status {
+    let mut granted = 0;
+    // SAFETY: the caller guarantees it; the result is a local variable.
+    unsafe { ask(mem, "the size", &raw mut granted, |mem| Ok(mem.resize(ReserveId(reserve), bytes)?)) }
+}
+
+/// Locks the program text of this process, with its libraries; `*locked` is the number of locked bytes, which count
+/// against the reserve.
+///
+/// # Safety
+/// `mem` is a live handle, `locked` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_lock_text(mem: *const qf_mem, reserve: u64, locked: *mut u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the length", locked, |mem| Ok(mem.lock_text(ReserveId(reserve))?)) }
+}
+
+/// Allocates memory of a reserve. Free `*allocation` with qf_allocation_free.
+///
+/// # Safety
+/// `mem` is a live handle, `allocation` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_alloc(
+    mem: *const qf_mem,
+    reserve: u64,
+    bytes: u64,
+    allocation: *mut *mut qf_allocation,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let made = unsafe { borrow(mem) }.and_then(|mem| Ok(mem.0.alloc(ReserveId(reserve), bytes)?));
+    // SAFETY: the caller guarantees it.
+    settle(made.and_then(|made| unsafe { give(allocation, qf_allocation(made)) }))
+}
+
+/// Opens the allocation `id` of another member of the reserve: the same memory, without a copy. Free `*allocation`
+/// with qf_allocation_free; the memory stays allocated until its maker frees it.
+///
+/// # Safety
+/// `mem` is a live handle, `allocation` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_open(
+    mem: *const qf_mem,
+    reserve: u64,
+    id: u64,
+    allocation: *mut *mut qf_allocation,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let found = unsafe { borrow(mem) }.and_then(|mem| Ok(mem.0.open(ReserveId(reserve), AllocationId(id))?));
+    // SAFETY: the caller guarantees it.
+    settle(found.and_then(|found| unsafe { give(allocation, qf_allocation(found)) }))
+}
+
+/// The first byte of an allocation; null for a null pointer. Valid until the allocation is freed.
+///
+/// # Safety
+/// `allocation` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_allocation_data(allocation: *const qf_allocation) -> *mut c_void {
+    // SAFETY: the caller guarantees it.
+    unsafe { borrow(allocation) }.map_or(std::ptr::null_mut(), |found| found.0.as_ptr().cast())
+}
+
+/// The number of an allocation, for qf_mem_open in another process; 0 for a null pointer.
+///
+/// # Safety
+/// `allocation` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_allocation_id(allocation: *const qf_allocation) -> u64 {
+    // SAFETY: the caller guarantees it.
+    unsafe { borrow(allocation) }.map_or(0, |found| found.0.id().0)
+}
+
+/// Frees an allocation; its memory must not be used afterwards. Null is allowed.
+///
+/// # Safety
+/// `allocation` is null or a live handle, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_allocation_free(allocation: *mut qf_allocation) {
+    // SAFETY: the caller guarantees it.
+    drop(unsafe { take_back(allocation) });
+}
+
+/// Leaves a reserve; the last member ends it. Allocations of this connection are free.
+///
+/// # Safety
+/// `mem` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_free_reserve(mem: *const qf_mem, reserve: u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { borrow(mem) }.and_then(|mem| Ok(mem.0.free_reserve(ReserveId(reserve))?)))
+}
+
+/// Frees the handle. The connection closes after its last allocation is freed. Null is allowed.
+///
+/// # Safety
+/// `mem` is null or a live handle, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_free(mem: *mut qf_mem) {
+    // SAFETY: the caller guarantees it.
+    drop(unsafe { take_back(mem) });
+}
