@@ -82,7 +82,7 @@ fn video_steps(video: &Video, translation: &Translation, flow: &Flow) -> Vec<Ste
 }
 
 fn processing_step(translation: &Translation, flow: &Flow) -> Step {
-    let formula = "M'_G = M_G − dropped frames; B before P, at most D·M_G";
+    let formula = "M'_G = M_G − dropped frames, at most D·M_G";
     Step::new("M'_G video: processing size of a GOP", formula, bytes(flow.processing_size()))
         .with("M_G", bytes(flow.group_size()))
         .with("D", (translation.quality.degradation.as_f64(), "1"))
@@ -183,7 +183,7 @@ fn sending_of_a_period(name: String, period: Nanos) -> Step {
 }
 
 fn bandwidth_step(medium: Medium, carriage: &Carriage) -> Step {
-    let formula = "B_N = max(B_mean, the lowest rate at which each frame leaves within the sending time)";
+    let formula = "B_N = max(B_mean, rate for the sending time)";
     Step::new(format!("B_N {medium}: requested bandwidth"), formula, bits(carriage.bandwidth))
         .with("B_mean", bits(carriage.mean))
         .with("B_peak", bits(carriage.peak))

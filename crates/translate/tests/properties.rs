@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use qfabric_translate::*;
-use qfabric_types::{BitRate, Bytes, Nanos, Resources, Share};
+use qfabric_types::{BitRate, Bytes, Nanos, Resource, Resources, Share};
 
 prop_compose! {
     /// The text of a stream of picture and sound to a peer.
@@ -85,7 +85,8 @@ proptest! {
         let mut granted = asked(&stream, stream.quality(Level::Minimum));
         granted[0].1.cpu = granted[0].1.cpu - Share::from_ppm(1);
         let answer = offer(&stream, &granted, &Profiles::new()).unwrap();
-        prop_assert!(matches!(answer, Offer::Outside { host: Host::Local, resource: qfabric_types::Resource::Cpu, .. }));
+        let is_cpu = matches!(answer, Offer::Outside { host: Host::Local, resource: Resource::Cpu, .. });
+        prop_assert!(is_cpu);
     }
 
     /// U is counted in millionths, so a rate comes back exactly, or higher by what the rounding gave.
