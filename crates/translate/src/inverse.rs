@@ -11,6 +11,7 @@
 //! | M'_G, M_G | D | [`degradation_of`] |
 //! | Mem_req, M_A | frames in buffers | [`samples_in_memory`] |
 //! | frames in buffers, T | J_A or Sync_A | [`jitter_within`] |
+//! | E_N, sending time, T | E_A | [`delay_of`] |
 //!
 //! [`crate::offer()`] combines all resources of all hosts.
 
@@ -80,4 +81,9 @@ pub fn samples_in_memory(reserve: Bytes, program: Bytes, largest: Bytes) -> u64 
 /// The smallest jitter or skew that `frames` buffers keep when the delay varies by `variation`.
 pub fn jitter_within(variation: Nanos, frames: u64, cycle: Nanos) -> Nanos {
     variation.saturating_sub(cycle.saturating_mul(frames))
+}
+
+/// E_A = E_N + sending + T for each of the `hosts` that process the frame: the delay that a packet delay allows.
+pub fn delay_of(packet_delay: Nanos, sending: Nanos, cycle: Nanos, hosts: u64) -> Nanos {
+    packet_delay + sending + cycle.saturating_mul(hosts)
 }

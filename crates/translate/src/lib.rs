@@ -28,8 +28,8 @@ mod suggest;
 mod translate;
 
 pub use inverse::{
-    computation_within, degradation_of, jitter_within, largest_group, largest_sample, rate_of_packets, rate_of_period,
-    rate_within, samples_in_memory,
+    computation_within, degradation_of, delay_of, jitter_within, largest_group, largest_sample, rate_of_packets,
+    rate_of_period, rate_within, samples_in_memory,
 };
 pub use offer::{Offer, offer};
 pub use parse::{InvalidStream, MAX_BYTES, Mistake};

@@ -3,6 +3,7 @@
 use qfabric_types::{Direction, Nanos};
 
 use crate::flow::Flow;
+use crate::inverse::delay_of;
 use crate::memory::{Buffers, PAGE_BYTES};
 use crate::network::{ACKNOWLEDGMENT_DIVISOR, Carriage, HEADER_BYTES, processing_hosts};
 use crate::pattern::FrameKind;
@@ -168,7 +169,8 @@ fn delay_steps(stream: &Stream, flow: &Flow, carriage: &Carriage) -> Vec<Step> {
             vec![sending_of_a_period(sending, flow.period), processing(step.with("E_A", milliseconds(delay)))]
         }
         (_, Some(measured), _) => {
-            let total = measured + flow.longest_period.saturating_mul(processing_hosts(stream, medium) + 1);
+            let hosts = processing_hosts(stream, medium);
+            let total = delay_of(measured, flow.longest_period, flow.longest_period, hosts);
             let name = format!("E_A {medium}: end-to-end delay of a frame");
             let step = Step::new(name, "E_A = E_N + (hosts + 1)·T_max", milliseconds(total));
             vec![sending_of_a_period(sending, flow.period), processing(step.with("E_N", milliseconds(measured)))]

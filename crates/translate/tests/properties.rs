@@ -115,6 +115,20 @@ proptest! {
         prop_assert!(largest.get() <= sizes.iter().sum::<u64>());
     }
 
+    /// The delay that the translation leaves to a packet gives back the asked delay.
+    #[test]
+    fn the_allowed_packet_delay_gives_back_the_delay(rate in 1u32..60, delay in 4_000u64..60_000) {
+        let text = format!(
+            "delay = \"{delay}ms\"\n[video]\nframe_rate = {rate}\nframe_size = \"1kB\"\n[local]\ninterface = \"a\"\n\
+             computation = \"1ms\"\n[peer]\nhost = \"b\"\ninterface = \"a\"\ncomputation = \"1ms\""
+        );
+        let steps = explain(&Stream::parse(&text).unwrap(), &Profiles::new()).unwrap().steps;
+        let packet = steps.iter().find(|step| step.name.starts_with("E_N")).unwrap().value;
+        let cycle = FrameRate::from_f64(rate.into()).unwrap().period();
+        let back = delay_of(Nanos::from_f64(packet * 1e6), cycle, cycle, 2);
+        prop_assert_eq!(back, Nanos::from_millis(delay));
+    }
+
     #[test]
     fn any_text_is_accepted_or_refused_with_a_next_step(text in "\\PC{0,200}") {
         if let Err(error) = Stream::parse(&text) {
