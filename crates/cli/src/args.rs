@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{
-    channel, completions, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe, restore, run,
-    services, sim, status, top,
+    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe,
+    restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Ecode(ecode::Args),
     Guard(guard::Args),
     Net(net::Args),
+    Contract(contracts::Args),
     Channel(channel::Args),
     Monitor(monitor::Args),
     Group(group::Args),
@@ -65,6 +66,7 @@ impl Command {
             Command::Ecode(args) => ecode::run(args),
             Command::Guard(args) => guard::run(args),
             Command::Net(args) => net::run(args),
+            Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
             Command::Monitor(args) => monitor::run(args),
             Command::Group(args) => group::run(args),

@@ -9,6 +9,7 @@ mod channel;
 mod completions;
 mod connect;
 mod contract;
+mod contracts;
 mod daemon;
 mod demo;
 mod doctor;

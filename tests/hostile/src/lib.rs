@@ -16,6 +16,7 @@ mod messages;
 mod operations;
 mod outputs;
 mod script;
+mod streams;
 mod texts;
 
 pub use bodies::api_body;
@@ -29,6 +30,7 @@ pub use messages::{host_stream, local_message};
 pub use operations::channel_operations;
 pub use outputs::NodeOutputs;
 pub use script::Script;
+pub use streams::stream;
 pub use texts::{access, config, words};
 
 /// Parts that inputs of [`channel_frame`] are built with.
@@ -46,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
@@ -63,5 +65,6 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "memory_up", check: memory_up },
     Target { name: "message_ring", check: message_ring },
     Target { name: "ring", check: ring },
+    Target { name: "stream", check: stream },
     Target { name: "words", check: words },
 ];

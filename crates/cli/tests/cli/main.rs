@@ -4,6 +4,7 @@ mod answer;
 mod booked;
 mod channels;
 mod compatibility;
+mod contracts;
 mod ecode;
 mod guard;
 mod guide_dwcs;

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 33] = [
     "run",
     "probe",
     "doctor",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 32] = [
     "ecode rm",
     "ecode trace",
     "guard",
+    "contract explain",
     "channel ls",
     "channel show",
     "channel watch",
