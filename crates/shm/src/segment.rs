@@ -93,7 +93,7 @@ impl Mapping {
     #[allow(unsafe_code)] // a call with the address of the mapping
     fn lock(&self) -> io::Result<()> {
         // SAFETY: the range is mapped until `self` is dropped; locking changes no contents.
-        Ok(unsafe { mlock(self.start().as_ptr().cast(), self.length())? })
+        unsafe { mlock(self.start().as_ptr().cast(), self.length()) }.map_err(io::Error::from)
     }
 
     #[allow(unsafe_code)] // as above
