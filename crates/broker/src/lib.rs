@@ -2,16 +2,19 @@
 //!
 //! A [`Supervisor`] keeps the accounts of one host. Its verbs are [`Supervisor::admit`], [`Supervisor::want`],
 //! [`Supervisor::settle`] and [`Supervisor::release`]. The answers are [`Supervisor::grants`], or a [`Refusal`]
-//! that names the requested share, the free share and the holders of the rest. No code in this crate reads a clock.
+//! that names the requested share, the free share and the holders of the rest. A [`Holds`] keeps
+//! the accounts of joint contracts over all resources of a host. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
 #![forbid(unsafe_code)]
 
 mod filling;
+mod holds;
 mod limits;
 mod partition;
 mod refusal;
 mod supervisor;
 
+pub use holds::{HoldRequest, Holds, NotHeld, Shortage, UserCaps};
 pub use limits::{LEVELS, Limits};
 pub use partition::{Partition, PartitionRefusal, Promise};
 pub use refusal::{Bound, Refusal};
