@@ -112,8 +112,8 @@ impl Holds {
         Ok(amount)
     }
 
-    /// Commits the accepted part of what is held, until a later time; the rest is free at once. Also renews a
-    /// commitment: an amount beyond it takes the held upgrade, and an upgrade that is not accepted stays held.
+    /// Commits the accepted part of a hold until a later time; the rest is free at once. A commitment is renewed:
+    /// it never shrinks, and it takes the held upgrade if the accepted vector is larger than it is.
     ///
     /// # Errors
     /// Nothing is held, or its time is over.
@@ -126,15 +126,18 @@ impl Holds {
     ) -> Result<Resources, NotHeld> {
         self.end_upgrade(id, now);
         let entry = self.entries.get_mut(id).filter(|entry| entry.until > now).ok_or(NotHeld)?;
+        let (uid, was_committed) = (entry.uid, entry.is_committed);
         (entry.until, entry.is_committed) = (until, true);
-        let before = entry.amount.clone();
-        if !before.covers(accepted) {
-            let more = entry.upgrade.take().map(|(more, _)| more).unwrap_or_default();
-            entry.amount = before.plus(&more).unwrap_or_else(|_| before.clone());
-            let whole = entry.amount.clone();
-            return Ok(self.shrink(id, &whole, accepted));
-        }
-        Ok(self.shrink(id, &before, accepted))
+        let (base, addition) = match was_committed {
+            true if entry.amount.covers(accepted) => return Ok(entry.amount.clone()),
+            true => (entry.amount.clone(), entry.upgrade.take().map(|(more, _)| more).unwrap_or_default()),
+            false => (Resources::default(), entry.amount.clone()),
+        };
+        let kept = addition.least(&accepted.minus(&base));
+        let amount = base.plus(&kept).expect("the links of what was wanted");
+        entry.amount = amount.clone();
+        self.unbook(uid, &addition.minus(&kept));
+        Ok(amount)
     }
 
     /// Holds more for a commitment that has less than was wanted. Returns the whole new vector; `None` if there is
@@ -169,7 +172,9 @@ impl Holds {
         ids.iter().for_each(|id| self.end_upgrade(id, now));
         let over = |id: &JointId| self.entries.get(id).is_some_and(|entry| entry.until <= now);
         let over: Vec<JointId> = ids.into_iter().filter(over).collect();
-        over.iter().for_each(|id| drop(self.release(id)));
+        over.iter().for_each(|id| {
+            self.release(id);
+        });
         over
     }
 
@@ -231,16 +236,6 @@ impl Holds {
         }
     }
 
-    /// Reduces an entry from `whole` to the accepted part of it.
-    fn shrink(&mut self, id: &JointId, whole: &Resources, accepted: &Resources) -> Resources {
-        let kept = whole.least(accepted);
-        let entry = self.entries.get_mut(id).expect("the caller found the entry");
-        entry.amount = kept.clone();
-        let uid = entry.uid;
-        self.unbook(uid, &whole.minus(&kept));
-        kept
-    }
-
     fn end_upgrade(&mut self, id: &JointId, now: Instant) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         if let Some((more, _)) = entry.upgrade.take_if(|(_, until)| *until <= now) {
@@ -295,7 +290,11 @@ fn sum(sums: &Sums, resource: &Resource) -> u64 {
 
 fn subtract(sums: &mut Sums, resource: &Resource, units: u64) {
     let left = sum(sums, resource) - units;
-    if left == 0 { drop(sums.remove(resource)) } else { drop(sums.insert(resource.clone(), left)) }
+    if left == 0 {
+        sums.remove(resource);
+    } else {
+        sums.insert(resource.clone(), left);
+    }
 }
 
 /// Sets a component that another valid vector names.

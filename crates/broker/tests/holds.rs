@@ -155,12 +155,18 @@ fn take(holds: &mut Holds, now: &mut u64, step: Step) {
             }
         }
         Step::Commit(number, accepted, time) => {
-            let until = after(time);
-            let committed = holds.commit(&id(number), &accepted, until, at(*now));
-            assert!(committed.is_err() || accepted.covers(&committed.unwrap()));
+            let (until, before) = (after(time), holds.committed(&id(number)).cloned().unwrap_or_default());
+            if let Ok(committed) = holds.commit(&id(number), &accepted, until, at(*now)) {
+                assert!(committed.covers(&before), "a commitment never shrinks");
+                assert!(accepted.covers(&committed.minus(&before)), "nothing is committed that was not accepted");
+            }
         }
-        Step::Grow(number, time) => drop(holds.grow(&id(number), after(time), at(*now))),
-        Step::Release(number) => drop(holds.release(&id(number))),
+        Step::Grow(number, time) => {
+            holds.grow(&id(number), after(time), at(*now));
+        }
+        Step::Release(number) => {
+            holds.release(&id(number));
+        }
         Step::Pass(time) => {
             *now += time;
             holds.expire(at(*now));
