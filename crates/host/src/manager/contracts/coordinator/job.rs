@@ -163,7 +163,7 @@ impl Job {
         match self.stage {
             Stage::BackingOff { until } if until <= now => self.begin(now, out),
             Stage::Holding { until } if until <= now => return self.silent(|site| site.target.is_none()),
-            Stage::Accepting { until } if until <= now => return self.silent(|site| site.confirmed.is_none()),
+            Stage::Accepting { until } if until <= now => return self.silent(|site| site.relied_until <= now),
             Stage::InForce if self.relied_until() <= now => return self.silent(|site| site.relied_until <= now),
             _ if self.next_send <= now => self.send_again(now, out),
             _ => {}
