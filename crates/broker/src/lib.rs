@@ -3,7 +3,8 @@
 //! A [`Supervisor`] keeps the accounts of one host. Its verbs are [`Supervisor::admit`], [`Supervisor::want`],
 //! [`Supervisor::settle`] and [`Supervisor::release`]. The answers are [`Supervisor::grants`], or a [`Refusal`]
 //! that names the requested share, the free share and the holders of the rest. A [`LinkBroker`] keeps the accounts of
-//! one direction of a link, with the same verbs. No code in this crate reads a clock.
+//! one direction of a link, with the same verbs. A [`Holds`] keeps the accounts of joint contracts over all resources
+//! of a host. No code in this crate reads a clock.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2.
 //!
 //! A [`MemoryBroker`] keeps the accounts of resident memory with the same verbs (QualMan §4). A [`Pool`] divides one
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod filling;
+mod holds;
 mod limits;
 mod link_refusal;
 mod memory;
@@ -21,6 +23,7 @@ mod pool;
 mod refusal;
 mod supervisor;
 
+pub use holds::{HoldRequest, Holds, NotHeld, Shortage, UserCaps};
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
 pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};

@@ -30,6 +30,7 @@ mod quality;
 mod random_numbers;
 mod reclaiming;
 mod reservation;
+mod resource_arithmetic;
 mod resources;
 pub mod ring;
 mod running_statistics;

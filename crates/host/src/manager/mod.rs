@@ -4,6 +4,7 @@
 //!   readings, control events ──> Manager ──> controllers of interest ──> decisions ──> channels, filters, brokers
 //!   applications come and go ──>    │ admission, division of each resource
 //!   requests beyond this host ──>   └ sent to other hosts: first, best of n, nearest; the other offers are cancelled
+//!   contracts over several hosts ──> [`contracts`]: all hosts or none
 //! ```
 //! A [`Controller`] is the part that an engineer writes: a plain value with a list of interests. [`Member`]
 //! connects a manager to a `qfabric_channel::Node`; the daemon and the simulator run the same code. Source: thesis
@@ -11,6 +12,7 @@
 #![doc = "The code reads no clock, does no I/O and does not depend on the number of hosts."]
 
 mod asked;
+pub mod contracts;
 mod controller;
 mod core;
 mod groups;

@@ -16,8 +16,8 @@
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
-//! The modules [`ecalls`], [`channel`] and [`net`] contain the bodies of services, Q-channels and packet
-//! scheduling.
+//! The modules [`ecalls`], [`channel`], [`net`] and [`contracts`] contain the bodies of services, Q-channels, packet
+//! scheduling and joint contracts.
 //!
 //! Besides the API's socket, `ring.sock` (SOCK_SEQPACKET) passes on an application's ring: the client sends the id
 //! in decimal, and the daemon answers `ok` with two descriptors: the ring's memory (a sealed memfd of the size of
@@ -25,6 +25,7 @@
 //! when it closes, the application has left.
 
 pub mod channel;
+pub mod contracts;
 pub mod ecalls;
 mod lending;
 mod limits;

@@ -130,10 +130,12 @@ pub enum QualityKind {
     Cancel = 14,
     /// A member of a group has `value` now, and has seen the same members for `other` nanoseconds.
     Achieved = 15,
+    /// The request `request` is refused. Only hosts that know joint contracts send or read it.
+    Refuse = 16,
 }
 
 impl QualityKind {
-    pub const ALL: [QualityKind; 12] = [
+    pub const ALL: [QualityKind; 13] = [
         QualityKind::Own,
         QualityKind::Rate,
         QualityKind::Level,
@@ -146,6 +148,7 @@ impl QualityKind {
         QualityKind::Confirm,
         QualityKind::Cancel,
         QualityKind::Achieved,
+        QualityKind::Refuse,
     ];
 
     fn of(number: u32) -> Option<QualityKind> {

@@ -1,0 +1,190 @@
+//! The book of joint contracts: all or nothing, within capacity and maxima, everything ends.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use qfabric_broker::{HoldRequest, Holds, NotHeld};
+use qfabric_types::api::contracts::JointId;
+use qfabric_types::{Instant, Resource, Resources};
+
+fn vector(cpu: u64, memory: u64, rate: u64) -> Resources {
+    let mut vector = Resources::default();
+    for (resource, units) in [("cpu", cpu), ("memory", memory), ("network eth0 out", rate)] {
+        if units > 0 {
+            vector.set_units(&resource.parse().unwrap(), units).unwrap();
+        }
+    }
+    vector
+}
+
+fn id(number: u64) -> JointId {
+    JointId { host: "alpha".parse().unwrap(), number }
+}
+
+fn request(number: u64, wanted: Resources, minimum: Resources) -> HoldRequest {
+    HoldRequest { id: id(number), uid: 1000, wanted, minimum, until: at(10) }
+}
+
+fn at(time: u64) -> Instant {
+    Instant::new(time)
+}
+
+fn book() -> Holds {
+    Holds::new(vector(100, 100, 100), BTreeMap::new())
+}
+
+#[test]
+fn a_hold_takes_all_resources_or_none() {
+    let mut holds = book();
+    holds.hold(request(1, vector(10, 80, 10), vector(10, 80, 10))).unwrap();
+    let short = holds.hold(request(2, vector(10, 50, 10), vector(10, 30, 10))).unwrap_err();
+    assert_eq!(short.resource, Resource::Memory);
+    assert_eq!((short.asked.units(), short.free.units(), short.largest.units()), (50, 20, 20));
+    assert!(short.is_transient, "the first entry is only held");
+    assert_eq!(holds.free(), vector(90, 20, 90));
+}
+
+#[test]
+fn a_shortage_that_only_commitments_cause_is_not_transient() {
+    let mut holds = book();
+    let all = vector(10, 80, 10);
+    holds.hold(request(1, all.clone(), all.clone())).unwrap();
+    holds.commit(&id(1), &all, at(20), at(1)).unwrap();
+    assert!(!holds.hold(request(2, all.clone(), all)).unwrap_err().is_transient);
+}
+
+#[test]
+fn a_link_without_capacity_is_refused_by_its_name() {
+    let mut wanted = vector(1, 0, 0);
+    wanted.set_units(&"network eth9 in".parse().unwrap(), 5).unwrap();
+    let short = book().hold(request(1, wanted.clone(), wanted)).unwrap_err();
+    let text = "asked for 5 bit/s of network eth9 in, at least 5 bit/s; 0 bit/s is free, and 0 bit/s would fit";
+    assert_eq!(short.to_string(), text);
+}
+
+#[test]
+fn the_maximum_of_a_user_limits_what_is_granted() {
+    let mut holds = Holds::new(vector(100, 100, 100), BTreeMap::from([(1000, vector(30, 100, 100))]));
+    assert_eq!(holds.hold(request(1, vector(50, 0, 0), vector(20, 0, 0))).unwrap(), vector(30, 0, 0));
+    let short = holds.hold(request(2, vector(5, 0, 0), vector(5, 0, 0))).unwrap_err();
+    assert_eq!((short.free.units(), short.largest.units()), (70, 0));
+    let other = HoldRequest { uid: 7, ..request(3, vector(70, 0, 0), vector(70, 0, 0)) };
+    assert!(holds.hold(other).is_ok());
+}
+
+#[test]
+fn an_expired_hold_cannot_be_committed() {
+    let mut holds = book();
+    holds.hold(request(1, vector(10, 0, 0), vector(10, 0, 0))).unwrap();
+    assert_eq!(holds.commit(&id(1), &vector(10, 0, 0), at(20), at(10)), Err(NotHeld));
+    assert_eq!(holds.expire(at(10)), [id(1)]);
+    assert_eq!(holds, book());
+}
+
+#[test]
+fn freed_capacity_upgrades_a_commitment_that_has_less_than_wanted() {
+    let mut holds = book();
+    holds.hold(request(1, vector(70, 0, 0), vector(70, 0, 0))).unwrap();
+    assert_eq!(holds.hold(request(2, vector(60, 5, 0), vector(10, 5, 0))).unwrap(), vector(30, 5, 0));
+    holds.commit(&id(2), &vector(30, 5, 0), at(20), at(1)).unwrap();
+    assert_eq!(holds.grow(&id(2), at(15), at(2)), None, "nothing is free");
+    holds.release(&id(1));
+    assert_eq!(holds.grow(&id(2), at(15), at(2)), Some(vector(60, 5, 0)));
+    assert_eq!(holds.commit(&id(2), &vector(30, 5, 0), at(21), at(3)), Ok(vector(30, 5, 0)), "a renewal");
+    assert_eq!(holds.free(), vector(40, 95, 100), "the upgrade is still held");
+    assert_eq!(holds.commit(&id(2), &vector(60, 5, 0), at(22), at(4)), Ok(vector(60, 5, 0)));
+    assert_eq!(holds.committed(&id(2)), Some(&vector(60, 5, 0)));
+}
+
+#[test]
+fn an_upgrade_that_is_not_accepted_ends_and_the_commitment_stays() {
+    let mut holds = book();
+    holds.hold(request(1, vector(70, 0, 0), vector(70, 0, 0))).unwrap();
+    holds.hold(request(2, vector(60, 0, 0), vector(10, 0, 0))).unwrap();
+    holds.commit(&id(2), &vector(30, 0, 0), at(30), at(1)).unwrap();
+    holds.release(&id(1));
+    holds.grow(&id(2), at(15), at(2)).unwrap();
+    assert_eq!(holds.commit(&id(2), &vector(60, 0, 0), at(40), at(15)), Ok(vector(30, 0, 0)));
+    assert_eq!(holds.free(), vector(70, 100, 100));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hold(u64, u32, Resources, Resources, u64),
+    Commit(u64, Resources, u64),
+    Grow(u64, u64),
+    Release(u64),
+    Pass(u64),
+}
+
+fn vectors() -> impl Strategy<Value = Resources> {
+    (0..60u64, 0..60u64, 0..60u64).prop_map(|(cpu, memory, rate)| vector(cpu, memory, rate))
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..6u64, 0..3u32, vectors(), vectors(), 1..20u64).prop_map(|(id, uid, wanted, other, time)| {
+            let minimum = wanted.least(&other);
+            Step::Hold(id, uid, wanted, minimum, time)
+        }),
+        (0..6u64, vectors(), 1..20u64).prop_map(|(id, accepted, time)| Step::Commit(id, accepted, time)),
+        (0..6u64, 1..20u64).prop_map(|(id, time)| Step::Grow(id, time)),
+        (0..6u64).prop_map(Step::Release),
+        (1..10u64).prop_map(Step::Pass),
+    ]
+}
+
+fn take(holds: &mut Holds, now: &mut u64, step: Step) {
+    let after = |time| at(*now + time);
+    match step {
+        Step::Hold(number, uid, wanted, minimum, time) => {
+            let before = holds.free();
+            let request = HoldRequest {
+                id: id(number),
+                uid,
+                wanted: wanted.clone(),
+                minimum: minimum.clone(),
+                until: after(time),
+            };
+            match holds.hold(request) {
+                Ok(granted) => assert!(wanted.covers(&granted) && granted.covers(&minimum)),
+                Err(short) => {
+                    assert!(short.largest.units() < short.minimum.units(), "{short}");
+                    assert!(holds.free().covers(&before), "a refusal holds nothing");
+                }
+            }
+        }
+        Step::Commit(number, accepted, time) => {
+            let (until, before) = (after(time), holds.committed(&id(number)).cloned().unwrap_or_default());
+            if let Ok(committed) = holds.commit(&id(number), &accepted, until, at(*now)) {
+                assert!(committed.covers(&before), "a commitment never shrinks");
+                assert!(accepted.covers(&committed.minus(&before)), "nothing is committed that was not accepted");
+            }
+        }
+        Step::Grow(number, time) => {
+            holds.grow(&id(number), after(time), at(*now));
+        }
+        Step::Release(number) => {
+            holds.release(&id(number));
+        }
+        Step::Pass(time) => {
+            *now += time;
+            holds.expire(at(*now));
+            assert!(holds.entries().all(|(_, until)| until > at(*now)));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_history_stays_within_capacity_and_maxima_and_leaks_nothing(history in prop::collection::vec(steps(), 1..80)) {
+        let empty = Holds::new(vector(100, 100, 100), BTreeMap::from([(1, vector(40, 40, 40))]));
+        let (mut holds, mut now) = (empty.clone(), 0);
+        for step in history {
+            take(&mut holds, &mut now, step);
+            holds.check();
+        }
+        holds.expire(at(now + 100));
+        prop_assert_eq!(holds, empty);
+    }
+}

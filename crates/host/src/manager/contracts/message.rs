@@ -1,0 +1,57 @@
+//! The messages between coordinators and participants.
+
+use qfabric_types::api::contracts::JointId;
+use qfabric_types::channel::Name;
+use qfabric_types::{Nanos, Resources};
+
+use super::Reason;
+
+/// A message about one contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContractMessage {
+    pub id: JointId,
+    /// The attempt of the coordinator, from 1. A message of an earlier attempt is ignored.
+    pub round: u32,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// To a participant: hold this vector.
+    Request(PartRequest),
+    /// To the coordinator: this vector is held.
+    Offer {
+        granted: Resources,
+        /// The contract is in force, and this vector has more than the present one.
+        is_upgrade: bool,
+    },
+    /// To the coordinator: nothing is held.
+    Refuse(Reason),
+    /// To a participant: commit this vector for `hold` from now. Also renews.
+    Accept {
+        /// Number of the Accept, increasing; a participant ignores one that a later one has overtaken.
+        step: u32,
+        granted: Resources,
+    },
+    /// To the coordinator: this vector is committed.
+    Confirm {
+        /// The step of the Accept.
+        step: u32,
+        granted: Resources,
+    },
+    /// To a participant: release this attempt and earlier ones. To a coordinator: the host ends the contract.
+    Cancel,
+}
+
+/// What is asked of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRequest {
+    /// The user on the initiator. Counts only there: a participant on another host does not believe it.
+    pub uid: u32,
+    pub wanted: Resources,
+    pub minimum: Resources,
+    /// The application that must consent, if any.
+    pub application: Option<Name>,
+    /// The time that a hold or a commitment lasts without a further message.
+    pub hold: Nanos,
+}

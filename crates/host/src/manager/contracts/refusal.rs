@@ -1,0 +1,93 @@
+//! Why a host refused its part of a contract.
+
+use qfabric_broker::Shortage;
+use qfabric_types::Nanos;
+use qfabric_types::Resource;
+use qfabric_types::api::Problem;
+use qfabric_types::api::contracts::JointRefusal;
+use qfabric_types::channel::Name;
+
+use super::{Timing, VERSION};
+
+/// The reason of one host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    #[error("{0}")]
+    Short(Shortage),
+    #[error("the host has no broker for {0}")]
+    NotBrokered(Resource),
+    #[error("the application did not consent")]
+    Declined,
+    /// The hold or the commitment is over, or the host has restarted.
+    #[error("nothing is held any more")]
+    Ended,
+    #[error("the host already takes part in {limit} contracts")]
+    Full { limit: u32 },
+    #[error("a hold of {given} is not within {} to {}", Timing::SHORTEST, Timing::LONGEST)]
+    Hold { given: Nanos },
+    #[error("the host speaks version {speaks} of contracts, this one {VERSION}")]
+    Version { speaks: u8 },
+    #[error("the host did not answer")]
+    Silent,
+    /// The answer broke the protocol, such as an offer below the minimum.
+    #[error("the host's answer is not valid")]
+    Invalid,
+}
+
+impl Reason {
+    /// Whether a later attempt may succeed.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Reason::Short(shortage) => shortage.is_transient,
+            Reason::Ended | Reason::Silent => true,
+            _ => false,
+        }
+    }
+
+    fn next_step(&self) -> &'static str {
+        match self {
+            Reason::Short(shortage) if shortage.is_transient => "try again soon: other contracts are being made",
+            Reason::Short(_) => "ask for less, lower the minimum, or end another contract (`qfabric contract ls`)",
+            Reason::NotBrokered(_) => {
+                "ask for other resources of this host, or have its administrator add the resource"
+            }
+            Reason::Declined => "ask the user of the application",
+            Reason::Ended => "try again",
+            Reason::Full { .. } => "end a contract that is not needed (`qfabric contract ls`)",
+            Reason::Hold { .. } => "set another hold time in the configuration",
+            Reason::Version { .. } | Reason::Invalid => "update the daemon of the older host",
+            Reason::Silent => "check that the host is up and its daemon knows contracts (`qfabric group ls`)",
+        }
+    }
+}
+
+/// A host refused its part, so the contract is refused. Nothing is held afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host} refused: {reason}")]
+pub struct Refused {
+    pub host: Name,
+    pub reason: Reason,
+}
+
+impl Refused {
+    pub fn problem(&self) -> Problem {
+        Problem::new("contract_refused", self.to_string(), self.reason.next_step())
+    }
+
+    /// The answer for users and tools.
+    pub fn answer(&self) -> JointRefusal {
+        let (refused_by, problem) = (self.host.clone(), self.problem());
+        let without = JointRefusal { refused_by, resource: None, asked: None, free: None, largest: None, problem };
+        match &self.reason {
+            Reason::Short(shortage) => JointRefusal {
+                resource: Some(shortage.resource.clone()),
+                asked: Some(shortage.asked.value()),
+                free: Some(shortage.free.value()),
+                largest: Some(shortage.largest.value()),
+                ..without
+            },
+            Reason::NotBrokered(resource) => JointRefusal { resource: Some(resource.clone()), ..without },
+            _ => without,
+        }
+    }
+}

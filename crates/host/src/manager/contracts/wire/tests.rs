@@ -1,0 +1,130 @@
+use proptest::prelude::*;
+use qfabric_broker::Shortage;
+use qfabric_types::{Resource, Resources};
+
+use super::super::{Participant, ParticipantOutput, Reason};
+use super::*;
+
+fn vector(links: usize) -> Resources {
+    let mut vector = Resources::default();
+    vector.set_units(&Resource::Cpu, 250_000).unwrap();
+    vector.set_units(&Resource::Memory, 64 << 20).unwrap();
+    for link in 0..links {
+        let name = format!("network interface-{link:05} {}", ["out", "in"][link % 2]);
+        vector.set_units(&name.parse().unwrap(), 1_000_000 + link as u64).unwrap();
+    }
+    vector
+}
+
+fn reasons() -> Vec<Reason> {
+    let resource: Resource = "network eth0 in".parse().unwrap();
+    let amount = |units| resource.amount(units);
+    let short = Shortage {
+        asked: amount(5),
+        minimum: amount(4),
+        free: amount(3),
+        largest: amount(2),
+        is_transient: true,
+        resource: resource.clone(),
+    };
+    let (hold, version) = (Reason::Hold { given: Nanos::new(1) }, Reason::Version { speaks: 9 });
+    let not_brokered = Reason::NotBrokered(Resource::Memory);
+    vec![Reason::Short(short), not_brokered, Reason::Declined, Reason::Ended, Reason::Full { limit: 7 }, hold, version]
+}
+
+fn bodies() -> Vec<Body> {
+    let (wanted, minimum) = (vector(Resources::MAX_LINKS), vector(2));
+    let application = Some("a".repeat(Name::MAX).parse().unwrap());
+    let part = PartRequest { uid: 1000, wanted, minimum, application, hold: Nanos::from_millis(3_000) };
+    let granted = || vector(3);
+    let mut bodies = vec![
+        Body::Request(PartRequest { application: None, ..part.clone() }),
+        Body::Request(part),
+        Body::Offer { granted: granted(), is_upgrade: true },
+        Body::Accept { step: 7, granted: granted() },
+        Body::Confirm { step: 7, granted: Resources::default() },
+        Body::Cancel,
+    ];
+    bodies.extend(reasons().into_iter().map(Body::Refuse));
+    bodies
+}
+
+fn messages() -> impl Iterator<Item = ContractMessage> {
+    let id = JointId { host: "h".repeat(Name::MAX).parse().unwrap(), number: u64::MAX };
+    bodies().into_iter().map(move |body| ContractMessage { id: id.clone(), round: 3, body })
+}
+
+#[test]
+fn an_encoded_message_decodes_to_itself() {
+    for message in messages() {
+        let mut bytes = message.encode(Instant::new(5));
+        assert!(bytes.len() <= MAX_MESSAGE, "{} bytes", bytes.len());
+        assert_eq!(ContractMessage::decode(&bytes).as_ref(), Ok(&message));
+        bytes.push(0);
+        assert_eq!(ContractMessage::decode(&bytes).as_ref(), Ok(&message), "a newer version has more bytes");
+    }
+}
+
+#[test]
+fn a_message_that_is_cut_anywhere_is_refused() {
+    for message in messages() {
+        let bytes = message.encode(Instant::new(5));
+        for end in 0..bytes.len() {
+            assert!(ContractMessage::decode(&bytes[..end]).is_err(), "{message:?} at {end}");
+        }
+    }
+}
+
+#[test]
+fn an_older_manager_reads_the_event_and_finds_an_attribute_that_it_does_not_have() {
+    let request = messages().next().unwrap().encode(Instant::new(5));
+    let event = QualityEvent::decode(&request).unwrap();
+    assert_eq!((event.kind, event.attribute), (QualityKind::Request, AttributeId::of("contract")));
+    let mut manager = super::super::super::Manager::new("beta".parse().unwrap());
+    let input = super::super::super::Input::Control("c".parse().unwrap(), "alpha".parse().unwrap(), event);
+    manager.handle(input, Instant::new(6));
+    assert_eq!(manager.poll(), None, "no offer, and nothing is held");
+}
+
+#[test]
+fn a_request_of_another_version_is_refused_with_the_version_of_this_host() {
+    let mut bytes = messages().next().unwrap().encode(Instant::new(5));
+    bytes[8] = 2;
+    let Err(NotReadable::Version { number, version }) = ContractMessage::decode(&bytes) else { panic!("was read") };
+    assert_eq!(version, 2);
+    let (alpha, mut participant) = ("alpha".parse().unwrap(), Participant::new("beta".parse().unwrap()));
+    participant.not_readable(&alpha, number);
+    let Some(ParticipantOutput::Send(to, message)) = participant.poll() else { panic!("no answer") };
+    let reason = Reason::Version { speaks: VERSION };
+    assert_eq!((to, message.body), (alpha, Body::Refuse(reason)));
+}
+
+#[test]
+fn a_minimum_beyond_the_wanted_amount_is_refused() {
+    let (wanted, minimum) = (vector(1), vector(2));
+    let part = PartRequest { uid: 0, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) };
+    let message = ContractMessage { body: Body::Request(part), ..messages().next().unwrap() };
+    let refused = ContractMessage::decode(&message.encode(Instant::ZERO)).unwrap_err();
+    assert!(matches!(refused, NotReadable::Invalid { number: u64::MAX, .. }), "{refused}");
+}
+
+proptest! {
+    #[test]
+    fn any_change_of_a_message_is_read_or_refused(which in 0..13usize, at in 0..600usize, byte in any::<u8>()) {
+        let mut bytes = messages().nth(which).unwrap().encode(Instant::new(5));
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        if let Ok(message) = ContractMessage::decode(&bytes) {
+            let again = message.encode(Instant::new(5));
+            prop_assert_eq!(ContractMessage::decode(&again), Ok(message));
+        }
+    }
+
+    #[test]
+    fn arbitrary_tails_are_read_or_refused(kind in 0..6usize, tail in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut bytes = messages().nth(kind).unwrap().encode(Instant::new(5));
+        bytes.truncate(QualityEvent::SIZE);
+        bytes.extend(tail);
+        drop(ContractMessage::decode(&bytes));
+    }
+}

@@ -1,0 +1,123 @@
+//! The promises of joint contracts, under random requests, bad networks and crashes. [`World`] checks them after
+//! every event.
+
+use qfabric_sim::contracts::{Conditions, Crash, Report, Timing, Workload, World, compare};
+use qfabric_types::{Nanos, RandomNumbers};
+
+const HOLD: Nanos = Nanos::from_millis(3_000);
+
+fn conditions(hosts: usize) -> Conditions {
+    let (loss, duplicates, skew, consent) = (0.0, 0.0, 0.0, 1.0);
+    let delay = Nanos::from_millis(5);
+    Conditions { hosts, loss, duplicates, delay, skew, consent, timing: Timing::default() }
+}
+
+/// Random conditions: up to a tenth of the messages is lost, and as many arrive twice.
+fn bad_conditions(hosts: usize, random: &mut RandomNumbers) -> Conditions {
+    let mut uniform = || random.uniform();
+    Conditions {
+        hosts,
+        loss: uniform() * 0.1,
+        duplicates: uniform() * 0.1,
+        delay: Nanos::from_f64(uniform() * 1e8),
+        skew: uniform() / 128.0,
+        consent: 0.5 + uniform() / 2.0,
+        timing: Timing { hold: HOLD, attempts: 1 + (uniform() * 8.0) as u32 },
+    }
+}
+
+fn workload(hosts: usize, random: &mut RandomNumbers) -> Workload {
+    Workload {
+        hosts,
+        requests: 1 + (random.uniform() * 12.0) as usize,
+        interval: Nanos::from_f64(random.uniform() * 1e9),
+        lifetime: Nanos::from_f64(random.uniform() * 2e10),
+        largest: 0.2 + 0.8 * random.uniform(),
+        minimum: random.uniform(),
+        consent: random.uniform() / 2.0,
+    }
+}
+
+fn run(seed: u64, crash: Option<Crash>) -> Report {
+    let mut random = RandomNumbers::new(seed);
+    let hosts = 2 + (random.uniform() * 5.0) as usize;
+    let (conditions, workload) = (bad_conditions(hosts, &mut random), workload(hosts, &mut random));
+    World::new(conditions, workload.arrivals(seed), crash, seed).run()
+}
+
+#[test]
+fn two_thousand_random_patterns_keep_every_promise() {
+    let mut sum = Report::default();
+    for seed in 0..2_000 {
+        let report = run(seed, None);
+        sum.requests += report.requests;
+        sum.in_force += report.in_force;
+        sum.partial += report.partial;
+        sum.upgraded += report.upgraded;
+        sum.refused += report.refused;
+        sum.rounds = sum.rounds.max(report.rounds);
+    }
+    println!("{sum:?}");
+    assert_eq!(sum.requests, sum.in_force + sum.refused);
+    assert!(sum.in_force > 1_000 && sum.refused > 1_000, "both outcomes occur");
+    assert!(sum.partial > 100 && sum.upgraded > 10 && sum.rounds == 8, "partial contracts, upgrades and all attempts");
+}
+
+/// The crash is placed at each output of each host: between any two messages, orders and effects.
+fn crash_at_every_output(seed: u64) -> u64 {
+    let outputs = run(seed, None).outputs;
+    let mut crashes = 0;
+    for (host, count) in outputs.into_iter().enumerate() {
+        for at_output in 1..=count {
+            for pause in [Nanos::ZERO, Nanos::new(HOLD.get() / 2), HOLD + HOLD] {
+                run(seed, Some(Crash { host, at_output, pause }));
+                crashes += 1;
+            }
+        }
+    }
+    crashes
+}
+
+#[test]
+fn a_crash_of_any_host_at_any_step_breaks_no_promise() {
+    let crashes: u64 = (0..4).map(crash_at_every_output).sum();
+    println!("{crashes} crashes");
+    assert!(crashes > 500);
+}
+
+#[test]
+fn without_loss_and_contention_a_contract_takes_two_round_trips() {
+    let workload = Workload {
+        hosts: 4,
+        requests: 1,
+        interval: Nanos::ZERO,
+        lifetime: Nanos::ZERO,
+        largest: 1.0,
+        minimum: 1.0,
+        consent: 0.0,
+    };
+    for seed in 0..200 {
+        let report = World::new(conditions(4), workload.arrivals(seed), None, seed).run();
+        assert_eq!((report.in_force, report.rounds), (1, 1), "seed {seed}");
+        assert!(report.setup[0] <= Nanos::from_millis(4 * 5), "seed {seed}: {}", report.setup[0]);
+    }
+}
+
+#[test]
+fn hold_and_wait_deadlocks_where_holds_that_expire_and_the_banker_do_not() {
+    let workload = Workload {
+        hosts: 3,
+        requests: 40,
+        interval: Nanos::from_millis(100),
+        lifetime: Nanos::from_millis(1_000),
+        largest: 0.9,
+        minimum: 1.0,
+        consent: 0.0,
+    };
+    let comparison = compare(workload, 10, Nanos::from_millis(10_000), 1);
+    println!("{comparison}");
+    let deadlocked: Vec<u64> = comparison.rows.iter().map(|row| row.deadlocked).collect();
+    assert_eq!(deadlocked[..3], [0, 0, 0]);
+    assert!(deadlocked[3] > 0);
+    assert!(comparison.rows.iter().all(|row| row.in_force > 0));
+}

@@ -1,0 +1,283 @@
+//! Joint contracts: resources of several hosts that are promised together or not at all.
+//!
+//! | call | body → answer |
+//! |---|---|
+//! | `POST /v1/contracts` | [`JointRequest`] → 201 [`JointContract`], or 409 [`JointRefusal`], or a [`super::Problem`] |
+//! | `GET /v1/contracts` | → list of [`JointContract`] |
+//! | `GET /v1/contracts/{id}` | → [`JointContract`] |
+//! | `DELETE /v1/contracts/{id}` | → 204 |
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Claim, Problem};
+use crate::channel::Name;
+use crate::{Amount, Resource, Resources};
+
+/// Largest number of hosts of one joint contract; bounds the messages of one attempt.
+pub const MAX_HOSTS: usize = 16;
+
+/// The identity of a joint contract: `HOST:NUMBER`. HOST initiated it; NUMBER is random.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String))]
+#[serde(try_from = "String", into = "String")]
+pub struct JointId {
+    /// The initiator.
+    pub host: Name,
+    /// The contract's number on that host.
+    pub number: u64,
+}
+
+/// A text is not the identity of a joint contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not a contract; use the HOST:NUMBER of `qfabric contract ls`, such as alpha:5f3c09a1d2e4b687")]
+pub struct NoJointId {
+    /// The given text, cut to the length of an identity.
+    pub given: String,
+}
+
+impl FromStr for JointId {
+    type Err = NoJointId;
+
+    fn from_str(text: &str) -> Result<JointId, NoJointId> {
+        let Claim { host, number } = text.parse::<Claim>().map_err(|refused| NoJointId { given: refused.given })?;
+        Ok(JointId { host, number })
+    }
+}
+
+impl TryFrom<String> for JointId {
+    type Error = NoJointId;
+
+    fn try_from(text: String) -> Result<JointId, NoJointId> {
+        text.parse()
+    }
+}
+
+impl From<JointId> for String {
+    fn from(id: JointId) -> String {
+        id.to_string()
+    }
+}
+
+impl fmt::Display for JointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:016x}", self.host, self.number)
+    }
+}
+
+/// The part of one host in a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JointPart {
+    pub host: Name,
+    pub wanted: Resources,
+    /// The smallest amounts with which the application works; all of `wanted` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<Resources>,
+    /// The application on that host that must consent (QualMan, Figure 8); nobody is asked if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<Name>,
+}
+
+impl JointPart {
+    pub fn minimum(&self) -> &Resources {
+        self.minimum.as_ref().unwrap_or(&self.wanted)
+    }
+}
+
+/// A request for a joint contract: 1 to [`MAX_HOSTS`] parts, one per host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RequestBody")]
+pub struct JointRequest {
+    parts: Vec<JointPart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestBody {
+    parts: Vec<JointPart>,
+}
+
+/// A request for a joint contract is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidJointRequest {
+    #[error("the contract has {given} hosts, of 1 to {MAX_HOSTS} allowed")]
+    Hosts { given: usize },
+    #[error("the contract has two parts for host {host}")]
+    Twice { host: Name },
+    #[error("the contract asks nothing of host {host}")]
+    Nothing { host: Name },
+    #[error("on host {host}, the minimum of {resource} is {minimum}, more than the wanted {wanted}")]
+    Minimum { host: Name, resource: Resource, minimum: Amount, wanted: Amount },
+}
+
+impl InvalidJointRequest {
+    pub fn problem(&self) -> Problem {
+        let next = match self {
+            InvalidJointRequest::Hosts { .. } => "split it into several contracts",
+            InvalidJointRequest::Twice { .. } => "write all resources of a host into one part",
+            InvalidJointRequest::Nothing { .. } => "remove the part, or ask for at least one resource",
+            InvalidJointRequest::Minimum { .. } => "lower the minimum, or raise the wanted amount",
+        };
+        Problem::new("invalid_contract", self.to_string(), next)
+    }
+}
+
+impl JointRequest {
+    /// Checks the parts.
+    ///
+    /// # Errors
+    /// The first rule that the parts break.
+    pub fn new(parts: Vec<JointPart>) -> Result<JointRequest, InvalidJointRequest> {
+        if !(1..=MAX_HOSTS).contains(&parts.len()) {
+            return Err(InvalidJointRequest::Hosts { given: parts.len() });
+        }
+        for (at, part) in parts.iter().enumerate() {
+            if parts[..at].iter().any(|other| other.host == part.host) {
+                return Err(InvalidJointRequest::Twice { host: part.host.clone() });
+            }
+            check(part)?;
+        }
+        Ok(JointRequest { parts })
+    }
+
+    pub fn parts(&self) -> &[JointPart] {
+        &self.parts
+    }
+}
+
+fn check(part: &JointPart) -> Result<(), InvalidJointRequest> {
+    if part.wanted.is_zero() {
+        return Err(InvalidJointRequest::Nothing { host: part.host.clone() });
+    }
+    for (resource, minimum) in part.minimum().iter() {
+        let wanted = resource.amount(part.wanted.units(&resource));
+        if minimum.units() > wanted.units() {
+            return Err(InvalidJointRequest::Minimum { host: part.host.clone(), resource, minimum, wanted });
+        }
+    }
+    Ok(())
+}
+
+impl TryFrom<RequestBody> for JointRequest {
+    type Error = InvalidJointRequest;
+
+    fn try_from(body: RequestBody) -> Result<JointRequest, InvalidJointRequest> {
+        JointRequest::new(body.parts)
+    }
+}
+
+/// One resource of one host in a joint contract. Amounts as numbers: CPUs, bytes, bits per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointResource {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// `cpu`, `memory`, or `network INTERFACE out|in`.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub resource: Resource,
+    pub asked: f64,
+    /// Less than `asked` if the contract is partly satisfied.
+    pub granted: f64,
+}
+
+impl JointResource {
+    /// The resources of one host: what was wanted beside what is granted.
+    pub fn of<'a>(
+        host: &'a Name,
+        wanted: &'a Resources,
+        granted: &'a Resources,
+    ) -> impl Iterator<Item = JointResource> + 'a {
+        wanted.iter().map(move |(resource, asked)| {
+            let granted = resource.amount(granted.units(&resource)).value();
+            JointResource { host: host.clone(), resource, asked: asked.value(), granted }
+        })
+    }
+}
+
+/// A joint contract in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointContract {
+    pub id: JointId,
+    pub resources: Vec<JointResource>,
+}
+
+/// Why a joint contract was refused. Nothing is held afterwards. Amounts as in [`JointResource`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointRefusal {
+    /// The host that refused, or did not answer.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub refused_by: Name,
+    /// The resource that was short; absent if another rule refused: see `problem`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub resource: Option<Resource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<f64>,
+    /// The largest amount that would have been granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest: Option<f64>,
+    pub problem: Problem,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Share;
+
+    fn part(host: &str, wanted: u32, minimum: u32) -> JointPart {
+        let cpu = |ppm| {
+            let mut vector = Resources::default();
+            vector.cpu = Share::from_ppm(ppm);
+            vector
+        };
+        JointPart { host: host.parse().unwrap(), wanted: cpu(wanted), minimum: Some(cpu(minimum)), application: None }
+    }
+
+    #[test]
+    fn a_printed_identity_parses_to_itself() {
+        let id: JointId = "alpha:5f3c09a1d2e4b687".parse().unwrap();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("alpha".parse::<JointId>().unwrap_err().to_string().contains("contract ls"));
+    }
+
+    #[test]
+    fn an_invalid_request_is_refused_with_the_rule() {
+        let refused = |parts| JointRequest::new(parts).unwrap_err().to_string();
+        assert_eq!(refused(vec![]), "the contract has 0 hosts, of 1 to 16 allowed");
+        assert!(refused(vec![part("a", 2, 1), part("a", 2, 1)]).contains("two parts for host a"));
+        assert!(refused(vec![part("a", 0, 0)]).contains("asks nothing of host a"));
+        let text = refused(vec![part("a", 250_000, 500_000)]);
+        assert_eq!(text, "on host a, the minimum of cpu is 0.5 CPU, more than the wanted 0.25 CPU");
+    }
+
+    #[test]
+    fn a_request_in_json_is_checked_as_it_is_read() {
+        let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5}},{"host":"a","wanted":{"cpu":0.5}}]}"#;
+        assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("two parts"));
+        let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5},"mininum":{}}]}"#;
+        assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("mininum"));
+        let good = JointRequest::new(vec![part("a", 2, 1), part("b", 2, 2)]).unwrap();
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<JointRequest>(&text).unwrap(), good);
+    }
+
+    #[test]
+    fn the_answer_has_the_names_that_tools_read() {
+        let host = "a".parse().unwrap();
+        let (wanted, granted) = (part("a", 500_000, 0).wanted, part("a", 250_000, 0).wanted);
+        let resources = JointResource::of(&host, &wanted, &granted).collect();
+        let contract = JointContract { id: "a:1".parse().unwrap(), resources };
+        let text = serde_json::to_string(&contract).unwrap();
+        let expected =
+            r#"{"id":"a:0000000000000001","resources":[{"host":"a","resource":"cpu","asked":0.5,"granted":0.25}]}"#;
+        assert_eq!(text, expected);
+    }
+}
