@@ -13,47 +13,94 @@ pub const GROUP_LIMIT: usize = 64;
 
 /// Why groups cannot share a CPU. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.message(), self.next_step())]
 pub enum Refusal {
-    #[error("a service of 0 ms needs no slot; ask for at least 1ns")]
     NoService,
-    #[error("period {period} is shorter than a slot of {slot}; use a longer period, or shorter slots (mechanism.slot)")]
-    PeriodBelowSlot { period: Nanos, slot: Nanos },
-    #[error(
-        "service {service} in {period} is {service_slots} slots of {slot} in every {period_slots}; ask for less service, \
-         a longer period, or shorter slots (mechanism.slot)"
-    )]
-    ServiceOverPeriod { service: Nanos, period: Nanos, slot: Nanos, service_slots: u64, period_slots: u64 },
+    PeriodBelowSlot {
+        period: Nanos,
+        slot: Nanos,
+    },
+    /// More slots of service than the period has.
+    ServiceOverPeriod {
+        service: Nanos,
+        period: Nanos,
+        slot: Nanos,
+        service_slots: u64,
+        period_slots: u64,
+    },
     /// The sum in whole slots would exceed the bound.
-    #[error(
-        "{asked} of a CPU in whole slots of {slot}, {free} is free beside the free minimum; ask for less, or use \
-         shorter slots (mechanism.slot)"
-    )]
-    OverCommitted { asked: Share, free: Share, slot: Nanos },
+    OverCommitted {
+        asked: Share,
+        free: Share,
+        slot: Nanos,
+    },
     /// The exact rate-monotonic test failed.
-    #[error(
-        "under rate-monotonic order, a group with a period of {period} would miss it; use mechanism.order = \"edf\", or \
-         periods that divide each other"
-    )]
-    NotSchedulable { group: GroupId, period: Nanos },
+    NotSchedulable {
+        group: GroupId,
+        period: Nanos,
+    },
     /// The least common multiple of the periods exceeds [`FRAME_LIMIT`].
-    #[error(
-        "the periods repeat only after {}, and a dispatch table has at most {FRAME_LIMIT} slots of {slot}; {}",
-        frame.map_or("more than 2^64 slots".to_owned(), |frame| format!("{frame} slots")), next_step(offer.as_ref(), *slot)
-    )]
     FrameTooLong {
         /// Slots after which the periods repeat; `None`: more than 2^64.
         frame: Option<u64>,
         slot: Nanos,
         offer: Option<Offer>,
     },
-    #[error("{GROUP_LIMIT} groups share this CPU already, which is the limit; end one of them")]
     TooManyGroups,
 }
 
-fn next_step(offer: Option<&Offer>, slot: Nanos) -> String {
-    match offer {
-        Some(offer) => format!("these periods fit: {}", offer.text(slot)),
-        None => "use periods that divide each other".to_owned(),
+impl Refusal {
+    /// The cause, with the asked and the accepted values.
+    pub fn message(&self) -> String {
+        match self {
+            Refusal::NoService => "a service of 0 ms needs no slot".to_owned(),
+            Refusal::PeriodBelowSlot { period, slot } => {
+                format!("the period {period} is shorter than a slot of {slot}")
+            }
+            Refusal::ServiceOverPeriod { service, period, slot, service_slots, period_slots } => format!(
+                "service {service} in {period} is {service_slots} slots of {slot} in every {period_slots} whole slots"
+            ),
+            Refusal::OverCommitted { asked, free, slot } => {
+                format!("{asked} in whole slots of {slot}, but {free} is free beside the free minimum of the CPU")
+            }
+            Refusal::NotSchedulable { period, .. } => {
+                format!("under rate-monotonic order, a group with the period {period} would miss it")
+            }
+            Refusal::FrameTooLong { frame, slot, .. } => {
+                let frame = frame.map_or("more than 2^64".to_owned(), |frame| frame.to_string());
+                format!(
+                    "the periods repeat after {frame} slots of {slot}, but a dispatch table has at most {FRAME_LIMIT}"
+                )
+            }
+            Refusal::TooManyGroups => format!("{GROUP_LIMIT} groups share this CPU already, which is the limit"),
+        }
+    }
+
+    /// Message and next step; `called` names a group.
+    pub fn text(&self, called: &dyn Fn(GroupId) -> String) -> String {
+        format!("{}; {}", self.message(), self.next_step_for(called))
+    }
+
+    pub fn next_step(&self) -> String {
+        self.next_step_for(&|group| format!("group {group}"))
+    }
+
+    fn next_step_for(&self, called: &dyn Fn(GroupId) -> String) -> String {
+        let text = match self {
+            Refusal::NoService => "ask for at least 1 ns",
+            Refusal::PeriodBelowSlot { .. } => "use a longer period, or shorter slots (mechanism.slot)",
+            Refusal::ServiceOverPeriod { .. } => {
+                "ask for less service, a longer period, or shorter slots (mechanism.slot)"
+            }
+            Refusal::OverCommitted { .. } => "ask for less, or use shorter slots (mechanism.slot)",
+            Refusal::NotSchedulable { .. } => "use mechanism.order = \"edf\", or periods that divide each other",
+            Refusal::FrameTooLong { offer: Some(offer), slot, .. } => {
+                return format!("these periods fit: {}", offer.text(*slot, called));
+            }
+            Refusal::FrameTooLong { offer: None, .. } => "use periods that divide each other",
+            Refusal::TooManyGroups => "end one of them",
+        };
+        text.to_owned()
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
         for (demand, part) in [
             (slotted(0, 20_000), "0 ms"),
             (slotted(1_000, 9_999), "9.999 ms is shorter than a slot of 10 ms"),
-            (slotted(10_001, 19_999), "2 slots of 10 ms in every 1"),
+            (slotted(10_001, 19_999), "2 slots of 10 ms in every 1 whole slots"),
         ] {
             let text = demand.unwrap_err().to_string();
             assert!(text.contains(part), "{text} lacks {part}");

@@ -16,10 +16,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The offered periods as times, such as `70 ms for group 3`.
-    pub fn text(&self, slot: Nanos) -> String {
-        let one =
-            |&(group, period): &(GroupId, u32)| format!("{} for group {group}", slot.saturating_mul(u64::from(period)));
+    /// The offered periods as times, such as `70 ms for group 3`; `called` names a group.
+    pub fn text(&self, slot: Nanos, called: &dyn Fn(GroupId) -> String) -> String {
+        let one = |&(group, period): &(GroupId, u32)| {
+            format!("{} for {}", slot.saturating_mul(u64::from(period)), called(group))
+        };
         self.periods.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 }
@@ -88,7 +89,7 @@ mod tests {
     fn the_new_group_is_offered_the_nearest_shorter_period_that_fits() {
         // 61·67 = 4,087 slots fit; 61·67·71 do not. 67 slots do.
         assert_eq!(offered(&[610, 670, 710]), Some(Offer { periods: vec![(GroupId(2), 67)] }));
-        let text = offered(&[610, 670, 710]).unwrap().text(Nanos::from_millis(10));
+        let text = offered(&[610, 670, 710]).unwrap().text(Nanos::from_millis(10), &|group| format!("group {group}"));
         assert_eq!(text, "670 ms for group 2");
     }
 
