@@ -116,7 +116,7 @@ impl Machine {
     }
 
     fn release(&mut self, group: GroupId) {
-        self.runner.release(group);
+        self.runner.release(group, self.now);
         self.standings.remove(&group);
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use qfabric_sched::dispatch::{Demand, GroupId, GroupUsage, Move, Refusal, Runner, Standing};
+use qfabric_sched::dispatch::{Demand, GroupId, GroupUsage, Move, Plan, Refusal, Runner, Standing};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::{DispatchRules, Instant, Nanos, ThreadId};
 use rustix::thread::futex::{self, Timespec};
@@ -81,16 +81,24 @@ impl CpuTable {
 
     /// Admits a group, or another demand of a present group.
     pub(super) fn admit(&self, demand: Demand) -> Result<(), Refusal> {
+        let (rules, present) = self.present();
+        let plan = Plan::with(&rules, &present, demand)?;
+        let new = Group { id: demand.group, members: Vec::with_capacity(4), left: Nanos::ZERO };
         let mut state = self.shared.state.lock();
-        let known = state.groups.iter().any(|group| group.id == demand.group);
-        let used = state.used(demand.group);
-        state.runner.admit(demand, used, clock::now())?;
-        if !known {
-            state.groups.push(Group { id: demand.group, members: Vec::with_capacity(4), left: Nanos::ZERO });
+        if state.groups.iter().all(|group| group.id != demand.group) {
+            state.groups.push(new);
         }
+        // A new group has no members yet, so it has used no time.
+        state.runner.install(plan, |_| Nanos::ZERO, clock::now());
         drop(state);
         self.shared.ring();
         Ok(())
+    }
+
+    /// The rules and demands from which the next plan is computed, without the lock. Only one thread makes plans.
+    fn present(&self) -> (DispatchRules, Vec<Demand>) {
+        let state = self.shared.state.lock();
+        (*state.runner.rules(), state.runner.demands().to_vec())
     }
 
     /// Adds a thread, which gets the policy of the group's present standing.
@@ -115,8 +123,10 @@ impl CpuTable {
     }
 
     pub(super) fn release(&self, group: GroupId) {
+        let (rules, present) = self.present();
+        let plan = Plan::without(&rules, &present, group);
         let mut state = self.shared.state.lock();
-        state.runner.release(group);
+        state.runner.install(plan, |_| Nanos::ZERO, clock::now());
         state.groups.retain(|other| other.id != group);
         drop(state);
         self.shared.ring();

@@ -26,6 +26,6 @@ mod table;
 pub use admission::{FRAME_LIMIT, GROUP_LIMIT, Refusal, admit, liu_layland_bound, response_time};
 pub use demand::{Demand, GroupId, Slotted};
 pub use harmonise::Offer;
-pub use runner::{Move, Runner};
+pub use runner::{Move, Plan, Runner};
 pub use standing::{GroupUsage, Standing};
 pub use table::Table;

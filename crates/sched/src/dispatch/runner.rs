@@ -22,6 +22,34 @@ pub struct Move {
     pub to: Standing,
 }
 
+/// Demands, and the table that serves them. Computed without the runner, so that no lock is held meanwhile.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    demands: Vec<Demand>,
+    table: Table,
+}
+
+impl Plan {
+    /// The `present` demands with another one, which replaces a present demand of the same group.
+    ///
+    /// # Errors
+    /// A [`Refusal`].
+    pub fn with(rules: &DispatchRules, present: &[Demand], demand: Demand) -> Result<Plan, Refusal> {
+        let others = present.iter().filter(|other| other.group != demand.group).copied();
+        let demands: Vec<Demand> = others.chain([demand]).collect();
+        let table = admit(rules, &demands)?;
+        Ok(Plan { demands, table })
+    }
+
+    /// The `present` demands without a group.
+    pub fn without(rules: &DispatchRules, present: &[Demand], group: GroupId) -> Plan {
+        let demands: Vec<Demand> = present.iter().filter(|other| other.group != group).copied().collect();
+        let table = admit(rules, &demands);
+        debug_assert!(table.is_ok(), "fewer groups always fit");
+        Plan { demands, table: table.unwrap_or_default() }
+    }
+}
+
 /// The groups of one CPU. The caller reads the clock and moves the threads.
 #[derive(Clone, Debug)]
 pub struct Runner {
@@ -31,6 +59,8 @@ pub struct Runner {
     table: Table,
     /// The table of the next frame, if it is another one.
     next: Option<Table>,
+    /// The former table; another thread frees its memory at the next change.
+    former: Table,
     /// Number of the current slot; `None` before the first boundary of a table.
     slot: Option<u32>,
     /// Present demands, in the order of admission.
@@ -40,8 +70,8 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(rules: DispatchRules) -> Runner {
-        let (frame_start, table) = (Instant::ZERO, Table::default());
-        Runner { rules, frame_start, table, next: None, slot: None, demands: Vec::new(), states: Vec::new() }
+        let (table, former, demands, states) = (Table::default(), Table::default(), Vec::new(), Vec::new());
+        Runner { rules, frame_start: Instant::ZERO, table, next: None, former, slot: None, demands, states }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -62,21 +92,34 @@ impl Runner {
         &self.demands
     }
 
-    /// Admits a group, or another demand of a present group. `cpu` is the CPU time that the group has used before.
+    /// Installs a plan with other demands. `cpu` returns the CPU time that a group has used before.
+    pub fn install(&mut self, plan: Plan, mut cpu: impl FnMut(GroupId) -> Nanos, now: Instant) {
+        let is_known = |states: &[GroupState], id| states.iter().any(|state| state.terms.group == id);
+        for terms in plan.table.groups() {
+            if !is_known(&self.states, terms.group) {
+                self.join(*terms, cpu(terms.group), now);
+            }
+        }
+        let gone = |state: &GroupState| plan.demands.iter().all(|demand| demand.group != state.terms.group);
+        for group in self.states.iter().filter(|state| gone(state)).map(|state| state.terms.group) {
+            self.table.withdraw(group);
+        }
+        self.states.retain(|state| !gone(state));
+        (self.demands, self.former) = (plan.demands, Table::default());
+        if self.demands.is_empty() {
+            (self.table, self.next, self.slot) = (Table::default(), None, None);
+        } else {
+            self.next = Some(plan.table);
+        }
+    }
+
+    /// Admits a group, or another demand of a present group: [`Plan::with`] and [`Runner::install`].
     ///
     /// # Errors
     /// A [`Refusal`]; nothing is changed.
     pub fn admit(&mut self, demand: Demand, cpu: Nanos, now: Instant) -> Result<(), Refusal> {
-        let mut demands = self.demands.clone();
-        demands.retain(|other| other.group != demand.group);
-        demands.push(demand);
-        let table = admit(&self.rules, &demands)?;
-        let terms = demand.slotted(self.rules.slot)?;
-        self.demands = demands;
-        if self.states.iter().all(|state| state.terms.group != demand.group) {
-            self.join(terms, cpu, now);
-        }
-        self.next = Some(table);
+        let plan = Plan::with(&self.rules, &self.demands, demand)?;
+        self.install(plan, |_| cpu, now);
         Ok(())
     }
 
@@ -93,18 +136,9 @@ impl Runner {
         self.states.push(state);
     }
 
-    /// Removes a group. Its slots are free at once.
-    pub fn release(&mut self, group: GroupId) {
-        self.demands.retain(|demand| demand.group != group);
-        self.states.retain(|state| state.terms.group != group);
-        self.table.withdraw(group);
-        if self.demands.is_empty() {
-            (self.table, self.next, self.slot) = (Table::default(), None, None);
-            return;
-        }
-        let rest = admit(&self.rules, &self.demands);
-        debug_assert!(rest.is_ok(), "fewer groups always fit");
-        self.next = rest.ok().or_else(|| self.next.take());
+    /// Removes a group; its slots are free at once: [`Plan::without`] and [`Runner::install`].
+    pub fn release(&mut self, group: GroupId, now: Instant) {
+        self.install(Plan::without(&self.rules, &self.demands, group), |_| Nanos::ZERO, now);
     }
 
     /// Steps to the slot that `now` is in. Adds the groups whose standing changes to `moves`, those that stop first.
@@ -143,7 +177,7 @@ impl Runner {
     }
 
     fn change_table(&mut self, table: Table) {
-        self.table = table;
+        self.former = std::mem::replace(&mut self.table, table);
         for state in &mut self.states {
             if let Some(terms) = self.table.groups().iter().find(|terms| terms.group == state.terms.group) {
                 (state.next_terms, state.origin) = (Some(*terms), 0);
@@ -192,7 +226,7 @@ impl Runner {
             state.standing = to;
             moves.push(Move { group, to });
         }
-        moves[first..].sort_by_key(|step| step.to == Standing::Running);
+        moves[first..].sort_unstable_by_key(|step| step.to == Standing::Running);
     }
 
     /// The group has finished its work of this period: the slots that are left are free, and the group waits for its
