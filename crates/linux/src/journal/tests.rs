@@ -38,7 +38,7 @@ fn a_dispatched_thread_is_read_back_with_its_cpus_also_after_a_rewrite() {
     let run = run_folder();
     let mut journal = Journal::open(run.path()).unwrap();
     let of = |tid| Dispatched { thread: touched(tid, 99), cpus: CpuList::parse("0-3,8").unwrap() };
-    [10, 11, 12].map(|tid| journal.dispatching(of(tid)).unwrap());
+    [10, 11, 12].into_iter().for_each(|tid| journal.dispatching(of(tid)).unwrap());
     journal.released(ThreadId(11)).unwrap();
     for rewritten in [false, true] {
         if rewritten {
