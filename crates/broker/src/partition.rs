@@ -23,12 +23,17 @@ pub struct Promise {
     pub period: Nanos,
     /// x/y: at most x of every y periods may pass without their service.
     pub window: Window,
+    /// The CPUs on which the application may run; `None`: all.
+    pub cpus: Option<Vec<u32>>,
 }
 
 impl Promise {
     /// C/T: the share in a period that is not missed.
     pub fn full(&self) -> Share {
         Share::of_budget(self.service, self.period)
+    }
+    fn may_run_on(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
     /// `(1 − x/y)·C/T`: the guaranteed share.
     pub fn share(&self) -> Share {
@@ -68,7 +73,7 @@ pub struct PartitionRefusal {
     pub free: Share,
     /// The share that can be promised on each CPU.
     pub capacity: Share,
-    /// Number of CPUs that are online.
+    /// Number of online CPUs on which the application may run.
     pub cpus: usize,
     /// The failed test on the CPU with the largest free share, if that share itself is sufficient.
     pub why: Option<String>,
@@ -112,7 +117,7 @@ impl Partition {
         promise: Promise,
         test: impl Fn(&[Promise], Share) -> Result<(), String>,
     ) -> Result<u32, PartitionRefusal> {
-        let (mut order, home) = (self.by_room(promise.app), self.place_of(promise.app));
+        let (mut order, home) = (self.by_room(&promise), self.place_of(promise.app));
         order.sort_by_key(|&at| Some(at) != home);
         let fitting = order.iter().find(|&&at| self.try_on(at, &promise, &test).is_ok()).copied();
         let Some(at) = fitting else { return Err(self.refusal(&promise, &test)) };
@@ -156,10 +161,12 @@ impl Partition {
         self.cpus.iter().position(|cpu| cpu.promises.iter().any(|promise| promise.app == app))
     }
 
-    /// Indices of the CPUs, the one with the largest free share first, then by number.
-    fn by_room(&self, app: AppId) -> Vec<usize> {
-        let others = |cpu: &Cpu| cpu.promises.iter().filter(|p| p.app != app).map(Promise::share).sum::<Share>();
-        let mut order: Vec<usize> = (0..self.cpus.len()).filter(|&at| self.cpus[at].online).collect();
+    /// Indices of the CPUs on which the application may run, the one with the largest free share first, then by number.
+    fn by_room(&self, promise: &Promise) -> Vec<usize> {
+        let is_other = |p: &&Promise| p.app != promise.app;
+        let others = |cpu: &Cpu| cpu.promises.iter().filter(is_other).map(Promise::share).sum::<Share>();
+        let may_hold = |cpu: &Cpu| cpu.online && promise.may_run_on(cpu.id);
+        let mut order: Vec<usize> = (0..self.cpus.len()).filter(|&at| may_hold(&self.cpus[at])).collect();
         order.sort_by_key(|&at| others(&self.cpus[at]));
         order
     }
@@ -177,8 +184,9 @@ impl Partition {
 
     fn refusal(&self, promise: &Promise, test: impl Fn(&[Promise], Share) -> Result<(), String>) -> PartitionRefusal {
         let (asked, capacity) = (promise.share(), self.capacity);
-        let cpus = self.cpus.iter().filter(|cpu| cpu.online).count();
-        let Some(&at) = self.by_room(promise.app).first() else {
+        let order = self.by_room(promise);
+        let cpus = order.len();
+        let Some(&at) = order.first() else {
             return PartitionRefusal { asked, free: Share::ZERO, capacity, cpus, why: None, holders: Vec::new() };
         };
         let others = || self.cpus[at].promises.iter().filter(|p| p.app != promise.app);
@@ -246,6 +254,7 @@ mod tests {
             service: Nanos::from_millis(service_ms),
             period: Nanos::from_millis(period_ms),
             window: window.parse().unwrap(),
+            cpus: None,
         }
     }
 
@@ -297,6 +306,17 @@ mod tests {
         assert_eq!(refusal.cpus, 2);
         partition.set_online(&[0, 1, 4]);
         assert_eq!(partition.admit(promise(3, 60, 100, "0/1"), by_sum), Ok(1));
+    }
+
+    #[test]
+    fn a_promise_to_a_pinned_application_stays_on_its_cpus() {
+        let mut partition = partition();
+        let pinned = |app, ms| Promise { cpus: Some(vec![1]), ..promise(app, ms, 100, "0/1") };
+        assert_eq!(partition.admit(pinned(1, 50), by_sum), Ok(1));
+        assert_eq!(partition.admit(pinned(2, 40), by_sum), Ok(1));
+        let refusal = partition.admit(pinned(3, 10), by_sum).unwrap_err();
+        assert_eq!((refusal.free, refusal.cpus), (Share::from_ppm(50_000), 1));
+        assert_eq!(partition.admit(promise(3, 10, 100, "0/1"), by_sum), Ok(0));
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub(crate) struct ContractArgs {
     /// 10 ms.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = BoolishValueParser::new(), action = ArgAction::Set)]
     pub give_back: bool,
-    /// C: fixed CPU time in every period for all threads together, at most T; needs the mechanism ext
+    /// C: fixed CPU time in every period for all threads together, at most T; needs the mechanism ext or dispatcher
     ///
     /// Replaces the budget that feedback finds. Needs --period or --fps. C/T must not exceed --max-bandwidth.
     #[arg(long, value_name = "TIME", requires = "rhythm", conflicts_with_all = ["server_period", "controller"])]
@@ -143,7 +143,7 @@ pub(crate) struct ContractArgs {
     /// Static reservation without feedback: this share of one CPU in every server period, at most --max-bandwidth
     ///
     /// Mechanism deadline: one server for each thread, the oldest threads first, up to --max-bandwidth in total.
-    /// Mechanism ext: one server for all threads.
+    /// Mechanisms ext and dispatcher: one server for all threads.
     #[arg(long, value_name = "CPUS", conflicts_with_all = ["service", "controller"])]
     pub fixed: Option<Share>,
     /// At most X of every Y periods may pass without their service, Y at most 255; needs the mechanism ext

@@ -35,6 +35,7 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
           qfabric run --auto -- mpv film.mkv
           qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
           qfabric run --memory 64M --fps 25 -- ./player
+          qfabric run --mechanism dispatcher --period 100ms --service 40ms -- ./player
           qfabric run --fps 25 --report r.json -- ./prog";
 
 /// Runs a program under a contract that reserves CPU time for it.
@@ -51,7 +52,8 @@ pub(crate) struct Args {
     contract: ContractArgs,
     /// Mechanism that must carry the reservations out; ends with 4 if the daemon uses another one
     ///
-    /// auto: the mechanism of the daemon; without a daemon, the mechanism that supports the given options.
+    /// auto: the mechanism of the daemon; without a daemon, the mechanism that supports the given options. dispatcher:
+    /// slots of one CPU, for a fixed service (--service, --fixed); also for programs that are pinned to CPUs.
     #[arg(long, default_value_t, value_parser = mechanisms())]
     mechanism: MechanismName,
     /// Profile of a trial execution to start from: a name that `qfabric probe` stored, or a file
@@ -292,8 +294,12 @@ fn periods(contract: &Contract, counts: &ServerCounts) -> String {
     let ServerCounts { served, missed, violations, boosts, .. } = counts;
     let window = contract.window.map(|window| format!(" of window {window}")).unwrap_or_default();
     let period = contract.server_period;
+    let slots = match (counts.throttles, counts.underruns) {
+        (_, 0) => String::new(),
+        (overruns, underruns) => format!("; {overruns} overruns, {underruns} underruns"),
+    };
     format!(
-        "periods of {period}: {served} served, {missed} missed, {violations} violations{window}; {boosts} event boosts"
+        "periods of {period}: {served} served, {missed} missed, {violations} violations{window}; {boosts} event boosts{slots}"
     )
 }
 

@@ -9,7 +9,7 @@ use qfabric_host::Limits;
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{HostLimits, InvalidLimit};
 use qfabric_types::text::is_plain;
-use qfabric_types::{MechanismName, Nanos, Owner, Reservation, Share};
+use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
@@ -78,6 +78,20 @@ pub struct MechanismConfig {
     pub best_effort_period: Nanos,
     /// `ext` only: the mechanism that takes over if the kernel ejects it.
     pub fallback: Fallback,
+    /// `dispatcher` only: length of a slot.
+    #[serde(deserialize_with = "time")]
+    pub slot: Nanos,
+    /// `dispatcher` only: least part of each CPU that stays free for time-sharing work.
+    pub free: Share,
+    /// `dispatcher` only: the order in which groups get slots.
+    pub order: DispatchOrder,
+}
+
+impl MechanismConfig {
+    /// The rules of dispatch tables.
+    pub fn rules(&self) -> DispatchRules {
+        DispatchRules { slot: self.slot, free: self.free, order: self.order }
+    }
 }
 
 /// The mechanism that takes over after an ejection.
@@ -157,11 +171,15 @@ impl Default for Api {
 
 impl Default for MechanismConfig {
     fn default() -> Self {
+        let DispatchRules { slot, free, order } = DispatchRules::default();
         MechanismConfig {
             name: MechanismName::Auto,
             best_effort: Nanos::from_millis(1),
             best_effort_period: Nanos::from_millis(20),
             fallback: Fallback::Deadline,
+            slot,
+            free,
+            order,
         }
     }
 }
@@ -263,6 +281,7 @@ impl Config {
         }
         self.net.check()?;
         self.best_effort_lives()?;
+        self.slots_are_possible()?;
         self.control_reservation().map(drop)
     }
 
@@ -291,6 +310,12 @@ impl Config {
                 Err(out_of_range("mechanism.best_effort, mechanism.best_effort_period", value, expected))
             }
         }
+    }
+
+    fn slots_are_possible(&self) -> Result<(), InvalidConfig> {
+        let ((shortest, longest), (least, most)) = (DispatchRules::SLOTS, DispatchRules::FREE);
+        within("mechanism.slot", self.mechanism.slot, shortest, longest, "1ms to 100ms")?;
+        within("mechanism.free", self.mechanism.free, least, most, "0.05 to 0.9")
     }
 
     /// The control thread's reservation, or `None` if the budget is 0.
@@ -428,6 +453,9 @@ mod tests {
             ("[limits]\ncapacity = -1\n", ["line 2", "0 and 4096"]),
             ("[control]\nbudget = \"30ms\"\n", ["30 ms", "5 ms"]),
             ("[limits.levels]\n11 = 0.5\n", ["11", "9 (first)"]),
+            ("[mechanism]\nslot = \"500us\"\n", ["mechanism.slot is 500", "1ms to 100ms"]),
+            ("[mechanism]\nfree = 0.01\n", ["mechanism.free", "0.05 to 0.9"]),
+            ("[mechanism]\norder = \"fifo\"\n", ["line 2", "edf"]),
             ("[api]\nmax_connections = 0\n", ["api.max_connections is 0", "1 to 10000"]),
         ] {
             let refusal = parse(text).unwrap_err();

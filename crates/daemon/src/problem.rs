@@ -7,7 +7,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 67] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 68] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -29,6 +29,7 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 67] = [
     ),
     ("not_attainable", StatusCode::CONFLICT, "no budget meets the guarantee of the class for the contract's profile"),
     ("affinity", StatusCode::UNPROCESSABLE_ENTITY, "the thread may not run on all CPUs of its root domain"),
+    ("no_slots", StatusCode::CONFLICT, "the dispatch table of the CPU has no slots for the reservation"),
     (
         "over_committed",
         StatusCode::CONFLICT,

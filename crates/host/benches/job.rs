@@ -41,6 +41,7 @@ impl Bench {
                     covers: ApplicationScope::Thread(thread),
                     threads: vec![thread],
                     contract: contract.clone(),
+                    cpus: None,
                 },
                 Instant::new(1),
             );

@@ -64,6 +64,8 @@ pub(crate) struct App {
     pub suspended: bool,
     /// The mechanism in force has servers for several threads.
     pub joint: bool,
+    /// The CPUs on which its threads might run when it joined; `None`: all.
+    pub cpus: Option<Vec<u32>>,
     /// Its thread may rely on unused time of others, because few others compete for it.
     pub lent: bool,
     /// Whether a shortage was reported last, and when that last changed.
@@ -132,6 +134,7 @@ impl App {
             leaving: false,
             suspended: false,
             joint,
+            cpus: None,
             lent: false,
             saturated: false,
             told_at: Instant::ZERO,

@@ -8,6 +8,7 @@
 //! Each input changes as little as possible: a job costs a look-up, a decision, and a setting if the budget moved
 //! by more than [`HYSTERESIS`]. A job allocates no memory.
 
+mod abilities;
 mod hotplug;
 mod keeping;
 mod mechanism;
@@ -20,9 +21,9 @@ use std::collections::VecDeque;
 use qfabric_broker::{Limits, Partition, Supervisor};
 use qfabric_types::api::{Application, ApplicationScope, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{
-    AppId, Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId,
-};
+use qfabric_types::{AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId};
+
+pub(crate) use abilities::FEEDBACK;
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
@@ -98,8 +99,8 @@ impl Host {
         self.now = self.now.max(now);
         self.on_time();
         match input {
-            Input::Join { request, pid, owner, covers, threads, contract } => {
-                let answer = match self.join(pid, owner, covers, &threads, contract) {
+            Input::Join { request, pid, owner, covers, threads, contract, cpus } => {
+                let answer = match self.join(pid, owner, covers, &threads, contract, cpus) {
                     Ok(app) => Output::Admitted { request, app },
                     Err(problem) => Output::Refused { request, problem },
                 };
@@ -259,6 +260,7 @@ impl Host {
         covers: ApplicationScope,
         threads: &[ThreadId],
         contract: Contract,
+        cpus: Option<Vec<u32>>,
     ) -> Result<AppId, Problem> {
         let one;
         let threads = match covers {
@@ -271,14 +273,16 @@ impl Host {
         self.check_join(owner, threads, &contract)?;
         let app = AppId(self.next_app);
         let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
-        let before = self.promise(app, &contract, guarantee.share)?;
+        let before = self.promise(app, &contract, guarantee.share, cpus.as_deref())?;
         if let Err(refusal) = self.books.admit(app, owner, &contract, guarantee.share) {
             self.unpromise(before);
             return Err(refusal.into());
         }
         self.next_app += 1;
-        let joint = self.config.features.terms;
-        self.apps.push(App::new(app, pid, owner, covers, contract, guarantee, joint));
+        let joint = self.config.features.joins_threads();
+        let mut joining = App::new(app, pid, owner, covers, contract, guarantee, joint);
+        joining.cpus = cpus;
+        self.apps.push(joining);
         for &thread in threads {
             self.take_over(thread, app);
         }
@@ -312,17 +316,9 @@ impl Host {
 
     /// Refuses a contract that the mechanism in force cannot serve.
     fn check_abilities(&self, contract: &Contract) -> Result<(), Problem> {
-        let features = &self.config.features;
-        let in_kernel = contract.controller == ControlPlace::Kernel;
-        match contract.needs() {
-            Some(what) if !features.terms => Err(problem::incapable(&self.config.mechanism, what)),
-            Some(what) if in_kernel && !features.kernel_control => {
-                Err(problem::incapable(&self.config.mechanism, what))
-            }
-            _ => match contract.reclaiming.beyond_deadline() {
-                Some(what) if !features.all_reclaiming => Err(problem::incapable(&self.config.mechanism, what)),
-                _ => Ok(()),
-            },
+        match abilities::lacking(&self.config.features, contract) {
+            Some(what) => Err(problem::incapable(&self.config.mechanism, what)),
+            None => Ok(()),
         }
     }
 
@@ -331,7 +327,8 @@ impl Host {
         contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
         self.check_abilities(&contract)?;
         let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
-        let before = self.promise(app, &contract, guarantee.share)?;
+        let cpus = self.apps[at].cpus.clone();
+        let before = self.promise(app, &contract, guarantee.share, cpus.as_deref())?;
         if let Err(refusal) = self.books.change(app, &contract, guarantee.share, self.now) {
             self.unpromise(before);
             return Err(refusal.into());

@@ -2,7 +2,9 @@
 
 use qfabric_control::guarantee::NoGuarantee;
 use qfabric_types::api::Problem;
-use qfabric_types::{AppId, InvalidContract, Owner, ThreadId};
+use qfabric_types::{AppId, InvalidContract, Owner, SERVICE, ThreadId};
+
+use crate::host::FEEDBACK;
 
 pub(crate) fn invalid_contract(reason: &InvalidContract) -> Problem {
     Problem::new("invalid_contract", reason.to_string(), "correct the contract and request it again")
@@ -50,9 +52,14 @@ pub(crate) fn not_permitted(owner: Owner) -> Problem {
 /// The contract needs an ability that another mechanism has.
 pub(crate) fn incapable(mechanism: &str, what: &str) -> Problem {
     let message = format!("the mechanism {mechanism} cannot give {what}");
-    Problem::new(
-        "unavailable",
-        message,
-        "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`), or omit the option",
-    )
+    let next_step = match what {
+        FEEDBACK => {
+            "ask for a fixed service (--service TIME with --period TIME, or --fixed CPUS), or use another mechanism"
+        }
+        SERVICE => {
+            "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`) or --mechanism dispatcher, or omit the option"
+        }
+        _ => "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`), or omit the option",
+    };
+    Problem::new("unavailable", message, next_step)
 }

@@ -65,6 +65,8 @@ pub enum Input {
         threads: Vec<ThreadId>,
         /// The requested contract; checked by the host.
         contract: Contract,
+        /// The CPUs on which the threads may run; `None`: all.
+        cpus: Option<Vec<u32>>,
     },
     /// An application requests another contract. Answered by [`Output::Changed`] or [`Output::Refused`].
     Change {

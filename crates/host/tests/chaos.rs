@@ -240,7 +240,7 @@ impl Outside {
     ) {
         let request = self.joining.len() as u64;
         self.joining.push(covered);
-        self.input(Input::Join { request, pid, owner: ME, covers, threads, contract });
+        self.input(Input::Join { request, pid, owner: ME, covers, threads, contract, cpus: None });
     }
 
     fn born(&mut self, app: AppId) {

@@ -172,6 +172,7 @@ fn refusals_have_stable_codes_and_change_nothing() {
         covers: ApplicationScope::Program,
         threads: vec![ThreadId(5)],
         contract: marked(),
+        cpus: None,
     };
     assert_eq!(code(bench.input(join).unwrap()), "not_permitted");
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::files;
 
 /// A sorted set of CPU numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(into = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CpuList(Vec<u32>);
 
 impl CpuList {
@@ -46,6 +46,9 @@ impl CpuList {
         CpuList::parse(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
     }
 
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
     pub fn contains_all(&self, other: &CpuList) -> bool {
         other.0.iter().all(|cpu| self.0.binary_search(cpu).is_ok())
     }
@@ -76,6 +79,23 @@ impl fmt::Display for CpuList {
         let parts: Vec<_> =
             runs.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
         f.pad(&parts.join(","))
+    }
+}
+
+impl FromIterator<u32> for CpuList {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> CpuList {
+        let mut cpus: Vec<u32> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        CpuList(cpus)
+    }
+}
+
+impl TryFrom<String> for CpuList {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<CpuList, String> {
+        CpuList::parse(&text).ok_or_else(|| format!("{text:?} is not a list of CPUs, such as 0-3,8"))
     }
 }
 

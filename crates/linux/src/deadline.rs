@@ -42,8 +42,7 @@ mod departures;
 mod refusal;
 
 use departures::Leaving;
-pub(crate) use refusal::refusal;
-use refusal::{denied, not_recorded};
+pub(crate) use refusal::{denied, not_recorded, refusal};
 
 /// Largest number of tracked threads; the next one is refused. Bounds memory and the time to put all threads back.
 pub const MAX_THREADS: usize = 4_096;

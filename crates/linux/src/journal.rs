@@ -23,12 +23,13 @@ use qfabric_types::{Nanos, ThreadId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::cpus::CpuList;
 use crate::files;
 use crate::hrtick::{self, Feature};
 use crate::leaving::{Departure, Step};
 use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
-use crate::threads;
+use crate::{dispatcher, threads};
 
 pub mod own;
 
@@ -49,6 +50,7 @@ pub struct Journal {
     file: File,
     line: Vec<u8>,
     threads: BTreeMap<i32, Touched>,
+    dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
     lines_added: usize,
 }
@@ -97,6 +99,15 @@ pub struct Touched {
     pub slack_ns: Option<u64>,
 }
 
+/// A thread that the mechanism `dispatcher` moves between policies, bound to one CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatched {
+    pub thread: Touched,
+    /// CPUs on which the thread might run before.
+    pub cpus: CpuList,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Switched {
@@ -110,6 +121,7 @@ struct Switched {
 enum Record {
     Boot(String),
     Thread(Touched),
+    Dispatched(Dispatched),
     Released(ThreadId),
     Feature(Switched),
     FeatureBack(Feature),
@@ -128,8 +140,8 @@ impl Journal {
         }
         file.set_len(0).map_err(|e| io_error(&path, e))?;
         let line = Vec::with_capacity(1_024);
-        let (threads, features) = (BTreeMap::new(), Vec::new());
-        let mut journal = Journal { path, file, line, threads, features, lines_added: 0 };
+        let (threads, dispatched, features) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut journal = Journal { path, file, line, threads, dispatched, features, lines_added: 0 };
         journal.append(&Record::Boot(release::boot_id()))?;
         Ok(journal)
     }
@@ -145,11 +157,19 @@ impl Journal {
         Ok(())
     }
 
+    /// Records a thread before the mechanism `dispatcher` changes it.
+    pub fn dispatching(&mut self, thread: Dispatched) -> Result<(), JournalError> {
+        self.append(&Record::Dispatched(thread.clone()))?;
+        self.dispatched.insert(thread.thread.tid.0, thread);
+        Ok(())
+    }
+
     /// Records that a thread was put back or has ended.
     pub fn released(&mut self, thread: ThreadId) -> Result<(), JournalError> {
-        match self.threads.remove(&thread.0) {
-            Some(_) => self.append(&Record::Released(thread)),
-            None => Ok(()),
+        let (reserved, dispatched) = (self.threads.remove(&thread.0), self.dispatched.remove(&thread.0));
+        match reserved.is_some() || dispatched.is_some() {
+            true => self.append(&Record::Released(thread)),
+            false => Ok(()),
         }
     }
 
@@ -198,7 +218,9 @@ impl Journal {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let threads = self.threads.values().map(|t| Record::Thread(*t));
         let features = self.features.iter().map(|f| Record::Feature(f.clone()));
-        for record in std::iter::once(Record::Boot(release::boot_id())).chain(threads).chain(features) {
+        let dispatched = self.dispatched.values().map(|thread| Record::Dispatched(thread.clone()));
+        let boot = std::iter::once(Record::Boot(release::boot_id()));
+        for record in boot.chain(threads).chain(dispatched).chain(features) {
             write_line(&mut file, &mut self.line, &record)?;
         }
         fs::rename(&aside, &self.path)?;
@@ -323,18 +345,27 @@ impl Switched {
 #[derive(Debug, Default)]
 struct Unrestored {
     threads: BTreeMap<i32, Touched>,
+    dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
 }
 
 impl Unrestored {
     fn is_pending(&self) -> bool {
-        let still = |t: &&Touched| threads::start_time(t.tid) == Some(t.start);
-        self.threads.values().any(|t| still(&t)) || !self.features.is_empty()
+        let still = |t: &Touched| threads::start_time(t.tid) == Some(t.start);
+        let mut threads = self.threads.values().chain(self.dispatched.values().map(|dispatched| &dispatched.thread));
+        threads.any(still) || !self.features.is_empty()
     }
 
     /// Returns the results, and the longest time for which one of the threads must not be reserved again.
     fn put_back(self) -> (Restored, Nanos) {
         let mut done = Restored::default();
+        for thread in self.dispatched.values() {
+            match dispatcher::put_back(thread) {
+                Ok(true) => done.threads += 1,
+                Ok(false) => done.skipped += 1,
+                Err(error) => done.failed.push(format!("thread {}: {error}", thread.thread.tid)),
+            }
+        }
         let rest = put_back_all(self.threads.into_values(), &mut done);
         for switched in self.features.iter().rev() {
             match switched.put_back() {
@@ -348,14 +379,18 @@ impl Unrestored {
     fn add(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::Boot(_) => return Err("there is a second boot record".into()),
-            Record::Thread(t) if !t.was.is_believable() => {
-                return Err(format!("these are not attributes of a kernel: {:?}", t.was));
+            Record::Thread(thread) => {
+                thread.check()?;
+                self.threads.insert(thread.tid.0, thread);
             }
-            Record::Thread(t) if t.tid.0 <= 1 => {
-                return Err(format!("thread {} is never changed by this program", t.tid));
+            Record::Dispatched(dispatched) => {
+                dispatched.thread.check()?;
+                self.dispatched.insert(dispatched.thread.tid.0, dispatched);
             }
-            Record::Thread(t) => drop(self.threads.insert(t.tid.0, t)),
-            Record::Released(tid) => drop(self.threads.remove(&tid.0)),
+            Record::Released(tid) => {
+                self.threads.remove(&tid.0);
+                self.dispatched.remove(&tid.0);
+            }
             Record::Feature(f) if !f.is_believable() => {
                 return Err(format!("{} is not a path of debugfs", f.root.display()));
             }
@@ -363,6 +398,17 @@ impl Unrestored {
             Record::FeatureBack(name) => self.features.retain(|f| f.feature != name),
         }
         Ok(())
+    }
+}
+
+impl Touched {
+    /// Refuses a record that this program would not write.
+    fn check(&self) -> Result<(), String> {
+        match () {
+            () if !self.was.is_believable() => Err(format!("these are not attributes of a kernel: {:?}", self.was)),
+            () if self.tid.0 <= 1 => Err(format!("thread {} is never changed by this program", self.tid)),
+            () => Ok(()),
+        }
     }
 }
 

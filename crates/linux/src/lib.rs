@@ -4,6 +4,7 @@
 //! | task | module |
 //! |---|---|
 //! | reserve a thread, and put it back | [`deadline`] over [`sched_attr`] |
+//! | give threads the slots of a dispatch table | [`dispatcher`] |
 //! | end a reservation without losing bandwidth | [`leaving`] |
 //! | find the capacity of the host | [`capacity`] |
 //! | read the bandwidth that the kernel has booked, and its owners | [`books`] |
@@ -27,7 +28,7 @@
 //! | helpers for tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. No code in this room decides a budget. `unsafe` occurs only
-//! in `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/` and `ecalls/signal.rs`, and each block states its reason.
+//! in `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/`, `ecalls/signal.rs` and `dispatcher/guardian.rs`, and each block states its reason.
 
 pub mod abi;
 pub mod books;
@@ -38,6 +39,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod cpus;
 pub mod deadline;
+pub mod dispatcher;
 pub mod doctor;
 pub mod ecalls;
 pub mod ext;
@@ -64,4 +66,5 @@ pub mod threads;
 pub mod watch;
 
 pub use deadline::Deadline;
+pub use dispatcher::DispatcherMechanism;
 pub use mechanism::{ApplyError, Mechanism, RaiseTarget};

@@ -27,6 +27,10 @@ pub trait Mechanism {
     /// at nice 0.) Does nothing if the parent is not reserved, or was under a real-time policy before.
     fn born(&mut self, _child: ThreadId, _parent: ThreadId) {}
 
+    /// The thread has finished its job and needs no more time in this period. Without effect unless the mechanism gives
+    /// slots.
+    fn yielded(&mut self, _thread: ThreadId) {}
+
     /// Checks the reserved threads; call it about once a second. Returns the threads that the kernel no longer ran and
     /// that run again now.
     fn tend(&mut self) -> Vec<ThreadId> {
@@ -122,13 +126,21 @@ pub enum ApplyError {
     Busy { thread: ThreadId, asked: Share },
     /// The thread has ended, or its id belongs to another thread now.
     Gone { thread: ThreadId },
-    /// SCHED_DEADLINE accepts only threads that may run on every CPU of their root domain.
+    /// SCHED_DEADLINE accepts only threads that may run on every CPU of their root domain; a server on one CPU only
+    /// threads that may run there.
     Affinity {
         thread: ThreadId,
         /// CPUs on which the thread may run.
         mask: CpuList,
-        /// CPUs of its root domain.
+        /// CPUs of its root domain, or the CPU of its server.
         needed: CpuList,
+    },
+    /// The dispatch table of the CPU has no slots for it.
+    NoSlots {
+        thread: ThreadId,
+        why: String,
+        /// Next step.
+        fix: String,
     },
     /// The kernel refused the call for another reason.
     Denied {
@@ -161,6 +173,14 @@ impl ApplyError {
             ApplyError::Gone { thread } => {
                 Problem::new("no_such_thread", format!("thread {thread} has ended"), "stop using this id")
             }
+            ApplyError::Affinity { thread, mask, needed } if needed.len() == 1 => Problem::new(
+                "affinity",
+                format!("thread {thread} may run on CPUs {mask}, but its server is on CPU {needed}"),
+                format!(
+                    "allow that CPU (taskset -cp {needed} {thread}), or pin the program before it is reserved: the server \
+                     is then on one of its CPUs"
+                ),
+            ),
             ApplyError::Affinity { thread, mask, needed } => Problem::new(
                 "affinity",
                 format!(
@@ -168,9 +188,13 @@ impl ApplyError {
                 ),
                 format!(
                     "allow all of them (taskset -cp {needed} {thread}), or make a cpuset partition of CPUs {mask} \
-                     (cpuset.cpus.partition = root) and move the thread there"
+                     (cpuset.cpus.partition = root) and move the thread there, or reserve slots of one CPU (qfabric run \
+                     --mechanism dispatcher --period T --service C)"
                 ),
             ),
+            ApplyError::NoSlots { thread, why, fix } => {
+                Problem::new("no_slots", format!("thread {thread}: {why}"), fix)
+            }
             ApplyError::Denied { thread, errno, why, fix } => Problem::new(
                 "mechanism",
                 format!("thread {thread}: the kernel refused the call (errno {errno}): {why}"),
@@ -207,6 +231,7 @@ impl ApplyError {
             ApplyError::Busy { .. } => libc::EBUSY,
             ApplyError::Gone { .. } => libc::ESRCH,
             ApplyError::Affinity { .. } => libc::EPERM,
+            ApplyError::NoSlots { .. } => libc::ENOSPC,
             ApplyError::Denied { errno, .. } => *errno,
             ApplyError::Foreign { .. } => libc::EEXIST,
             ApplyError::Incapable { .. } => libc::EOPNOTSUPP,
@@ -220,6 +245,7 @@ impl ApplyError {
             ApplyError::Busy { thread, .. }
             | ApplyError::Gone { thread }
             | ApplyError::Affinity { thread, .. }
+            | ApplyError::NoSlots { thread, .. }
             | ApplyError::Denied { thread, .. }
             | ApplyError::Foreign { thread, .. }
             | ApplyError::Incapable { thread, .. }
@@ -241,7 +267,9 @@ mod tests {
             needed: CpuList::parse("0-1").unwrap(),
         };
         let text = error.to_string();
-        for part in ["thread 7", "CPUs 0,", "0-1", "taskset -cp 0-1 7", "cpuset.cpus.partition"] {
+        for part in
+            ["thread 7", "CPUs 0,", "0-1", "taskset -cp 0-1 7", "cpuset.cpus.partition", "--mechanism dispatcher"]
+        {
             assert!(text.contains(part), "{text} lacks {part}");
         }
         assert_eq!(error.errno(), libc::EPERM);

@@ -454,5 +454,6 @@ fn join(task: TaskId, contract: &Contract) -> Input {
         covers: ApplicationScope::Thread(thread),
         threads: vec![thread],
         contract: contract.clone(),
+        cpus: None,
     }
 }

@@ -20,6 +20,8 @@ pub const EVENT_RING: u16 = 160;
 /// `linux`: programs that write a `memory_up` on demand; held while a program is loaded, at the first event that
 /// needs it.
 pub const MEMORY_WRITER: u16 = 170;
+/// `linux`: the dispatch table of one CPU and its threads; held while their policies change.
+pub const DISPATCH_TABLE: u16 = 180;
 
 /// Threads that carry events wait for locks with a larger rank. A thread that holds such a lock must not load a
 /// program into the kernel, use the network, or read a file.

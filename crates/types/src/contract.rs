@@ -7,6 +7,9 @@ use crate::{
     Reservation, Share, Window,
 };
 
+/// The need of a contract with a fixed service ([`Contract::needs`]).
+pub const SERVICE: &str = "a fixed service for all threads together";
+
 /// The way in which the daemon learns of the ends of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -251,7 +254,7 @@ impl Contract {
     pub fn needs(&self) -> Option<&'static str> {
         [
             (self.window.is_some(), "a window"),
-            (self.service.is_some(), "a fixed service for all threads together"),
+            (self.service.is_some(), SERVICE),
             (self.work_conserving, "extra service before best effort"),
             (self.favour_events, "favour for pending events"),
             (self.controller == ControlPlace::Kernel, "a controller in the kernel"),

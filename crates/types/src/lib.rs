@@ -10,6 +10,7 @@ pub mod api;
 pub mod channel;
 pub mod channel_wire;
 mod contract;
+mod dispatch;
 pub mod ecalls_wire;
 pub mod event_json;
 pub mod format;
@@ -44,7 +45,8 @@ mod units;
 /// The layout of a ring is part of the protocol with the other side.
 const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) && align_of::<ring::JobRing>() == 64);
 
-pub use contract::{Contract, InvalidContract, JobSource, Profile};
+pub use contract::{Contract, InvalidContract, JobSource, Profile, SERVICE};
+pub use dispatch::{DispatchOrder, DispatchRules, InvalidDispatchRules};
 pub use ids::{AppId, Owner, ThreadId};
 pub use invariance::Invariance;
 pub use job::{Foresight, JobRecord};

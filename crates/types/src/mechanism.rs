@@ -16,16 +16,20 @@ pub enum MechanismName {
     Deadline,
     /// Q-Fabric's own scheduler in the kernel (sched_ext): windows, events, servers for whole programs.
     Ext,
+    /// QualMan's dispatcher: slots of a table on one CPU, for programs that SCHED_DEADLINE refuses. Only by name.
+    Dispatcher,
 }
 
 impl MechanismName {
-    pub const ALL: [MechanismName; 3] = [MechanismName::Auto, MechanismName::Deadline, MechanismName::Ext];
+    pub const ALL: [MechanismName; 4] =
+        [MechanismName::Auto, MechanismName::Deadline, MechanismName::Ext, MechanismName::Dispatcher];
 
     pub const fn name(self) -> &'static str {
         match self {
             MechanismName::Auto => "auto",
             MechanismName::Deadline => "deadline",
             MechanismName::Ext => "ext",
+            MechanismName::Dispatcher => "dispatcher",
         }
     }
 }
@@ -79,6 +83,6 @@ mod tests {
     #[test]
     fn an_unknown_mechanism_is_refused_with_the_known_ones() {
         let refused = "none".parse::<MechanismName>().unwrap_err().to_string();
-        assert_eq!(refused, "unknown mechanism \"none\"; use auto, deadline, ext");
+        assert_eq!(refused, "unknown mechanism \"none\"; use auto, deadline, ext, dispatcher");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Choice, Nanos, PredictorSpec, Share};
+use crate::{AppId, Choice, DispatchRules, Nanos, PredictorSpec, Share};
 
 /// `x/y`: at most `x` of every `y` periods may pass without their service (the thesis, §2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,6 +195,16 @@ pub struct MechanismFeatures {
     pub gives_back: bool,
     /// The CPUs on which servers are admitted separately; empty: only the sum over all CPUs counts.
     pub cpus: Vec<u32>,
+    /// It gives threads the slots of a dispatch table with these rules: one server for all threads of an application,
+    /// with a fixed service and no feedback.
+    pub slots: Option<DispatchRules>,
+}
+
+impl MechanismFeatures {
+    /// True if all threads of an application with a fixed share have one server.
+    pub fn joins_threads(&self) -> bool {
+        self.terms || self.slots.is_some()
+    }
 }
 
 /// Counts of a server since it was created.
@@ -216,6 +226,11 @@ pub struct ServerCounts {
     pub throttles: u64,
     /// CPU time used, in nanoseconds.
     pub used_ns: u64,
+    /// Periods in which it used less than its service. Counted by the mechanism dispatcher.
+    pub underruns: u64,
+    /// CPU time used in the current and in the previous period, in nanoseconds. Counted by the mechanism dispatcher.
+    pub current_ns: u64,
+    pub previous_ns: u64,
 }
 
 impl std::ops::AddAssign for ServerCounts {
@@ -227,6 +242,9 @@ impl std::ops::AddAssign for ServerCounts {
         self.events += other.events;
         self.throttles += other.throttles;
         self.used_ns += other.used_ns;
+        self.underruns += other.underruns;
+        self.current_ns += other.current_ns;
+        self.previous_ns += other.previous_ns;
     }
 }
 

@@ -484,6 +484,17 @@ fn without_sched_ext_the_refusal_of_ext_gives_the_reason() {
 }
 
 #[test]
+fn the_dispatcher_serves_a_fixed_service_and_refuses_feedback_with_the_option_to_use() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = "run --mechanism dispatcher --period 100ms --service 40ms";
+    Answer::of(&mut sh(folder.path(), fixed, "sleep 1")).expect(0, &["periods of 100 ms", "underruns"]);
+    Answer::of(&mut sh(folder.path(), "run --mechanism dispatcher --fps 25", "true")).expect(4, &["--service TIME"]);
+    let finer = "run --mechanism dispatcher --period 5ms --service 1ms";
+    Answer::of(&mut sh(folder.path(), finer, "true")).expect(3, &["shorter than a slot of 10 ms"]);
+}
+
+#[test]
 fn a_daemon_with_deadline_refuses_a_window_and_top_prints_json() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Executes the requests of the API on the engine: admission, changes, limits and the end of applications.
 
 use qfabric_host::Input;
+use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 
@@ -95,6 +96,7 @@ impl Engine {
             pid,
             owner: app.owner,
             covers,
+            cpus: cpus_of(&threads),
             threads: threads.clone(),
             contract,
         };
@@ -330,4 +332,16 @@ impl Engine {
         }
         self.core.restore_all();
     }
+}
+
+/// The CPUs on which all `threads` may run. If they have no CPU in common, those of the first one. `None`: all have
+/// ended.
+fn cpus_of(threads: &[ThreadId]) -> Option<Vec<u32>> {
+    let mut lists = threads.iter().filter_map(|thread| CpuList::allowed(thread.0));
+    let first: Vec<u32> = lists.next()?.iter().collect();
+    let common = lists.fold(first.clone(), |mut common, list| {
+        common.retain(|cpu| list.contains(*cpu));
+        common
+    });
+    Some(if common.is_empty() { first } else { common })
 }

@@ -83,6 +83,7 @@ fn kind(error: &ApplyError) -> &'static str {
         ApplyError::Busy { .. } => "busy",
         ApplyError::Gone { .. } => "gone",
         ApplyError::Affinity { .. } => "affinity",
+        ApplyError::NoSlots { .. } => "no slots",
         ApplyError::Denied { .. } => "denied",
         ApplyError::Foreign { .. } => "foreign",
         ApplyError::Incapable { .. } => "incapable",

@@ -4,6 +4,7 @@
 //! auto ──> deadline works here ──────> deadline       ext ──(the kernel ejects it)──> deadline, or none, as configured
 //!   └────> only ext works here ──────> ext             └───(it cannot be loaded)────> refused with the reason
 //! ```
+//! `dispatcher` is used only if it is named: a fixed service in whole slots is less than `deadline` gives.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use qfabric_linux::ext::{Ext, ExtConfig, ExtMechanism};
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::Journal;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
-use qfabric_linux::{ApplyError, Deadline, Mechanism, books, capacity};
+use qfabric_linux::{ApplyError, Deadline, DispatcherMechanism, Mechanism, books, capacity, dispatcher};
 use qfabric_types::{MechanismName, Nanos, Reservation, Setting, Share, ThreadId, Window};
 
 use super::room::Room;
@@ -41,6 +42,7 @@ impl Opened {
 pub(super) enum Kind {
     Deadline,
     Ext,
+    Dispatcher,
 }
 
 /// The configured mechanism. For `auto`: `deadline`, unless only `ext` works here. `deadline` needs no program in
@@ -49,6 +51,7 @@ pub(super) fn choose(config: &Config) -> Kind {
     match config.mechanism.name {
         MechanismName::Ext => Kind::Ext,
         MechanismName::Deadline => Kind::Deadline,
+        MechanismName::Dispatcher => Kind::Dispatcher,
         MechanismName::Auto if Ext::supported().is_ok() && capacity::probe().is_err() => Kind::Ext,
         MechanismName::Auto => Kind::Deadline,
     }
@@ -58,7 +61,17 @@ pub(super) fn open(which: Kind, config: &Config, journal: Journal) -> Result<Ope
     match which {
         Kind::Deadline => open_deadline(config, journal),
         Kind::Ext => open_ext(config, journal),
+        Kind::Dispatcher => open_dispatcher(config, journal),
     }
+}
+
+fn open_dispatcher(config: &Config, journal: Journal) -> Result<Opened, StartError> {
+    dispatcher::supported().map_err(|why| StartError::Mechanism(why.to_string()))?;
+    let mechanism = DispatcherMechanism::new(config.mechanism.rules());
+    let mechanism = mechanism.map_err(|why| StartError::Mechanism(why.to_string()))?.with_journal(journal);
+    let all = mechanism.capacity().unwrap_or_default();
+    let room = Room::of_servers(all, config.limits.capacity, Share::ZERO);
+    Ok(Opened { mechanism: Box::new(mechanism), room, best_effort: None, journal: None })
 }
 
 fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError> {

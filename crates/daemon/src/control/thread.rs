@@ -136,7 +136,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let reservation = config.control_reservation()?;
     let which = mechanism::choose(&config);
     // Before the capacity is probed, so that the probe finds what is available to applications.
-    let own_policy = (which == Kind::Deadline).then(|| reserve_for_ourselves(reservation));
+    let own_policy = (which != Kind::Ext).then(|| reserve_for_ourselves(reservation));
     memory::prefault_stack();
     let opened = mechanism::open(which, &config, journal)?;
     let own = if which == Kind::Ext { reservation } else { None };

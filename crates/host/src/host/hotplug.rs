@@ -43,14 +43,14 @@ impl Host {
 
     /// Tries again to promise what was promised on an offline CPU, or was suspended.
     fn promise_again(&mut self, at: usize) {
-        let App { id, ref contract, guarantee, .. } = self.apps[at];
-        let contract = contract.clone();
+        let App { id, ref contract, ref cpus, guarantee, .. } = self.apps[at];
+        let (contract, cpus) = (contract.clone(), cpus.clone());
         let has = |host: &Host| host.partition.as_ref().is_some_and(|partition| partition.cpu_of(id).is_some());
         if self.apps[at].leaving || has(self) {
             return;
         }
         let was = std::mem::take(&mut self.apps[at].suspended);
-        if self.promise(id, &contract, guarantee.share).is_ok() {
+        if self.promise(id, &contract, guarantee.share, cpus.as_deref()).is_ok() {
             self.make_room_for(id);
             return;
         }

@@ -26,7 +26,7 @@ impl Host {
             ..Contract::new(name, PERIOD)
         };
         let app = AppId(self.next_app);
-        let before = self.promise(app, &contract, share)?;
+        let before = self.promise(app, &contract, share, None)?;
         if let Err(refusal) = self.books.admit(app, NOBODY, &contract, share) {
             self.unpromise(before);
             return Err(refusal.into());

@@ -1,8 +1,8 @@
 //! Handles a replaced mechanism: the settings of the old one are void, and the new one may lack features.
 
-use qfabric_types::{ControlPlace, MechanismFeatures, Share, ThreadId};
+use qfabric_types::{MechanismFeatures, Share, ThreadId};
 
-use super::{Host, placing};
+use super::{Host, abilities, placing};
 use crate::HostEvent;
 use crate::thread::Thread;
 
@@ -31,10 +31,8 @@ impl Host {
     /// Suspends an application whose promise only the old mechanism could keep.
     fn suspend_if_needed(&mut self, at: usize) {
         let (app, features) = (&mut self.apps[at], &self.config.features);
-        let in_kernel = app.contract.controller == ControlPlace::Kernel && !features.kernel_control;
-        let kind = app.contract.reclaiming.beyond_deadline().filter(|_| !features.all_reclaiming);
-        let lacks = app.contract.needs().filter(|_| !features.terms || in_kernel).or(kind);
-        app.joint = features.terms;
+        let lacks = abilities::lacking(features, &app.contract);
+        app.joint = features.joins_threads();
         app.suspended = lacks.is_some();
         if let Some(what) = lacks {
             let event = HostEvent::Suspended { app: app.id, what };

@@ -5,9 +5,9 @@
 //! that is in use, the threads that use it without a promise shrink together and look for room elsewhere.
 
 use qfabric_broker::{Partition, Promise};
-use qfabric_sched::dwcs;
+use qfabric_sched::{dispatch, dwcs};
 use qfabric_types::api::{CpuStatus, Problem};
-use qfabric_types::{AppId, Contract, Nanos, Reservation, Share, Window};
+use qfabric_types::{AppId, Contract, DispatchRules, Nanos, Reservation, Share, Window};
 
 use super::{HYSTERESIS, Host};
 use crate::HostConfig;
@@ -34,7 +34,7 @@ pub(super) fn partition(config: &HostConfig) -> (Option<Partition>, Ledger) {
 pub(super) fn promise_own(config: &HostConfig, partition: &mut Partition) {
     if let Some(own) = config.own {
         // Refused only if it is more than a CPU has. Then the service runs without a promise.
-        let test = keeper(config.best_effort);
+        let test = test_of(config);
         let _ = partition.admit(promise(OURSELVES, "qfabric", own, Window::NONE), test);
     }
 }
@@ -45,7 +45,8 @@ fn room_on(partition: &Partition, cpu: u32) -> Option<Share> {
 }
 
 fn promise(app: AppId, name: &str, reservation: Reservation, window: Window) -> Promise {
-    Promise { app, name: name.to_owned(), service: reservation.budget(), period: reservation.period(), window }
+    let (service, period) = (reservation.budget(), reservation.period());
+    Promise { app, name: name.to_owned(), service, period, window, cpus: None }
 }
 
 /// The promise under `contract`: its static server, otherwise its guarantee once per server period.
@@ -63,7 +64,34 @@ fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Prom
         service,
         period,
         window: Window::NONE,
+        cpus: None,
     })
+}
+
+/// Whether one CPU can keep all its promises within its capacity.
+type Test = Box<dyn Fn(&[Promise], Share) -> Result<(), String>>;
+
+/// The admission test of the mechanism in force.
+fn test_of(config: &HostConfig) -> Test {
+    match config.features.slots {
+        Some(rules) => Box::new(move |promises, _| fit_in_slots(&rules, promises)),
+        None => Box::new(keeper(config.best_effort)),
+    }
+}
+
+/// Whether a dispatch table has slots for all promises of a CPU. The rules contain its capacity.
+fn fit_in_slots(rules: &DispatchRules, promises: &[Promise]) -> Result<(), String> {
+    let demand = |promise: &Promise| dispatch::Demand {
+        group: dispatch::GroupId(promise.app.0),
+        service: promise.service,
+        period: promise.period,
+    };
+    let called = |group: dispatch::GroupId| {
+        let promise = promises.iter().find(|promise| promise.app.0 == group.0);
+        promise.map_or_else(|| group.to_string(), |promise| promise.name.clone())
+    };
+    let demands: Vec<dispatch::Demand> = promises.iter().map(demand).collect();
+    dispatch::admit(rules, &demands).map(drop).map_err(|refusal| refusal.text(&called))
 }
 
 /// DWCS's own admission test: the windows of these promises will never be violated on one CPU, of which `capacity`
@@ -95,18 +123,22 @@ impl Host {
         self.partition.as_ref()?.cpu_of(OURSELVES)
     }
 
-    /// Promises the bandwidth of `contract` on one CPU. Returns the promises before.
+    /// Promises the bandwidth of `contract` on one of `cpus` (`None`: any CPU). Returns the promises before.
     pub(super) fn promise(
         &mut self,
         app: AppId,
         contract: &Contract,
         guaranteed: Share,
+        cpus: Option<&[u32]>,
     ) -> Result<Option<Partition>, Problem> {
-        let test = keeper(self.config.best_effort);
+        let test = test_of(&self.config);
         let Some(partition) = &mut self.partition else { return Ok(None) };
         let before = partition.clone();
         match promise_of(app, contract, guaranteed) {
-            Some(promise) => drop(partition.admit(promise, test)?),
+            Some(promise) => {
+                let cpus = cpus.map(<[u32]>::to_vec);
+                partition.admit(Promise { cpus, ..promise }, test)?;
+            }
             None => partition.release(app),
         }
         self.follow_promises(app, &before);

@@ -139,6 +139,7 @@ impl Bench {
             covers,
             threads: threads.iter().map(|&t| ThreadId(t)).collect(),
             contract: contract.clone(),
+            cpus: None,
         };
         self.input(join).expect("every join is answered")
     }

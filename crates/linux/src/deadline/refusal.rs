@@ -46,7 +46,7 @@ fn no_right(thread: ThreadId) -> ApplyError {
     }
 }
 
-pub(super) fn denied(thread: ThreadId, error: &io::Error) -> ApplyError {
+pub(crate) fn denied(thread: ThreadId, error: &io::Error) -> ApplyError {
     let errno = error.raw_os_error().unwrap_or(0);
     let (why, fix) = match errno {
         libc::ESRCH => return ApplyError::Gone { thread },
@@ -61,7 +61,7 @@ pub(super) fn denied(thread: ThreadId, error: &io::Error) -> ApplyError {
     ApplyError::Denied { thread, errno, why, fix: fix.into() }
 }
 
-pub(super) fn not_recorded(thread: ThreadId, error: &JournalError) -> ApplyError {
+pub(crate) fn not_recorded(thread: ThreadId, error: &JournalError) -> ApplyError {
     let why = format!("its state could not be recorded in the journal, so it was not changed: {error}");
     ApplyError::Denied { thread, errno: libc::EIO, why, fix: "free some space in the run folder".into() }
 }

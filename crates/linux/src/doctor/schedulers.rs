@@ -1,14 +1,16 @@
 //! Checks if Q-Fabric's own schedulers can be loaded: for the CPU (`ext`) and for packets.
 
 use qfabric_types::MechanismName;
+use qfabric_types::api::Problem;
 use rustix::thread::CapabilitySet;
 
 use super::{Facts, Finding, State};
 use crate::capability;
+use crate::dispatcher;
 use crate::ext::{Ext, ExtError};
 use crate::files;
 
-pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
+pub(super) fn examine(facts: &mut Facts) -> [Finding; 3] {
     let types = files::bytes("/sys/kernel/btf/vmlinux").unwrap_or_default();
     let rights = capability::held(CapabilitySet::BPF) && capability::held(CapabilitySet::PERFMON);
     let ext = ext(Ext::supported(), &types, rights);
@@ -16,7 +18,17 @@ pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
     if facts.ext && facts.mechanism.is_none() {
         facts.mechanism = Some(MechanismName::Ext);
     }
-    [ext, qdisc(&types)]
+    [ext, dispatcher(dispatcher::supported()), qdisc(&types)]
+}
+
+fn dispatcher(supported: Result<(), Problem>) -> Finding {
+    match supported {
+        Ok(()) => Finding::ok(
+            "dispatcher",
+            "slots of one CPU can be reserved (--mechanism dispatcher), also for programs that are pinned to CPUs",
+        ),
+        Err(Problem { message, next_step, .. }) => Finding::new("dispatcher", State::Missing, message).fix(next_step),
+    }
 }
 
 fn ext(supported: Result<(), ExtError>, types: &[u8], rights: bool) -> Finding {
@@ -88,6 +100,13 @@ mod tests {
         let whole = b"scx_bpf_dsq_insert_impl scx_bpf_create_dsq_impl";
         assert_eq!(ext(Ok(()), whole, true).state, State::Ok);
         assert_eq!(ext(Err(ExtError::Occupied { name: "qfabric".into() }), b"", false).state, State::Ok);
+    }
+
+    #[test]
+    fn a_host_without_fixed_priorities_has_no_dispatcher_and_a_next_step() {
+        assert_eq!(dispatcher(Ok(())).state, State::Ok);
+        let refused = dispatcher(Err(Problem::new("unavailable", "EPERM", "run as root")));
+        assert_eq!((refused.state, refused.fix.as_deref()), (State::Missing, Some("run as root")));
     }
 
     #[test]

@@ -217,6 +217,7 @@ impl Mechanism for ExtMechanism {
             all_reclaiming: true,
             gives_back: false,
             cpus: self.cpus(),
+            slots: None,
         }
     }
 
@@ -250,6 +251,7 @@ impl Mechanism for ExtMechanism {
             events: seen.boosts.iter().sum::<u64>() + seen.expired,
             throttles: seen.throttles,
             used_ns: (seen.used + seen.extra).get(),
+            ..ServerCounts::default()
         })
     }
 

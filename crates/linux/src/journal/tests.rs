@@ -34,6 +34,31 @@ fn written_records_are_read_back() {
 }
 
 #[test]
+fn a_dispatched_thread_is_read_back_with_its_cpus_also_after_a_rewrite() {
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    let of = |tid| Dispatched { thread: touched(tid, 99), cpus: CpuList::parse("0-3,8").unwrap() };
+    [10, 11, 12].into_iter().for_each(|tid| journal.dispatching(of(tid)).unwrap());
+    journal.released(ThreadId(11)).unwrap();
+    for rewritten in [false, true] {
+        if rewritten {
+            journal.rewrite().unwrap();
+        }
+        let left = read(journal.path(), &journal.file).unwrap().unwrap();
+        assert_eq!(left.dispatched.into_values().collect::<Vec<_>>(), [of(10), of(12)]);
+    }
+}
+
+#[test]
+fn a_dispatched_thread_with_impossible_cpus_is_refused() {
+    let run = run_folder();
+    let record = Record::Dispatched(Dispatched { thread: touched(10, 99), cpus: CpuList::parse("0").unwrap() });
+    let line = serde_json::to_string(&record).unwrap().replace("\"cpus\":\"0\"", "\"cpus\":\"3-1\"");
+    write(run.path(), &format!("{}{line}\n", boot_line()));
+    assert!(refusal(run.path()).contains("\"3-1\" is not a list of CPUs"), "{}", refusal(run.path()));
+}
+
+#[test]
 fn restore_without_a_journal_does_nothing() {
     assert_eq!(restore(run_folder().path()).unwrap(), Restored::default());
 }

@@ -185,7 +185,7 @@ impl Site {
         };
         let owner = Owner { uid: 1_000, gid: 1_000 };
         let (pid, covers, threads) = (thread.0, ApplicationScope::Thread(thread), vec![thread]);
-        self.host.handle(Input::Join { request, pid, owner, covers, threads, contract }, here.now);
+        self.host.handle(Input::Join { request, pid, owner, covers, threads, contract, cpus: None }, here.now);
         let app = self.drain(here).expect("every request is answered")?;
         self.running.insert(request, app);
         here.after(stays, ENDS + request);

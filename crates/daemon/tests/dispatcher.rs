@@ -1,0 +1,109 @@
+//! Tests of the service with the mechanism `dispatcher`, end to end.
+
+mod common;
+
+use std::process::Command;
+
+use common::*;
+use qfabric_client::{Client, ClientError};
+use qfabric_daemon::{Config, MechanismName};
+use qfabric_linux::cpus::CpuList;
+use qfabric_linux::dispatcher;
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::testing::{live_lock, skip};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
+use qfabric_types::{Contract, Nanos, ServerCounts, ThreadId};
+
+fn slots() -> Config {
+    let mut config = quiet();
+    config.mechanism.name = MechanismName::Dispatcher;
+    config
+}
+
+fn is_here() -> bool {
+    dispatcher::supported().map_err(|why| skip(why)).is_ok()
+}
+
+fn fixed(name: &str, service_ms: u64, period_ms: u64) -> Contract {
+    Contract::fixed(name, Nanos::from_millis(period_ms), Nanos::from_millis(service_ms))
+}
+
+fn admit(client: &Client, process: &Process, contract: Contract) -> Result<Application, ClientError> {
+    client.admit(&ApplicationRequest { pid: process.pid(), covers: ApplicationScope::Program, contract })
+}
+
+fn refusal(client: &Client, process: &Process, contract: Contract) -> String {
+    admit(client, process, contract).unwrap_err().to_string()
+}
+
+fn counts(client: &Client, app: &Application) -> ServerCounts {
+    client.application(app.id).unwrap().server.unwrap_or_default()
+}
+
+/// A busy process that is pinned to the last CPU, and that CPU.
+fn pinned() -> (Process, u32) {
+    let cpu = CpuList::online().iter().last().unwrap();
+    let process = Process::shell("while :; do :; done");
+    let pid = process.pid().to_string();
+    assert!(Command::new("taskset").args(["-cp", &cpu.to_string(), &pid]).output().unwrap().status.success());
+    (process, cpu)
+}
+
+#[test]
+fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let (process, cpu) = pinned();
+    let app = admit(&client, &process, fixed("pinned", 20, 50)).unwrap();
+    assert_eq!(client.status().unwrap().mechanism, "dispatcher");
+    eventually("its slots are served", || counts(&client, &app).served >= 5);
+    let seen = client.application(app.id).unwrap();
+    assert_eq!(seen.cpus, [cpu]);
+    let counted = seen.server.unwrap();
+    assert!(counted.throttles > 0 && counted.previous_ns > 0, "it is always busy: {counted:?}");
+    client.release(app.id).unwrap();
+    eventually("it has its policy back", || {
+        SchedAttr::of(ThreadId(process.pid())).is_ok_and(|attr| attr.policy == Policy::OTHER && attr.flags == 0)
+    });
+}
+
+#[test]
+fn requests_that_no_table_serves_are_refused_with_the_next_step() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let (first, second) = (pinned().0, pinned().0);
+    admit(&client, &first, fixed("first", 50, 100)).unwrap();
+    let windowed = Contract { window: "1/5".parse().ok(), ..fixed("second", 10, 100) };
+    for (contract, parts) in [
+        (fixed("second", 50, 100), ["0.9 CPU on each of 1, at most 0.4 CPU", "first (1): 0.5 CPU"]),
+        (fixed("second", 1, 9), ["shorter than a slot of 10 ms", "mechanism.slot"]),
+        (windowed, ["dispatcher cannot give a window", "--mechanism ext"]),
+        (Contract::new("second", Nanos::from_millis(40)), ["feedback", "--service TIME"]),
+    ] {
+        let told = format!("{contract:?}");
+        let refused = refusal(&client, &second, contract);
+        assert!(parts.iter().all(|part| refused.contains(part)), "{told}: {refused}");
+    }
+    assert_eq!(client.applications().unwrap().len(), 1, "nothing is left of the refused ones");
+}
+
+#[test]
+fn a_renegotiated_service_changes_the_table_and_the_thread_keeps_its_cpu() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let (process, cpu) = pinned();
+    let app = admit(&client, &process, fixed("player", 10, 100)).unwrap();
+    eventually("its slots are served", || counts(&client, &app).served >= 3);
+    client.change(app.id, &fixed("player", 60, 100)).unwrap();
+    eventually("a period used six slots", || counts(&client, &app).previous_ns > 55_000_000);
+    assert_eq!(client.application(app.id).unwrap().cpus, [cpu]);
+}

@@ -1,0 +1,43 @@
+//! The mechanism `dispatcher`: QualMan's CPU server (004 §3), in user space, with fixed priorities.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mechanism.rs` | [`DispatcherMechanism`]: applies settings; groups and their CPUs |
+//! | `cpu.rs` | the table and the thread of one CPU, which changes priorities at slot boundaries |
+//! | `latency.rs` | dispatch latencies, and the CPU time of the thread |
+//! | `member.rs` | one thread of a group: its attributes for each standing, its CPU time |
+//! | `affinity.rs` | the CPUs on which a thread may run |
+//! | `guardian.rs` | a process that puts all threads back if this one dies or a dispatcher thread hangs |
+//! | `support.rs` | checks if this process may use the mechanism |
+//!
+//! Priorities, where the paper has those of Solaris (Table 3):
+//!
+//! | threads | policy |
+//! |---|---|
+//! | the thread that dispatches | SCHED_FIFO 48 |
+//! | members of the group whose slot it is | SCHED_FIFO 47 |
+//! | time-sharing work, and groups that overran | their own policy |
+//! | members of waiting groups | SCHED_IDLE |
+//!
+//! Both real-time priorities are below 50, the priority of threaded interrupts, so that a running group does not stop
+//! disks and networks. The reservations of SCHED_DEADLINE run before all of them.
+//!
+//! A member is bound to the CPU of its group while it is reserved. Its former policy and CPUs return when it leaves.
+
+mod affinity;
+mod cpu;
+mod guardian;
+mod latency;
+mod mechanism;
+mod member;
+mod support;
+
+pub use latency::DispatchCost;
+pub use mechanism::DispatcherMechanism;
+pub(crate) use member::put_back;
+pub use support::supported;
+
+/// Priority of the thread that dispatches.
+pub const DISPATCHING: u32 = 48;
+/// Priority of the members of the running group.
+pub const RUNNING: u32 = 47;
