@@ -228,7 +228,7 @@ impl From<PartitionRefusal> for Problem {
             next_step: refusal.next_step(),
             asked: Some(refusal.asked),
             free: Some(refusal.free),
-            holders: refusal.holders,
+            holders: refusal.holders.into(),
             ..Problem::default()
         }
     }

@@ -90,7 +90,7 @@ impl From<Refusal> for Problem {
             next_step: refusal.next_step(),
             asked: Some(refusal.asked),
             free: Some(refusal.free),
-            holders: refusal.holders,
+            holders: refusal.holders.into(),
             ..Problem::default()
         }
     }

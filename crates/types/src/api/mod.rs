@@ -222,8 +222,9 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Share>,
     /// For `over_committed`: the applications that hold the rest.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub holders: Vec<Holder>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Holder>))]
+    pub holders: Box<[Holder]>,
     /// For `over_committed`, if hosts lend to each other: the offer of a host that keeps the requested share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Box<Offer>>,
@@ -231,6 +232,10 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Box<Shortage>>,
 }
+
+/// Many functions return a refusal; a larger one would slow down their successful returns (clippy's
+/// `result_large_err`).
+const _: () = assert!(size_of::<Problem>() < 128);
 
 impl Problem {
     /// A refusal with its code, message and next step.
