@@ -56,7 +56,7 @@ impl NativeMem {
     }
 
     fn close(&self, py: Python<'_>) {
-        drop(self.0.end(py, drop));
+        let _ = self.0.end(py, drop);
     }
 }
 
