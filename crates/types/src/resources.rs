@@ -18,7 +18,6 @@ use crate::{BitRate, Bytes, Share};
 /// The name of a network interface: 1 to 15 printable ASCII characters without `/`, `:` and white space.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
 pub struct InterfaceName(String);
 

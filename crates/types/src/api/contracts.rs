@@ -21,8 +21,6 @@ pub const MAX_HOSTS: usize = 16;
 
 /// The identity of a joint contract: `HOST:NUMBER`. HOST initiated it; NUMBER is random.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(value_type = String))]
 #[serde(try_from = "String", into = "String")]
 pub struct JointId {
     /// The initiator.
@@ -202,6 +200,7 @@ impl JointResource {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JointContract {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub id: JointId,
     pub resources: Vec<JointResource>,
 }
