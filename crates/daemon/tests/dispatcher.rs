@@ -21,7 +21,7 @@ fn slots() -> Config {
 }
 
 fn is_here() -> bool {
-    dispatcher::supported().map_err(|why| skip(why)).is_ok()
+    dispatcher::supported().map_err(skip).is_ok()
 }
 
 fn fixed(name: &str, service_ms: u64, period_ms: u64) -> Contract {

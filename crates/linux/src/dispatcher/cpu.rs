@@ -106,6 +106,7 @@ impl CpuTable {
         let mut state = self.shared.state.lock();
         let standing = state.runner.standing(group).unwrap_or(Standing::Demoted);
         if standing != Standing::Demoted {
+            member.forget_reading();
             member.place(standing);
         }
         if let Some(group) = state.groups.iter_mut().find(|other| other.id == group) {
@@ -143,6 +144,7 @@ impl CpuTable {
         let mut members = state.groups.iter_mut().filter(|other| other.id == group).flat_map(|g| &mut g.members);
         if let Some(member) = members.find(|member| member.thread == thread && member.is_away != is_away) {
             member.is_away = is_away;
+            member.forget_reading();
             member.place(standing);
         }
     }
@@ -173,7 +175,10 @@ impl CpuTable {
         let State { runner, groups, .. } = &mut *state;
         for group in groups {
             let standing = runner.standing(group.id).unwrap_or(Standing::Demoted);
-            group.members.iter_mut().for_each(|member| member.place(standing));
+            for member in &mut group.members {
+                member.forget_reading();
+                member.place(standing);
+            }
         }
     }
 }
@@ -242,6 +247,7 @@ impl State {
         if let Some(boundary) = self.runner.next_boundary().filter(|boundary| *boundary <= now) {
             let State { runner, groups, moves, .. } = self;
             moves.clear();
+            groups.iter_mut().flat_map(|group| &mut group.members).for_each(Member::forget_reading);
             let used = |id| groups.iter_mut().find(|group| group.id == id).map_or(Nanos::ZERO, Group::used);
             runner.on_boundary(now, used, moves);
             for at in 0..self.moves.len() {

@@ -24,6 +24,8 @@ pub(super) struct Member {
     joined_at: Nanos,
     last: Nanos,
     ended: bool,
+    /// Its CPU time was read in the present dispatch, so it has not ended.
+    is_fresh: bool,
     /// The program moved the thread away from the CPU; it keeps its own policy until it returns.
     pub is_away: bool,
 }
@@ -33,7 +35,8 @@ impl Member {
         let meter = File::open(threads::file(thread.tid, "schedstat"))?;
         let zero = Nanos::ZERO;
         let (thread, was) = (thread.tid, thread.was);
-        let mut member = Member { thread, was, meter, joined_at: zero, last: zero, ended: false, is_away: false };
+        let mut member =
+            Member { thread, was, meter, joined_at: zero, last: zero, ended: false, is_fresh: false, is_away: false };
         member.joined_at = member.read().ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
         member.last = member.joined_at;
         Ok(member)
@@ -45,6 +48,7 @@ impl Member {
             Some(time) => self.last = time.max(self.last),
             None => self.ended = true,
         }
+        self.is_fresh = true;
         self.last.saturating_sub(self.joined_at)
     }
 
@@ -57,9 +61,16 @@ impl Member {
         (length > 0).then(|| Nanos::new(number))
     }
 
+    /// Says that the next placement must find out whether the thread has ended.
+    pub(super) fn forget_reading(&mut self) {
+        self.is_fresh = false;
+    }
+
     /// Gives the thread the policy of a standing. Does nothing if it has ended.
     pub(super) fn place(&mut self, standing: Standing) {
-        self.used();
+        if !self.is_fresh {
+            self.used();
+        }
         if self.ended {
             return;
         }
