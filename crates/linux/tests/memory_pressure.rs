@@ -152,7 +152,9 @@ fn reserved_programs_have_no_major_fault_where_an_equal_one_has_a_hundred() {
     let mut groups = MemoryGroups::open(run.path()).unwrap();
     let [mut plain, mut reserved, mut locked] = ["plain", "reserved", "locked"].map(Worker::start);
     groups.protect(1, reserved.pid(), PROMISE).unwrap();
-    [&mut plain, &mut reserved, &mut locked].map(Worker::step);
+    for worker in [&mut plain, &mut reserved, &mut locked] {
+        worker.step();
+    }
     let charged = groups.charged(1).unwrap();
     assert!(charged >= Bytes::new(DATA as u64), "{charged} are charged to the group");
 
