@@ -261,8 +261,8 @@ mod tests {
     fn a_request_in_json_is_checked_as_it_is_read() {
         let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5}},{"host":"a","wanted":{"cpu":0.5}}]}"#;
         assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("two parts"));
-        let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5},"mininum":{}}]}"#;
-        assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("mininum"));
+        let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5},"lowest":{}}]}"#;
+        assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("lowest"));
         let good = JointRequest::new(vec![part("a", 2, 1), part("b", 2, 2)]).unwrap();
         let text = serde_json::to_string(&good).unwrap();
         assert_eq!(serde_json::from_str::<JointRequest>(&text).unwrap(), good);
