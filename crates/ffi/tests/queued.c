@@ -1,4 +1,5 @@
-/* Events submitted without waiting for their answers: all arrive, in order, once the source is drained. */
+/* Events submitted without waiting for their answers arrive in order. A reader that is too slow for the channel loses old
+ * ones, never the newest. */
 #include <qfabric.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #define EVENTS 500
 #define PATIENCE (60000 * MS)
 
-static int expected = 0;
+static int newest = -1;
 
 static void count(void *data, const char *host, const qf_event *event)
 {
@@ -16,7 +17,8 @@ static void count(void *data, const char *host, const qf_event *event)
     (void)data, (void)host;
     CHECK(event->size == sizeof number);
     memcpy(&number, event->data, sizeof number);
-    CHECK(number == expected++);
+    CHECK(number > newest);
+    newest = number;
 }
 
 int main(void)
@@ -38,7 +40,7 @@ int main(void)
         CHECK(qf_channels_poll(reader, 0, NULL) == QF_OK);
     }
     CHECK(qf_source_drain(source, PATIENCE, &drained) == QF_OK && drained);
-    while (expected < EVENTS)
+    while (newest < EVENTS - 1)
         CHECK(qf_channels_poll(reader, PATIENCE, NULL) == QF_OK);
     CHECK(qf_channel_submit_queued(source, 0, NULL, 4, 0, 0) == QF_INVALID);
     CHECK(qf_source_drain(source, 0, NULL) == QF_INVALID);
