@@ -1,7 +1,7 @@
 //! Finds the program text of a process: the executable parts of files in its memory.
 //!
 //! A file of another user's file system (FUSE) can keep its reader waiting for ever. So only files of file systems are
-//! opened that are mounted in this process's own namespace with one of the types in [`LOCAL`]; the mount table names
+//! opened that are mounted in this process's own namespace with one of the types in `LOCAL`; the mount table names
 //! the type without a request to the file system.
 
 use std::fs::File;
