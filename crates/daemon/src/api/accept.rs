@@ -1,15 +1,23 @@
-//! Limits connections: a number in total, a smaller one for all users together, and a smaller one for each user.
+//! Accepts connections, and limits them: a number in total, a smaller one for all users together, and a smaller one for
+//! each user.
 
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::Peer;
 use crate::problem;
+
+/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections refused since the start, on all sockets.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -18,9 +26,38 @@ pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
+/// Accepts the connections of a socket until dropped, at most `places` at once. Each is served in a task of its own; one
+/// without a place is refused. `socket` is the name for the log.
+pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
+    listener: OwnedFd,
+    socket: &str,
+    places: usize,
+    serve: impl Fn(UnixStream, Peer, Place) -> S,
+    refuse: impl Fn(&UnixStream, Problem),
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener.into())?;
+    let places = Places::new(places);
+    loop {
+        let permit = places.wait().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Ok(peer) = Peer::of(&stream) else { continue };
+                match places.take(permit, peer) {
+                    Ok(place) => drop(tokio::spawn(serve(stream, peer, place))),
+                    Err(problem) => refuse(&stream, problem),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection to {socket}; raise LimitNOFILE if this repeats");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
 /// The places for connections of one socket. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Places {
+struct Places {
     all: Arc<Semaphore>,
     shares: Shares,
     taken: Arc<Counts>,
@@ -62,16 +99,16 @@ impl Shares {
 impl Places {
     /// `most` places in total. No user can lock out the others, and all users together cannot lock out an
     /// administrator.
-    pub(crate) fn new(most: usize) -> Self {
+    fn new(most: usize) -> Self {
         Places { all: Arc::new(Semaphore::new(most)), shares: Shares::of(most), taken: Arc::default() }
     }
 
-    pub(crate) async fn wait(&self) -> OwnedSemaphorePermit {
+    async fn wait(&self) -> OwnedSemaphorePermit {
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.
-    pub(crate) fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
+    fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
         if peer.administers() {
             return Ok(Place { _permit: permit, of_user: None });
         }

@@ -11,9 +11,9 @@ use qfabric_shm::{SharedRing, fds};
 use qfabric_types::AppId;
 use qfabric_types::api::Problem;
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 
-use super::accept::{Place, Places};
+use super::accept::{Place, accept_each};
 use crate::auth::Peer;
 use crate::control::{Command, NewRing, Requests, wake_descriptor};
 use crate::problem;
@@ -22,7 +22,6 @@ use crate::problem;
 const MAX_REQUEST_BYTES: usize = 64;
 /// Longest answer; the client's buffer is larger.
 const MAX_ANSWER_BYTES: usize = 500;
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until dropped. Tokio supports stream sockets only. For `SOCK_SEQPACKET`, accepting and waiting for a
 /// message are the same calls; messages go through [`fds`].
@@ -32,25 +31,10 @@ pub(crate) async fn serve_rings(
     places: usize,
     timeout: Duration,
 ) -> io::Result<()> {
-    let listener = UnixListener::from_std(listener.into())?;
-    let places = Places::new(places);
-    loop {
-        let permit = places.wait().await;
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let Ok(peer) = Peer::of(&socket) else { continue };
-                match places.take(permit, peer) {
-                    Ok(place) => drop(tokio::spawn(serve_one(socket, peer, requests.clone(), place, timeout))),
-                    // This is the first message, so the socket has room for it.
-                    Err(problem) => _ = fds::send(&socket, refusal(&problem).as_bytes(), &[]),
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a ring connection");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
+    // The refusal is the first message, so the socket has room for it.
+    let refuse = |socket: &UnixStream, problem| _ = fds::send(socket, refusal(&problem).as_bytes(), &[]);
+    let serve = |socket, peer, place| serve_one(socket, peer, requests.clone(), place, timeout);
+    accept_each(listener, "ring.sock", places, serve, refuse).await
 }
 
 async fn serve_one(socket: UnixStream, peer: Peer, requests: Requests, _place: Place, timeout: Duration) {

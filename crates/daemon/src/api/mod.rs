@@ -12,7 +12,7 @@ pub(crate) mod routes;
 mod server;
 mod sockets;
 
-pub(crate) use accept::{Place, Places, refused as refused_connections};
+pub(crate) use accept::{Place, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
 pub(crate) use routes::router;
 pub(crate) use server::serve_http;

@@ -13,14 +13,12 @@ use hyper_util::service::TowerToHyperService;
 use qfabric_types::api::Problem;
 use tokio::net::UnixStream;
 
-use super::accept::{Place, Places};
+use super::accept::{Place, accept_each};
 use crate::auth::Peer;
 use crate::problem;
 
 /// Largest number of bytes of request line and headers.
 const HEAD_LIMIT: usize = 16 << 10;
-/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until dropped.
 pub(crate) async fn serve_http(
@@ -29,24 +27,9 @@ pub(crate) async fn serve_http(
     places: usize,
     timeout: Duration,
 ) -> std::io::Result<()> {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    let places = Places::new(places);
-    loop {
-        let permit = places.wait().await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let Ok(peer) = Peer::of(&stream) else { continue };
-                match places.take(permit, peer) {
-                    Ok(place) => drop(tokio::spawn(serve_one(stream, peer, router.clone(), place, timeout))),
-                    Err(problem) => refuse(&stream, &problem),
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to qfabric.sock; raise LimitNOFILE if this repeats");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
+    let serve = |stream, peer, place| serve_one(stream, peer, router.clone(), place, timeout);
+    let refuse = |stream: &UnixStream, problem| refuse(stream, &problem);
+    accept_each(listener.into(), "qfabric.sock", places, serve, refuse).await
 }
 
 /// Answers with the reason for the refusal, if the socket has room for it, and closes. The request is not read.

@@ -6,44 +6,26 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use qfabric_shm::fds;
 use qfabric_types::api::Problem;
 use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest};
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::task::spawn_blocking;
 
 use super::Memory;
 use super::session::{Answered, Session};
-use crate::api::{Place, Places};
+use crate::api::{Place, accept_each};
 use crate::auth::Peer;
 use crate::problem;
 
-const PAUSE: Duration = Duration::from_millis(50);
-
 /// Serves until dropped.
 pub(crate) async fn serve(listener: OwnedFd, memory: Arc<Memory>, places: usize) -> io::Result<()> {
-    let listener = UnixListener::from_std(listener.into())?;
-    let places = Places::new(places);
-    loop {
-        let permit = places.wait().await;
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let Ok(peer) = Peer::of(&socket) else { continue };
-                match places.take(permit, peer) {
-                    Ok(place) => drop(tokio::spawn(serve_one(socket, peer, memory.clone(), place))),
-                    // This is the first message, so the socket has room for it.
-                    Err(problem) => drop(send(&socket, &refused(problem))),
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for memory");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
+    // The refusal is the first message, so the socket has room for it.
+    let refuse = |socket: &UnixStream, problem| _ = send(socket, &refused(problem));
+    let serve = |socket, peer, place| serve_one(socket, peer, memory.clone(), place);
+    accept_each(listener, "memory.sock", places, serve, refuse).await
 }
 
 async fn serve_one(socket: UnixStream, peer: Peer, memory: Arc<Memory>, _place: Place) {
