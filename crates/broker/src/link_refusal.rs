@@ -7,6 +7,8 @@ use qfabric_types::api::net::StreamId;
 use qfabric_types::api::{Problem, Shortage};
 use qfabric_types::{Amount, BitRate, LinkEnd, Resource};
 
+use crate::refusal::write_holders;
+
 /// The limit that a request exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkBound {
@@ -44,14 +46,11 @@ pub struct LinkRefusal {
     pub asked: BitRate,
     /// The largest rate that fits.
     pub free: BitRate,
-    /// Largest first; at most [`LinkRefusal::MOST_HOLDERS`].
+    /// Largest first; at most [`crate::Refusal::MOST_HOLDERS`].
     pub holders: Vec<LinkHolder>,
 }
 
 impl LinkRefusal {
-    /// The message names the holders; a longer list would hide the rest of it.
-    pub const MOST_HOLDERS: usize = 16;
-
     pub(crate) fn new(
         end: LinkEnd,
         bound: LinkBound,
@@ -59,7 +58,7 @@ impl LinkRefusal {
         free: BitRate,
         mut holders: Vec<LinkHolder>,
     ) -> Self {
-        holders.truncate(LinkRefusal::MOST_HOLDERS);
+        holders.truncate(crate::Refusal::MOST_HOLDERS);
         LinkRefusal { end, bound, asked, free, holders }
     }
 
@@ -111,11 +110,13 @@ impl fmt::Display for LinkRefusal {
                 write!(f, "{end}: user {uid} has {most} streams, which is the limit for one user")?;
             }
         }
-        for (at, holder) in self.holders.iter().enumerate() {
-            let lead = if at == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {} (stream {} of user {}): {}", holder.name, holder.stream, holder.uid, holder.rate)?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
+    }
+}
+
+impl fmt::Display for LinkHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (stream {} of user {}): {}", self.name, self.stream, self.uid, self.rate)
     }
 }
 

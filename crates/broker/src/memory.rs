@@ -156,7 +156,7 @@ impl MemoryBroker {
         self.limits.global_reserve - self.promised()
     }
 
-    /// The reserves, largest first, at most [`MemoryRefusal::MOST_HOLDERS`].
+    /// The reserves, largest first, at most [`crate::Refusal::MOST_HOLDERS`].
     pub fn holders(&self) -> Vec<MemoryHolder> {
         let holder = |(id, entry): (&ReserveId, &Entry)| {
             let Entry { name, pid, booked, .. } = entry.clone();
@@ -164,7 +164,7 @@ impl MemoryBroker {
         };
         let mut holders: Vec<MemoryHolder> = self.entries.iter().map(holder).collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-        holders.truncate(MemoryRefusal::MOST_HOLDERS);
+        holders.truncate(crate::Refusal::MOST_HOLDERS);
         holders
     }
 

@@ -6,6 +6,8 @@ use qfabric_types::api::memory::ReserveId;
 use qfabric_types::api::{Problem, Shortage};
 use qfabric_types::{Amount, Bytes, Resource};
 
+use crate::refusal::write_holders;
+
 /// The limit that a request for memory exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
@@ -46,14 +48,11 @@ pub struct MemoryRefusal {
     pub free: Bytes,
     /// The largest amount that this request could be granted.
     pub largest: Bytes,
-    /// Largest first; at most [`MemoryRefusal::MOST_HOLDERS`].
+    /// Largest first; at most [`crate::Refusal::MOST_HOLDERS`].
     pub holders: Vec<MemoryHolder>,
 }
 
 impl MemoryRefusal {
-    /// The message names the holders; a longer list would hide the rest of it.
-    pub const MOST_HOLDERS: usize = 16;
-
     /// Stable name of the reason, for programs.
     pub fn code(&self) -> &'static str {
         match self.bound {
@@ -118,11 +117,13 @@ impl fmt::Display for MemoryRefusal {
                 write!(f, "user {uid} has {most} reserves, which is the limit for one user")?;
             }
         }
-        for (i, MemoryHolder { name, pid, bytes, .. }) in self.holders.iter().enumerate() {
-            let lead = if i == 0 { "; held by" } else { "," };
-            write!(f, "{lead} {name} (process {pid}): {bytes}")?;
-        }
-        Ok(())
+        write_holders(f, &self.holders)
+    }
+}
+
+impl fmt::Display for MemoryHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {}): {}", self.name, self.pid, self.bytes)
     }
 }
 

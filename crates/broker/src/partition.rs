@@ -10,7 +10,7 @@ use std::fmt;
 use qfabric_types::api::{Holder, Problem};
 use qfabric_types::{AppId, Nanos, Share, Window};
 
-use crate::refusal::write_holders;
+use crate::refusal::write_share_holders;
 
 /// A service in every period, less the periods that the window allows to miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,7 +222,7 @@ impl fmt::Display for PartitionRefusal {
         if let Some(why) = &self.why {
             write!(f, ", but the schedulability test fails beside the promises on that CPU: {why}")?;
         }
-        write_holders(f, &self.holders)
+        write_share_holders(f, &self.holders)
     }
 }
 

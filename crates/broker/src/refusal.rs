@@ -67,17 +67,24 @@ impl fmt::Display for Refusal {
                 write!(f, "asked for a guarantee of {asked}, group {gid} has {free} left of its maximum of {cap}")?
             }
         }
-        write_holders(f, &self.holders)
+        write_share_holders(f, &self.holders)
     }
 }
 
 /// Ends the message of a refusal with those who hold the rest.
-pub(crate) fn write_holders(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
-    for (i, holder) in holders.iter().enumerate() {
-        let lead = if i == 0 { "; held by" } else { "," };
-        write!(f, "{lead} {} ({}): {}", holder.name, holder.id, holder.share)?;
+pub(crate) fn write_holders<H: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    holders: impl IntoIterator<Item = H>,
+) -> fmt::Result {
+    for (at, holder) in holders.into_iter().enumerate() {
+        write!(f, "{} {holder}", if at == 0 { "; held by" } else { "," })?;
     }
     Ok(())
+}
+
+/// Like [`write_holders`], for applications that hold shares.
+pub(crate) fn write_share_holders(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
+    write_holders(f, holders.iter().map(|Holder { name, id, share, .. }| format!("{name} ({id}): {share}")))
 }
 
 impl std::error::Error for Refusal {}
