@@ -48,12 +48,15 @@ impl Habit {
 
     /// Records that the ring is empty now, after `read` messages. True: the thread should look again after [`LOOK`].
     fn looks_again(&mut self, read: usize, now: Instant) -> bool {
+        if !self.is_busy {
+            return false;
+        }
         if read > 0 {
             (self.woke, self.vain) = (now, 0);
         } else {
             self.vain = self.vain.saturating_add(1);
         }
-        let again = self.is_busy && self.vain < VAIN_LOOKS;
+        let again = self.vain < VAIN_LOOKS;
         self.vain = if again { self.vain } else { 0 };
         again
     }
