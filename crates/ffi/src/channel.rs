@@ -315,6 +315,22 @@ pub unsafe extern "C" fn qf_sink_free(sink: *mut qf_sink) {
     drop(unsafe { take_back(sink) });
 }
 
+/// The event that the arguments of a submitting function describe.
+///
+/// # Safety
+/// `data` points to `size` bytes that are readable as long as the event is in use.
+unsafe fn submission<'a>(
+    event_type: u16,
+    data: *const c_void,
+    size: usize,
+    deadline_ns: u64,
+) -> Result<Submission<'a>, Failure> {
+    let deadline = (deadline_ns != 0).then(|| Instant::new(deadline_ns));
+    // SAFETY: the caller guarantees it.
+    let payload = unsafe { bytes(data, size)? };
+    Ok(Submission { event_type, deadline, payload, ..Submission::default() })
+}
+
 /// Submits an event of `size` bytes; `deadline_ns` is in CLOCK_MONOTONIC, 0 for none. If `sent` is null, the call
 /// does not wait for the daemon; otherwise it waits for the counts of this event.
 ///
@@ -331,8 +347,7 @@ pub unsafe extern "C" fn qf_channel_submit(
 ) -> qf_status {
     // SAFETY: the caller guarantees that the pointers are null or live.
     let submit = || unsafe {
-        let deadline = (deadline_ns != 0).then(|| Instant::new(deadline_ns));
-        let event = Submission { event_type, deadline, payload: bytes(data, size)?, ..Submission::default() };
+        let event = submission(event_type, data, size, deadline_ns)?;
         let source = &borrow(source)?.0;
         match sent.is_null() {
             true => Ok(source.submit(&event)?),
@@ -370,8 +385,7 @@ pub unsafe extern "C" fn qf_channel_submit_queued(
 ) -> qf_status {
     // SAFETY: the caller guarantees that the pointers are null or live.
     let submit = || unsafe {
-        let deadline = (deadline_ns != 0).then(|| Instant::new(deadline_ns));
-        let event = Submission { event_type, deadline, payload: bytes(data, size)?, ..Submission::default() };
+        let event = submission(event_type, data, size, deadline_ns)?;
         Ok(borrow(source)?.0.submit_queued(&event, Duration::from_nanos(patience_ns))?)
     };
     settle(submit())
