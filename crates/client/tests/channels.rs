@@ -1,42 +1,31 @@
 //! Channels as applications meet them: a daemon without other hosts, and connections to it.
 
+mod common;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::Host;
 use qfabric_client::channel::{
     Channel, Channels, Destination, Direction, Filter, Notice, Pressure, SinkOptions, SourceOptions, Spec, Submission,
 };
-use qfabric_client::{Client, ClientError, clock};
-use qfabric_daemon::{Config, Embedded, EngineName, Log};
-use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_client::{ClientError, clock};
+use qfabric_daemon::EngineName;
 use qfabric_types::Nanos;
 
 const FRAME: &str = "struct frame { int number; int size; };";
 const PATIENCE: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_millis(300);
 
-struct Host {
-    _service: Embedded,
-    client: Client,
-    _alone: std::fs::File,
-}
-
 impl Host {
-    /// None, where this host offers no mechanism: then there is no service at all.
+    /// None, where this host offers no mechanism.
     fn start() -> Option<Host> {
-        if !may_reserve() {
-            return None;
-        }
-        let alone = live_lock();
-        let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
-        config.channels.enabled = true;
-        config.channels.engine = EngineName::None;
-        config.channels.host = Some("alpha".parse().unwrap());
-        config.channels.priority = 0;
-        config.control.budget = Nanos::ZERO;
-        let service = Embedded::start(config).unwrap();
-        let client = Client::connect_to(service.socket()).unwrap();
-        Some(Host { _service: service, client, _alone: alone })
+        Host::with(|config| {
+            config.channels.enabled = true;
+            config.channels.engine = EngineName::None;
+            config.channels.host = Some("alpha".parse().unwrap());
+            config.channels.priority = 0;
+        })
     }
 
     fn connect(&self) -> Channels {
@@ -396,15 +385,8 @@ fn an_event_may_be_for_one_host_and_another_one_is_nobodys() {
 
 #[test]
 fn without_channels_the_refusal_says_how_to_switch_them_on() {
-    if !may_reserve() {
-        return;
-    }
-    let _alone = live_lock();
-    let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
-    config.control.budget = Nanos::ZERO;
-    let service = Embedded::start(config).unwrap();
-    let client = Client::connect_to(service.socket()).unwrap();
-    let said = refusal(Channels::connect(&client));
+    let Some(host) = Host::with(|_| {}) else { return };
+    let said = refusal(Channels::connect(&host.client));
     assert!(said.contains("enabled = true") && said.contains("[channels]"), "{said}");
 }
 

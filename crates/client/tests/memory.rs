@@ -1,32 +1,19 @@
 //! Memory reserves as applications meet them: a real daemon, and members in two processes.
 
+mod common;
+
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::Host;
 use qfabric_client::{AllocationId, Client, ClientError, Mem, ReserveId};
-use qfabric_daemon::{Config, Embedded, Log, MemoryAmount};
-use qfabric_linux::testing::{live_lock, may_reserve};
-use qfabric_types::{Bytes, Nanos};
-
-struct Host {
-    _service: Embedded,
-    client: Client,
-    _alone: std::fs::File,
-}
+use qfabric_daemon::MemoryAmount;
+use qfabric_types::Bytes;
 
 impl Host {
-    /// None, where this host offers no mechanism: then there is no service at all.
+    /// None, where this host offers no mechanism.
     fn start() -> Option<Host> {
-        if !may_reserve() {
-            return None;
-        }
-        let alone = live_lock();
-        let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
-        config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256)));
-        config.control.budget = Nanos::ZERO;
-        let service = Embedded::start(config).unwrap();
-        let client = Client::connect_to(service.socket()).unwrap();
-        Some(Host { _service: service, client, _alone: alone })
+        Host::with(|config| config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256))))
     }
 
     fn promised(&self) -> Bytes {
