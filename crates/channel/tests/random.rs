@@ -123,3 +123,48 @@ proptest! {
         prop_assert_eq!(unknown, run.queued(), "sources know of all but what waits in queues");
     }
 }
+
+/// One host takes another for gone or detects it again; the other notices nothing.
+fn glimpses() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        1 => (0..HOSTS, 0..HOSTS).prop_map(|(one, other)| Op::Lose(one, other)),
+        2 => (0..HOSTS, 0..HOSTS).prop_map(|(one, other)| Op::Find(one, other)),
+        1 => (0..3_000_u64).prop_map(Op::Run),
+    ]
+}
+
+/// What sources know at the end: every event has an outcome, or waits in a queue.
+fn unknown(run: &Run) -> u64 {
+    let sources = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
+    sources.map(|counts| counts.expect("the source is there")).map(|counts| counts.sent - known(&counts)).sum()
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// Disappearances that one of two hosts notices, in any order, while frames are lost.
+    #[test]
+    fn after_one_sided_disappearances_every_source_knows_what_became_of_its_events(
+        settings in settings(60),
+        start in prop::collection::vec((0..HOSTS, 0..CHANNELS, any::<bool>()), 2..12),
+        ops in prop::collection::vec(prop_oneof![4 => traffic(), 1 => glimpses()], 1..200),
+    ) {
+        let mut run = Run::new(settings, Pressure::DropOldest);
+        (0..CHANNELS).for_each(|number| run.open(0, number));
+        run.world.run_for(Nanos::from_millis(60_000));
+        for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
+            run.open(host, number);
+        }
+        for (host, number, is_source) in start {
+            run.act(&if is_source { Op::Source(host, number) } else { Op::Sink(host, number, 0) });
+        }
+        ops.iter().for_each(|op| run.act(op));
+        run.end();
+        // A quiet source sends five marks; more events make it ask again.
+        for _ in 0..4 {
+            (0..run.sources.len()).for_each(|source| run.act(&Op::Submit(source, 0, 0)));
+            run.world.run_for(Nanos::from_millis(60_000));
+        }
+        prop_assert_eq!(unknown(&run), run.queued(), "sources know of all but what waits in queues");
+    }
+}

@@ -4,10 +4,10 @@ use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
 use super::Membership;
-use super::neighbour::Staging;
+use super::neighbour::{Neighbour, Staging};
 use crate::change::Change;
 use crate::exit::Exit;
-use crate::wire::{Changes, Digest, Full};
+use crate::wire::{Changes, Digest, Full, Met};
 use crate::{Config, Directory, HostRecord, Limits, MemberId, Notice};
 
 /// The limit of parts in a record, and of changes in all of them; a larger record is ignored.
@@ -24,6 +24,11 @@ pub(crate) struct News {
 impl Membership {
     /// Returns the changes that are new. Returns `None` and asks for the whole record if earlier changes are missing.
     pub(crate) fn learn_changes(&mut self, from: &Name, told: Changes, now: Instant, exit: &mut Exit) -> Option<News> {
+        let there = self.neighbours.get_mut(from)?;
+        if !there.has_met() {
+            there.has_missed = true;
+            return None;
+        }
         let known = self.directory.host(from)?.version;
         let count = told.changes.len() as u64;
         let after = told.before.checked_add(count)?;
@@ -36,9 +41,40 @@ impl Membership {
         Some(News { changes: told.changes.into_iter().skip(old).collect(), version: after.max(known) })
     }
 
+    /// The number of another host's meeting with this one, and the number that it has heard. Returns false if the frame is
+    /// of an earlier meeting.
+    pub(crate) fn learn_meeting(&mut self, from: &Name, part: &Full) -> bool {
+        let Some(there) = self.neighbours.get_mut(from).filter(|there| part.meeting >= there.theirs) else {
+            return false;
+        };
+        there.theirs = part.meeting;
+        there.hears(part.heard);
+        true
+    }
+
+    /// The other host has confirmed a number. Returns the changes that the meeting's begin has waited for.
+    pub(crate) fn learn_met(
+        &mut self,
+        from: &Name,
+        met: &Met,
+        config: &Config,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Option<News> {
+        self.neighbours.get_mut(from)?.hears(met.heard);
+        self.begin_to_believe(from, config, now, exit)
+    }
+
     /// One part of a host's whole record. The last part returns the changes that lead from the known record to the
-    /// received one.
-    pub(crate) fn learn_full(&mut self, from: &Name, part: Full, config: &Config, exit: &mut Exit) -> Option<News> {
+    /// received one, once both hosts have met.
+    pub(crate) fn learn_full(
+        &mut self,
+        from: &Name,
+        part: Full,
+        config: &Config,
+        now: Instant,
+        exit: &mut Exit,
+    ) -> Option<News> {
         let neighbour = self.neighbours.get_mut(from)?;
         if part.part == 0 {
             neighbour.staging = Some(Staging { version: part.version, parts: 0, changes: Vec::new() });
@@ -55,8 +91,18 @@ impl Membership {
             return None;
         }
         neighbour.ask_due = None;
-        let whole = neighbour.staging.take()?;
-        self.difference(from, whole, config, exit)
+        neighbour.record = neighbour.staging.take();
+        self.begin_to_believe(from, config, now, exit)
+    }
+
+    /// Believes the record that has arrived, if both hosts have met.
+    fn begin_to_believe(&mut self, from: &Name, config: &Config, now: Instant, exit: &mut Exit) -> Option<News> {
+        let there = self.neighbours.get_mut(from).filter(|there| there.has_met())?;
+        let (record, has_missed) = (there.record.take(), std::mem::take(&mut there.has_missed));
+        if has_missed {
+            self.ask_soon(from, now, exit);
+        }
+        self.difference(from, record?, config, exit)
     }
 
     /// The changes that lead from the known record to the received one, without changes that the policy denies.
@@ -74,6 +120,9 @@ impl Membership {
     }
 
     pub(crate) fn learn_digest(&mut self, from: &Name, digest: &Digest, now: Instant, exit: &mut Exit) {
+        if !self.neighbours.get(from).is_some_and(Neighbour::has_met) {
+            return;
+        }
         let known = self.directory.host(from).map_or(0, |record| record.version);
         if digest.version > known {
             exit.counts.gaps += 1;

@@ -34,6 +34,8 @@ pub(crate) struct Membership {
     host: Arc<Name>,
     pub directory: Directory,
     neighbours: BTreeMap<Name, Neighbour>,
+    /// Number of meetings with other hosts since the start of this one.
+    meetings: u64,
     telling: Telling,
 }
 
@@ -41,7 +43,7 @@ impl Membership {
     pub(crate) fn new(host: Arc<Name>, incarnation: Incarnation, now: Instant) -> Membership {
         let mut directory = Directory::default();
         directory.hosts.insert((*host).clone(), HostRecord { incarnation, ..HostRecord::default() });
-        Membership { host, directory, neighbours: BTreeMap::new(), telling: Telling::new(now) }
+        Membership { host, directory, neighbours: BTreeMap::new(), meetings: 0, telling: Telling::new(now) }
     }
 
     pub(crate) fn own(&self) -> Option<&HostRecord> {
@@ -74,15 +76,30 @@ impl Membership {
             exit.counts.beyond_limit += 1;
             return false;
         }
-        self.neighbours.insert(host.clone(), Neighbour { ask_due: Some(now + PATIENCE), ..Neighbour::default() });
+        let meeting = self.next_meeting();
+        self.neighbours.entry(host.clone()).or_default().begin(meeting, now);
         exit.wake_by(now + PATIENCE);
         true
     }
 
-    /// Whether the host took this host for gone: this host has its record, and it says that it has no record of this
-    /// host.
+    fn next_meeting(&mut self) -> u64 {
+        self.meetings += 1;
+        self.meetings
+    }
+
+    /// Whether the host took this host for gone: both had met, and it tells a later meeting.
     pub(crate) fn is_forgotten_by(&self, from: &Name, part: &Full) -> bool {
-        part.anew && part.part == 0 && self.directory.host(from).is_some_and(|record| record.version > 0)
+        self.neighbours.get(from).is_some_and(|there| there.has_met() && part.meeting > there.theirs)
+    }
+
+    /// This host begins a meeting of its own with a host that has lost it.
+    pub(crate) fn meet_again(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
+        let meeting = self.next_meeting();
+        if let Some(there) = self.neighbours.get_mut(host) {
+            there.begin(meeting, now);
+            there.is_renewed = true;
+            exit.wake_by(now);
+        }
     }
 
     /// The network reports that a host is gone; returns whether it was present.
@@ -103,6 +120,11 @@ impl Membership {
     /// The first frame of a new incarnation. The caller has already removed everything known of the earlier one.
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
+        if neighbour.is_confirmed || neighbour.theirs != 0 {
+            // A restart without a disappearance before it: what was confirmed was told to the earlier start.
+            neighbour.begin(neighbour.meeting, now);
+            exit.wake_by(now);
+        }
         neighbour.staging = None;
         neighbour.ask_due = Some(now + PATIENCE);
         let incarnation = Incarnation(incarnation);

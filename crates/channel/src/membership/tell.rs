@@ -5,6 +5,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
 use super::Membership;
+use super::neighbour::Neighbour;
 use super::telling::Batch;
 use crate::Lane;
 use crate::change::Change;
@@ -14,7 +15,7 @@ use crate::wire::{Kind, Writer};
 
 /// A host that asks again within this time gets no answer.
 const BETWEEN_ANSWERS: Nanos = Nanos::from_millis(100);
-/// A host that does not answer is asked again after this time.
+/// A host that does not answer is asked, or told of the meeting, again after this time.
 const BETWEEN_QUESTIONS: Nanos = Nanos::from_millis(500);
 
 impl Membership {
@@ -51,8 +52,8 @@ impl Membership {
 
     /// Sends the whole record to one host.
     pub(crate) fn send_record(&mut self, to: &Name, now: Instant, exit: &mut Exit) {
-        let Some(record) = self.own() else { return };
-        let anew = self.incarnation(to).is_none();
+        let (Some(record), Some(there)) = (self.own(), self.neighbours.get(to)) else { return };
+        let (meeting, heard) = (there.meeting, there.theirs);
         let mut all = Batch::default();
         record.changes().iter().for_each(|change| all.add(change));
         let mut portions = all.portions();
@@ -65,12 +66,33 @@ impl Membership {
                 writer.u64(version);
                 writer.u16(number as u16);
                 writer.flag(number == last);
-                writer.flag(anew);
+                writer.u64(meeting);
+                writer.u64(heard);
                 put_part(writer, part, count);
             });
         }
-        if let Some(neighbour) = self.neighbours.get_mut(to) {
-            neighbour.record_sent = Some(now);
+        if let Some(there) = self.neighbours.get_mut(to) {
+            there.record_sent = Some(now);
+            there.tell_due = (!there.is_confirmed).then_some(now + BETWEEN_QUESTIONS);
+            there.tell_due.into_iter().for_each(|due| exit.wake_by(due));
+        }
+    }
+
+    /// Confirms the meeting of another host that has told it. Tells this host's meeting in turn if that is not confirmed.
+    pub(crate) fn confirm(&mut self, from: &Name, now: Instant, exit: &mut Exit) {
+        let Some(there) = self.neighbours.get_mut(from) else { return };
+        let next = there.record_sent.map(|sent| sent + BETWEEN_ANSWERS).filter(|next| *next > now);
+        match next {
+            None if !there.is_confirmed => self.send_record(from, now, exit),
+            // Without this host's new number the other one would rely on the old one.
+            Some(next) if there.is_renewed => {
+                there.tell_due = Some(next);
+                exit.wake_by(next);
+            }
+            _ => {
+                let heard = there.theirs;
+                exit.send(Destination::Host(from.clone().into()), Lane::Control, Kind::Met, |writer| writer.u64(heard));
+            }
         }
     }
 
@@ -108,13 +130,17 @@ impl Membership {
         }
     }
 
-    /// Asks again each host whose answer is overdue, and sets the time of the next call.
+    /// Asks or tells again each host whose answer is overdue, and sets the time of the next call.
     pub(crate) fn wake(&mut self, now: Instant, exit: &mut Exit) {
-        let overdue = self.neighbours.iter().filter(|(_, there)| there.ask_due.is_some_and(|due| due <= now));
-        for host in overdue.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.ask(&host, now, exit);
-        }
-        let due = self.neighbours.values().filter_map(|there| there.ask_due).min();
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let overdue = |of: fn(&Neighbour) -> Option<Instant>| {
+            let late = self.neighbours.iter().filter(|(_, there)| is_due(of(there)));
+            late.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        };
+        let (to_ask, to_tell) = (overdue(|there| there.ask_due), overdue(|there| there.tell_due));
+        to_tell.iter().for_each(|host| self.send_record(host, now, exit));
+        to_ask.iter().for_each(|host| self.ask(host, now, exit));
+        let due = self.neighbours.values().flat_map(|there| [there.ask_due, there.tell_due]).flatten().min();
         due.into_iter().for_each(|due| exit.wake_by(due));
     }
 

@@ -80,7 +80,7 @@ impl Node {
     /// The network reports that a host is present.
     pub fn appeared(&mut self, host: &Name, now: Instant) {
         if self.members.appeared(host, now, &mut self.exit) {
-            // If this is lost, the host asks again. A digest to all hosts for each host that appears would be N² frames.
+            // If this is lost, it is sent again until the host confirms it.
             self.members.send_record(host, now, &mut self.exit);
         }
     }
@@ -102,11 +102,11 @@ impl Node {
 
     /// Another host took this host for gone and has detected it again. It has lost this host's record, accounts and
     /// filters, so this host begins anew with it, too: each disappearance is one on both sides.
-    fn forgotten_by(&mut self, host: &Name, incarnation: u64, now: Instant) {
+    fn forgotten_by(&mut self, host: &Name, now: Instant) {
+        let Some(incarnation) = self.members.incarnation(host) else { return };
         self.lose(host, now);
         self.begin(host, incarnation, now);
-        // A host that says so again and again gets no more records than one that asks.
-        self.members.answer(host, now, &mut self.exit);
+        self.members.meet_again(host, now, &mut self.exit);
     }
 
     /// The network has stopped: all other hosts are gone.
@@ -150,6 +150,10 @@ impl Node {
                 self.learn(from, news);
             }
             Kind::Full => self.arrived_full(from, wire::Full::read(reader)?, now),
+            Kind::Met => {
+                let news = members.learn_met(from, &wire::Met::read(reader)?, config, now, exit);
+                self.learn(from, news);
+            }
             Kind::Ask => members.answer(from, now, exit),
             Kind::Digest => members.learn_digest(from, &wire::Digest::read(reader)?, now, exit),
             Kind::Mark => delivery.marked(from, &wire::Mark::read(reader)?, config, exit),
@@ -164,10 +168,15 @@ impl Node {
 
     fn arrived_full(&mut self, from: &Name, part: wire::Full, now: Instant) {
         if self.members.is_forgotten_by(from, &part) {
-            let incarnation = self.members.incarnation(from);
-            incarnation.into_iter().for_each(|incarnation| self.forgotten_by(from, incarnation, now));
+            self.forgotten_by(from, now);
         }
-        let news = self.members.learn_full(from, part, &self.config, &mut self.exit);
+        if !self.members.learn_meeting(from, &part) {
+            return;
+        }
+        if part.part == 0 {
+            self.members.confirm(from, now, &mut self.exit);
+        }
+        let news = self.members.learn_full(from, part, &self.config, now, &mut self.exit);
         self.learn(from, news);
     }
 

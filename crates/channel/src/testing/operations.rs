@@ -49,6 +49,10 @@ pub enum Op {
     Cut(usize, usize),
     /// The network between two hosts works again.
     Heal(usize, usize),
+    /// The first host takes the second for gone, which notices nothing.
+    Lose(usize, usize),
+    /// The first host detects the second again.
+    Find(usize, usize),
     /// A host ends without a message to the others.
     Kill(usize),
     /// The host starts again.
@@ -135,6 +139,8 @@ impl Run {
             Op::Run(ms) => self.world.run_for(Nanos::from_millis(*ms)),
             Op::Cut(one, other) if one != other => self.world.cut(&self.hosts[*one], &self.hosts[*other]),
             Op::Heal(one, other) if one != other => self.world.heal(&self.hosts[*one], &self.hosts[*other]),
+            Op::Lose(one, other) => self.report(*one, *other, Node::vanished),
+            Op::Find(one, other) => self.report(*one, *other, Node::appeared),
             Op::Kill(host) if self.world.is_up(&self.hosts[*host]) => self.kill(*host),
             Op::Start(host) if !self.world.is_up(&self.hosts[*host]) => self.world.start(&self.hosts[*host]),
             Op::Cut(..) | Op::Heal(..) | Op::Kill(_) | Op::Start(_) => {}
@@ -156,6 +162,14 @@ impl Run {
         let sink = SinkSpec { types, capacity, ..SinkSpec::default() };
         let made = self.with(host, |node, now| node.sink_subscribe(&channel(number), sink, now));
         self.sinks.extend(made.and_then(Result::ok).map(|id| (self.hosts[host].clone(), id)));
+    }
+
+    /// The network tells the first host about the second.
+    fn report(&mut self, one: usize, other: usize, tell: fn(&mut Node, &Name, Instant)) {
+        let about = self.hosts[other].clone();
+        if one != other && self.world.is_up(&about) {
+            self.with(one, |node, now| tell(node, &about, now));
+        }
     }
 
     /// A number beyond the last filter removes the filter.

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! Changes:  before u64 | n u16 | n × change            a host's changes number before+1 … before+n
-//! Full:     version u64 | part u16 | last u8 | anew u8 | n u16 | n × change   the changes from an empty record, in parts
+//! Full:     version u64 | part u16 | last u8 | meeting u64 | heard u64 | n u16 | n × change
+//!           the changes from an empty record, in parts
+//! Met:      heard u64
 //! ```
+//! `meeting` is the sender's number of its meeting with the receiver, `heard` the receiver's number as the sender knows it;
+//! see `membership::neighbour`.
 
 use qfabric_types::channel::ChannelId;
 
@@ -24,9 +28,16 @@ pub(crate) struct Full {
     pub version: u64,
     pub part: u16,
     pub last: bool,
-    /// The sender has no record of the receiver: it has just detected the receiver, for the first time or again.
-    pub anew: bool,
+    pub meeting: u64,
+    /// 0: the sender knows no number of the receiver.
+    pub heard: u64,
     pub changes: Vec<Change>,
+}
+
+/// The sender has what the receiver said of this meeting.
+#[derive(Debug)]
+pub(crate) struct Met {
+    pub heard: u64,
 }
 
 /// The largest number that a frame can state.
@@ -40,8 +51,15 @@ impl Changes {
 
 impl Full {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Full, Malformed> {
-        let (version, part, last, anew) = (reader.u64()?, reader.u16()?, reader.flag()?, reader.flag()?);
-        Ok(Full { version, part, last, anew, changes: reader.list(MOST, Change::read)? })
+        let (version, part, last) = (reader.u64()?, reader.u16()?, reader.flag()?);
+        let (meeting, heard) = (reader.u64()?, reader.u64()?);
+        Ok(Full { version, part, last, meeting, heard, changes: reader.list(MOST, Change::read)? })
+    }
+}
+
+impl Met {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Met, Malformed> {
+        Ok(Met { heard: reader.u64()? })
     }
 }
 

@@ -16,7 +16,7 @@ mod order;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use announce::{Changes, Full, encode_change};
+pub(crate) use announce::{Changes, Full, Met, encode_change};
 pub(crate) use codec::{Malformed, Reader, Writer};
 pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
 pub(crate) use event::{EventFrame, Header, withdraw, write_attributes};
@@ -24,7 +24,7 @@ pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
 
 /// Version of the protocol; hosts with different versions cannot talk to each other.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes before a frame's body.
 pub(crate) const PREFIX: usize = 10;
 
@@ -43,9 +43,10 @@ pub(crate) enum Kind {
     Shipped,
     Answer,
     Fragment,
+    Met,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Event,
     Kind::Changes,
     Kind::Full,
@@ -58,6 +59,7 @@ const KINDS: [Kind; 12] = [
     Kind::Shipped,
     Kind::Answer,
     Kind::Fragment,
+    Kind::Met,
 ];
 
 /// The fields at the beginning of every frame.
@@ -119,5 +121,6 @@ pub fn readable(frame: &[u8]) -> bool {
         Kind::Shipped => Shipped::read(&mut reader).is_ok(),
         Kind::Answer => Answer::read(&mut reader).is_ok(),
         Kind::Fragment => Fragment::read(&mut reader).is_ok(),
+        Kind::Met => Met::read(&mut reader).is_ok(),
     }
 }

@@ -89,7 +89,8 @@ fn frames_of_changes() -> Vec<Vec<u8>> {
         writer.u64(12);
         writer.u16(0);
         writer.flag(true);
-        writer.flag(false);
+        writer.u64(13);
+        writer.u64(14);
         put(writer);
     });
     vec![changed, full]
@@ -112,8 +113,8 @@ fn frames_of_filters() -> Vec<Vec<u8>> {
 
 /// Frames whose body is a list of numbers.
 fn frames_of_numbers() -> Vec<Vec<u8>> {
-    let bodies: [(Kind, &[u64]); 4] =
-        [(Kind::Ask, &[]), (Kind::Digest, &[3]), (Kind::Ping, &[3]), (Kind::Pong, &[3, 4])];
+    let bodies: [(Kind, &[u64]); 5] =
+        [(Kind::Ask, &[]), (Kind::Digest, &[3]), (Kind::Met, &[3]), (Kind::Ping, &[3]), (Kind::Pong, &[3, 4])];
     let frame_of =
         |(kind, numbers): (Kind, &[u64])| frame(kind, |writer| numbers.iter().for_each(|number| writer.u64(*number)));
     bodies.map(frame_of).into()
@@ -139,10 +140,11 @@ fn frames_come_back_as_they_went() {
     let told = Changes::read(&mut body(0)).unwrap();
     assert_eq!((told.before, told.changes), (12, changes()));
     let full = Full::read(&mut body(1)).unwrap();
-    assert_eq!((full.version, full.part, full.last, full.anew, full.changes), (12, 0, true, false, changes()));
+    assert_eq!((full.version, full.part, full.last, full.changes), (12, 0, true, changes()));
+    assert_eq!((full.meeting, full.heard), (13, 14));
     let shipped = Shipped::read(&mut body(4)).unwrap();
     assert_eq!(shipped.order, FilterCommand::Install(filter()));
-    let event = EventFrame::read(&mut body(10)).unwrap();
+    let event = EventFrame::read(&mut body(11)).unwrap();
     assert_eq!((event.header, event.payload), (header(), &b"payload"[..]));
     assert_eq!(event.attributes.iter().collect::<Vec<_>>(), [("quality", 3)]);
     assert!(event.is_for(5) && !event.is_for(6));
