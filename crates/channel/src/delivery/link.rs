@@ -11,12 +11,14 @@ use super::clock::Clock;
 use super::flow::Flow;
 use super::pipe::Pipe;
 use crate::counts::Fates;
+use crate::queue::Waiting;
 use crate::wire::Reported;
 use crate::{Lane, Limits};
 
 /// Another host that has sent a frame.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// A value of its own for each incarnation and each meeting: events in queues point to the one they came with.
     pub name: Arc<Name>,
     pub incarnation: u64,
     /// The host's sources that have welcomed sinks here.
@@ -111,6 +113,21 @@ impl Entry {
     }
 }
 
+/// The origin of an event in a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The [`Link::name`] at the time of the arrival.
+    pub host: Arc<Name>,
+    pub source: u32,
+    pub number: u64,
+}
+
+impl Origin {
+    pub(super) fn of(event: &Waiting) -> Origin {
+        Origin { host: event.host.clone(), source: event.meta.source.0, number: event.meta.number }
+    }
+}
+
 impl Inbound {
     pub(super) fn entry(&mut self, sink: u32) -> Option<&mut Entry> {
         let at = self.entries.binary_search_by_key(&sink, |entry| entry.sink).ok()?;
@@ -141,13 +158,18 @@ impl Link {
     /// An incarnation of the host ends or another one begins. Returns the entries of its sources, and the sources whose
     /// events waited for the host. The clock's difference stays.
     pub(super) fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
+        self.name = Arc::new((*self.name).clone());
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())
     }
 
-    /// The account of one of the host's sources for a sink here.
-    pub(super) fn entry(&mut self, source: u32, sink: u32) -> Option<&mut Entry> {
-        self.inbound.get_mut(&source)?.entry(sink)
+    /// The account of an event that has left a sink's queue. `None` if the event arrived under an earlier account of its
+    /// source: that one is closed, and the source counts the event as lost.
+    pub(super) fn account(&mut self, event: &Origin, sink: u32) -> Option<&mut Entry> {
+        if !Arc::ptr_eq(&event.host, &self.name) {
+            return None;
+        }
+        self.inbound.get_mut(&event.source)?.entry(sink).filter(|entry| event.number > entry.from)
     }
 }

@@ -7,7 +7,7 @@ use qfabric_types::channel::Name;
 
 use super::Delivery;
 use super::channel::{Bound, Channel, Mode, Sink, Tally};
-use super::link::{Inbound, Way};
+use super::link::{Inbound, Origin, Way};
 use super::scratch::{Outcomes, Scratch};
 use crate::counts::Fate;
 use crate::exit::Exit;
@@ -87,12 +87,12 @@ impl Delivery {
 
     /// Applies the effects of events on parameters, and on the accounts of evicted events.
     pub(super) fn after(&mut self) {
-        while let Some((host, source, sink)) = self.scratch.outcome.evicted.pop() {
-            let fates = if *host == *self.host {
-                self.own_tally(source, sink).map(|tally| &mut tally.fates)
+        while let Some((origin, sink)) = self.scratch.outcome.evicted.pop() {
+            let fates = if *origin.host == *self.host {
+                self.own_tally(origin.source, sink).map(|tally| &mut tally.fates)
             } else {
-                let link = self.links.get_mut(&*host);
-                link.and_then(|link| Some(&mut link.entry(source, sink)?.fates))
+                let link = self.links.get_mut(&*origin.host);
+                link.and_then(|link| Some(&mut link.account(&origin, sink)?.fates))
             };
             fates.into_iter().for_each(|fates| fates.book(Fate::Dropped));
         }
@@ -215,7 +215,7 @@ impl Sink {
         let (was_empty, totals) = (queue.len() == 0, &mut self.totals);
         let queued = queue.push(event, place.host, place.time, place.rules, &mut |older| {
             totals.fates.book(Fate::Dropped);
-            outcome.evicted.push((older.host.clone(), older.meta.source.0, number));
+            outcome.evicted.push((Origin::of(older), number));
         });
         if !queued {
             return Some(Fate::Dropped);

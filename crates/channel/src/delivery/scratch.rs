@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use qfabric_types::channel::Name;
-
 use super::channel::Bound;
+use super::link::Origin;
 use crate::filter::{Changed, Copies};
 
 #[derive(Debug, Default)]
@@ -34,6 +33,6 @@ pub(crate) struct Scratch {
 pub(crate) struct Outcomes {
     /// New values of filters' parameters.
     pub parameters: Vec<(Arc<Bound>, i64)>,
-    /// Events that made room for others: their host, their source, and the sink.
-    pub evicted: Vec<(Arc<Name>, u32, u32)>,
+    /// Events that made room for others, and the sink.
+    pub evicted: Vec<(Origin, u32)>,
 }

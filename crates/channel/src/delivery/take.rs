@@ -4,6 +4,7 @@ use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
 use super::channel::Mode;
+use super::link::Origin;
 use super::{Delivery, books};
 use crate::counts::Fate;
 use crate::exit::Exit;
@@ -91,7 +92,7 @@ impl Delivery {
             return;
         }
         let link = self.links.get_mut(&*waiting.host);
-        let Some(entry) = link.and_then(|link| link.entry(source, number)) else { return };
+        let Some(entry) = link.and_then(|link| link.account(&Origin::of(waiting), number)) else { return };
         entry.fates.book(fate);
         if books::owes_report(entry, window) {
             self.report(&waiting.host, source, |entry| entry.sink == number, exit);

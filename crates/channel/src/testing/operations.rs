@@ -213,6 +213,13 @@ impl Run {
         }
     }
 
+    /// Takes all events from all queues.
+    pub fn drain(&mut self) {
+        while self.queued() > 0 {
+            (0..self.sinks.len()).for_each(|sink| self.take(sink));
+        }
+    }
+
     /// Checks the events that sinks took at once; their order does not depend on priorities.
     fn look(&mut self) {
         for host in self.hosts.clone() {
