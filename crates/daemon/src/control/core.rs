@@ -263,6 +263,7 @@ impl Core {
     pub(super) fn status(&self) -> HostStatus {
         let mut status = self.host.status();
         status.fallback.clone_from(&self.ejected);
+        status.tables = self.mechanism.dispatch_tables();
         status.applications.iter_mut().for_each(|app| app.server = self.counts(app));
         status
     }
