@@ -64,7 +64,11 @@ fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
     assert_eq!(seen.cpus, [cpu]);
     let counted = seen.server.unwrap();
     assert!(counted.throttles > 0 && counted.previous_ns > 0, "it is always busy: {counted:?}");
+    assert!(counted.slots >= 2 * counted.served, "20 ms are two slots: {counted:?}");
+    let tables = client.status().unwrap().tables;
+    assert_eq!(tables.iter().map(|table| (table.cpu, table.groups, table.frame)).collect::<Vec<_>>(), [(cpu, 1, 5)]);
     client.release(app.id).unwrap();
+    assert!(client.status().unwrap().tables.is_empty(), "no table without a group");
     eventually("it has its policy back", || {
         SchedAttr::of(ThreadId(process.pid())).is_ok_and(|attr| attr.policy == Policy::OTHER && attr.flags == 0)
     });
