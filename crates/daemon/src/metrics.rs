@@ -351,7 +351,7 @@ mod tests {
         let mut report = report();
         report.status.applications[0].server = Some(ServerCounts { slots: 70, underruns: 3, ..Default::default() });
         let without = text(report.clone(), EcallsReport::default(), Vec::new(), None);
-        assert!(!without.contains("dispatch") && !without.contains("app_slots"), "{without}");
+        assert!(!without.contains("qfabric_dispatch") && !without.contains("app_slot"), "{without}");
         report.status.tables = vec![DispatchTableStatus { cpu: 1, frame: 4, late: 2, ..Default::default() }];
         let text = text(report, EcallsReport::default(), Vec::new(), None);
         for line in [
