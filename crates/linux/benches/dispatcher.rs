@@ -63,6 +63,13 @@ fn main() {
         }
     }
     CASES.iter().zip(&undisturbed).for_each(|((name, ..), calm)| row(&format!("undisturbed: {name}"), calm));
+    CASES.iter().zip(&undisturbed).for_each(|((name, ..), calm)| steps(name, calm));
+}
+
+/// The two parts of `needed`.
+fn steps(name: &str, windows: &[Window]) {
+    let times = |of: fn(&DispatchTimes) -> Nanos| parts(windows.iter().flat_map(|w| &w.dispatches).map(of).collect());
+    println!("{name}: until it runs {}, until all threads are placed {}", times(|t| t.wake), times(|t| t.work));
 }
 
 /// Windows of one round.

@@ -5,13 +5,13 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use qfabric_demo::children::ChildGuard;
 use qfabric_demo::disturbance::{Counters, Surroundings};
 use qfabric_demo::stats::Count;
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::testing::Worker;
-use qfabric_linux::{Deadline, DispatcherMechanism, Mechanism, clock, threads};
+use qfabric_linux::{ApplyError, Deadline, DispatcherMechanism, Mechanism, clock, threads};
 use qfabric_types::{AppId, DispatchRules, Nanos, Reclaiming, Reservation, ServerTerms, Setting, ThreadId};
 
 use crate::player;
@@ -41,6 +41,8 @@ pub(crate) const PLAYERS: [Terms; 6] = [
 /// They reserve 1/8 of a CPU each, and use all time that they get.
 pub(crate) const NEIGHBOURS: [Terms; 2] = [terms(80, 10, 0, 0), terms(80, 10, 0, 1)];
 const HOGS: u32 = 1;
+/// Attempts, 100 ms apart, to get bandwidth that other programs have booked.
+const PATIENCE: usize = 50;
 /// Length of a round, and the time between the reservations and the first release: a frame that lends slots, and one more.
 const LENGTH_MS: u64 = 3_200;
 const SETTLING: Nanos = Nanos::from_millis(300);
@@ -159,9 +161,9 @@ pub(crate) fn play(kind: Kind) -> Result<Round> {
         Ok(Count { misses, jobs: terms.jobs() })
     });
     let players = players.collect::<Result<_>>()?;
-    drop((processes, mechanism, hogs));
+    drop(mechanism); // before the neighbours are killed: a killed thread may stay booked
+    drop((processes, hogs));
     let around = before.until(&Counters::read(&[])?); // the CPU time of ended children is our own
-    thread::sleep(Duration::from_millis(200)); // the kernel keeps the bandwidth of ended threads until their 0-lag time
     Ok(Round { players, around })
 }
 
@@ -178,11 +180,20 @@ fn reserve(mechanism: &mut dyn Mechanism, kind: Kind, app: u64, terms: &Terms, p
     let threads = process.threads()?;
     let (parts, group) = if kind == Kind::Dispatcher { (1, app) } else { (threads.len() as u64, 0) };
     for thread in threads {
-        if let Err(refused) = mechanism.apply(&setting(thread, terms, parts, group)?) {
-            bail!("{}: {refused}", kind.name());
-        }
+        apply(mechanism, &setting(thread, terms, parts, group)?)?;
     }
     Ok(())
+}
+
+/// Tries again while other programs have booked the bandwidth.
+fn apply(mechanism: &mut dyn Mechanism, setting: &Setting) -> Result<()> {
+    for _ in 0..PATIENCE {
+        match mechanism.apply(setting) {
+            Err(ApplyError::Busy { .. }) => thread::sleep(Duration::from_millis(100)),
+            other => return other.with_context(|| mechanism.name()),
+        }
+    }
+    mechanism.apply(setting).with_context(|| mechanism.name())
 }
 
 /// A part of the service of a process; `group` 0: for this thread alone.
