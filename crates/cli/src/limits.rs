@@ -261,6 +261,7 @@ mod tests {
             cpus: vec![],
             fallback: None,
             loans: vec![],
+            tables: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

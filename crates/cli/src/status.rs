@@ -12,6 +12,7 @@ use crate::exit::{Done, Outcome};
 use crate::{connect, net, output};
 
 mod memory;
+mod slots;
 
 /// Shows the reservation, the used CPU time and the achieved quality of each application, and the rates that open links
 /// promise to each user.
@@ -82,7 +83,8 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let above = [overload_lines(status), loan_lines(status), memory::lines(status), cpu_lines(status)].concat();
+    let hosts = [loan_lines(status), memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
+    let above = overload_lines(status) + &hosts;
     format!("{}\n{above}\n{table}\n", headline(status))
 }
 
@@ -218,6 +220,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            tables: Vec::new(),
             memory: None,
         }
     }

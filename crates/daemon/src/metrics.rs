@@ -6,11 +6,12 @@
 mod channels;
 mod ecalls;
 mod net;
+mod slots;
 
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -220,6 +221,7 @@ impl Collector for Shown {
             let rows = rings.iter().copied().filter_map(named).map(|(labels, ring)| (labels, (metric.value)(&ring)));
             family(&mut encoder, metric.name, metric.help, rows)?;
         }
+        slots::encode(&mut encoder, status)?;
         ecalls::encode(&mut encoder, &self.1)?;
         net::encode(&mut encoder, &self.2)?;
         channels::encode(&mut encoder, self.3.as_ref())
@@ -253,11 +255,11 @@ fn one<T>(encoder: &mut DescriptorEncoder<'_>, metric: &Metric<T>, of: &T) -> fm
     write(value, encoder.encode_descriptor(metric.name, metric.help, None, kind(value))?)
 }
 
-fn family(
+fn family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    rows: impl Iterator<Item = (Labels, Value)>,
+    rows: impl Iterator<Item = (L, Value)>,
 ) -> fmt::Result {
     let mut rows = rows.peekable();
     let Some((_, first)) = rows.peek() else { return Ok(()) };
@@ -278,6 +280,7 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_types::api::DispatchTableStatus;
     use qfabric_types::{AppId, Bytes, Contract, Nanos, Owner, Share};
 
     fn application(id: u64) -> Application {
@@ -315,6 +318,7 @@ mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            tables: Vec::new(),
             memory: Some(HostMemory { promised: Bytes::from_mib(64), ..HostMemory::default() }),
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };
@@ -340,6 +344,24 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("app=\"3\""), "a ring without an application has no row");
+    }
+
+    #[test]
+    fn a_dispatch_table_is_shown_with_its_applications() {
+        let mut report = report();
+        report.status.applications[0].server = Some(ServerCounts { slots: 70, underruns: 3, ..Default::default() });
+        let without = text(report.clone(), EcallsReport::default(), Vec::new(), None);
+        assert!(!without.contains("qfabric_dispatch") && !without.contains("app_slot"), "{without}");
+        report.status.tables = vec![DispatchTableStatus { cpu: 1, frame: 4, late: 2, ..Default::default() }];
+        let text = text(report, EcallsReport::default(), Vec::new(), None);
+        for line in [
+            "qfabric_dispatch_frame_slots{cpu=\"1\"} 4.0",
+            "qfabric_dispatch_boundaries_late_total{cpu=\"1\"} 2",
+            "qfabric_app_slots_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 70",
+            "qfabric_app_slot_underruns_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 3",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

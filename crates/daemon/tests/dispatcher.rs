@@ -9,7 +9,7 @@ use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, MechanismName};
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::dispatcher;
-use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
 use qfabric_types::{Contract, Nanos, ServerCounts, ThreadId};
@@ -57,6 +57,8 @@ fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
     }
     let (_service, client) = service(slots());
     let (process, cpu) = pinned();
+    let policy = || SchedAttr::of(ThreadId(process.pid())).map(|attr| (attr.policy, attr.flags)).ok();
+    let before = policy();
     let app = admit(&client, &process, fixed("pinned", 20, 50)).unwrap();
     assert_eq!(client.status().unwrap().mechanism, "dispatcher");
     eventually("its slots are served", || counts(&client, &app).served >= 5);
@@ -64,10 +66,12 @@ fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
     assert_eq!(seen.cpus, [cpu]);
     let counted = seen.server.unwrap();
     assert!(counted.throttles > 0 && counted.previous_ns > 0, "it is always busy: {counted:?}");
+    assert!(counted.slots >= 2 * counted.served, "20 ms are two slots: {counted:?}");
+    let tables = client.status().unwrap().tables;
+    assert_eq!(tables.iter().map(|table| (table.cpu, table.groups, table.frame)).collect::<Vec<_>>(), [(cpu, 1, 5)]);
     client.release(app.id).unwrap();
-    eventually("it has its policy back", || {
-        SchedAttr::of(ThreadId(process.pid())).is_ok_and(|attr| attr.policy == Policy::OTHER && attr.flags == 0)
-    });
+    assert!(client.status().unwrap().tables.is_empty(), "no table without a group");
+    eventually("it has its policy back", || policy() == before);
 }
 
 #[test]

@@ -207,6 +207,7 @@ impl Host {
             cpus: self.cpu_statuses(),
             fallback: None,
             loans: Vec::new(),
+            tables: Vec::new(),
             memory: None,
         }
     }

@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 
-use qfabric_types::api::Problem;
+use qfabric_types::api::{DispatchTableStatus, Problem};
 use qfabric_types::{Instant, MechanismFeatures, ServerCounts, Setting, Share, ThreadId};
 
 use crate::cpus::CpuList;
@@ -90,6 +90,11 @@ pub trait Mechanism {
     /// Counters of the thread's server, if it has any.
     fn counts(&self, _thread: ThreadId) -> Option<ServerCounts> {
         None
+    }
+
+    /// The dispatch tables in force, if the mechanism has such tables.
+    fn dispatch_tables(&self) -> Vec<DispatchTableStatus> {
+        Vec::new()
     }
 
     /// The present scheduling deadline of the thread's server, if the mechanism can read it. Immediately after the end

@@ -188,9 +188,19 @@ pub fn burn(time: Nanos) {
 /// accounting, the CPU time of a thread excludes this time; the time between two context switches of the thread
 /// includes it.
 pub fn stolen() -> Nanos {
+    stolen_in("cpu")
+}
+
+/// Time that the hypervisor has taken from one CPU; see [`stolen`].
+pub fn stolen_from(cpu: u32) -> Nanos {
+    stolen_in(&format!("cpu{cpu}"))
+}
+
+fn stolen_in(line: &str) -> Nanos {
     let stat = std::fs::read_to_string("/proc/stat").expect("/proc is mounted");
-    let ticks = stat.split_whitespace().nth(8).and_then(|t| t.parse::<u64>().ok());
-    Nanos::from_millis(10 * ticks.expect("the first line is `cpu`, eight counters and those of guests"))
+    let fields = stat.lines().map(str::split_whitespace).find_map(|mut f| (f.next() == Some(line)).then_some(f));
+    let ticks = fields.and_then(|mut fields| fields.nth(7)?.parse::<u64>().ok());
+    Nanos::from_millis(10 * ticks.expect("each line is a name, eight counters and those of guests"))
 }
 
 /// Bandwidth that can be reserved after earlier tests have ended: waits until two probes, 50 ms apart, agree.

@@ -102,6 +102,41 @@ fn a_thread_has_its_policy_and_cpus_back_and_nothing_remains() {
     assert!(!names.into_iter().any(|name| name.starts_with("qf-slots")), "no thread dispatches any more");
 }
 
+/// Threads of this process that dispatch, its guardians, and its timers.
+fn parts_of_the_dispatcher() -> (usize, usize, usize) {
+    let me = std::process::id() as i32;
+    let named = |threads: Vec<ThreadId>, name: &str| {
+        threads.into_iter().filter_map(threads::name).filter(|thread| thread.starts_with(name)).count()
+    };
+    let children = threads::descendants(me).into_iter().map(ThreadId).collect();
+    let timers = std::fs::read_to_string("/proc/self/timers").map_or(0, |timers| timers.lines().count());
+    (named(threads::list(me).unwrap(), "qf-slots"), named(children, "qf-guardian"), timers)
+}
+
+/// What a mechanism costs is done by its threads and processes. It has none, so it costs nothing.
+#[test]
+fn without_a_reservation_there_is_no_thread_no_process_and_no_timer() {
+    let _alone = live_lock();
+    if !may_reserve() {
+        return;
+    }
+    let worker = Worker::sleeping();
+    let mut mechanism = mechanism();
+    assert_eq!((parts_of_the_dispatcher(), mechanism.dispatch_tables()), ((0, 0, 0), Vec::new()));
+    mechanism.apply(&reserve(worker.thread, 10, 40)).unwrap();
+    assert_eq!(parts_of_the_dispatcher(), (1, 1, 0), "a futex has the timeout");
+    counts_when(&mechanism, worker.thread, |counts| counts.slots >= 3);
+    let table = mechanism.dispatch_tables()[0];
+    assert_eq!((table.groups, table.frame, table.free), (1, 4, 3), "{table:?}");
+    assert!(
+        table.dispatches >= 3
+            && table.used > Nanos::ZERO
+            && table.late_most.get() >= table.late_total.get() / table.dispatches
+    );
+    mechanism.apply(&release(worker.thread)).unwrap();
+    assert_eq!((parts_of_the_dispatcher(), mechanism.dispatch_tables()), ((0, 0, 0), Vec::new()));
+}
+
 #[test]
 fn an_overrunning_neighbour_takes_no_slot_and_a_yield_counts_as_underrun() {
     let _alone = live_lock();

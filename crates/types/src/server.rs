@@ -231,6 +231,8 @@ pub struct ServerCounts {
     /// CPU time used in the current and in the previous period, in nanoseconds. Counted by the mechanism dispatcher.
     pub current_ns: u64,
     pub previous_ns: u64,
+    /// Slots of a dispatch table that it was given in time. Counted by the mechanism dispatcher.
+    pub slots: u64,
 }
 
 impl std::ops::AddAssign for ServerCounts {
@@ -245,6 +247,7 @@ impl std::ops::AddAssign for ServerCounts {
         self.underruns += other.underruns;
         self.current_ns += other.current_ns;
         self.previous_ns += other.previous_ns;
+        self.slots += other.slots;
     }
 }
 

@@ -8,7 +8,7 @@ use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
-use qfabric_types::{AppId, Instant, MechanismFeatures, Reservation, ServerCounts, Setting, Share, ThreadId};
+use qfabric_types::{AppId, Instant, MechanismFeatures, Nanos, Reservation, ServerCounts, Setting, Share, ThreadId};
 
 use super::aims::Aims;
 use super::counters::Counters;
@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub gone: bool,
     /// Whether a larger budget helps the running job.
     pub rescues: bool,
+    /// Length of a slot, if threads run in slots.
+    pub slot: Option<Nanos>,
     /// The CPUs to which the mechanism binds servers, at the last look.
     cpus: Vec<u32>,
     own: Own,
@@ -68,7 +70,7 @@ struct Replacement {
 
 impl Core {
     pub(super) fn new(host: Host, mechanism: Box<dyn Mechanism + Send>, notes: Notes, misses: Misses) -> Self {
-        let MechanismFeatures { rescues, cpus, .. } = mechanism.features();
+        let MechanismFeatures { rescues, cpus, slots, .. } = mechanism.features();
         Core {
             host,
             mechanism,
@@ -82,6 +84,7 @@ impl Core {
             ejected: None,
             gone: false,
             rescues,
+            slot: slots.map(|rules| rules.slot),
             cpus,
             own: Own::default(),
             room: None,
@@ -246,6 +249,7 @@ impl Core {
         self.aims.servers_changed();
         let features = self.mechanism.features();
         (self.rescues, self.cpus) = (features.rescues, features.cpus.clone());
+        self.slot = features.slots.map(|rules| rules.slot);
         self.handle(Input::Mechanism { name: name.to_owned(), features, capacity }, now);
     }
 
@@ -263,6 +267,7 @@ impl Core {
     pub(super) fn status(&self) -> HostStatus {
         let mut status = self.host.status();
         status.fallback.clone_from(&self.ejected);
+        status.tables = self.mechanism.dispatch_tables();
         status.applications.iter_mut().for_each(|app| app.server = self.counts(app));
         status
     }

@@ -60,14 +60,11 @@ impl Engine {
         self.apps.by_id.get(&id).is_some_and(App::is_program)
     }
 
-    /// Polls twice per period of the fastest observed application, so that a new thread is reserved within one
-    /// period. Polls eight times if a larger budget helps the running job, so that the need is seen in time.
     pub(super) fn plan_observing(&mut self, now: Instant) {
         let observed = |app: &&App| !app.observed.is_empty();
         let fastest = self.apps.by_id.values().filter(observed).map(|app| app.period).min();
-        let looks = if self.core.rescues { 8 } else { 2 };
-        let interval = |period: Nanos| Nanos::new(period.get() / looks).clamp(INTERVAL.0, INTERVAL.1);
-        self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period));
+        let (rescues, slot) = (self.core.rescues, self.core.slot);
+        self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period, rescues, slot));
     }
 
     /// Polls the observer and gives its records to the host.
@@ -130,6 +127,15 @@ impl Engine {
     }
 }
 
+/// Time until the next poll. Polls twice per period of the fastest observed application, so that a new thread is reserved
+/// within one period. Polls eight times if a larger budget helps the running job, so that the need is seen in time. Polls
+/// twice per slot if threads run in slots, so that a child gets into the slot in which its parent started it.
+fn interval(period: Nanos, rescues: bool, slot: Option<Nanos>) -> Nanos {
+    let part = |time: Nanos, looks: u64| Nanos::new(time.get() / looks);
+    let in_period = part(period, if rescues { 8 } else { 2 });
+    slot.map_or(in_period, |slot| in_period.min(part(slot, 2))).clamp(INTERVAL.0, INTERVAL.1)
+}
+
 /// Converts one record into an input. Returns the program whose threads must be listed again.
 fn handle_observation(apps: &mut Apps, core: &mut Core, observation: Observation, now: Instant) -> Option<AppId> {
     match observation {
@@ -178,5 +184,25 @@ fn born(apps: &mut Apps, core: &mut Core, id: AppId, thread: ThreadId, now: Inst
     }
     if birth != Birth::Never {
         apps.cover(thread, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_in_slots_are_looked_for_twice_per_slot() {
+        let ms = Nanos::from_millis;
+        for (period, rescues, slot, expected) in [
+            (ms(40), false, None, ms(20)),
+            (ms(40), true, None, ms(5)),
+            (ms(1_000), false, None, ms(50)),
+            (ms(100), false, Some(ms(10)), ms(5)),
+            (ms(6), false, Some(ms(10)), ms(3)),
+            (ms(100), false, Some(ms(1)), ms(2)),
+        ] {
+            assert_eq!(interval(period, rescues, slot), expected, "{period} {rescues} {slot:?}");
+        }
     }
 }

@@ -1,33 +1,31 @@
 //! The dispatch table of one CPU, and the thread that changes priorities at slot boundaries.
 //!
-//! The thread is bound to its CPU and sleeps on a futex with an absolute timeout, the next boundary at which a standing
-//! may change. Other threads change the table under the lock and then ring the bell. The lock inherits priorities, and
-//! is held for some system calls on threads, never for the computation of a table.
+//! Other threads change the table under the lock and then ring the bell. The lock inherits priorities, and is held for
+//! some system calls on threads, never for the computation of a table.
+
+mod dispatching;
 
 use std::io;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use qfabric_sched::dispatch::{Demand, GroupId, GroupUsage, Move, Plan, Refusal, Runner, Standing};
 use qfabric_sync::{Lock, rank};
-use qfabric_types::{DispatchRules, Instant, Nanos, ThreadId};
-use rustix::thread::futex::{self, Timespec};
+use qfabric_types::api::DispatchTableStatus;
+use qfabric_types::{DispatchRules, Instant, Nanos, Share, ThreadId};
 
 use super::guardian::Pulse;
-use super::latency::{DispatchCost, Latencies};
+use super::latency::{DispatchCost, LateSums, Latencies};
 use super::member::Member;
-use super::{DISPATCHING, affinity};
 use crate::clock;
-use crate::memory;
-use crate::sched_attr::{RESET_ON_FORK, SchedAttr};
 
 /// The table and the dispatching thread of one CPU. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct CpuTable {
     shared: Arc<Shared>,
+    started: Instant,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,7 +72,7 @@ impl CpuTable {
         let (theirs, (report, ready)) = (shared.clone(), sync_channel(1));
         let body = move || theirs.run(cpu, &report);
         let thread = std::thread::Builder::new().name(format!("qf-slots/{cpu}")).spawn(body)?;
-        let table = CpuTable { shared, thread: Some(thread) };
+        let table = CpuTable { shared, started: clock::now(), thread: Some(thread) };
         ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
         Ok(table)
     }
@@ -165,8 +163,25 @@ impl CpuTable {
     }
 
     pub(super) fn cost(&self) -> DispatchCost {
-        let latencies = self.shared.state.lock().latencies.all();
-        DispatchCost { used: Nanos::new(self.shared.used_ns.load(Ordering::Relaxed)), latencies }
+        let state = self.shared.state.lock();
+        let (count, latest) = (state.latencies.sums().count, state.latencies.all());
+        DispatchCost { used: self.thread_time(), count, latest }
+    }
+
+    pub(super) fn status(&self, cpu: u32) -> DispatchTableStatus {
+        let state = self.shared.state.lock();
+        let LateSums { count, late, total, most } = state.latencies.sums();
+        let (rules, table, groups) = (*state.runner.rules(), state.runner.table(), state.groups.len() as u32);
+        let (frame, free) = (table.frame(), table.free());
+        drop(state);
+        let used = self.thread_time();
+        let cost = Share::of_budget(used, clock::now().since(self.started));
+        let (slot, dispatches, late_total, late_most) = (rules.slot, count, total, most);
+        DispatchTableStatus { cpu, groups, slot, frame, free, dispatches, late, late_total, late_most, used, cost }
+    }
+
+    fn thread_time(&self) -> Nanos {
+        Nanos::new(self.shared.used_ns.load(Ordering::Relaxed))
     }
 
     /// Gives every thread the policy of its standing again, because the guardian has put all threads back.
@@ -190,81 +205,5 @@ impl Drop for CpuTable {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-impl Shared {
-    fn ring(&self) {
-        self.bell.fetch_add(1, Ordering::Release);
-        let _ = futex::wake(&self.bell, futex::Flags::PRIVATE, 1);
-    }
-
-    fn run(&self, cpu: u32, report: &SyncSender<io::Result<()>>) {
-        let prepared = prepare(cpu);
-        let may_run = prepared.is_ok();
-        let _ = report.send(prepared);
-        if may_run {
-            self.dispatch_until_the_end();
-        }
-    }
-
-    fn dispatch_until_the_end(&self) {
-        while !self.ends.load(Ordering::Acquire) {
-            let bell = self.bell.load(Ordering::Acquire);
-            let next = self.state.lock().dispatch();
-            self.used_ns.store(clock::thread_cpu().get(), Ordering::Relaxed);
-            self.pulse.expect(next);
-            // A change, a signal and the timeout all end the sleep; the next round looks at the time.
-            let until = next.map(timespec);
-            let _ = futex::wait_bitset(&self.bell, futex::Flags::PRIVATE, bell, until.as_ref(), NonZeroU32::MAX);
-        }
-        self.pulse.expect(None);
-    }
-}
-
-/// Binds the calling thread to its CPU and gives it the highest used priority. Its memory is locked, so that a page
-/// fault never delays a slot; without the right to lock memory it runs unlocked.
-fn prepare(cpu: u32) -> io::Result<()> {
-    let me = ThreadId(0);
-    affinity::give(me, &affinity::only(cpu))?;
-    SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(DISPATCHING) }.give(me)?;
-    memory::prefault_stack();
-    if let Err(error) = memory::lock_all() {
-        tracing::debug!(%error, cpu, "the memory of dispatch tables is not locked");
-    }
-    Ok(())
-}
-
-fn timespec(at: Instant) -> Timespec {
-    let (seconds, nanoseconds) = (at.get() / 1_000_000_000, at.get() % 1_000_000_000);
-    Timespec { tv_sec: seconds as _, tv_nsec: nanoseconds as _ }
-}
-
-impl State {
-    /// Moves the threads if a boundary has passed. Returns the next boundary.
-    fn dispatch(&mut self) -> Option<Instant> {
-        let now = clock::now();
-        if let Some(boundary) = self.runner.next_boundary().filter(|boundary| *boundary <= now) {
-            let State { runner, groups, moves, .. } = self;
-            moves.clear();
-            groups.iter_mut().flat_map(|group| &mut group.members).for_each(Member::forget_reading);
-            let used = |id| groups.iter_mut().find(|group| group.id == id).map_or(Nanos::ZERO, Group::used);
-            runner.on_boundary(now, used, moves);
-            for at in 0..self.moves.len() {
-                self.place(self.moves[at]);
-            }
-            self.latencies.add(clock::now().since(boundary));
-        }
-        self.runner.next_boundary()
-    }
-
-    fn place(&mut self, step: Move) {
-        if let Some(group) = self.groups.iter_mut().find(|group| group.id == step.group) {
-            group.members.iter_mut().for_each(|member| member.place(step.to));
-        }
-    }
-
-    fn used(&mut self, group: GroupId) -> Nanos {
-        self.groups.iter_mut().find(|other| other.id == group).map_or(Nanos::ZERO, Group::used)
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mechanism.rs` | [`DispatcherMechanism`]: applies settings; groups and their CPUs |
-//! | `cpu.rs` | the table and the thread of one CPU, which changes priorities at slot boundaries |
-//! | `latency.rs` | dispatch latencies, and the CPU time of the thread |
+//! | `mechanism.rs` | [`DispatcherMechanism`]: applies settings |
+//! | `mechanism/groups.rs` | groups and their CPUs |
+//! | `mechanism/threads.rs` | threads that join and leave groups |
+//! | `cpu.rs` | the table of one CPU: changes and readings by other threads |
+//! | `cpu/dispatching.rs` | the thread of one CPU, which changes priorities at slot boundaries |
+//! | `lead.rs` | how long before a boundary this thread wakes up |
+//! | `latency.rs` | the times of each dispatch, and the CPU time of the thread |
 //! | `member.rs` | one thread of a group: its attributes for each standing, its CPU time |
 //! | `affinity.rs` | the CPUs on which a thread may run |
 //! | `guardian.rs` | a process that puts all threads back if this one dies or a dispatcher thread hangs |
@@ -28,11 +32,12 @@ mod affinity;
 mod cpu;
 mod guardian;
 mod latency;
+mod lead;
 mod mechanism;
 mod member;
 mod support;
 
-pub use latency::DispatchCost;
+pub use latency::{DispatchCost, DispatchTimes};
 pub use mechanism::DispatcherMechanism;
 pub(crate) use member::put_back;
 pub use support::supported;

@@ -39,6 +39,8 @@ pub struct GroupUsage {
     pub overruns: u64,
     /// Periods in which the group yielded, or used less than its slots.
     pub underruns: u64,
+    /// Slots that the group was given in time, including lent ones.
+    pub slots: u64,
 }
 
 /// Part of the reserved time that an overrun may lack: 5 %, because the dispatcher itself runs in the slot.
@@ -126,6 +128,7 @@ impl GroupState {
 
     pub(super) fn offer(&mut self, in_time: bool) {
         *(if in_time { &mut self.had } else { &mut self.late }) += 1;
+        self.usage.slots += u64::from(in_time);
     }
 
     /// Gives back the slots of this period that are left. Returns false if the group has yielded already.

@@ -26,6 +26,7 @@
 
 pub mod channel;
 pub mod contracts;
+mod dispatch;
 pub mod ecalls;
 mod lending;
 mod limits;
@@ -33,6 +34,7 @@ pub mod memory;
 pub mod net;
 mod shortage;
 
+pub use dispatch::DispatchTableStatus;
 pub use lending::{Claim, Loan, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
 pub use shortage::Shortage;
@@ -181,6 +183,9 @@ pub struct HostStatus {
     /// The CPUs, if servers are admitted on each CPU separately; empty if only the sum counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuStatus>,
+    /// The dispatch tables in force, one per CPU with a group; empty under other mechanisms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<DispatchTableStatus>,
     /// If the requested mechanism is not in force: the kernel's message when it ended the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
