@@ -46,6 +46,35 @@ pub fn resident(pid: i32) -> Option<Bytes> {
     Some(Bytes::new(pages * rustix::param::page_size() as u64))
 }
 
+/// The memory of a process now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    pub resident: Bytes,
+    pub swapped: Bytes,
+    /// Locked by the process itself.
+    pub locked: Bytes,
+    /// Page faults that waited for a device, since the start of the process.
+    pub major_faults: u64,
+}
+
+/// The memory of a process; `None`: it has ended.
+pub fn of_process(pid: i32) -> Option<ProcessMemory> {
+    let status = files::text(format!("/proc/{pid}/status")).ok()?;
+    // A process that ends, and a thread of the kernel, have no such lines.
+    let amount = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes::new(kib << 10))
+    };
+    let [resident, swapped, locked] = ["VmRSS:", "VmSwap:", "VmLck:"].map(|key| amount(key).unwrap_or_default());
+    Some(ProcessMemory { resident, swapped, locked, major_faults: major_faults(pid)? })
+}
+
+/// Field 12 of `/proc/PID/stat`; field 2 is the name, which may contain anything.
+fn major_faults(pid: i32) -> Option<u64> {
+    let stat = files::text(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(9)?.parse().ok()
+}
+
 /// Touches the next 128 KiB of the calling thread's stack, so that later use of the stack causes no page fault.
 #[inline(never)]
 pub fn prefault_stack() {
@@ -83,6 +112,9 @@ mod tests {
         let (total, own) = (total().unwrap(), resident(std::process::id() as i32).unwrap());
         assert!(own > Bytes::from_mib(1) && own < total);
         assert_eq!(resident(-1), None);
+        let own = of_process(std::process::id() as i32).unwrap();
+        assert!(own.resident > Bytes::from_mib(1) && own.resident < total && own.locked <= own.resident, "{own:?}");
+        assert_eq!(of_process(-1), None);
     }
 
     #[test]
