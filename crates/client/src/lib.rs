@@ -77,10 +77,12 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
-pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryProtection, MemoryStatus, PoolStatus, ReserveId};
+pub use qfabric_types::api::memory::{
+    AllocationId, HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, PoolStatus, ReserveId,
+};
 pub use qfabric_types::api::{
-    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
-    Problem,
+    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostMemoryLimits, HostStatus,
+    LimitsPatch, Loan, MemoryLimitsPatch, Offer, Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

@@ -92,6 +92,68 @@ fn a_killed_member_gives_its_allocations_back_and_the_others_keep_theirs() {
     child.wait().unwrap();
 }
 
+/// Runs in a child process: makes reserves, lets them grow and shrink, allocates, opens and frees, until it is killed.
+#[test]
+fn member_that_never_rests() {
+    let Ok(given) = std::env::var("QFABRIC_TEST_CHURN") else { return };
+    let (socket, shared) = given.split_once(' ').unwrap();
+    let (mem, shared) =
+        (Mem::connect(&Client::connect_to(socket).unwrap()).unwrap(), ReserveId(shared.parse().unwrap()));
+    mem.join(shared).unwrap();
+    println!("ready");
+    for round in 0_u64.. {
+        let reserve = mem.reserve(1 << 20).unwrap();
+        let frames: Vec<_> = (0..4).map(|i| mem.alloc(reserve, 50 + i * 40_000 + round % 900).unwrap()).collect();
+        mem.resize(reserve, (2 + round % 3) << 20).unwrap();
+        let passed = mem.alloc(shared, 100 + round % 5_000).unwrap();
+        mem.open(shared, passed.id()).unwrap().write(0, b"passed on");
+        mem.resize(reserve, 512 << 10).unwrap();
+        drop(frames);
+        mem.free_reserve(reserve).unwrap();
+    }
+}
+
+/// Kills a member at a moment that may be in the middle of growing, shrinking, or passing an allocation on.
+#[test]
+fn whenever_a_member_is_killed_everything_of_it_is_free() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let shared = mem.reserve(1 << 20).unwrap();
+    let kept = mem.alloc(shared, 10).unwrap();
+    let mut random = std::process::id();
+    println!("seed {random}");
+    for round in 0..20 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "member_that_never_rests", "--nocapture"])
+            .env("QFABRIC_TEST_CHURN", format!("{} {shared}", host.client.socket().display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "the child has ended");
+        std::thread::sleep(Duration::from_micros(u64::from(random >> 16)));
+        assert_eq!(child.try_wait().unwrap(), None, "the child has failed by itself");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kept.write(0, &[round]);
+        until_alone(&host);
+    }
+    let memory = host.client.status().unwrap().memory.unwrap();
+    assert_eq!((memory.promised, memory.pools[0].used), (Bytes::from_mib(1), Bytes::new(4096)));
+}
+
+/// Waits until the first reserve is the only one, with one member and one page in use.
+fn until_alone(host: &Host) {
+    loop {
+        let memory = host.client.status().unwrap().memory.unwrap();
+        match &memory.pools[..] {
+            [pool] if pool.members == 1 && pool.used == Bytes::new(4096) => return,
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
 /// Waits until the first reserve has `bytes` in use. A child that has failed by itself fails the test.
 fn until_used(host: &Host, child: &mut Child, bytes: u64) {
     while host.client.status().unwrap().memory.unwrap().pools[0].used != Bytes::new(bytes) {
