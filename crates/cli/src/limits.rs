@@ -42,7 +42,7 @@ pub(crate) struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     Show(ShowArgs),
-    Set(SetArgs),
+    Set(Box<SetArgs>),
 }
 
 /// Shows every limit, with the bandwidth and the memory that are promised under it now.

@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::Host;
-use qfabric_client::{AllocationId, Client, ClientError, Mem, ReserveId};
+use qfabric_client::{AllocationId, Client, ClientError, Mem, PageKind, ReserveId};
 use qfabric_daemon::MemoryAmount;
+use qfabric_shm::fds;
 use qfabric_types::Bytes;
 
 impl Host {
@@ -44,6 +45,25 @@ fn the_sample_of_the_paper_reserves_locks_allocates_and_frees() {
 }
 
 #[test]
+fn a_reserve_has_huge_pages_or_says_what_is_missing() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let huge = mem.reserve_huge(3 << 20).unwrap();
+    let frame = mem.alloc(huge.reserve, 3 << 20).unwrap();
+    frame.write((3 << 20) - 4, b"last");
+    println!("{} bytes, {:?}, missing: {:?}", huge.bytes, frame.pages(), huge.missing);
+    assert_eq!((huge.bytes >= 3 << 20, frame.pages() == PageKind::Huge), (true, huge.missing.is_none()));
+    if let Some(missing) = &huge.missing {
+        assert!(missing.contains("huge pages") && missing.contains("ordinary pages"), "{missing}");
+    }
+    assert_eq!(host.promised(), Bytes::new(huge.bytes));
+    assert_eq!(mem.resize(huge.reserve, huge.bytes + 1).unwrap() % (1 << 20), 0, "it grows by whole huge pages");
+    drop(frame);
+    mem.free_reserve(huge.reserve).unwrap();
+    assert_eq!(host.promised(), Bytes::ZERO);
+}
+
+#[test]
 fn a_refusal_names_what_is_free_and_changes_nothing() {
     let Some(host) = Host::start() else { return };
     let mem = Mem::connect(&host.client).unwrap();
@@ -53,6 +73,28 @@ fn a_refusal_names_what_is_free_and_changes_nothing() {
     let reserve = mem.reserve(1).unwrap();
     assert!(mem.alloc(reserve, 10_000).unwrap_err().to_string().contains("asked for 12 KiB"));
     assert!(mem.alloc(ReserveId(99), 1).unwrap_err().to_string().contains("no reserve 99"));
+}
+
+#[test]
+fn garbage_on_the_socket_is_refused_and_disturbs_no_other_connection() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let reserve = mem.reserve(1 << 20).unwrap();
+    let path = host.client.socket().with_file_name("memory.sock");
+    let socket = fds::connect(&path, Duration::from_secs(60)).unwrap();
+    let (deep, long) = ("[".repeat(8_000), format!("{{\"reserve\":{}}}", "1".repeat(8_000)));
+    let foreign = format!("{{\"free_reserve\":{reserve}}}");
+    for text in ["x", "{", "null", "{\"reserve\":-1}", "{\"reserve\":1e400}", "{\"steal\":1}", &deep, &long, &foreign] {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        fds::send(&socket, text.as_bytes(), &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
+        let mut answer = vec![0; 8 << 10];
+        let received = fds::recv(&socket, &mut answer).unwrap();
+        let refusal = String::from_utf8_lossy(&answer[..received.length]).into_owned();
+        assert!(refusal.starts_with("{\"refused\"") && refusal.contains("next_step"), "{text:.80} → {refusal}");
+    }
+    drop(socket);
+    mem.alloc(reserve, 20).unwrap().write(0, b"undisturbed");
+    assert_eq!(host.promised(), Bytes::from_mib(1));
 }
 
 /// Runs in a child process: joins the reserve, writes into the parent's allocation, makes an own one, and waits to be

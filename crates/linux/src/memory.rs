@@ -33,10 +33,31 @@ pub fn lock_limit() -> u64 {
 
 /// The memory of this host (`MemTotal`).
 pub fn total() -> Option<Bytes> {
-    let text = files::text("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kib(&files::text("/proc/meminfo").ok()?, "MemTotal:")
+}
+
+/// The amount in a line of a file such as `/proc/meminfo`.
+fn kib(text: &str, key: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(Bytes::new(kib << 10))
+}
+
+/// The huge pages of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePages {
+    /// The size of one.
+    pub size: Bytes,
+    /// The number that no mapping has taken.
+    pub free: u64,
+}
+
+/// The huge pages of the default size; `None`: this kernel has none.
+pub fn huge_pages() -> Option<HugePages> {
+    let text = files::text("/proc/meminfo").ok()?;
+    let count = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+    let free = count("HugePages_Free:")?.saturating_sub(count("HugePages_Rsvd:").unwrap_or(0));
+    Some(HugePages { size: kib(&text, "Hugepagesize:")?, free })
 }
 
 /// The resident memory of a process.
@@ -61,11 +82,7 @@ pub struct ProcessMemory {
 pub fn of_process(pid: i32) -> Option<ProcessMemory> {
     let status = files::text(format!("/proc/{pid}/status")).ok()?;
     // A process that ends, and a thread of the kernel, have no such lines.
-    let amount = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes::new(kib << 10))
-    };
-    let [resident, swapped, locked] = ["VmRSS:", "VmSwap:", "VmLck:"].map(|key| amount(key).unwrap_or_default());
+    let [resident, swapped, locked] = ["VmRSS:", "VmSwap:", "VmLck:"].map(|key| kib(&status, key).unwrap_or_default());
     Some(ProcessMemory { resident, swapped, locked, major_faults: major_faults(pid)? })
 }
 
@@ -115,6 +132,7 @@ mod tests {
         let own = of_process(std::process::id() as i32).unwrap();
         assert!(own.resident > Bytes::from_mib(1) && own.resident < total && own.locked <= own.resident, "{own:?}");
         assert_eq!(of_process(-1), None);
+        assert!(huge_pages().is_none_or(|huge| huge.size.get().is_power_of_two()));
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub struct HostMemory {
 pub enum MemoryRequest {
     /// Makes a reserve of this number of bytes: QualMan's `Mem::reserve`.
     Reserve(Bytes),
+    /// Makes a reserve like `Reserve`, in huge pages where the host has free ones.
+    ReserveHuge(Bytes),
     /// Takes part in a reserve that another process of the same user made.
     Join(ReserveId),
     /// Changes the amount of a reserve.
@@ -181,6 +183,14 @@ pub enum MemoryAnswer {
         reserve: ReserveId,
         bytes: Bytes,
     },
+    /// The reserve was made in whole huge pages. `missing` is what the host lacks to have all of it in huge pages now,
+    /// and the next step.
+    HugeReserved {
+        reserve: ReserveId,
+        bytes: Bytes,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<String>,
+    },
     /// The place of an allocation; its segment comes as a descriptor.
     Placed(AllocationPlace),
     /// This amount of program text is locked and counts against the reserve. Parts on file systems that may not answer
@@ -205,4 +215,19 @@ pub struct AllocationPlace {
     pub offset: u64,
     /// Length of the allocation as it was asked for.
     pub bytes: u64,
+    #[serde(default)]
+    pub pages: PageKind,
+}
+
+/// The kind of the pages of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PageKind {
+    /// Pages of the smallest size.
+    #[default]
+    Base,
+    /// Pages of the smallest size that the kernel may combine to huge ones (`MADV_HUGEPAGE`).
+    Advised,
+    /// Huge pages of the host (`MFD_HUGETLB`), 2 MiB each on x86-64.
+    Huge,
 }
