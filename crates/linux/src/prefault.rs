@@ -44,7 +44,7 @@ struct Part {
 /// The process has ended, or this process lacks a right.
 pub fn prefault(pid: i32, most: Bytes) -> io::Result<Bytes> {
     assert_may_block("reading the mappings of a process");
-    let id = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    let id = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
     let process = pidfd_open(id, PidfdFlags::empty())?;
     let (maps, mounts) = (files::text(format!("/proc/{pid}/smaps"))?, files::text("/proc/self/mountinfo")?);
     // The text is of the process of the descriptor only if that has not ended since.

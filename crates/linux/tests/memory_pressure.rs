@@ -6,10 +6,11 @@
 use std::fs;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use qfabric_linux::cgroup::Mounts;
-use qfabric_linux::memory_groups::{MemoryGroups, ReserveGroup, memory_root};
+use qfabric_linux::memory_groups::{MemoryGroups, memory_root};
 use qfabric_linux::prefault::prefault;
 use qfabric_linux::testing::skip;
 use qfabric_types::Bytes;
@@ -160,14 +161,14 @@ fn hog() -> Worker {
     hog
 }
 
-/// Whether the kernel gives a notice while the program, far above its promise, takes memory.
-fn is_noticed(group: &ReserveGroup, program: &mut Worker) -> bool {
-    let trigger = group.pressure().unwrap();
-    (0..8).any(|_| {
-        program.step();
-        let mut polled = [PollFd::new(&trigger, PollFlags::PRI)];
-        poll(&mut polled, Some(&Timespec { tv_sec: 3, tv_nsec: 0 })).unwrap() > 0
-    })
+/// Whether the kernel gives a notice while the program waits for memory. `memory.high` stands for a host that has no more
+/// memory: the kernel delays allocations above it.
+fn is_noticed(groups: &MemoryGroups, base: &Path, program: &mut Worker) -> bool {
+    let trigger = groups.reserve_group(2).pressure().unwrap();
+    fs::write(base.join("reserve-2/memory.high"), "4M").unwrap();
+    writeln!(program.stdin, "go").unwrap();
+    let mut polled = [PollFd::new(&trigger, PollFlags::PRI)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap() > 0 && polled[0].revents() == PollFlags::PRI
 }
 
 /// A program that was swapped out gets a promise, and its pages are fetched before it needs them.
@@ -186,7 +187,7 @@ fn reserved_programs_have_no_major_fault_where_an_equal_one_has_a_hundred() {
     if std::env::var_os("QFABRIC_VM").is_none() {
         return skip("memory pressure needs the test machine: make vm-test");
     }
-    memory_root(&Mounts::here()).unwrap();
+    let base = memory_root(&Mounts::here()).unwrap().join(format!("qfabric-{}", std::process::id()));
     swap_on_zram();
     let run = tempfile::tempdir().unwrap();
     let mut groups = MemoryGroups::open(run.path()).unwrap();
@@ -204,7 +205,7 @@ fn reserved_programs_have_no_major_fault_where_an_equal_one_has_a_hundred() {
     let faults = [&mut reserved, &mut locked, &mut plain].map(Worker::step);
     let mut small = Worker::start("hog");
     groups.protect(2, small.pid(), Bytes::from_mib(1)).unwrap();
-    let noticed = is_noticed(&groups.reserve_group(2), &mut small);
+    let noticed = is_noticed(&groups, &base, &mut small);
     println!("memory pressure in a group of 1 MiB: {:?}, noticed {noticed}", groups.reserve_group(2).usage());
     drop((taking, small));
 

@@ -172,6 +172,7 @@ impl Memory {
 
     /// Puts all control groups back at the end of the service.
     pub(crate) fn put_back(&self) {
+        self.watcher.stop();
         if let Some(keeper) = &self.keeper {
             keeper.end();
         }

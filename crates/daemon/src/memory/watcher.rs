@@ -20,7 +20,7 @@ enum Change {
     Stop,
 }
 
-/// The sending end. The thread ends with the last copy.
+/// The sending end. The thread ends with the last copy, or earlier by [`Watcher::stop`].
 #[derive(Clone)]
 pub(super) struct Watcher(Arc<Queue>);
 
@@ -45,6 +45,11 @@ impl Watcher {
 
     pub(super) fn end(&self, reserve: ReserveId) {
         self.0.send(Change::End(reserve));
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(&self) {
+        self.0.send(Change::Stop);
     }
 }
 
