@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use qfabric_client::{Allocation, AllocationId, Mem, ReserveId};
+use qfabric_client::{Allocation, AllocationId, Mem, PageKind, ReserveId};
 
 use crate::connect;
 use crate::ecalls::value_error;
@@ -27,6 +27,12 @@ impl NativeMem {
 
     fn reserve(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
         self.0.with(py, CLOSED, |mem| Ok(mem.reserve(bytes).map_err(python)?.0))
+    }
+
+    /// The number of the reserve, its size, and the text of what is missing for huge pages.
+    fn reserve_huge(&self, py: Python<'_>, bytes: u64) -> PyResult<(u64, u64, Option<String>)> {
+        let made = self.0.with(py, CLOSED, |mem| mem.reserve_huge(bytes).map_err(python))?;
+        Ok((made.reserve.0, made.bytes, made.missing))
     }
 
     fn join(&self, py: Python<'_>, reserve: u64) -> PyResult<u64> {
@@ -68,6 +74,16 @@ pub(crate) struct NativeAllocation(Held<Allocation>);
 impl NativeAllocation {
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         self.0.with(py, FREED, |allocation| Ok(allocation.id().0))
+    }
+
+    fn pages(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.0.with(py, FREED, |allocation| {
+            Ok(match allocation.pages() {
+                PageKind::Base => "base",
+                PageKind::Advised => "advised",
+                PageKind::Huge => "huge",
+            })
+        })
     }
 
     fn length(&self, py: Python<'_>) -> PyResult<usize> {

@@ -156,6 +156,9 @@ def test_memory_is_reserved_shared_and_freed(socket):
             mem.alloc(reserve, 200_000)
         assert mem.resize(reserve, 300_000) >= 300_000
         assert qfabric.status(socket=socket)["memory"]["pools"][0]["members"] == 2
+        huge, size, missing = mem.reserve_huge(1)
+        with mem.alloc(huge, 1_000_000) as frame:
+            assert size >= 1_000_000 and (frame.pages == "huge") == (missing is None)
     eventually(lambda: "pools" not in qfabric.status(socket=socket)["memory"])
 
 

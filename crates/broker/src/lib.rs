@@ -27,7 +27,7 @@ pub use holds::{HoldRequest, Holds, NotHeld, Shortage, UserCaps};
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
 pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};
-pub use memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal};
+pub use memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal, ReserveBelowPromises};
 pub use network::{LinkBroker, LinkDemand, LinkLimits, LinkOffer};
 pub use partition::{Partition, PartitionRefusal, Promise};
 pub use pool::{Member, Pool, PoolRefusal};

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use qfabric_types::api::memory::ReserveId;
 use qfabric_types::{Bytes, Owner};
 
-use crate::memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal};
+use crate::memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal, ReserveBelowPromises};
 
 /// The administrator's limits of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,20 @@ impl MemoryBroker {
         &self.limits
     }
 
+    /// Replaces the limits. Existing reserves keep their amounts, even above a new maximum of a user or group; that
+    /// maximum applies to their next increase.
+    ///
+    /// # Errors
+    /// More than the new global reserve is promised; the old limits stay in force.
+    pub fn set_limits(&mut self, limits: MemoryLimits) -> Result<(), ReserveBelowPromises> {
+        let (asked, promised) = (limits.global_reserve, self.promised());
+        if promised > asked {
+            return Err(ReserveBelowPromises { asked, promised, holders: self.holders() });
+        }
+        self.limits = limits;
+        Ok(())
+    }
+
     /// The amount in whole pages, as it is counted.
     pub fn whole_pages(&self, bytes: Bytes) -> Bytes {
         bytes.round_up(self.page)
@@ -146,6 +160,13 @@ impl MemoryBroker {
         self.entries.get(&id).map(|entry| entry.granted)
     }
 
+    /// The largest amount that [`MemoryBroker::want`] would grant to a reserve now.
+    pub fn largest_for(&self, id: ReserveId) -> Option<Bytes> {
+        let owner = self.entries.get(&id)?.owner;
+        let free = |(bound, cap)| self.largest(cap - self.held_beside(Some(id), owner, bound));
+        self.bounds(owner).map(free).min()
+    }
+
     /// The sum of all promises, with decreases that are not settled.
     pub fn promised(&self) -> Bytes {
         self.entries.values().map(|entry| entry.booked).sum()
@@ -178,18 +199,22 @@ impl MemoryBroker {
 
     /// Checks whether the reserve `id` (a new one: `None`) may hold `asked` beside all others.
     fn check(&self, id: Option<ReserveId>, owner: Owner, asked: Bytes) -> Result<(), MemoryRefusal> {
-        let reserve = self.limits.global_reserve;
-        let user = self.limits.user_cap(owner).map(|cap| (MemoryBound::User { uid: owner.uid, cap }, cap));
-        let group =
-            self.limits.groups.get(&owner.gid).map(|cap| (MemoryBound::Group { gid: owner.gid, cap: *cap }, *cap));
-        let bounds = [Some((MemoryBound::Reserve(reserve), reserve)), user, group];
-        for (bound, cap) in bounds.into_iter().flatten() {
+        for (bound, cap) in self.bounds(owner) {
             let free = self.largest(cap - self.held_beside(id, owner, bound));
             if asked > free {
                 return Err(self.refusal(bound, asked, free));
             }
         }
         Ok(())
+    }
+
+    /// The limits that apply to an owner, with their amounts.
+    fn bounds(&self, owner: Owner) -> impl Iterator<Item = (MemoryBound, Bytes)> {
+        let reserve = self.limits.global_reserve;
+        let user = self.limits.user_cap(owner).map(|cap| (MemoryBound::User { uid: owner.uid, cap }, cap));
+        let group = self.limits.groups.get(&owner.gid);
+        let group = group.map(|cap| (MemoryBound::Group { gid: owner.gid, cap: *cap }, *cap));
+        [Some((MemoryBound::Reserve(reserve), reserve)), user, group].into_iter().flatten()
     }
 
     /// The largest request within `bytes`: requests are rounded up to whole pages.

@@ -52,6 +52,38 @@ pub struct MemoryRefusal {
     pub holders: Vec<MemoryHolder>,
 }
 
+/// A global reserve that is smaller than the promises made from it. The old limits stay in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReserveBelowPromises {
+    pub asked: Bytes,
+    /// The sum of all promises, with decreases that are not settled.
+    pub promised: Bytes,
+    /// Largest first; at most [`crate::Refusal::MOST_HOLDERS`].
+    pub holders: Vec<MemoryHolder>,
+}
+
+impl ReserveBelowPromises {
+    /// The refusal of a change of limits.
+    pub fn problem(&self) -> Problem {
+        let next = format!(
+            "set memory.global_reserve to at least {} bytes ({}), or stop one of the holders (`qfabric status` lists them)",
+            self.promised.get(),
+            self.promised
+        );
+        Problem::new("below_promises", self.to_string(), next)
+    }
+}
+
+impl fmt::Display for ReserveBelowPromises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ReserveBelowPromises { asked, promised, holders } = self;
+        write!(f, "memory.global_reserve cannot be {asked}, because {promised} is promised")?;
+        write_holders(f, holders)
+    }
+}
+
+impl std::error::Error for ReserveBelowPromises {}
+
 impl MemoryRefusal {
     /// Stable name of the reason, for programs.
     pub fn code(&self) -> &'static str {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use qfabric_types::Bytes;
 use qfabric_types::api::Problem;
-use qfabric_types::api::memory::{AllocationId, AllocationPlace};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace, PageKind};
 
 /// A connection that holds a reserve.
 pub type Member = u64;
@@ -91,7 +91,7 @@ impl Pool {
     /// Most allocations of one reserve.
     pub const MOST_ALLOCATIONS: usize = 16_384;
 
-    /// An empty table; `page` is the size of a page, `reserved` the amount of the reserve.
+    /// An empty table; `page` is the size of a page (of a huge one, for a reserve in huge pages), `reserved` the amount of the reserve.
     pub fn new(page: u64, reserved: Bytes) -> Self {
         Pool {
             page,
@@ -103,6 +103,11 @@ impl Pool {
             last_segment: 0,
             last_allocation: 0,
         }
+    }
+
+    /// The size of a page.
+    pub fn page(&self) -> u64 {
+        self.page
     }
 
     /// The amount in segments and locked text.
@@ -172,6 +177,7 @@ impl Pool {
             segment_bytes: self.segments[&segment].bytes,
             offset: span.start,
             bytes,
+            pages: PageKind::Base,
         })
     }
 

@@ -1,5 +1,7 @@
 //! `qfabric limits`: shows and changes the administrator's limits while the daemon runs.
 
+mod memory;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -12,7 +14,7 @@ use crate::exit::{Done, Outcome};
 use crate::output;
 
 /// Options of which `limits set` needs at least one.
-const CHANGES: [&str; 8] = [
+const CHANGES: [&str; 12] = [
     "capacity",
     "user",
     "group",
@@ -21,9 +23,13 @@ const CHANGES: [&str; 8] = [
     "max_applications",
     "max_applications_per_user",
     "max_threads",
+    memory::CHANGES[0],
+    memory::CHANGES[1],
+    memory::CHANGES[2],
+    memory::CHANGES[3],
 ];
 
-/// Shows and changes the limits of promised bandwidth.
+/// Shows and changes the limits of promised bandwidth and memory.
 ///
 /// There are limits in total and for each user, group and priority level. Without a command, shows all limits.
 #[derive(clap::Args, Debug)]
@@ -36,10 +42,10 @@ pub(crate) struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     Show(ShowArgs),
-    Set(SetArgs),
+    Set(Box<SetArgs>),
 }
 
-/// Shows every limit, with the bandwidth that is guaranteed and granted under it now.
+/// Shows every limit, with the bandwidth and the memory that are promised under it now.
 #[derive(clap::Args, Debug, Default)]
 #[command(after_help = "Example: qfabric limits show")]
 struct ShowArgs {
@@ -53,11 +59,12 @@ struct ShowArgs {
 /// Changes limits until the next start or reload of the daemon; limits that are not named stay.
 ///
 /// All named limits change at once. If one value is refused, no limit changes; the command ends with 2 or 3 then.
-/// Existing guarantees stay; the remaining bandwidth is divided again. Needs root, or the user that the daemon runs as.
-/// To change limits permanently, edit [limits] in daemon.toml.
+/// Existing guarantees and promises stay; the remaining bandwidth is divided again. Needs root, or the user that the
+/// daemon runs as. To change limits permanently, edit [limits] and [memory] in daemon.toml.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric limits set --user 1000=0.5 --level 9=0.8
-          qfabric limits set --user 1000=none --capacity none")]
+          qfabric limits set --user 1000=none --capacity none
+          qfabric limits set --memory-reserve 512M --memory-user 1000=64M")]
 #[command(group = ArgGroup::new("change").required(true).multiple(true).args(CHANGES))]
 struct SetArgs {
     /// Largest bandwidth of all applications together, in CPUs; none: as much as the kernel admits
@@ -66,15 +73,15 @@ struct SetArgs {
     /// Largest bandwidth of one user's applications together; UID is a number (id -u); none removes the limit; may be
     /// repeated
     #[arg(long, value_name = "UID=CPUS")]
-    user: Vec<KeyedLimit<u32>>,
+    user: Vec<KeyedLimit<u32, Share>>,
     /// Largest bandwidth of one group's applications together; GID is a number (id -g); none removes the limit; may be
     /// repeated
     #[arg(long, value_name = "GID=CPUS")]
-    group: Vec<KeyedLimit<u32>>,
+    group: Vec<KeyedLimit<u32, Share>>,
     /// Largest bandwidth of the applications of a priority level together, 0 (last) to 9 (first); none removes the
     /// limit; may be repeated
     #[arg(long, value_name = "LEVEL=CPUS")]
-    level: Vec<KeyedLimit<u8>>,
+    level: Vec<KeyedLimit<u8, Share>>,
     /// Largest bandwidth of each user that has no limit by --user, in CPUs; none: unlimited
     #[arg(long, value_name = "CPUS")]
     default_user: Option<Limit<Share>>,
@@ -88,6 +95,8 @@ struct SetArgs {
     /// scheduler
     #[arg(long, value_name = "COUNT")]
     max_threads: Option<usize>,
+    #[command(flatten)]
+    memory: memory::MemoryArgs,
     /// Print all limits as JSON
     #[arg(long)]
     json: bool,
@@ -112,17 +121,17 @@ impl<T: FromStr<Err: Display>> FromStr for Limit<T> {
 
 /// The limit of one user, group or level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct KeyedLimit<K> {
+struct KeyedLimit<K, V> {
     key: K,
-    limit: Limit<Share>,
+    limit: Limit<V>,
 }
 
-impl<K: FromStr<Err: Display>> FromStr for KeyedLimit<K> {
+impl<K: FromStr<Err: Display>, V: FromStr<Err: Display>> FromStr for KeyedLimit<K, V> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected =
-            || format!("{text:?} is not a number with its limit; write NUMBER=CPUS, such as 1000=0.5 or 1000=none");
+            || format!("{text:?} is not a number with its limit; write NUMBER=LIMIT, such as 1000=0.5 or 1000=none");
         let (key, limit) = text.split_once('=').ok_or_else(expected)?;
         Ok(KeyedLimit { key: key.parse().map_err(|_| expected())?, limit: limit.parse()? })
     }
@@ -163,11 +172,12 @@ impl SetArgs {
             max_applications: count(self.max_applications),
             max_applications_per_user: count(self.max_applications_per_user),
             max_threads: count(self.max_threads),
+            memory: self.memory.patch(),
         }
     }
 }
 
-fn changes<K: Ord + Copy>(named: &[KeyedLimit<K>]) -> Change<BTreeMap<K, Option<Share>>> {
+fn changes<K: Ord + Copy, V: Copy>(named: &[KeyedLimit<K, V>]) -> Change<BTreeMap<K, Option<V>>> {
     Change::Set(named.iter().map(|KeyedLimit { key, limit }| (*key, limit.0)).collect())
 }
 
@@ -199,8 +209,9 @@ fn limits_text(limits: &HostLimits, status: &HostStatus) -> String {
     let HostLimits { max_applications, max_applications_per_user, max_threads, .. } = limits;
     format!(
         "{table}\n{} of {max_applications} applications, at most {max_applications_per_user} of one user; at most \
-         {max_threads} threads each\n",
-        status.applications.len()
+         {max_threads} threads each\n{}",
+        status.applications.len(),
+        memory::text(limits, status)
     )
 }
 
@@ -238,7 +249,7 @@ mod tests {
     #[test]
     fn an_invalid_limit_is_refused_with_an_example() {
         for bad in ["1000", "x=0.5", "-1=0.5", "1000=much", "1000=-0.1"] {
-            let why = bad.parse::<KeyedLimit<u32>>().unwrap_err();
+            let why = bad.parse::<KeyedLimit<u32, Share>>().unwrap_err();
             assert!(why.contains("such as"), "{bad}: {why}");
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use qfabric_types::api::memory::MemoryStatus;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
@@ -129,6 +130,15 @@ impl Client {
     /// Status of the host: its capacity, the promised part, and the holders.
     pub fn status(&self) -> Result<HostStatus, ClientError> {
         self.get("/v1/status")
+    }
+
+    /// The memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole
+    /// program, with the notices of pressure and the larger promise that fits. `None`: no promise. A program asks for
+    /// more with [`Client::change`].
+    pub fn own_memory(&self) -> Result<Option<MemoryStatus>, ClientError> {
+        let own = std::process::id() as i32;
+        let of_process = self.applications()?.into_iter().filter(|app| app.pid == own);
+        Ok(of_process.filter_map(|app| app.memory).next())
     }
 
     /// Limits set by the administrator.

@@ -70,17 +70,19 @@ pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
 pub use link::{Connection, Counters};
-pub use mem::{Allocation, Mem};
+pub use mem::{Allocation, HugeReserve, Mem};
 pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
-pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryProtection, MemoryStatus, PoolStatus, ReserveId};
+pub use qfabric_types::api::memory::{
+    AllocationId, HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, PageKind, PoolStatus, ReserveId,
+};
 pub use qfabric_types::api::{
-    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,
-    Problem,
+    Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostMemoryLimits, HostStatus,
+    LimitsPatch, Loan, MemoryLimitsPatch, Offer, Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 
 use qfabric_shm::{Process, SharedSegment, fds};
 use qfabric_types::Bytes;
-use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest, ReserveId};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest, PageKind, ReserveId};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -69,6 +69,17 @@ impl Mem {
     pub fn reserve(&self, bytes: u64) -> Result<ReserveId, ClientError> {
         match self.0.call(MemoryRequest::Reserve(Bytes::new(bytes)))?.0 {
             MemoryAnswer::Reserved { reserve, .. } => Ok(reserve),
+            other => Err(self.0.unexpected(&other)),
+        }
+    }
+
+    /// Like [`Mem::reserve`], in whole huge pages where the host has free ones: fewer entries of the page table for large
+    /// buffers. Allocations below a huge page share one.
+    pub fn reserve_huge(&self, bytes: u64) -> Result<HugeReserve, ClientError> {
+        match self.0.call(MemoryRequest::ReserveHuge(Bytes::new(bytes)))?.0 {
+            MemoryAnswer::HugeReserved { reserve, bytes, missing } => {
+                Ok(HugeReserve { reserve, bytes: bytes.get(), missing })
+            }
             other => Err(self.0.unexpected(&other)),
         }
     }
@@ -183,6 +194,18 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A reserve in huge pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HugeReserve {
+    /// Its number.
+    pub reserve: ReserveId,
+    /// In whole huge pages.
+    pub bytes: u64,
+    /// What the host lacks to have all of it in huge pages, and the next step. The kind of pages of an allocation:
+    /// [`Allocation::pages`].
+    pub missing: Option<String>,
+}
+
 /// Memory of a reserve. Freed when dropped, unless another member made it.
 pub struct Allocation {
     mem: Arc<Inner>,
@@ -203,6 +226,11 @@ impl Allocation {
     /// Its number, for [`Mem::open`] in another process.
     pub fn id(&self) -> AllocationId {
         self.place.allocation
+    }
+
+    /// The kind of its pages.
+    pub fn pages(&self) -> PageKind {
+        self.place.pages
     }
 
     /// Number of bytes as allocated.

@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::Host;
-use qfabric_client::{AllocationId, Client, ClientError, Mem, ReserveId};
+use qfabric_client::{AllocationId, Client, ClientError, Mem, PageKind, ReserveId};
 use qfabric_daemon::MemoryAmount;
+use qfabric_shm::fds;
 use qfabric_types::Bytes;
 
 impl Host {
@@ -44,6 +45,25 @@ fn the_sample_of_the_paper_reserves_locks_allocates_and_frees() {
 }
 
 #[test]
+fn a_reserve_has_huge_pages_or_says_what_is_missing() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let huge = mem.reserve_huge(3 << 20).unwrap();
+    let frame = mem.alloc(huge.reserve, 3 << 20).unwrap();
+    frame.write((3 << 20) - 4, b"last");
+    println!("{} bytes, {:?}, missing: {:?}", huge.bytes, frame.pages(), huge.missing);
+    assert_eq!((huge.bytes >= 3 << 20, frame.pages() == PageKind::Huge), (true, huge.missing.is_none()));
+    if let Some(missing) = &huge.missing {
+        assert!(missing.contains("huge pages") && missing.contains("ordinary pages"), "{missing}");
+    }
+    assert_eq!(host.promised(), Bytes::new(huge.bytes));
+    assert_eq!(mem.resize(huge.reserve, huge.bytes + 1).unwrap() % (1 << 20), 0, "it grows by whole huge pages");
+    drop(frame);
+    mem.free_reserve(huge.reserve).unwrap();
+    assert_eq!(host.promised(), Bytes::ZERO);
+}
+
+#[test]
 fn a_refusal_names_what_is_free_and_changes_nothing() {
     let Some(host) = Host::start() else { return };
     let mem = Mem::connect(&host.client).unwrap();
@@ -53,6 +73,27 @@ fn a_refusal_names_what_is_free_and_changes_nothing() {
     let reserve = mem.reserve(1).unwrap();
     assert!(mem.alloc(reserve, 10_000).unwrap_err().to_string().contains("asked for 12 KiB"));
     assert!(mem.alloc(ReserveId(99), 1).unwrap_err().to_string().contains("no reserve 99"));
+}
+
+#[test]
+fn garbage_on_the_socket_is_refused_and_disturbs_no_other_connection() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let reserve = mem.reserve(1 << 20).unwrap();
+    let path = host.client.socket().with_file_name("memory.sock");
+    let socket = fds::connect(&path, Duration::from_secs(60)).unwrap();
+    let (deep, long) = ("[".repeat(8_000), format!("{{\"reserve\":{}}}", "1".repeat(8_000)));
+    let foreign = format!("{{\"free_reserve\":{reserve}}}");
+    for text in ["x", "{", "null", "{\"reserve\":-1}", "{\"reserve\":1e400}", "{\"steal\":1}", &deep, &long, &foreign] {
+        fds::send(&socket, text.as_bytes(), &[]).unwrap();
+        let mut answer = vec![0; 8 << 10];
+        let received = fds::recv(&socket, &mut answer).unwrap();
+        let refusal = String::from_utf8_lossy(&answer[..received.length]).into_owned();
+        assert!(refusal.starts_with("{\"refused\"") && refusal.contains("next_step"), "{text:.80} → {refusal}");
+    }
+    drop(socket);
+    mem.alloc(reserve, 20).unwrap().write(0, b"undisturbed");
+    assert_eq!(host.promised(), Bytes::from_mib(1));
 }
 
 /// Runs in a child process: joins the reserve, writes into the parent's allocation, makes an own one, and waits to be
@@ -90,6 +131,68 @@ fn a_killed_member_gives_its_allocations_back_and_the_others_keep_theirs() {
     child.kill().unwrap();
     until_used(&host, &mut child, 4096);
     child.wait().unwrap();
+}
+
+/// Runs in a child process: makes reserves, lets them grow and shrink, allocates, opens and frees, until it is killed.
+#[test]
+fn member_that_never_rests() {
+    let Ok(given) = std::env::var("QFABRIC_TEST_CHURN") else { return };
+    let (socket, shared) = given.split_once(' ').unwrap();
+    let (mem, shared) =
+        (Mem::connect(&Client::connect_to(socket).unwrap()).unwrap(), ReserveId(shared.parse().unwrap()));
+    mem.join(shared).unwrap();
+    println!("ready");
+    for round in 0_u64.. {
+        let reserve = mem.reserve(1 << 20).unwrap();
+        let frames: Vec<_> = (0..4).map(|i| mem.alloc(reserve, 50 + i * 40_000 + round % 900).unwrap()).collect();
+        mem.resize(reserve, (2 + round % 3) << 20).unwrap();
+        let passed = mem.alloc(shared, 100 + round % 5_000).unwrap();
+        mem.open(shared, passed.id()).unwrap().write(0, b"passed on");
+        mem.resize(reserve, 512 << 10).unwrap();
+        drop(frames);
+        mem.free_reserve(reserve).unwrap();
+    }
+}
+
+/// Kills a member at a moment that may be in the middle of growing, shrinking, or passing an allocation on.
+#[test]
+fn whenever_a_member_is_killed_everything_of_it_is_free() {
+    let Some(host) = Host::start() else { return };
+    let mem = Mem::connect(&host.client).unwrap();
+    let shared = mem.reserve(1 << 20).unwrap();
+    let kept = mem.alloc(shared, 10).unwrap();
+    let mut random = std::process::id();
+    println!("seed {random}");
+    for round in 0..20 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "member_that_never_rests", "--nocapture"])
+            .env("QFABRIC_TEST_CHURN", format!("{} {shared}", host.client.socket().display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "the child has ended");
+        std::thread::sleep(Duration::from_micros(u64::from(random >> 16)));
+        assert_eq!(child.try_wait().unwrap(), None, "the child has failed by itself");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kept.write(0, &[round]);
+        until_alone(&host);
+    }
+    let memory = host.client.status().unwrap().memory.unwrap();
+    assert_eq!((memory.promised, memory.pools[0].used), (Bytes::from_mib(1), Bytes::new(4096)));
+}
+
+/// Waits until the first reserve is the only one, with one member and one page in use.
+fn until_alone(host: &Host) {
+    loop {
+        let memory = host.client.status().unwrap().memory.unwrap();
+        match &memory.pools[..] {
+            [pool] if pool.members == 1 && pool.used == Bytes::new(4096) => return,
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 /// Waits until the first reserve has `bytes` in use. A child that has failed by itself fails the test.

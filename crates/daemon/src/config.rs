@@ -7,14 +7,14 @@ use std::path::{Component, Path, PathBuf};
 
 use qfabric_host::Limits;
 use qfabric_linux::cpus::CpuList;
-use qfabric_types::api::{HostLimits, InvalidLimit};
+use qfabric_types::api::{HostLimits, HostMemoryLimits, InvalidLimit};
 use qfabric_types::text::is_plain;
 use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, Reservation, Share};
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
 use crate::ecalls::EcallsConfig;
-use crate::memory::MemoryConfig;
+use crate::memory::{MemoryConfig, check_reserve};
 use crate::net::NetConfig;
 
 /// Default path of the configuration file.
@@ -267,9 +267,10 @@ impl Config {
         self.limits.check()?;
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
-        if let Some((key, value, expected)) = self.memory.out_of_range() {
-            return Err(out_of_range(key, value, expected));
+        if self.limits.memory != HostMemoryLimits::default() {
+            return Err(out_of_range("limits.memory", "set", "the section [memory]"));
         }
+        self.memory.host_limits().check()?;
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
@@ -285,10 +286,15 @@ impl Config {
         self.control_reservation().map(drop)
     }
 
+    /// The sections `[limits]` and `[memory]` in the form of the API.
+    pub(crate) fn host_limits(&self) -> HostLimits {
+        HostLimits { memory: self.memory.host_limits(), ..self.limits.clone() }
+    }
+
     /// Checks the values that depend on this machine.
     pub fn check_here(&self) -> Result<(), InvalidConfig> {
-        if let Some((key, value, expected)) = self.memory.out_of_range_here() {
-            return Err(out_of_range(key, value, expected));
+        if let Some(total) = qfabric_linux::memory::total() {
+            check_reserve(&self.memory.host_limits(), total)?;
         }
         let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
         match self.limits.capacity {

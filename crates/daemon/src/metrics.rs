@@ -5,6 +5,7 @@
 
 mod channels;
 mod ecalls;
+mod memory;
 mod net;
 mod slots;
 
@@ -17,9 +18,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_linux::books;
-use qfabric_types::Bytes;
 use qfabric_types::ServerCounts;
-use qfabric_types::api::memory::HostMemory;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
 
@@ -51,7 +50,7 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
 
 use Value::{Counter, Gauge};
 
-const STATUS: [Metric<HostStatus>; 8] = [
+const STATUS: [Metric<HostStatus>; 5] = [
     of("capacity_cpus", "capacity: bandwidth that may be promised in total, in CPUs", |s| Gauge(s.capacity.as_f64())),
     of("guaranteed_cpus", "bandwidth guaranteed to applications of classes A and B, in CPUs", |s| {
         Gauge(s.guaranteed.as_f64())
@@ -60,19 +59,8 @@ const STATUS: [Metric<HostStatus>; 8] = [
     of("lent_cpus", "bandwidth of loans: kept for applications that other hosts refused, in CPUs", |s| {
         Gauge(s.loans.iter().map(|loan| loan.share.as_f64()).sum())
     }),
-    of("memory_reserve_bytes", "largest amount of memory that may be promised in total", |s| {
-        Gauge(memory(s, |m| m.global_reserve))
-    }),
-    of("memory_promised_bytes", "memory promised to stay resident", |s| Gauge(memory(s, |m| m.promised))),
-    of("memory_used_bytes", "promised memory in use; of each reserve at most its promise", |s| {
-        Gauge(memory(s, |m| m.used))
-    }),
     of("applications", "number of applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
-
-fn memory(status: &HostStatus, amount: fn(&HostMemory) -> Bytes) -> f64 {
-    status.memory.as_ref().map_or(0.0, |memory| amount(memory).as_f64())
-}
 
 const CONTROL: [Metric<Counters>; 24] = [
     of("control_wakeups", "wake-ups of the control thread", |c| Counter(c.wakeups)),
@@ -197,6 +185,7 @@ impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Report { status, rings, counters, notes_dropped } = &self.0;
         STATUS.iter().try_for_each(|metric| one(&mut encoder, metric, status))?;
+        memory::encode(&mut encoder, status)?;
         CONTROL.iter().try_for_each(|metric| one(&mut encoder, metric, counters))?;
         let dropped = of("notes_dropped", "log lines dropped because a queue was full", |n: &u64| Counter(*n));
         one(&mut encoder, &dropped, &(notes_dropped + logging::dropped()))?;
@@ -281,6 +270,7 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 mod tests {
     use super::*;
     use qfabric_types::api::DispatchTableStatus;
+    use qfabric_types::api::memory::{HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, ReserveId};
     use qfabric_types::{AppId, Bytes, Contract, Nanos, Owner, Share};
 
     fn application(id: u64) -> Application {
@@ -308,13 +298,26 @@ mod tests {
     fn report() -> Report {
         let mut counters = Counters { wakeups: 3, ..Counters::default() };
         counters.handling.count(Nanos::new(2_000));
+        let mut player = application(1);
+        player.memory = Some(MemoryStatus {
+            reserve: ReserveId(1),
+            promised: Bytes::from_mib(64),
+            used: Bytes::from_mib(1),
+            swapped: Bytes::ZERO,
+            locked: Bytes::ZERO,
+            major_faults: 12,
+            prefaulted: Bytes::new(4096),
+            pressure: Some(MemoryPressure { notices: 2, ..MemoryPressure::default() }),
+            protection: MemoryProtection::Group,
+            missing: None,
+        });
         let status = HostStatus {
             version: "1".into(),
             mechanism: "deadline".into(),
             capacity: Share::from_ppm(1_800_000),
             guaranteed: Share::ZERO,
             granted: Share::ZERO,
-            applications: vec![application(1), application(2)],
+            applications: vec![player, application(2)],
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
@@ -332,6 +335,10 @@ mod tests {
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
             "qfabric_memory_promised_bytes 67108864.0",
+            "qfabric_memory_pressure_notices_total 0",
+            "qfabric_app_memory_used_bytes{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 1048576.0",
+            "qfabric_app_major_faults_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 12",
+            "qfabric_app_memory_pressure_notices_total{app=\"1\",name=\"play\\\"er\",pid=\"42\",uid=\"1000\"} 2",
             "qfabric_control_wakeups_total 3",
             "qfabric_notes_dropped_total 4",
             "qfabric_control_handling_seconds_count 1",
@@ -343,6 +350,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
+        assert!(
+            !text.contains("qfabric_app_major_faults_total{app=\"2\""),
+            "an application without a promise has no row"
+        );
         assert!(!text.contains("app=\"3\""), "a ring without an application has no row");
     }
 

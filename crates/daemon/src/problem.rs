@@ -7,7 +7,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 68] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 69] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -50,6 +50,7 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 68] = [
     ),
     ("not_permitted", StatusCode::FORBIDDEN, "the user may not hold reservations"),
     ("invalid_limit", StatusCode::UNPROCESSABLE_ENTITY, "a limit is out of range"),
+    ("below_promises", StatusCode::CONFLICT, "more memory is promised than the new global reserve"),
     ("not_administrator", StatusCode::FORBIDDEN, "only root, and the user that the service runs as, may change limits"),
     ("busy", StatusCode::SERVICE_UNAVAILABLE, "the queue of the control thread is full"),
     ("stopping", StatusCode::SERVICE_UNAVAILABLE, "the service is stopping"),

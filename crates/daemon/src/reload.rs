@@ -3,7 +3,7 @@
 //! | section | effect of SIGHUP |
 //! |---|---|
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
-//! | `limits` | applied, all at once; existing guarantees stay, the remaining capacity is divided again |
+//! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
 //! | all others | applied at the next start; the log names the sections that differ |
 //!
 //! A file with an error changes nothing. Limits of the file replace limits that were set through the API. SIGHUP
@@ -12,7 +12,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use qfabric_types::api::HostLimits;
 use tokio::signal::unix::Signal;
 
 use crate::channels::Channels;
@@ -56,7 +55,7 @@ impl Reload {
             Ok(new) => new,
             Err(error) => return tracing::error!(%error, "SIGHUP: invalid configuration; the old one stays in force"),
         };
-        self.limits(&new.limits, requests).await;
+        self.limits(&new, requests).await;
         reload_access(channels.clone()).await;
         for section in self.next_start(&new) {
             tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
@@ -77,12 +76,13 @@ impl Reload {
     }
 
     /// Applies the limits even if the file is unchanged, because the API may have set others.
-    async fn limits(&mut self, new: &HostLimits, requests: &Requests) {
-        match requests.set_limits(new.clone()).await {
-            Ok(limits) => self.running.limits = limits,
+    async fn limits(&mut self, new: &Config, requests: &Requests) {
+        match requests.set_limits(new.host_limits()).await {
+            Ok(_) => (self.running.limits, self.running.memory) = (new.limits.clone(), new.memory.clone()),
             Err(problem) => tracing::error!(
                 why = problem.message,
-                "SIGHUP: the old limits stay in force; correct the section [limits] and send SIGHUP again"
+                next = problem.next_step,
+                "SIGHUP: the old limits stay in force; correct the sections [limits] and [memory] and send SIGHUP again"
             ),
         }
     }
@@ -92,7 +92,6 @@ impl Reload {
         let now = &self.running;
         let differs = [
             ("api", now.api != new.api),
-            ("memory", now.memory != new.memory),
             ("mechanism", now.mechanism != new.mechanism),
             ("control", now.control != new.control),
             ("contracts", now.contracts != new.contracts),

@@ -12,8 +12,10 @@ use qfabric_linux::books;
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::sched_attr::Policy;
 use qfabric_linux::testing::live_lock;
-use qfabric_types::api::{ApplicationRequest, ApplicationScope, Change, HostLimits, LimitsPatch, Problem};
-use qfabric_types::{Class, Contract, JobSource, Nanos, Share, ThreadId};
+use qfabric_types::api::{
+    ApplicationRequest, ApplicationScope, Change, HostLimits, LimitsPatch, MemoryLimitsPatch, Problem,
+};
+use qfabric_types::{Bytes, Class, Contract, JobSource, Nanos, Share, ThreadId};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
     Contract { class: Class::B, guaranteed: Some(Share::from_ppm(ppm)), ..contract(name, 40) }
@@ -293,6 +295,9 @@ fn a_change_of_limits_that_is_refused_changes_nothing() {
         (r#"{"capacity":0.1,"max_threads":0}"#, 422, "invalid_limit", "limits.max_threads is 0; use 1 to 10000"),
         (r#"{"capacity":0.1,"max_threads":null}"#, 422, "invalid_limit", "limits.max_threads is null; use 1 to 10000"),
         (r#"{"capacity":0.1,"levels":{"10":0.5}}"#, 422, "invalid_limit", "limits.levels is 10; use levels 0 (last)"),
+        (r#"{"capacity":0.1,"memory":{"reserve":1}}"#, 400, "invalid", "unknown field `reserve`"),
+        (r#"{"capacity":0.1,"memory":{"global_reserve":1e18}}"#, 400, "invalid", "floating point"),
+        (r#"{"capacity":0.1,"memory":{"global_reserve":1125899906842624}}"#, 422, "invalid_limit", "at most 80 %"),
     ] {
         let (answered, answer) = call(service.socket(), "PATCH", "/v1/limits", body);
         let problem = problem(&answer);
@@ -308,6 +313,33 @@ fn a_change_of_limits_that_is_refused_changes_nothing() {
         (200, Some(expected)),
         "null removes the maximum instead of restoring the default"
     );
+}
+
+#[test]
+fn the_global_reserve_is_never_lowered_below_what_is_promised() {
+    let _lock = live_lock();
+    let (_service, client) = service(with_capacity("0.5"));
+    let reserve = |mib| MemoryLimitsPatch { global_reserve: Change::Set(Bytes::from_mib(mib)), ..Default::default() };
+    let set = |memory| client.change_limits(&LimitsPatch { memory, ..LimitsPatch::default() });
+    let reported = || client.status().unwrap().memory.unwrap();
+    assert_eq!(set(reserve(100)).unwrap().memory.global_reserve, Some(Bytes::from_mib(100)));
+    let program = Process::shell("sleep 60");
+    let contract =
+        Contract { memory: Bytes::from_mib(48), ..Contract { name: "player".into(), ..Contract::default() } };
+    let app = ask(&client, program.pid(), contract).unwrap();
+    let problem = refused(set(reserve(47)).unwrap_err());
+    assert_eq!(problem.code, "below_promises");
+    for part in ["cannot be 47 MiB", "48 MiB is promised", "player", "48 MiB"] {
+        assert!(problem.message.contains(part), "{problem:?}");
+    }
+    assert_eq!((reported().global_reserve, reported().promised), (Bytes::from_mib(100), Bytes::from_mib(48)));
+    set(reserve(48)).unwrap();
+    client.release(app.id).unwrap();
+    eventually("the memory is free", || reported().promised == Bytes::ZERO);
+    set(MemoryLimitsPatch { users: Change::Set([(0, Some(Bytes::from_mib(1)))].into()), ..reserve(64) }).unwrap();
+    let more = Process::shell("sleep 60");
+    let asked = Contract { memory: Bytes::from_mib(2), ..Contract::default() };
+    assert_eq!(ask(&client, more.pid(), asked).unwrap_err().code, "user_cap");
 }
 
 #[test]

@@ -63,10 +63,12 @@ fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     hang_up();
     configure("0.5\nmax_threads = 0");
     hang_up();
-    configure("0.5\n[limits.users]\n7 = 0.3\n[limits.levels]\n9 = 0.2");
+    configure("0.5\n[limits.users]\n7 = 0.3\n[limits.levels]\n9 = 0.2\n[memory]\nglobal_reserve = \"32M\"");
     hang_up();
     eventually("it still reads its file", || capacity() == Some(500_000));
     let limits = client.limits().unwrap();
+    let memory = client.status().unwrap().memory.unwrap();
+    assert_eq!(memory.global_reserve, qfabric_types::Bytes::from_mib(32), "the section [memory] holds");
     let share = qfabric_types::Share::from_ppm;
     assert_eq!((limits.users, limits.levels), ([(7, share(300_000))].into(), [(9, share(200_000))].into()));
     client.set_limits(&HostLimits { capacity: Some(share(450_000)), ..HostLimits::default() }).unwrap();

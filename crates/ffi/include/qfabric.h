@@ -63,6 +63,24 @@ typedef enum qf_status {
 } qf_status;
 
 /**
+ * Kind of pages.
+ */
+typedef enum qf_pages {
+  /**
+   * Pages of the smallest size.
+   */
+  QF_PAGES_BASE = 0,
+  /**
+   * Pages of the smallest size that the kernel may combine to huge ones.
+   */
+  QF_PAGES_ADVISED = 1,
+  /**
+   * Huge pages of the host.
+   */
+  QF_PAGES_HUGE = 2,
+} qf_pages;
+
+/**
  * Kind of limit.
  */
 typedef enum qf_limit {
@@ -356,6 +374,28 @@ typedef bool (*qf_decide)(void *data,
                           const struct qf_usage *usage,
                           const struct qf_interval *predicted,
                           uint64_t *budget_ns);
+
+/**
+ * Memory that is promised to a whole program.
+ */
+typedef struct qf_memory {
+  /**
+   * The promise.
+   */
+  uint64_t promised_bytes;
+  /**
+   * The resident memory of the process.
+   */
+  uint64_t used_bytes;
+  /**
+   * Notices that programs of the group waited for memory, because they use more than the promise.
+   */
+  uint64_t pressure_notices;
+  /**
+   * A larger promise that the host can keep now; 0 if there is none, or the promise is large enough.
+   */
+  uint64_t offered_bytes;
+} qf_memory;
 
 /**
  * How a subscriber receives events: the paper's `struct ecalls`. All zero means no delivery. The steps run in
@@ -932,6 +972,20 @@ enum qf_status qf_mem_reserve(const struct qf_mem *mem,
                               uint64_t *reserve);
 
 /**
+ * Like qf_mem_reserve, in whole huge pages where the host has free ones; elsewhere in ordinary pages. The kind of pages
+ * of an allocation: qf_allocation_pages.
+ */
+enum qf_status qf_mem_reserve_huge(const struct qf_mem *mem,
+                                   uint64_t bytes,
+                                   uint64_t *reserve);
+
+/**
+ * Reads the memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole
+ * program. All fields are 0 without a promise.
+ */
+enum qf_status qf_own_memory(struct qf_memory *memory);
+
+/**
  * Takes part in a reserve that another process of the same user made; `*bytes` is its size.
  */
 enum qf_status qf_mem_join(const struct qf_mem *mem, uint64_t reserve, uint64_t *bytes);
@@ -975,6 +1029,11 @@ void *qf_allocation_data(const struct qf_allocation *allocation);
  * The number of an allocation, for qf_mem_open in another process; 0 for a null pointer.
  */
 uint64_t qf_allocation_id(const struct qf_allocation *allocation);
+
+/**
+ * The kind of pages of an allocation, a qf_pages; QF_PAGES_BASE for a null pointer.
+ */
+enum qf_pages qf_allocation_pages(const struct qf_allocation *allocation);
 
 /**
  * Frees an allocation; its memory must not be used afterwards. Null is allowed.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use qfabric_client::{Allocation, AllocationId, Client, Mem, ReserveId};
+use qfabric_client::{Allocation, AllocationId, Bytes, Client, Mem, PageKind, ReserveId};
 
 use crate::ecalls::{give, take_back};
 use crate::status::{Failure, borrow, put, qf_status, settle};
@@ -12,6 +12,32 @@ pub struct qf_mem(Mem);
 
 /// Memory of a reserve. Any thread may use it.
 pub struct qf_allocation(Allocation);
+
+/// Kind of pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum qf_pages {
+    /// Pages of the smallest size.
+    QF_PAGES_BASE = 0,
+    /// Pages of the smallest size that the kernel may combine to huge ones.
+    QF_PAGES_ADVISED = 1,
+    /// Huge pages of the host.
+    QF_PAGES_HUGE = 2,
+}
+
+/// Memory that is promised to a whole program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct qf_memory {
+    /// The promise.
+    pub promised_bytes: u64,
+    /// The resident memory of the process.
+    pub used_bytes: u64,
+    /// Notices that programs of the group waited for memory, because they use more than the promise.
+    pub pressure_notices: u64,
+    /// A larger promise that the host can keep now; 0 if there is none, or the promise is large enough.
+    pub offered_bytes: u64,
+}
 
 /// Runs `act` on the handle's value and writes its result to `to`.
 ///
@@ -49,6 +75,38 @@ pub unsafe extern "C" fn qf_mem_connect(mem: *mut *mut qf_mem) -> qf_status {
 pub unsafe extern "C" fn qf_mem_reserve(mem: *const qf_mem, bytes: u64, reserve: *mut u64) -> qf_status {
     // SAFETY: the caller guarantees it.
     unsafe { ask(mem, "the reserve", reserve, |mem| Ok(mem.reserve(bytes)?.0)) }
+}
+
+/// Like qf_mem_reserve, in whole huge pages where the host has free ones; elsewhere in ordinary pages. The kind of pages
+/// of an allocation: qf_allocation_pages.
+///
+/// # Safety
+/// `mem` is a live handle, `reserve` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_reserve_huge(mem: *const qf_mem, bytes: u64, reserve: *mut u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the reserve", reserve, |mem| Ok(mem.reserve_huge(bytes)?.reserve.0)) }
+}
+
+/// Reads the memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole
+/// program. All fields are 0 without a promise.
+///
+/// # Safety
+/// `memory` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_own_memory(memory: *mut qf_memory) -> qf_status {
+    let read = || {
+        let own = Client::connect()?.own_memory()?;
+        let found = own.map_or(qf_memory::default(), |own| qf_memory {
+            promised_bytes: own.promised.get(),
+            used_bytes: own.used.get(),
+            pressure_notices: own.pressure.map_or(0, |pressure| pressure.notices),
+            offered_bytes: own.pressure.and_then(|pressure| pressure.offered).map_or(0, Bytes::get),
+        });
+        // SAFETY: the caller guarantees it.
+        unsafe { put("the memory", memory, found) }
+    };
+    settle(read())
 }
 
 /// Takes part in a reserve that another process of the same user made; `*bytes` is its size.
@@ -136,6 +194,20 @@ pub unsafe extern "C" fn qf_allocation_data(allocation: *const qf_allocation) ->
 pub unsafe extern "C" fn qf_allocation_id(allocation: *const qf_allocation) -> u64 {
     // SAFETY: the caller guarantees it.
     unsafe { borrow(allocation) }.map_or(0, |found| found.0.id().0)
+}
+
+/// The kind of pages of an allocation, a qf_pages; QF_PAGES_BASE for a null pointer.
+///
+/// # Safety
+/// `allocation` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_allocation_pages(allocation: *const qf_allocation) -> qf_pages {
+    // SAFETY: the caller guarantees it.
+    unsafe { borrow(allocation) }.map_or(qf_pages::QF_PAGES_BASE, |found| match found.0.pages() {
+        PageKind::Base => qf_pages::QF_PAGES_BASE,
+        PageKind::Advised => qf_pages::QF_PAGES_ADVISED,
+        PageKind::Huge => qf_pages::QF_PAGES_HUGE,
+    })
 }
 
 /// Frees an allocation; its memory must not be used afterwards. Null is allowed.

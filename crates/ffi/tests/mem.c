@@ -9,6 +9,7 @@ int main(void)
     qf_mem *mem = NULL, *other = NULL;
     qf_allocation *frame = NULL, *small = NULL, *same = NULL;
     uint64_t reserve = 0, bytes = 0;
+    qf_memory own = {1, 1, 1, 1};
 
     CHECK(qf_mem_connect(&mem) == QF_OK && qf_mem_connect(&other) == QF_OK);
     CHECK(qf_mem_reserve(mem, UINT64_C(1) << 40, &reserve) == QF_REFUSED && strstr(qf_last_error(), "1 TiB"));
@@ -28,6 +29,12 @@ int main(void)
     qf_allocation_free(same);
     qf_allocation_free(frame);
     qf_allocation_free(small);
+    CHECK(qf_own_memory(&own) == QF_OK && own.promised_bytes == 0 && own.offered_bytes == 0);
+    CHECK(qf_mem_free_reserve(mem, reserve) == QF_OK);
+    CHECK(qf_mem_reserve_huge(mem, 1, &reserve) == QF_OK && qf_mem_alloc(mem, reserve, 1000000, &frame) == QF_OK);
+    CHECK(qf_allocation_pages(frame) <= QF_PAGES_HUGE && qf_allocation_pages(NULL) == QF_PAGES_BASE);
+    memset(qf_allocation_data(frame), 7, 1000000);
+    qf_allocation_free(frame);
     CHECK(qf_mem_free_reserve(mem, reserve) == QF_OK);
     CHECK(qf_mem_reserve(NULL, 1, &reserve) == QF_INVALID && qf_allocation_data(NULL) == NULL);
     qf_mem_free(mem);

@@ -24,6 +24,7 @@
 //! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
 //! | protect the memory of programs under memory pressure | [`memory_groups`] |
+//! | fetch pages of another process before it needs them | [`prefault`] |
 //! | find the program text of a process | [`program_text`] |
 //! | helpers for tests that need the real scheduler | [`testing`] |
 //!
@@ -55,6 +56,7 @@ pub mod memory_groups;
 pub mod monitor;
 pub mod net;
 pub mod observe;
+pub mod prefault;
 pub mod program_text;
 mod release;
 mod rest;

@@ -103,6 +103,13 @@ fn part(line: &str) -> Option<TextPart> {
     })
 }
 
+/// Whether a device, `MAJOR:MINOR` in hexadecimal as in a `maps` file, has a local file system in a `mountinfo` file.
+pub(crate) fn is_on_local_file_system(device: &str, mounts: &str) -> bool {
+    let number = |text: &str| u32::from_str_radix(text, 16).ok();
+    let numbers = device.split_once(':').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
+    numbers.is_some_and(|(major, minor)| mounts.lines().any(|mount| is_local(mount, major, minor)))
+}
+
 /// Whether a line of a `mountinfo` file names this device, with a local type.
 fn is_local(mount: &str, major: u32, minor: u32) -> bool {
     let Some((before, after)) = mount.split_once(" - ") else { return false };

@@ -48,6 +48,33 @@ pub(crate) fn read_clock(number: libc::clockid_t) -> io::Result<libc::timespec> 
     if rc == 0 { Ok(time) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Tells the kernel that a range of another process will be accessed soon: `MADV_WILLNEED`.
+pub(crate) fn will_need(process: &OwnedFd, start: u64, length: u64) -> io::Result<()> {
+    let range = libc::iovec { iov_base: std::ptr::without_provenance_mut(start as usize), iov_len: length as usize };
+    // SAFETY: the kernel reads the live iovec; its addresses are those of the other process, which this advice lets
+    // only read.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.as_raw_fd(),
+            &raw const range,
+            1usize,
+            libc::MADV_WILLNEED,
+            0u32,
+        )
+    };
+    if rc >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Fails if the process of a pidfd has ended and was waited for.
+pub(crate) fn is_alive(process: &OwnedFd) -> io::Result<()> {
+    // SAFETY: signal 0 is not delivered; without an information structure the kernel reads no memory.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), 0, std::ptr::null::<libc::siginfo_t>(), 0u32)
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 pub(crate) fn perf_event_open(attr: &mut perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     attr.size = size_of::<perf_event_attr>() as u32;
     let flags = u64::from(perf_event_open_sys::bindings::PERF_FLAG_FD_CLOEXEC);

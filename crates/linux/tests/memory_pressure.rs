@@ -1,15 +1,20 @@
 //! Memory under pressure, with swap on zram: a program in a protected group and a program with locked pages have no major
-//! fault where an equal program without a reserve has at least 100. QualMan §7.2. Needs the test machine.
+//! fault where an equal program without a reserve has at least 100. The same holds for an unmodified program that was
+//! swapped out before it got its promise, once its pages are fetched. A group above its promise gives a notice of
+//! pressure. QualMan §7.2. Needs the test machine.
 
 use std::fs;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use qfabric_linux::cgroup::Mounts;
 use qfabric_linux::memory_groups::{MemoryGroups, memory_root};
+use qfabric_linux::prefault::prefault;
 use qfabric_linux::testing::skip;
 use qfabric_types::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -143,31 +148,71 @@ fn swap_on_zram() {
     }
 }
 
+/// Lets a hog take memory until this much of a program is swapped out.
+fn press(hog: &mut Worker, program: &Worker) {
+    let pressed = (0..MOST_STEPS).any(|_| hog.step() > 0 && swapped(program.pid()) >= SWAPPED_KIB);
+    assert!(pressed, "only {} KiB are swapped out", swapped(program.pid()));
+}
+
+/// A worker whose end the kernel prefers when memory is exhausted.
+fn hog() -> Worker {
+    let hog = Worker::start("hog");
+    fs::write(format!("/proc/{}/oom_score_adj", hog.pid()), "1000").unwrap();
+    hog
+}
+
+/// Whether the kernel gives a notice while the program waits for memory. `memory.high` stands for a host that has no more
+/// memory: the kernel delays allocations above it.
+fn is_noticed(groups: &MemoryGroups, base: &Path, program: &mut Worker) -> bool {
+    let trigger = groups.reserve_group(2).pressure().unwrap();
+    fs::write(base.join("reserve-2/memory.high"), "4M").unwrap();
+    writeln!(program.stdin, "go").unwrap();
+    let mut polled = [PollFd::new(&trigger, PollFlags::PRI)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap() > 0 && polled[0].revents() == PollFlags::PRI
+}
+
+/// A program that was swapped out gets a promise, and its pages are fetched before it needs them.
+fn promise_late(groups: &mut MemoryGroups, program: &mut Worker) {
+    let before = swapped(program.pid());
+    groups.protect(3, program.pid(), PROMISE).unwrap();
+    let fetched = prefault(program.pid(), PROMISE).unwrap();
+    let faults = program.step();
+    let pages = DATA / PAGE;
+    println!("promised late: {before} KiB were swapped out, {fetched} fetched, {faults} major faults of {pages} pages");
+    assert!(faults == 0 && fetched >= Bytes::new(SWAPPED_KIB << 10), "{faults} major faults, {fetched} fetched");
+}
+
 #[test]
 fn reserved_programs_have_no_major_fault_where_an_equal_one_has_a_hundred() {
     if std::env::var_os("QFABRIC_VM").is_none() {
         return skip("memory pressure needs the test machine: make vm-test");
     }
-    memory_root(&Mounts::here()).unwrap();
+    let base = memory_root(&Mounts::here()).unwrap().join(format!("qfabric-{}", std::process::id()));
     swap_on_zram();
     let run = tempfile::tempdir().unwrap();
     let mut groups = MemoryGroups::open(run.path()).unwrap();
-    let [mut plain, mut reserved, mut locked] = ["plain", "reserved", "locked"].map(Worker::start);
+    let [mut plain, mut reserved, mut locked, mut late] = ["plain", "reserved", "locked", "late"].map(Worker::start);
     groups.protect(1, reserved.pid(), PROMISE).unwrap();
-    for worker in [&mut plain, &mut reserved, &mut locked] {
+    for worker in [&mut plain, &mut reserved, &mut locked, &mut late] {
         worker.step();
     }
-    let charged = groups.charged(1).unwrap();
+    let charged = groups.reserve_group(1).usage().unwrap().charged;
     assert!(charged >= Bytes::new(DATA as u64), "{charged} are charged to the group");
 
-    let mut hog = Worker::start("hog");
-    fs::write(format!("/proc/{}/oom_score_adj", hog.pid()), "1000").unwrap();
-    let pressed = (0..MOST_STEPS).any(|_| hog.step() > 0 && swapped(plain.pid()) >= SWAPPED_KIB);
-    assert!(pressed, "only {} KiB are swapped out", swapped(plain.pid()));
-
+    let mut taking = hog();
+    press(&mut taking, &plain);
+    press(&mut taking, &late);
     let faults = [&mut reserved, &mut locked, &mut plain].map(Worker::step);
-    println!("major faults: protected group {}, locked pages {}, no reserve {}", faults[0], faults[1], faults[2]);
+    let mut small = Worker::start("hog");
+    groups.protect(2, small.pid(), Bytes::from_mib(1)).unwrap();
+    let noticed = is_noticed(&groups, &base, &mut small);
+    println!("memory pressure in a group of 1 MiB: {:?}, noticed {noticed}", groups.reserve_group(2).usage());
+    drop((taking, small));
+
+    println!("major faults of {} pages: protected group, locked pages, no reserve: {faults:?}", DATA / PAGE);
+    promise_late(&mut groups, &mut late);
     assert!(faults[0] == 0 && faults[1] == 0 && faults[2] >= 100, "{faults:?}");
-    groups.release(1).unwrap();
+    assert!(noticed, "no notice of pressure");
+    (1..=3).for_each(|reserve| groups.release(reserve).unwrap());
     assert!(!run.path().join("memory.json").exists());
 }

@@ -8,7 +8,17 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 
 /// Creates a memfd of `bytes` zeros that can neither shrink nor grow, whatever its receiver does.
 pub(crate) fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    create_with(name, bytes, MemfdFlags::empty())
+}
+
+/// Like [`create`], in huge pages of the host; `bytes` is a multiple of their size. Whether enough pages are free shows
+/// when the file is mapped.
+pub(crate) fn create_huge(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    create_with(name, bytes, MemfdFlags::HUGETLB)
+}
+
+fn create_with(name: &str, bytes: usize, pages: MemfdFlags) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages)?;
     ftruncate(&file, bytes as u64)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 
+use qfabric_types::api::memory::PageKind;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, ProtFlags, madvise, mlock};
 
@@ -37,6 +38,7 @@ pub struct LockedSegment {
     _pages: LockedPages,
     file: OwnedFd,
     bytes: u64,
+    kind: PageKind,
 }
 
 impl LockedSegment {
@@ -45,10 +47,37 @@ impl LockedSegment {
     /// # Errors
     /// The process may not lock that many pages, or the host has no free memory.
     pub fn create(bytes: usize) -> io::Result<LockedSegment> {
-        let file = memfd::create("qfabric-segment", bytes)?;
+        LockedSegment::of(memfd::create("qfabric-segment", bytes)?, bytes, PageKind::Base)
+    }
+
+    /// Like [`LockedSegment::create`], in huge pages if the host has enough free ones. Otherwise the kernel is advised
+    /// to combine ordinary pages. `bytes` is a multiple of the size of a huge page.
+    ///
+    /// # Errors
+    /// As for [`LockedSegment::create`].
+    pub fn create_huge(bytes: usize) -> io::Result<LockedSegment> {
+        let huge = memfd::create_huge("qfabric-segment", bytes);
+        // Mapping the file takes the pages, and fails if there are too few.
+        huge.and_then(|file| LockedSegment::of(file, bytes, PageKind::Huge))
+            .or_else(|_| LockedSegment::of(memfd::create("qfabric-segment", bytes)?, bytes, PageKind::Advised))
+    }
+
+    fn of(file: OwnedFd, bytes: usize, mut kind: PageKind) -> io::Result<LockedSegment> {
         let mapping = Mapping::new(&file, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)?;
+        if kind == PageKind::Advised && !mapping.is_advised_huge() {
+            kind = PageKind::Base;
+        }
         mapping.lock()?;
-        Ok(LockedSegment { _pages: LockedPages(mapping), file, bytes: bytes as u64 })
+        if kind == PageKind::Huge {
+            // Huge pages are never swapped out, and the kernel ignores their lock.
+            mapping.populate();
+        }
+        Ok(LockedSegment { _pages: LockedPages(mapping), file, bytes: bytes as u64, kind })
+    }
+
+    /// The kind of its pages.
+    pub fn kind(&self) -> PageKind {
+        self.kind
     }
 
     /// The file to pass to the application.
@@ -96,6 +125,13 @@ impl Mapping {
         unsafe { mlock(self.start().as_ptr().cast(), self.length()) }.map_err(io::Error::from)
     }
 
+    /// Advises the kernel to combine the pages to huge ones. False for a kernel without transparent huge pages.
+    #[allow(unsafe_code)] // as above
+    fn is_advised_huge(&self) -> bool {
+        // SAFETY: the range is mapped until `self` is dropped; the advice changes no contents.
+        unsafe { madvise(self.start().as_ptr().cast(), self.length(), Advice::LinuxHugepage) }.is_ok()
+    }
+
     #[allow(unsafe_code)] // as above
     fn populate(&self) {
         // SAFETY: the range is mapped until `self` is dropped; populating changes no contents. Kernels before 5.14 lack
@@ -133,6 +169,21 @@ mod tests {
         kept.bytes()[9].store(7, Relaxed);
         drop(daemon);
         assert_eq!((rustix::fs::fstat(&file).unwrap().st_blocks, kept.bytes()[9].load(Relaxed)), (0, 0));
+    }
+
+    /// With free huge pages, and without: the contents are shared in both cases.
+    #[test]
+    fn a_segment_has_huge_pages_where_the_host_has_free_ones() {
+        const BYTES: usize = 2 << 20;
+        let Ok(daemon) = LockedSegment::create_huge(BYTES) else { return };
+        let sides = [0; 2].map(|_| SharedSegment::map(daemon.file(), BYTES).unwrap());
+        sides[0].bytes()[BYTES - 1].store(7, Relaxed);
+        assert_eq!(sides[1].bytes()[BYTES - 1].load(Relaxed), 7);
+        let block = rustix::fs::fstat(daemon.file()).unwrap().st_blksize;
+        assert_eq!(daemon.kind() == PageKind::Huge, block as usize >= BYTES, "{:?}, blocks of {block}", daemon.kind());
+        let file = daemon.file().try_clone().unwrap();
+        drop((daemon, sides));
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks, 0, "the pages are free");
     }
 
     #[test]

@@ -38,6 +38,14 @@ pub(crate) fn changed_shares() -> RefOr<Schema> {
     done(or_null(Type::Object).additional_properties(Some(share)).description(Some(description)))
 }
 
+/// The schema of a map of amounts of memory in a merge patch.
+pub(crate) fn changed_amounts() -> RefOr<Schema> {
+    let or_null = |kind| ObjectBuilder::new().schema_type(SchemaType::from_iter([kind, Type::Null]));
+    let amount = or_null(Type::Integer).minimum(Some(0)).description(Some("bytes"));
+    let description = "Merged by key: a missing key keeps its maximum, null removes it";
+    done(or_null(Type::Object).additional_properties(Some(amount)).description(Some(description)))
+}
+
 impl PartialSchema for PredictorSpec {
     fn schema() -> RefOr<Schema> {
         let known = "ma:n, mma:n,S, ol:n,N, pct:n,percent or hint:n";

@@ -7,8 +7,9 @@ use qfabric_types::api::channel::{
 use qfabric_types::api::ecalls::{
     AttributeChange, CallRequest, EventRequest, HandlerRequest, ServiceRequest, SubscriptionRequest,
 };
+use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest};
 use qfabric_types::api::net::{AttachRequest, StreamChange, StreamSpec};
-use qfabric_types::api::{ApplicationRequest, Problem};
+use qfabric_types::api::{ApplicationRequest, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{Contract, PERIOD_RANGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +24,11 @@ pub fn api_body(bytes: &[u8]) {
         assert_in_bounds(&contract);
     }
     parse_and_round_trip::<Problem>(bytes);
+    if let Some(Ok(limits)) =
+        parse_and_round_trip::<LimitsPatch>(bytes).map(|patch| patch.apply(&HostLimits::default()))
+    {
+        limits.check().expect("applied limits are in range");
+    }
     let channels: [fn(&[u8]); 12] = [
         round_trip::<ChannelRequest>,
         round_trip::<Lease>,
@@ -37,6 +43,7 @@ pub fn api_body(bytes: &[u8]) {
         round_trip::<MonitorRequest>,
         round_trip::<Policy>,
     ];
+    let memory: [fn(&[u8]); 3] = [round_trip::<MemoryRequest>, round_trip::<MemoryAnswer>, round_trip::<HostLimits>];
     let others: [fn(&[u8]); 9] = [
         round_trip::<ServiceRequest>,
         round_trip::<EventRequest>,
@@ -48,7 +55,7 @@ pub fn api_body(bytes: &[u8]) {
         round_trip::<StreamSpec>,
         round_trip::<StreamChange>,
     ];
-    channels.iter().chain(&others).for_each(|round_trip| round_trip(bytes));
+    channels.iter().chain(&memory).chain(&others).for_each(|round_trip| round_trip(bytes));
 }
 
 fn round_trip<T: Serialize + DeserializeOwned>(bytes: &[u8]) {

@@ -14,6 +14,11 @@ class Allocation:
         """Its number, for ``Mem.open`` in another process."""
         return self._native.id()
 
+    @property
+    def pages(self):
+        """The kind of its pages: ``"base"``, ``"advised"`` (the kernel may combine them), or ``"huge"``."""
+        return self._native.pages()
+
     def __len__(self):
         return self._native.length()
 
@@ -54,6 +59,13 @@ class Mem:
     def reserve(self, size):
         """Reserves ``size`` bytes that stay resident, rounded up to whole pages; returns the number of the reserve."""
         return self._native.reserve(size)
+
+    def reserve_huge(self, size):
+        """Like :meth:`reserve`, in whole huge pages where the host has free ones.
+
+        Returns the number of the reserve, its size, and what the host lacks to have all of it in huge pages, or None.
+        """
+        return self._native.reserve_huge(size)
 
     def join(self, reserve):
         """Takes part in a reserve of another process of the same user; returns its size in bytes."""

@@ -60,6 +60,25 @@ fn a_decrease_frees_its_room_only_when_it_is_settled() {
 }
 
 #[test]
+fn changed_limits_keep_every_promise() {
+    let mut broker = MemoryBroker::new(limits(10), PAGE);
+    let id = broker.admit(user(1), Bytes::from_mib(6)).unwrap();
+    let problem = broker.set_limits(limits(5)).unwrap_err().problem();
+    for part in ["cannot be 5 MiB", "6 MiB is promised", "player (process 7): 6 MiB"] {
+        assert!(problem.message.contains(part), "{problem:?}");
+    }
+    assert!(problem.next_step.contains("at least 6291456 bytes (6 MiB)"), "{problem:?}");
+    assert_eq!(broker.limits(), &limits(10));
+    let tight = MemoryLimits { users: [(1, Bytes::from_mib(2))].into(), ..limits(6) };
+    broker.set_limits(tight).unwrap();
+    assert_eq!((broker.granted(id), broker.free()), (Some(Bytes::from_mib(6)), Bytes::ZERO));
+    broker.want(id, Bytes::from_mib(1)).unwrap();
+    broker.settle(id);
+    assert_eq!(broker.want(id, Bytes::from_mib(3)).unwrap_err().code(), "user_cap");
+    assert_eq!(broker.largest_for(id), Some(Bytes::from_mib(2)));
+}
+
+#[test]
 fn a_host_without_a_reserve_says_so() {
     let problem = MemoryBroker::new(limits(0), PAGE).admit(user(0), Bytes::new(1)).unwrap_err().problem();
     assert!(problem.message.contains("switched off") && problem.next_step.contains("memory.global_reserve"));

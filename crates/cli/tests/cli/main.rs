@@ -11,6 +11,7 @@ mod guide_dwcs;
 mod harness;
 mod lending;
 mod live;
+mod memory;
 mod monitor;
 mod net_links;
 mod pages;

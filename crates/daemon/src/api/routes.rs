@@ -193,6 +193,8 @@ pub(crate) async fn limits(State(context): State<Context>) -> Answer<Json<HostLi
     (status = 200, description = "In force", body = HostLimits),
     (status = 400, description = "The request does not parse; the old limits stay in force", body = Problem),
     (status = 403, description = "The user is not an administrator", body = Problem),
+    (status = 409, description = "More memory is promised than the new global reserve; the old limits stay in force",
+     body = Problem),
     (status = 422, description = "A value is out of range; the old limits stay in force", body = Problem),
 ))]
 pub(crate) async fn set_limits(
@@ -215,6 +217,8 @@ pub(crate) async fn set_limits(
     (status = 200, description = "All limits in force", body = HostLimits),
     (status = 400, description = "The request does not parse; the old limits stay in force", body = Problem),
     (status = 403, description = "The user is not an administrator", body = Problem),
+    (status = 409, description = "More memory is promised than the new global reserve; the old limits stay in force",
+     body = Problem),
     (status = 422, description = "A value is out of range; the old limits stay in force", body = Problem),
 ))]
 pub(crate) async fn change_limits(

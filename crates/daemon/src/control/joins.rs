@@ -60,8 +60,7 @@ impl Engine {
                 let _ = reply.send(Ok(self.limits.clone()));
             }
             Command::SetLimits { limits, reply } => {
-                self.set_limits(*limits, now);
-                let _ = reply.send(Ok(self.limits.clone()));
+                let _ = reply.send(self.set_limits(*limits, now));
             }
             Command::ChangeLimits { patch, reply } => {
                 let _ = reply.send(self.change_limits(&patch, now));
@@ -118,17 +117,19 @@ impl Engine {
         }
     }
 
-    /// Applies all limits in one turn, so that no decision uses only a part of them.
-    fn set_limits(&mut self, limits: HostLimits, now: Instant) {
+    /// Applies all limits in one turn, so that no decision uses only a part of them. Only those of memory can be
+    /// refused; then nothing changes. Returns the limits in force.
+    fn set_limits(&mut self, limits: HostLimits, now: Instant) -> Result<HostLimits, Problem> {
+        self.memory.set_limits(&limits.memory)?;
         self.core.configure(&limits, now);
         self.limits = limits;
+        Ok(self.limits.clone())
     }
 
     /// Reads and writes in one turn, so that no concurrent change is lost.
     fn change_limits(&mut self, patch: &LimitsPatch, now: Instant) -> Result<HostLimits, Problem> {
         let limits = patch.apply(&self.limits).map_err(|why| problem::invalid_limit(&why))?;
-        self.set_limits(limits, now);
-        Ok(self.limits.clone())
+        self.set_limits(limits, now)
     }
 
     /// Favours every application of the process: which of them handles the event is up to the process.

@@ -151,7 +151,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
         .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();
     let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
-    Ok((Engine::new(core, observer, Bounds::of(&config), config.limits, memory, commands, ending)?, ready))
+    Ok((Engine::new(core, observer, Bounds::of(&config), config.host_limits(), memory, commands, ending)?, ready))
 }
 
 fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> HostConfig {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_broker::MemoryLimits;
-use qfabric_linux::memory;
+use qfabric_types::api::{HostMemoryLimits, InvalidLimit};
 use qfabric_types::{Bytes, InvalidQuantity};
 use serde::Deserialize;
 
@@ -53,40 +53,40 @@ impl TryFrom<Written> for MemoryAmount {
 const DEFAULT_PART: u64 = 16;
 /// Largest part of the host's memory that may be promised, in hundredths.
 const MOST_PERCENT: u64 = 80;
-/// Most users, or groups, with a separate maximum.
-const MOST_ENTRIES: usize = 10_000;
-
-/// A key, its value and the accepted values.
-type OutOfRange = (&'static str, String, &'static str);
 
 impl MemoryConfig {
-    /// The first value that is out of range on any host.
-    pub(crate) fn out_of_range(&self) -> Option<OutOfRange> {
-        let named = [("memory.users", self.users.len()), ("memory.groups", self.groups.len())];
-        let (key, count) = named.into_iter().find(|(_, count)| *count > MOST_ENTRIES)?;
-        Some((key, format!("{count} entries"), "at most 10000, and memory.default_user for the others"))
-    }
-
-    /// A global reserve that this host cannot give.
-    pub(crate) fn out_of_range_here(&self) -> Option<OutOfRange> {
-        let (asked, total) = (self.global_reserve?.0, memory::total()?);
-        let value = || format!("{asked} on a host with {total}");
-        let most = total.get() / 100 * MOST_PERCENT;
-        (asked.get() > most).then(|| ("memory.global_reserve", value(), "at most 80 % of the memory of this host"))
-    }
-
-    /// The limits of the broker on this host.
-    pub(crate) fn limits(&self) -> MemoryLimits {
-        let default = || Bytes::new(memory::total().unwrap_or_default().get() / DEFAULT_PART);
-        let global_reserve = self.global_reserve.map_or_else(default, |amount| amount.0);
+    /// The section in the form of the API.
+    pub(crate) fn host_limits(&self) -> HostMemoryLimits {
         let amounts = |of: &BTreeMap<u32, MemoryAmount>| of.iter().map(|(id, amount)| (*id, amount.0)).collect();
-        MemoryLimits {
-            global_reserve,
+        HostMemoryLimits {
+            global_reserve: self.global_reserve.map(|amount| amount.0),
             users: amounts(&self.users),
             groups: amounts(&self.groups),
-            default_user: Some(self.default_user.map_or(Bytes::new(global_reserve.get() / 2), |amount| amount.0)),
-            exempt: [0, rustix::process::geteuid().as_raw()].into(),
+            default_user: self.default_user.map(|amount| amount.0),
         }
+    }
+}
+
+/// Checks that a host with `total` bytes of memory can give the global reserve.
+pub(crate) fn check_reserve(limits: &HostMemoryLimits, total: Bytes) -> Result<(), InvalidLimit> {
+    let asked = limits.global_reserve.unwrap_or_default();
+    if asked.get() <= total.get() / 100 * MOST_PERCENT {
+        return Ok(());
+    }
+    let (key, expected) = ("memory.global_reserve", "at most 80 % of the memory of this host");
+    Err(InvalidLimit { key, value: format!("{asked} on a host with {total}"), expected })
+}
+
+/// The limits of the broker on a host with `total` bytes of memory.
+pub(super) fn broker_limits(limits: &HostMemoryLimits, total: Bytes) -> MemoryLimits {
+    let HostMemoryLimits { global_reserve, users, groups, default_user } = limits.clone();
+    let global_reserve = global_reserve.unwrap_or(Bytes::new(total.get() / DEFAULT_PART));
+    MemoryLimits {
+        global_reserve,
+        users,
+        groups,
+        default_user: Some(default_user.unwrap_or(Bytes::new(global_reserve.get() / 2))),
+        exempt: [0, rustix::process::geteuid().as_raw()].into(),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     fn amounts_have_a_unit_or_are_bytes() {
         let text = "global_reserve = \"256M\"\n[users]\n1000 = 65536\n[groups]\n44 = \"1.5G\"\n";
         let config: MemoryConfig = toml::from_str(text).unwrap();
-        let limits = config.limits();
+        let limits = broker_limits(&config.host_limits(), Bytes::from_mib(4096));
         assert_eq!((limits.global_reserve, limits.default_user), (Bytes::from_mib(256), Some(Bytes::from_mib(128))));
         assert_eq!((limits.users[&1000], limits.groups[&44]), (Bytes::new(65_536), Bytes::from_mib(1536)));
     }
@@ -113,13 +113,14 @@ mod tests {
             let refusal = toml::from_str::<MemoryConfig>(text).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");
         }
-        let all = MemoryConfig { global_reserve: Some(MemoryAmount(Bytes::MAX)), ..MemoryConfig::default() };
-        assert!(all.out_of_range_here().is_some_and(|(_, value, _)| value.contains("1024 TiB")));
+        let all = HostMemoryLimits { global_reserve: Some(Bytes::MAX), ..HostMemoryLimits::default() };
+        let refusal = check_reserve(&all, Bytes::from_mib(4096)).unwrap_err().to_string();
+        assert!(refusal.contains("1024 TiB on a host with 4 GiB; use at most 80 %"), "{refusal}");
     }
 
     #[test]
     fn by_default_a_sixteenth_of_the_memory_may_be_promised() {
-        let total = memory::total().unwrap().get();
-        assert_eq!(MemoryConfig::default().limits().global_reserve.get(), total / 16);
+        let limits = broker_limits(&MemoryConfig::default().host_limits(), Bytes::from_mib(4096));
+        assert_eq!((limits.global_reserve, limits.default_user), (Bytes::from_mib(256), Some(Bytes::from_mib(128))));
     }
 }

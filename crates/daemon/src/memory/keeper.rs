@@ -4,10 +4,11 @@
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use qfabric_linux::memory_groups::{GroupError, MemoryGroups};
+use qfabric_linux::memory_groups::{GroupError, MemoryGroups, ReserveGroup};
 use qfabric_types::Bytes;
 use qfabric_types::api::memory::{MemoryProtection, ReserveId};
 
+use super::watcher::Watcher;
 use super::{Accounts, SharedAccounts};
 use crate::ending::Ending;
 
@@ -35,9 +36,14 @@ enum Work {
 pub(super) struct Keeper(Sender<Work>);
 
 impl Keeper {
-    pub(super) fn start(groups: MemoryGroups, accounts: SharedAccounts, ending: &Ending) -> std::io::Result<Keeper> {
+    pub(super) fn start(
+        groups: MemoryGroups,
+        accounts: SharedAccounts,
+        watcher: Watcher,
+        ending: &Ending,
+    ) -> std::io::Result<Keeper> {
         let (queue, works) = channel();
-        ending.spawn("qf-memory", move || run(groups, &accounts, &works))?;
+        ending.spawn("qf-memory", move || run(groups, &accounts, &watcher, &works))?;
         Ok(Keeper(queue))
     }
 
@@ -77,12 +83,17 @@ impl Keeper {
     }
 }
 
-fn run(mut groups: MemoryGroups, accounts: &SharedAccounts, works: &Receiver<Work>) {
+fn run(mut groups: MemoryGroups, accounts: &SharedAccounts, watcher: &Watcher, works: &Receiver<Work>) {
     while let Ok(work) = works.recv() {
         match work {
             Work::Protect { reserve, pid, bytes } => {
                 let done = groups.protect(reserve.0, pid, bytes);
-                accounts.with(|accounts| accounts.kept(reserve, done));
+                let group = done.is_ok().then(|| groups.reserve_group(reserve.0));
+                accounts.with(|accounts| {
+                    accounts.kept(reserve, done);
+                    accounts.in_group(reserve, group.clone());
+                });
+                watcher.begin(reserve, group);
             }
             Work::Resize { reserve, bytes } => {
                 let done = groups.resize(reserve.0, bytes);
@@ -92,6 +103,7 @@ fn run(mut groups: MemoryGroups, accounts: &SharedAccounts, works: &Receiver<Wor
                 });
             }
             Work::Release(reserve) => {
+                watcher.end(reserve);
                 if let Err(error) = groups.release(reserve.0) {
                     tracing::error!(%error, "a control group is not put back; `qfabric restore` tries again");
                 }
@@ -116,6 +128,12 @@ impl Accounts {
                 let next = "read the log of the service; it needs root and an own root of control groups";
                 program.missing = Some(format!("the kernel refused the group: {error}; {next}"));
             }
+        }
+    }
+
+    fn in_group(&mut self, reserve: ReserveId, group: Option<ReserveGroup>) {
+        if let Some(program) = self.programs.get_mut(&reserve) {
+            program.group = group;
         }
     }
 

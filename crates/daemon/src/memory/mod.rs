@@ -9,6 +9,7 @@
 //! | `promise.rs` | the promise to an application under contract |
 //! | `session.rs` | one connection to `memory.sock` |
 //! | `socket.rs` | `memory.sock` |
+//! | `watch.rs`, `watcher.rs` | pressure on protected programs; fetching their pages |
 //!
 //! All promises of the host are in one broker. Its lock is held for a moment only, so that the control thread may take
 //! it; kernel calls happen in other threads.
@@ -20,7 +21,10 @@ mod problems;
 mod promise;
 mod session;
 mod socket;
+mod watch;
+mod watcher;
 
+pub(crate) use config::check_reserve;
 pub use config::{MemoryAmount, MemoryConfig};
 pub(crate) use problems::not_for_a_thread;
 pub(crate) use promise::Promise;
@@ -32,28 +36,41 @@ use std::sync::Arc;
 
 use qfabric_broker::{MemoryBroker, MemoryRequester};
 use qfabric_linux::memory;
-use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack};
+use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack, ReserveGroup};
 use qfabric_sync::{Lock, rank};
-use qfabric_types::api::memory::{HostMemory, MemoryProtection, MemoryStatus, ReserveId};
-use qfabric_types::api::{Application, HostStatus, Problem};
+use qfabric_types::api::memory::{HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, ReserveId};
+use qfabric_types::api::{Application, HostMemoryLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Bytes, Owner};
 
 use crate::ending::Ending;
 use keeper::Keeper;
 use pools::Reserve;
+use watcher::Watcher;
 
 /// The broker, and the promises to applications under contract.
 struct Accounts {
     broker: MemoryBroker,
     programs: BTreeMap<ReserveId, Program>,
+    /// Notices of pressure, since the start.
+    pressure_notices: u64,
+    /// Memory fetched before programs needed it, since the start.
+    prefaulted: Bytes,
 }
 
 /// A promise to an application under contract.
 struct Program {
     /// Set after the application was admitted.
     app: Option<AppId>,
+    pid: i32,
     protection: MemoryProtection,
     missing: Option<String>,
+    /// Present while the program is protected.
+    group: Option<ReserveGroup>,
+    /// Notices of pressure on the group.
+    notices: u64,
+    /// The working set of the group at the last notice.
+    used_under_pressure: Bytes,
+    prefaulted: Bytes,
 }
 
 type SharedAccounts = Arc<Lock<Accounts, { rank::MEMORY_ACCOUNTS }>>;
@@ -64,21 +81,26 @@ pub(crate) struct Memory {
     /// Absent if this host cannot protect the memory of programs.
     keeper: Option<Keeper>,
     lack: Option<MemoryLack>,
+    watcher: Watcher,
     reserves: Lock<BTreeMap<ReserveId, Arc<Reserve>>, { rank::MEMORY_RESERVES }>,
     page: u64,
+    /// The memory of the host.
+    total: Bytes,
 }
 
 impl Memory {
     /// Nothing is promised yet; changes of control groups are recorded in `directory`.
     pub(crate) fn start(config: &MemoryConfig, directory: &Path, ending: &Ending) -> std::io::Result<Arc<Memory>> {
         let page = rustix::param::page_size() as u64;
-        let broker = MemoryBroker::new(config.limits(), page);
-        let accounts: SharedAccounts = Arc::new(Accounts { broker, programs: BTreeMap::new() }.into());
+        let total = memory::total().unwrap_or_default();
+        let broker = MemoryBroker::new(config::broker_limits(&config.host_limits(), total), page);
+        let accounts: SharedAccounts = Arc::new(Accounts::new(broker).into());
+        let watcher = Watcher::start(accounts.clone(), ending)?;
         let (keeper, lack) = match MemoryGroups::open(directory) {
-            Ok(groups) => (Some(Keeper::start(groups, accounts.clone(), ending)?), None),
+            Ok(groups) => (Some(Keeper::start(groups, accounts.clone(), watcher.clone(), ending)?), None),
             Err(lack) => (None, Some(lack)),
         };
-        Ok(Arc::new(Memory { accounts, keeper, lack, reserves: BTreeMap::new().into(), page }))
+        Ok(Arc::new(Memory { accounts, keeper, lack, watcher, reserves: BTreeMap::new().into(), page, total }))
     }
 
     /// Promises `bytes` to a process. `groups`: all groups of the process.
@@ -88,15 +110,25 @@ impl Memory {
         let reserve = self.accounts.with(|accounts| {
             let owner = accounts.broker.limits().counted_for(owner, groups);
             let reserve = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes)?;
-            let program = Program { app: None, protection: MemoryProtection::None, missing: lack };
-            accounts.programs.insert(reserve, program);
+            accounts.programs.insert(reserve, Program::new(pid, lack));
             Ok(reserve)
         });
         let reserve = reserve.map_err(|refusal: qfabric_broker::MemoryRefusal| refusal.problem())?;
-        if let Some(keeper) = &self.keeper {
-            keeper.protect(reserve, pid, self.granted(reserve));
+        match &self.keeper {
+            Some(keeper) => keeper.protect(reserve, pid, self.granted(reserve)),
+            None => self.watcher.begin(reserve, None),
         }
         Ok(Promise::new(self.clone(), reserve))
+    }
+
+    /// Replaces the limits. Existing reserves keep their amounts.
+    ///
+    /// # Errors
+    /// The host cannot give the global reserve, or more is promised; the old limits stay in force.
+    pub(crate) fn set_limits(&self, limits: &HostMemoryLimits) -> Result<(), Problem> {
+        check_reserve(limits, self.total).map_err(|why| crate::problem::invalid_limit(&why))?;
+        let limits = config::broker_limits(limits, self.total);
+        self.accounts.with(|accounts| accounts.broker.set_limits(limits)).map_err(|refusal| refusal.problem())
     }
 
     /// The user and group that the memory of a process counts against. `groups`: all groups of the process.
@@ -113,19 +145,11 @@ impl Memory {
 
     /// Adds the reserve to the answer about an application. Reads files of the kernel.
     pub(crate) fn complete(&self, application: &mut Application) {
-        let of_app = |(reserve, program): (&ReserveId, &Program), broker: &MemoryBroker| MemoryStatus {
-            reserve: *reserve,
-            promised: broker.granted(*reserve).unwrap_or_default(),
-            used: Bytes::ZERO,
-            protection: program.protection,
-            missing: program.missing.clone(),
-        };
-        application.memory = self.accounts.with(|accounts| {
-            let found = accounts.programs.iter().find(|(_, program)| program.app == Some(application.id));
-            found.map(|entry| of_app(entry, &accounts.broker))
-        });
+        application.memory = self.accounts.with(|accounts| accounts.status(application.id));
+        let now = memory::of_process(application.pid).unwrap_or_default();
         if let Some(status) = &mut application.memory {
-            status.used = memory::resident(application.pid).unwrap_or_default();
+            (status.used, status.swapped) = (now.resident, now.swapped);
+            (status.locked, status.major_faults) = (now.locked, now.major_faults);
         }
     }
 
@@ -136,13 +160,19 @@ impl Memory {
         let in_pools: Bytes = pools.iter().map(|pool| pool.used).sum();
         let of_programs = status.applications.iter().filter_map(|application| application.memory.as_ref());
         let in_programs: Bytes = of_programs.map(|memory| memory.used.min(memory.promised)).sum();
-        let (global_reserve, promised) =
-            self.accounts.with(|accounts| (accounts.broker.limits().global_reserve, accounts.broker.promised()));
-        status.memory = Some(HostMemory { global_reserve, promised, used: in_pools + in_programs, pools });
+        status.memory = Some(self.accounts.with(|accounts| HostMemory {
+            global_reserve: accounts.broker.limits().global_reserve,
+            promised: accounts.broker.promised(),
+            used: in_pools + in_programs,
+            pressure_notices: accounts.pressure_notices,
+            prefaulted: accounts.prefaulted,
+            pools,
+        }));
     }
 
     /// Puts all control groups back at the end of the service.
     pub(crate) fn put_back(&self) {
+        self.watcher.stop();
         if let Some(keeper) = &self.keeper {
             keeper.end();
         }
@@ -150,6 +180,53 @@ impl Memory {
 
     fn granted(&self, reserve: ReserveId) -> Bytes {
         self.accounts.with(|accounts| accounts.broker.granted(reserve).unwrap_or_default())
+    }
+}
+
+impl Accounts {
+    fn new(broker: MemoryBroker) -> Accounts {
+        Accounts { broker, programs: BTreeMap::new(), pressure_notices: 0, prefaulted: Bytes::ZERO }
+    }
+
+    /// The reserve of an application, without the parts that are read from the kernel.
+    fn status(&self, app: AppId) -> Option<MemoryStatus> {
+        let (reserve, program) = self.programs.iter().find(|(_, program)| program.app == Some(app))?;
+        Some(MemoryStatus {
+            reserve: *reserve,
+            promised: self.broker.granted(*reserve).unwrap_or_default(),
+            used: Bytes::ZERO,
+            swapped: Bytes::ZERO,
+            locked: Bytes::ZERO,
+            major_faults: 0,
+            prefaulted: program.prefaulted,
+            pressure: self.pressure(*reserve, program),
+            protection: program.protection,
+            missing: program.missing.clone(),
+        })
+    }
+
+    /// The notices of pressure, with the larger promise that fits now.
+    fn pressure(&self, reserve: ReserveId, program: &Program) -> Option<MemoryPressure> {
+        let Program { notices, used_under_pressure: used, .. } = *program;
+        let sufficient = self.broker.whole_pages(MemoryPressure::sufficient(used));
+        let offered = self.broker.largest_for(reserve)?.min(sufficient);
+        let offered = Some(offered).filter(|offered| *offered > self.broker.granted(reserve).unwrap_or_default());
+        (notices > 0).then_some(MemoryPressure { notices, used, offered })
+    }
+}
+
+impl Program {
+    fn new(pid: i32, missing: Option<String>) -> Program {
+        Program {
+            app: None,
+            pid,
+            protection: MemoryProtection::None,
+            missing,
+            group: None,
+            notices: 0,
+            used_under_pressure: Bytes::ZERO,
+            prefaulted: Bytes::ZERO,
+        }
     }
 }
 

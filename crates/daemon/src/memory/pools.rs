@@ -26,6 +26,8 @@ pub(super) struct Reserve {
 
 struct State {
     pool: Pool,
+    /// Segments have huge pages where the host has free ones.
+    is_huge: bool,
     members: BTreeSet<Member>,
     segments: BTreeMap<u64, LockedSegment>,
     texts: BTreeMap<Member, Vec<LockedPages>>,
@@ -37,13 +39,16 @@ struct State {
 pub(super) type Placed = (AllocationPlace, OwnedFd);
 
 impl Memory {
-    /// Makes a reserve for a member.
+    /// Makes a reserve for a member, in whole huge pages of the size `huge`, or in pages of the smallest size.
     pub(super) fn reserve(
         &self,
         whom: PromiseTarget<'_>,
         member: Member,
         bytes: Bytes,
+        huge: Option<Bytes>,
     ) -> Result<Arc<Reserve>, Problem> {
+        let page = huge.map_or(self.page, Bytes::get);
+        let bytes = bytes.round_up(page);
         let PromiseTarget { owner, groups, name, pid } = whom;
         let admitted = self.accounts.with(|accounts| {
             let counted = accounts.broker.limits().counted_for(owner, groups);
@@ -51,7 +56,8 @@ impl Memory {
         });
         let id = admitted.map_err(|refusal| refusal.problem())?;
         let state = State {
-            pool: Pool::new(self.page, self.granted(id)),
+            pool: Pool::new(page, self.granted(id)),
+            is_huge: huge.is_some(),
             members: [member].into(),
             segments: BTreeMap::new(),
             texts: BTreeMap::new(),
@@ -70,6 +76,7 @@ impl Memory {
     /// Changes the amount of a reserve. Returns the amount in whole pages.
     pub(super) fn resize(&self, reserve: &Reserve, bytes: Bytes) -> Result<Bytes, Problem> {
         let mut state = reserve.state.lock();
+        let bytes = bytes.round_up(state.pool.page());
         state.pool.check_size(bytes).map_err(|refusal| refusal.problem())?;
         let granted = self.accounts.with(|accounts| {
             let granted = accounts.broker.want(reserve.id, bytes)?;
@@ -129,19 +136,19 @@ impl Reserve {
     pub(super) fn allocate(&self, member: Member, bytes: Bytes) -> Result<Placed, Problem> {
         let mut state = self.state.lock();
         let place = state.pool.allocate(member, bytes.get()).map_err(|refusal| refusal.problem())?;
-        let made = state.make_segment(place).and_then(|()| state.file(place));
+        let made = state.make_segment(place).and_then(|()| state.placed(place));
         if made.is_err() {
             // The place was free before.
             let _ = state.pool.free(member, place.allocation);
         }
-        Ok((place, made?))
+        made
     }
 
     /// An allocation of any member.
     pub(super) fn open(&self, allocation: AllocationId) -> Result<Placed, Problem> {
         let state = self.state.lock();
         let place = state.pool.place(allocation).map_err(|refusal| refusal.problem())?;
-        Ok((place, state.file(place)?))
+        state.placed(place)
     }
 
     pub(super) fn free(&self, member: Member, allocation: AllocationId) -> Result<(), Problem> {
@@ -189,15 +196,18 @@ impl State {
             return Ok(());
         }
         let bytes = Bytes::new(place.segment_bytes);
-        let made = LockedSegment::create(place.segment_bytes as usize);
+        let make = if self.is_huge { LockedSegment::create_huge } else { LockedSegment::create };
+        let made = make(place.segment_bytes as usize);
         self.segments.insert(place.segment, made.map_err(|error| problems::cannot_lock(bytes, &error))?);
         Ok(())
     }
 
-    fn file(&self, place: AllocationPlace) -> Result<OwnedFd, Problem> {
+    /// The place with the kind of its pages, and the file of its segment.
+    fn placed(&self, place: AllocationPlace) -> Result<Placed, Problem> {
         let none = || crate::problem::internal("the segment of an allocation has no file".to_owned());
         let segment = self.segments.get(&place.segment).ok_or_else(none)?;
         let copied = segment.file().try_clone();
-        copied.map_err(|error| crate::problem::internal(format!("cannot copy a descriptor: {error}")))
+        let file = copied.map_err(|error| crate::problem::internal(format!("cannot copy a descriptor: {error}")))?;
+        Ok((AllocationPlace { pages: segment.kind(), ..place }, file))
     }
 }

@@ -27,6 +27,11 @@ impl Promise {
         Promise { memory, reserve }
     }
 
+    #[cfg(test)]
+    pub(super) fn reserve(&self) -> ReserveId {
+        self.reserve
+    }
+
     /// Names the application, after it was admitted.
     pub(crate) fn belongs_to(&self, app: AppId) {
         self.memory.accounts.with(|accounts| {
@@ -64,7 +69,10 @@ impl Drop for Promise {
     fn drop(&mut self) {
         match &self.memory.keeper {
             Some(keeper) => keeper.release(self.reserve),
-            None => self.memory.accounts.with(|accounts| accounts.release(self.reserve)),
+            None => {
+                self.memory.watcher.end(self.reserve);
+                self.memory.accounts.with(|accounts| accounts.release(self.reserve));
+            }
         }
     }
 }

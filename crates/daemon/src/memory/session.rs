@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_broker::Member;
+use qfabric_linux::memory;
+use qfabric_types::Bytes;
 use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest, ReserveId};
 use qfabric_types::api::{ApplicationScope, Problem};
 
@@ -15,6 +17,9 @@ use crate::auth::{self, Peer, Target};
 
 /// Most reserves of one connection.
 const MOST: usize = 16;
+
+/// The size of a huge page on a kernel that has none: then pages are only rounded to it.
+const HUGE_PAGE: Bytes = Bytes::from_mib(2);
 
 /// Numbers connections; a number is never used twice.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +50,11 @@ impl Session {
 
     fn carry_out(&mut self, request: MemoryRequest) -> Result<Answered, Problem> {
         let answer = match request {
-            MemoryRequest::Reserve(bytes) => self.reserve(bytes)?,
+            MemoryRequest::Reserve(bytes) => {
+                let (reserve, bytes) = self.reserve(bytes, None)?;
+                MemoryAnswer::Reserved { reserve, bytes }
+            }
+            MemoryRequest::ReserveHuge(bytes) => self.reserve_huge(bytes)?,
             MemoryRequest::Join(reserve) => self.join(reserve)?,
             MemoryRequest::Resize { reserve, bytes } => {
                 let bytes = self.memory.resize(self.held(reserve)?, bytes)?;
@@ -76,15 +85,33 @@ impl Session {
         self.held.get(&reserve).map(|reserve| &**reserve).ok_or_else(|| problems::no_such_reserve(reserve))
     }
 
-    fn reserve(&mut self, bytes: qfabric_types::Bytes) -> Result<MemoryAnswer, Problem> {
+    /// Makes a reserve. Returns its number and its amount.
+    fn reserve(&mut self, bytes: Bytes, huge: Option<Bytes>) -> Result<(ReserveId, Bytes), Problem> {
         self.check_places()?;
         let Target { owner, groups, pid, .. } = &self.target;
         let name = qfabric_linux::threads::name(qfabric_types::ThreadId(*pid)).unwrap_or_default();
         let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid };
-        let reserve = self.memory.reserve(whom, self.member, bytes)?;
-        let answer = MemoryAnswer::Reserved { reserve: reserve.id, bytes: self.memory.granted(reserve.id) };
+        let reserve = self.memory.reserve(whom, self.member, bytes, huge)?;
+        let made = (reserve.id, self.memory.granted(reserve.id));
         self.held.insert(reserve.id, reserve);
-        Ok(answer)
+        Ok(made)
+    }
+
+    fn reserve_huge(&mut self, bytes: Bytes) -> Result<MemoryAnswer, Problem> {
+        let host = memory::huge_pages();
+        let size = host.map_or(HUGE_PAGE, |host| host.size);
+        let (reserve, bytes) = self.reserve(bytes, Some(size))?;
+        let needed = bytes.get() / size.get();
+        let free = host.map_or(0, |host| host.free);
+        let missing = (free < needed).then(|| match host {
+            Some(_) => format!(
+                "{free} of {needed} huge pages of {size} are free, the rest has ordinary pages; \
+                 ask the administrator to raise vm.nr_hugepages by {}",
+                needed - free
+            ),
+            None => "this kernel has no huge pages (CONFIG_HUGETLBFS); the reserve has ordinary pages".to_owned(),
+        });
+        Ok(MemoryAnswer::HugeReserved { reserve, bytes, missing })
     }
 
     fn join(&mut self, id: ReserveId) -> Result<MemoryAnswer, Problem> {

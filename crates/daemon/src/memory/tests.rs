@@ -1,5 +1,6 @@
+use proptest::prelude::*;
 use qfabric_shm::SharedSegment;
-use qfabric_types::api::memory::{AllocationId, MemoryAnswer, MemoryRequest};
+use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest};
 
 use super::session::Session;
 use super::*;
@@ -101,6 +102,48 @@ fn hostile_requests_are_refused_with_the_limit() {
 }
 
 #[test]
+fn changed_limits_keep_promises_and_apply_to_the_next_request() {
+    let memory = memory("global_reserve = \"1M\"");
+    let mut session = session(&memory);
+    let own = reserve(&mut session, 500_000);
+    let set = |bytes| {
+        let global_reserve = Some(Bytes::new(bytes));
+        memory.set_limits(&HostMemoryLimits { global_reserve, ..HostMemoryLimits::default() })
+    };
+    assert_eq!(set(400_000).unwrap_err().code, "below_promises");
+    assert!(set(u64::MAX).unwrap_err().message.contains("at most 80 %"));
+    set(600_000).unwrap();
+    let more = MemoryRequest::Resize { reserve: own, bytes: Bytes::new(700_000) };
+    assert_eq!(refused(&mut session, more).code, "over_committed");
+    set(800_000).unwrap();
+    assert!(matches!(session.answer(more).0, MemoryAnswer::Reserved { .. }));
+}
+
+#[test]
+fn pressure_is_counted_and_a_larger_promise_is_offered() {
+    let memory = memory("global_reserve = \"1M\"");
+    let owner = Owner { uid: 0, gid: 0 };
+    let pid = std::process::id() as i32;
+    let whom = PromiseTarget { owner, groups: &[], name: "player", pid };
+    let promise = memory.promise(whom, Bytes::new(400 << 10)).unwrap();
+    promise.belongs_to(AppId(4));
+    let shown = || memory.accounts.with(|accounts| accounts.status(AppId(4))).unwrap().pressure;
+    assert_eq!(shown(), None);
+    let pressed = |kib: u64| {
+        memory.accounts.with(|accounts| accounts.pressed(promise.reserve(), Bytes::new(kib << 10)));
+        shown().unwrap()
+    };
+    assert_eq!((pressed(480).notices, shown().unwrap().offered), (1, Some(Bytes::new(600 << 10))));
+    assert_eq!((pressed(4_000).notices, shown().unwrap().offered), (2, Some(Bytes::from_mib(1))), "no more is free");
+    assert_eq!(
+        (pressed(100).used, shown().unwrap().offered),
+        (Bytes::new(100 << 10), None),
+        "the promise is sufficient"
+    );
+    memory.accounts.with(|accounts| assert_eq!(accounts.pressure_notices, 3));
+}
+
+#[test]
 fn the_text_of_a_program_counts_against_its_reserve() {
     let memory = memory("global_reserve = \"512M\"");
     let mut session = session(&memory);
@@ -111,6 +154,47 @@ fn the_text_of_a_program_counts_against_its_reserve() {
         MemoryAnswer::Refused(problem) => assert!(problem.next_step.contains("CAP_"), "{problem:?}"),
         other => panic!("{other:?}"),
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The daemon's table does not lie in the segments, so members that overwrite them harm data only.
+    #[test]
+    fn allocations_survive_members_that_scribble_over_whole_segments(
+        steps in prop::collection::vec((0_usize..2, any::<bool>(), 1_u64..3 * PAGE, any::<u8>()), 1..40),
+    ) {
+        let memory = memory("global_reserve = \"1M\"");
+        let mut members = [session(&memory), session(&memory)];
+        let reserve = reserve(&mut members[0], 16 * PAGE);
+        members[1].answer(MemoryRequest::Join(reserve));
+        let mut held = Vec::new();
+        for (member, is_free, bytes, scribble) in steps {
+            if is_free && !held.is_empty() {
+                let (owner, place): (usize, AllocationPlace) = held.swap_remove(bytes as usize % held.len());
+                let allocation = place.allocation;
+                prop_assert_eq!(members[owner].answer(MemoryRequest::Free { reserve, allocation }).0, MemoryAnswer::Done);
+                continue;
+            }
+            let bytes = Bytes::new(if bytes % 2 == 0 { bytes } else { bytes % 700 + 1 });
+            let (answer, file) = members[member].answer(MemoryRequest::Allocate { reserve, bytes });
+            let MemoryAnswer::Placed(place) = answer else { continue };
+            let all = SharedSegment::map(&file.unwrap(), place.segment_bytes as usize).unwrap();
+            all.bytes().iter().for_each(|byte| byte.store(scribble, std::sync::atomic::Ordering::Relaxed));
+            held.push((member, place));
+            prop_assert!(are_apart(&held));
+        }
+        drop(members);
+        prop_assert_eq!((promised(&memory), memory.pools().len()), (Bytes::ZERO, 0));
+    }
+}
+
+/// Whether all places lie in their segments, and no two overlap.
+fn are_apart(held: &[(usize, AllocationPlace)]) -> bool {
+    let mut places: Vec<_> = held.iter().map(|(_, place)| (place.segment, place.offset, place.bytes)).collect();
+    places.sort_unstable();
+    held.iter().all(|(_, place)| place.offset + place.bytes <= place.segment_bytes)
+        && places.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 + pair[0].2 <= pair[1].1)
 }
 
 #[test]

@@ -13,9 +13,11 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `pressure.rs` | pressure and usage of a group |
 //! | `record.rs` | the record of changes, and restoring after a crash |
 //! | `support.rs` | whether this host has the controller |
 
+mod pressure;
 mod record;
 mod support;
 
@@ -30,6 +32,7 @@ use qfabric_types::Bytes;
 use crate::cgroup::Mounts;
 use crate::files;
 
+pub use pressure::{GroupUsage, PressureTrigger, ReserveGroup};
 pub use record::{MemoryRestored, restore};
 pub use support::{MemoryLack, memory_root};
 
@@ -140,9 +143,9 @@ impl MemoryGroups {
         }
     }
 
-    /// The memory that the kernel charges to a group now.
-    pub fn charged(&self, reserve: u64) -> Option<Bytes> {
-        files::number(self.group(reserve).join("memory.current")).map(Bytes::new)
+    /// The group of a reserve, whether it exists or not.
+    pub fn reserve_group(&self, reserve: u64) -> ReserveGroup {
+        ReserveGroup(self.group(reserve))
     }
 
     fn group(&self, reserve: u64) -> PathBuf {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::memory_limits::{HostMemoryLimits, MemoryLimitsPatch};
 use crate::Share;
 
 /// The highest priority level; the lowest is 0.
 const HIGHEST_LEVEL: u8 = 9;
-/// Largest value of a count.
-const MOST: usize = 10_000;
+/// Largest value of a count, and largest number of users or groups with a separate maximum.
+pub(super) const MOST: usize = 10_000;
 /// The accepted values of a count, for messages.
 const COUNTS: &str = "1 to 10000";
 
@@ -38,6 +39,8 @@ pub struct HostLimits {
     pub max_applications_per_user: usize,
     /// Most threads of one application under reservation; further threads stay under the normal scheduler.
     pub max_threads: usize,
+    /// The limits of memory; in the configuration, the section `[memory]`.
+    pub memory: HostMemoryLimits,
 }
 
 impl Default for HostLimits {
@@ -52,6 +55,7 @@ impl Default for HostLimits {
             max_applications: 256,
             max_applications_per_user: 64,
             max_threads: 256,
+            memory: HostMemoryLimits::default(),
         }
     }
 }
@@ -88,6 +92,7 @@ impl HostLimits {
             ("limits.max_applications_per_user", self.max_applications_per_user),
             ("limits.max_threads", self.max_threads),
         ];
+        self.memory.check()?;
         match counts.into_iter().find(|(_, count)| !(1..=MOST).contains(count)) {
             Some((key, count)) => Err(InvalidLimit { key, value: count.to_string(), expected: COUNTS }),
             None => Ok(()),
@@ -136,6 +141,9 @@ pub struct LimitsPatch {
     #[serde(skip_serializing_if = "Change::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = usize, required = false))]
     pub max_threads: Change<usize>,
+    /// Merged by key: a missing key keeps its value, null restores its default.
+    #[serde(skip_serializing_if = "MemoryLimitsPatch::is_empty")]
+    pub memory: MemoryLimitsPatch,
 }
 
 /// The value of one key in a merge patch.
@@ -165,13 +173,14 @@ impl LimitsPatch {
         self.max_applications.count("limits.max_applications", &mut new.max_applications)?;
         self.max_applications_per_user.count("limits.max_applications_per_user", &mut new.max_applications_per_user)?;
         self.max_threads.count("limits.max_threads", &mut new.max_threads)?;
+        self.memory.apply(&mut new.memory);
         new.check()?;
         Ok(new)
     }
 }
 
 impl<T> Change<T> {
-    fn is_keep(&self) -> bool {
+    pub(super) fn is_keep(&self) -> bool {
         matches!(self, Change::Keep)
     }
 }
@@ -184,7 +193,7 @@ impl<T> From<Option<T>> for Change<T> {
 }
 
 impl<T: Copy> Change<T> {
-    fn replace(self, limit: &mut Option<T>) {
+    pub(super) fn replace(self, limit: &mut Option<T>) {
         match self {
             Change::Keep => {}
             Change::Remove => *limit = None,
@@ -193,13 +202,13 @@ impl<T: Copy> Change<T> {
     }
 }
 
-impl<K: Ord + Copy> Change<BTreeMap<K, Option<Share>>> {
-    fn merge(&self, limits: &mut BTreeMap<K, Share>) {
+impl<K: Ord + Copy, V: Copy> Change<BTreeMap<K, Option<V>>> {
+    pub(super) fn merge(&self, limits: &mut BTreeMap<K, V>) {
         match self {
             Change::Keep => {}
             Change::Remove => limits.clear(),
             Change::Set(changes) => {
-                limits.retain(|key, _| changes.get(key) != Some(&None));
+                limits.retain(|key, _| !matches!(changes.get(key), Some(None)));
                 limits.extend(changes.iter().filter_map(|(key, most)| Some((*key, (*most)?))));
             }
         }

@@ -58,11 +58,49 @@ pub struct MemoryStatus {
     /// The resident memory of the process now.
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
+    /// The part of the process that is swapped out now.
+    #[serde(default, rename = "swapped_bytes")]
+    pub swapped: Bytes,
+    /// The part that the process has locked itself. Nobody can lock memory of another process.
+    #[serde(default, rename = "locked_bytes")]
+    pub locked: Bytes,
+    /// Page faults of the process that waited for a device, since its start.
+    #[serde(default)]
+    pub major_faults: u64,
+    /// Memory that the service has fetched before the process needed it.
+    #[serde(default, rename = "prefaulted_bytes")]
+    pub prefaulted: Bytes,
+    /// Pressure on the control group; absent as long as there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<MemoryPressure>,
     /// The way in which the pages are kept resident.
     pub protection: MemoryProtection,
     /// What this host lacks to keep the promise, and the next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+}
+
+/// Memory pressure in a protected group: its programs waited for memory, because they use more than their promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MemoryPressure {
+    /// Number of notices since the promise was made. The kernel gives one if programs of the group waited for 100 ms
+    /// within 2 s.
+    pub notices: u64,
+    /// The working set of the group at the last notice: charged memory without page cache that was not used lately.
+    #[serde(rename = "used_bytes")]
+    pub used: Bytes,
+    /// A larger promise that the host can keep now: ask for it with a changed contract. Absent: the host has no more,
+    /// or the promise is large enough.
+    #[serde(default, rename = "offered_bytes", skip_serializing_if = "Option::is_none")]
+    pub offered: Option<Bytes>,
+}
+
+impl MemoryPressure {
+    /// The promise that leaves room for growth: a quarter more than the use.
+    pub fn sufficient(used: Bytes) -> Bytes {
+        used + Bytes::new(used.get() / 4)
+    }
 }
 
 /// A reserve that a program made through `memory.sock`.
@@ -96,6 +134,12 @@ pub struct HostMemory {
     /// The part of the promises that is in use; of each reserve at most its promise.
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
+    /// Number of notices of memory pressure in protected groups, since the start of the service.
+    #[serde(default)]
+    pub pressure_notices: u64,
+    /// Memory of programs that the service has fetched before they needed it, since the start of the service.
+    #[serde(default, rename = "prefaulted_bytes")]
+    pub prefaulted: Bytes,
     /// Reserves of programs that link the library.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolStatus>,
@@ -107,6 +151,8 @@ pub struct HostMemory {
 pub enum MemoryRequest {
     /// Makes a reserve of this number of bytes: QualMan's `Mem::reserve`.
     Reserve(Bytes),
+    /// Makes a reserve like `Reserve`, in huge pages where the host has free ones.
+    ReserveHuge(Bytes),
     /// Takes part in a reserve that another process of the same user made.
     Join(ReserveId),
     /// Changes the amount of a reserve.
@@ -137,6 +183,14 @@ pub enum MemoryAnswer {
         reserve: ReserveId,
         bytes: Bytes,
     },
+    /// The reserve was made in whole huge pages. `missing` is what the host lacks to have all of it in huge pages now,
+    /// and the next step.
+    HugeReserved {
+        reserve: ReserveId,
+        bytes: Bytes,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<String>,
+    },
     /// The place of an allocation; its segment comes as a descriptor.
     Placed(AllocationPlace),
     /// This amount of program text is locked and counts against the reserve. Parts on file systems that may not answer
@@ -161,4 +215,19 @@ pub struct AllocationPlace {
     pub offset: u64,
     /// Length of the allocation as it was asked for.
     pub bytes: u64,
+    #[serde(default)]
+    pub pages: PageKind,
+}
+
+/// The kind of the pages of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PageKind {
+    /// Pages of the smallest size.
+    #[default]
+    Base,
+    /// Pages of the smallest size that the kernel may combine to huge ones (`MADV_HUGEPAGE`).
+    Advised,
+    /// Huge pages of the host (`MFD_HUGETLB`), 2 MiB each on x86-64.
+    Huge,
 }

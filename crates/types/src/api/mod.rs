@@ -31,12 +31,14 @@ pub mod ecalls;
 mod lending;
 mod limits;
 pub mod memory;
+mod memory_limits;
 pub mod net;
 mod shortage;
 
 pub use dispatch::DispatchTableStatus;
 pub use lending::{Claim, Loan, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
+pub use memory_limits::{HostMemoryLimits, MemoryLimitsPatch};
 pub use shortage::Shortage;
 
 use std::fmt;
