@@ -5,6 +5,7 @@
 //! | `admission.rs` | whether a link carries a set of streams; the longest delay of a stream |
 //! | `config.rs` | the section `[net]` of the configuration |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
+//! | `held.rs` | rates that are promised without a stream, for joint contracts |
 //! | `interface.rs` | one interface: its streams and the promises behind them |
 //! | `leases.rs` | leases of streams, and freed rates |
 //! | `links.rs` | links that are open to all users |
@@ -17,6 +18,7 @@
 mod admission;
 mod config;
 mod follow;
+mod held;
 mod interface;
 mod leases;
 mod links;
@@ -41,6 +43,8 @@ use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
 pub use config::{LinkConfig, NetConfig, Rate};
+#[allow(unused_imports, reason = "joint contracts hold rates")]
+pub(crate) use held::Links;
 use interface::Interface;
 use leases::Lease;
 use rights::Caller;
@@ -57,6 +61,7 @@ struct State {
     attached: BTreeMap<String, Interface>,
     /// Links of the configuration that are not open yet.
     configured: BTreeMap<InterfaceName, links::Pending>,
+    held: held::Ends,
     /// Everything is restored, and no interface can be attached any more.
     is_over: bool,
 }
@@ -71,7 +76,8 @@ impl Net {
         ending: &Ending,
     ) -> std::io::Result<Arc<Net>> {
         let (book, configured) = (Book::open(directory), links::pending(links));
-        let state = State { book, attached: BTreeMap::new(), configured, is_over: false };
+        let held = held::Ends::default();
+        let state = State { book, attached: BTreeMap::new(), configured, held, is_over: false };
         let net = Arc::new(Net { state: state.into(), ecalls: Arc::downgrade(ecalls) });
         follow::start(&net, ecalls, ending)?;
         Ok(net)
@@ -144,12 +150,8 @@ impl Net {
         let caller = Caller::of(peer);
         let mut state = self.state();
         let entry = state.open_to(interface, caller)?;
-        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
-        let lease = Lease::of(caller, &spec.terms)?;
-        if lease.is_ordinary {
-            rights::check_stream(spec, lease.owner.uid)?;
-        }
-        entry.begin(spec, lease)
+        let lease = lease(caller, spec)?;
+        entry.begin(spec, lease, None)
     }
 
     /// Changes a stream if the caller may, and the link carries the change.
@@ -184,6 +186,16 @@ impl Net {
         check_owner(entry, interface, id, caller)?;
         entry.end(id)
     }
+}
+
+/// Checks a new stream of a caller, and returns its lease.
+fn lease(caller: Caller, spec: &StreamSpec) -> Result<Lease, Problem> {
+    qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
+    let lease = Lease::of(caller, &spec.terms)?;
+    if lease.is_ordinary {
+        rights::check_stream(spec, lease.owner.uid)?;
+    }
+    Ok(lease)
 }
 
 /// Allows the owner of a stream, and callers who may change interfaces.

@@ -2,7 +2,7 @@
 
 use qfabric_types::BitRate;
 use qfabric_types::api::Problem;
-use qfabric_types::api::net::StreamId;
+use qfabric_types::api::net::{HeldRateId, StreamId};
 
 use crate::auth::Peer;
 use crate::problem;
@@ -47,6 +47,21 @@ pub(super) fn not_open(interface: &str, uid: u32) -> Problem {
 pub(super) fn not_your_stream(interface: &str, id: StreamId, theirs: u32, yours: u32) -> Problem {
     let message = format!("stream {id} of {interface} belongs to user {theirs}, you are user {yours}");
     problem::new("not_yours", message, "change your own streams, or use root")
+}
+
+pub(super) fn not_held(id: HeldRateId) -> Problem {
+    let message = format!("rate {id} is not held: its contract has ended, or the link was closed");
+    problem::new("net_not_found", message, "list the rates that are held: qfabric net link ls")
+}
+
+pub(super) fn not_your_rate(id: HeldRateId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("held rate {id} belongs to user {theirs}, you are user {yours}");
+    problem::new("not_yours", message, "draw from the rates of your own contracts, or use root")
+}
+
+pub(super) fn only_counted(id: HeldRateId) -> Problem {
+    let message = format!("held rate {id} is for packets that this host receives, which have no stream here");
+    problem::new("net_refused", message, "add the stream on the host that sends the packets")
 }
 
 pub(super) fn not_for_users(message: String, next_step: &str) -> Problem {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StreamSpec, is_default};
+use super::{HeldRateId, StreamSpec, is_default};
 use crate::{BitRate, Nanos, Owner, TrafficSpec};
 
 /// The terms on which a stream is requested.
@@ -41,6 +41,9 @@ pub struct StreamPromise {
     pub owner: Option<Owner>,
     /// The promised rate: (1 − x/y)·C/T, rounded up.
     pub rate_bps: BitRate,
+    /// The held rate from which the stream draws; the stream is counted within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_rate: Option<HeldRateId>,
     /// The wanted C, if the link granted less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
