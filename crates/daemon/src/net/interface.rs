@@ -43,7 +43,12 @@ pub(super) struct Holder {
     /// The wanted C.
     pub wanted: u32,
     pub is_ordinary: bool,
+    /// The process with which the stream ends.
     pub process: Option<watch::Process>,
+    /// The process that asked for the stream, if the stream does not end with a process.
+    pub asker: Option<watch::Process>,
+    /// The number of `process` or `asker`.
+    pub pid: i32,
 }
 
 fn refused(error: NetError) -> Problem {
@@ -89,7 +94,7 @@ impl Interface {
     ) -> Result<StreamInfo, Problem> {
         let kept = self.attachment.kept(spec);
         let id = self.attachment.free_stream().map_err(refused)?;
-        let Lease { owner, groups, holder: process, until, is_ordinary } = lease;
+        let Lease { owner, groups, holder: process, asker, pid, until, is_ordinary } = lease;
         let (least, wanted) = rates(&kept);
         let owner = self.broker.limits().counted(owner, &groups);
         let demand = LinkDemand { owner, name: kept.selector.to_string(), least, wanted, until };
@@ -111,7 +116,7 @@ impl Interface {
             }
         }
         let terms = spec.terms.clone();
-        self.holders.insert(id, Holder { terms, wanted: kept.size, is_ordinary, process });
+        self.holders.insert(id, Holder { terms, wanted: kept.size, is_ordinary, process, asker, pid });
         self.stream(id)
     }
 

@@ -135,11 +135,16 @@ impl Interface {
         if request.rate_bps > attached {
             return Err(problems::above_attachment(name, request.rate_bps, attached));
         }
-        let best_effort = request.best_effort.unwrap_or(self.attachment.best_effort());
-        let request = LinkRequest { best_effort: Some(best_effort), ..request.clone() };
+        let request = self.complete(request);
         self.set_limits(limits(&request, request.rate_bps), limits(&request, request.rate_in()))?;
         self.opened = Some(request);
         Ok(())
+    }
+
+    /// The request with the part of best effort that it leaves to the interface.
+    pub(super) fn complete(&self, request: &LinkRequest) -> LinkRequest {
+        let best_effort = request.best_effort.unwrap_or(self.attachment.best_effort());
+        LinkRequest { best_effort: Some(best_effort), ..request.clone() }
     }
 }
 

@@ -4,6 +4,7 @@ use qfabric_types::BitRate;
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{HeldRateId, StreamId};
 
+use super::interface::Interface;
 use crate::auth::Peer;
 use crate::problem;
 
@@ -62,6 +63,15 @@ pub(super) fn not_your_rate(id: HeldRateId, theirs: u32, yours: u32) -> Problem 
 pub(super) fn only_counted(id: HeldRateId) -> Problem {
     let message = format!("held rate {id} is for packets that this host receives, which have no stream here");
     problem::new("net_refused", message, "add the stream on the host that sends the packets")
+}
+
+/// The link cannot be closed without breaking promises.
+pub(super) fn still_used(entry: &Interface) -> Problem {
+    let interface = entry.attachment.interface();
+    let holders: Vec<String> =
+        entry.broker.holders().iter().chain(&entry.incoming.holders()).map(ToString::to_string).collect();
+    let message = format!("the link of {interface} stays open, because it has promises: {}", holders.join(", "));
+    problem::new("net_refused", message, format!("wait until they end, or end them: qfabric net link rm {interface}"))
 }
 
 pub(super) fn not_for_users(message: String, next_step: &str) -> Problem {

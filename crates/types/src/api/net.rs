@@ -22,7 +22,7 @@ mod promise;
 mod selector;
 
 pub use link::{LinkBook, LinkInfo, LinkRequest, RateHolder};
-pub use promise::{StreamPromise, StreamTerms};
+pub use promise::{Bandwidth, StreamPromise, StreamTerms};
 pub use selector::{Flow, InvalidSelector, Protocol, Selector};
 
 use serde::{Deserialize, Serialize};
