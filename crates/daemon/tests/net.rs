@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use common::{NOBODY, Process, call, covered_worker, eventually, quiet, role, service};
-use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Offers, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::net::testing::{self, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
@@ -228,8 +228,12 @@ fn a_freed_rate_is_offered_or_given_to_partly_granted_streams() {
     eventually("a freed rate is given", || streams(&client)[2].promise.rate_bps == mbit(3));
     let asks = client.begin_stream("qf0", &partly(4, false)).unwrap();
     assert!(asks.promise.rate_bps < mbit(3) && asks.promise.offer.is_none(), "{asks:?}");
+    let mut offers = Offers::subscribe(&Ecalls::connect(&client).unwrap()).unwrap();
+    assert_eq!(offers.next(Duration::ZERO).unwrap(), None);
     drop(holder);
     eventually("the stream of the killed process is over", || streams(&client).len() == 3);
+    let told = offers.next(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!((told.stream, told.granted, told.offered), (asks.id, asks.spec.size, 15_000), "{told:?}");
     let offered = streams(&client).into_iter().find(|stream| stream.id == asks.id).unwrap();
     assert_eq!(offered.promise.offer, Some(15_000), "{offered:?}");
     let accept = StreamChange { size: Some(15_000), ..StreamChange::default() };

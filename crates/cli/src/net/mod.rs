@@ -2,6 +2,7 @@
 
 mod attach;
 mod link;
+mod profile;
 mod show;
 mod stream;
 
@@ -24,6 +25,8 @@ enum Command {
     Link(link::Args),
     Stream(stream::Args),
     Show(show::Args),
+    Profile(profile::Args),
+    Answer(profile::AnswerArgs),
 }
 
 /// Describes an open link: its rates, its maxima and the rate of each user.
@@ -38,5 +41,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Link(args) => link::run(args),
         Command::Stream(args) => stream::run(args),
         Command::Show(args) => show::run(args),
+        Command::Profile(args) => profile::run(args),
+        Command::Answer(args) => profile::answer(args),
     }
 }

@@ -12,7 +12,8 @@ use qfabric_sync::assert_may_block;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::api::net::{
-    HeldRateId, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamPromise, StreamSpec, StreamTerms,
+    HeldRateId, InterfaceInfo, LinkRequest, RateOffer, StreamChange, StreamId, StreamInfo, StreamPromise, StreamSpec,
+    StreamTerms,
 };
 use qfabric_types::{Amount, BitRate, Direction, InterfaceName, InvalidInterfaceName, LinkEnd};
 
@@ -49,6 +50,15 @@ pub(super) struct Holder {
     pub asker: Option<watch::Process>,
     /// The number of `process` or `asker`.
     pub pid: i32,
+}
+
+impl Holder {
+    /// The process that asked for the stream, or with which the stream ends, while it lives. Later, another process may
+    /// have the same number.
+    pub(super) fn living(&self) -> Option<i32> {
+        let process = self.process.as_ref().or(self.asker.as_ref())?;
+        (!process.ended()).then_some(self.pid)
+    }
 }
 
 fn refused(error: NetError) -> Problem {
@@ -214,6 +224,7 @@ impl Interface {
             stream.follows = self.followed.get(&stream.id).copied();
             stream.promise = self.promise(stream.id, &stream.spec);
             stream.spec.terms = self.holders.get(&stream.id).map(|holder| holder.terms.clone()).unwrap_or_default();
+            stream.spec.terms.measured = None;
         }
         info.link = self.opened.as_ref().map(|limits| links::info(&self.broker, &self.incoming, limits));
         info
@@ -231,8 +242,21 @@ impl Interface {
             wanted,
             offer: wanted.and_then(|wanted| self.offer(id, spec, wanted)),
             ends_in,
+            measured_delay: holder.and_then(|holder| admission::measured_delay(spec, &holder.terms)),
             delay_bound: traffic.and_then(|traffic| admission::delay_bound(&self.attachment, spec, &traffic)),
         }
+    }
+
+    /// The offers to partly granted streams whose processes are known.
+    pub(super) fn rate_offers(&self) -> Vec<RateOffer> {
+        let Ok(interface) = qfabric_linux::net::index(self.attachment.interface()) else { return Vec::new() };
+        let offer = |stream: StreamId| {
+            let (holder, spec) = (self.holders.get(&stream)?, self.attachment.spec(stream).ok()?);
+            let (wanted, pid) = (holder.wanted, holder.living()?);
+            let offered = self.offer(stream, spec, wanted)?;
+            Some(RateOffer { pid, interface, stream, granted: spec.size, offered, wanted, period: spec.period })
+        };
+        self.broker.offers().into_iter().filter_map(|found| offer(found.stream)).collect()
     }
 
     /// The larger C that the link would grant a partly granted stream.

@@ -2,7 +2,7 @@
 //! user. What the ended streams leave is offered to partly granted ones.
 
 use qfabric_linux::{clock, watch};
-use qfabric_types::api::net::{StreamId, StreamTerms};
+use qfabric_types::api::net::{RateOffer, StreamId, StreamTerms};
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{Instant, Nanos, Owner};
 
@@ -65,9 +65,9 @@ pub(super) fn until(caller: Caller, lease: Option<Nanos>, has_holder: bool) -> R
 }
 
 /// Ends the streams whose leases are over, and raises streams that wait for freed rates. `recheck`: whether also to
-/// look whether packets still belong to the streams' users.
-pub(super) fn tick(state: &mut State, recheck: bool) {
-    let now = clock::now();
+/// look whether packets still belong to the streams' users. Returns the offers to streams that ask for a rate themselves.
+pub(super) fn tick(state: &mut State, recheck: bool) -> Vec<RateOffer> {
+    let (now, mut offers) = (clock::now(), Vec::new());
     for (name, entry) in &mut state.attached {
         for (id, why) in over(entry, now, recheck) {
             match entry.end(id) {
@@ -75,10 +75,15 @@ pub(super) fn tick(state: &mut State, recheck: bool) {
                 Err(problem) => tracing::warn!(interface = name, stream = id, "the stream has not ended: {problem}"),
             }
         }
+        let is_freed = entry.is_freed;
         for (id, size) in entry.upgrade() {
             tracing::info!(interface = name, stream = id, size, "the stream got the rate that another one freed");
         }
+        if is_freed {
+            offers.extend(entry.rate_offers());
+        }
     }
+    offers
 }
 
 /// The streams whose leases are over, with the reason.

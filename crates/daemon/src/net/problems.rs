@@ -98,6 +98,12 @@ pub(super) fn over_delay(message: String) -> Problem {
     problem::new("over_link", message, next)
 }
 
+pub(super) fn over_measured_delay(message: String) -> Problem {
+    let next =
+        "ask for a larger C or a longer delay, send smaller messages, or measure again: qfabric net profile HOST";
+    problem::new("over_link", message, next)
+}
+
 pub(super) fn over_link(message: String) -> Problem {
     problem::new(
         "over_link",

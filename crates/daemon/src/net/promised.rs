@@ -3,7 +3,6 @@
 
 use std::ops::{Deref, DerefMut};
 
-use qfabric_linux::watch;
 use qfabric_sync::{Guard, rank};
 use qfabric_types::Direction;
 use qfabric_types::api::Application;
@@ -60,14 +59,10 @@ fn of_interface(entry: &Interface) -> impl Iterator<Item = OfProcess> {
 }
 
 fn of_stream(entry: &Interface, stream: StreamId, holder: &Holder) -> Option<OfProcess> {
-    let process = holder.process.as_ref().or(holder.asker.as_ref());
-    // Later, another process may have the same number.
-    if process.is_none_or(watch::Process::ended) {
-        return None;
-    }
     let rate_bps = entry.attachment.spec(stream).ok()?.rate();
     let (interface, direction) = (entry.broker.end().interface.clone(), Direction::Out);
-    Some(OfProcess { pid: holder.pid, rate: Bandwidth { interface, direction, stream, rate_bps } })
+    let pid = holder.living()?;
+    Some(OfProcess { pid, rate: Bandwidth { interface, direction, stream, rate_bps } })
 }
 
 impl Net {

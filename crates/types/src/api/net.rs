@@ -18,11 +18,13 @@
 //! of own sockets.
 
 mod link;
+mod offer;
 mod promise;
 mod selector;
 
 pub use link::{LinkBook, LinkInfo, LinkRequest, RateHolder};
-pub use promise::{Bandwidth, StreamPromise, StreamTerms};
+pub use offer::{OFFER_FORMAT, OFFER_SERVICE, RateOffer};
+pub use promise::{Bandwidth, MeasuredDelays, StreamPromise, StreamTerms};
 pub use selector::{Flow, InvalidSelector, Protocol, Selector};
 
 use serde::{Deserialize, Serialize};
