@@ -162,7 +162,11 @@ impl Interface {
     fn give_back(&mut self, id: HeldRateId, direction: Direction) -> Result<(), Problem> {
         self.is_freed = true;
         let streams = self.book(direction).give_back(id);
-        streams.into_iter().map(|stream| self.end(stream)).fold(Ok(()), |all, ended| ended.and(all))
+        let mut all = Ok(());
+        for stream in streams {
+            all = self.end(stream).and(all);
+        }
+        all
     }
 }
 

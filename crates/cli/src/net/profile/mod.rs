@@ -106,7 +106,8 @@ pub(super) fn run(args: Args) -> Outcome {
     let file = file(&args.host, &interface)?;
     let to = resolve(&args.host, args.port)?;
     let rates = if args.rates.is_empty() { parts_of_free(&info) } else { args.rates.clone() };
-    let mut measurement = Measurement { args: &args, client, interface, sender: Sender::to(to, &stop)? };
+    let sender = Sender::to(to, &stop)?;
+    let mut measurement = Measurement { args: &args, client, interface, link_bps: info.rate_bps, sender };
     let profile = measurement.profile(&rates)?;
     profiles::store(&file, &profile)?;
     match args.json {
@@ -140,7 +141,7 @@ fn check(args: &Args) -> Result<(), Failure> {
             wire::MOST_BYTES
         )));
     }
-    if let Some(rate) = args.rates.iter().find(|rate| period(**rate) > LONGEST_PERIOD) {
+    if let Some(rate) = args.rates.iter().find(|rate| **rate < slowest()) {
         return Err(Failure::usage(format!("the rate is {rate}; use at least {}", slowest())));
     }
     let points = args.sizes.len() * args.rates.len().max(3);
@@ -165,9 +166,15 @@ fn slowest() -> BitRate {
     BitRate::new((PACKET_BITS * 1_000_000_000).div_ceil(LONGEST_PERIOD.get()))
 }
 
-/// The period in which a stream of this rate sends at least one of the largest packets.
-fn period(rate: BitRate) -> Nanos {
-    Nanos::new((PACKET_BITS * 1_000_000_000).div_ceil(rate.get().max(1))).max(PERIOD)
+/// Packets of the link's rate in the shortest period. DWCS subtracts two packets of each period, which may be on their
+/// way when the period begins: 5 % of the link.
+const PACKETS: u64 = 40;
+
+/// The period in which a stream of this rate sends at least one of the largest packets, and in which a link of
+/// `link_bps` sends many.
+fn period(rate: BitRate, link_bps: u64) -> Nanos {
+    let time = |packets: u64, bps: u64| Nanos::new((packets * PACKET_BITS * 1_000_000_000).div_ceil(bps.max(1)));
+    time(1, rate.get()).max(time(PACKETS, link_bps).min(LONGEST_PERIOD)).max(PERIOD)
 }
 
 /// A quarter, a half and three quarters of the rate that is free.
@@ -183,6 +190,8 @@ struct Measurement<'a> {
     args: &'a Args,
     client: Client,
     interface: String,
+    /// The rate for which the interface admits streams.
+    link_bps: u64,
     sender: Sender<'a>,
 }
 
@@ -209,7 +218,7 @@ impl Measurement<'_> {
 
     fn begin(&self, rate: BitRate) -> Result<StreamId, Failure> {
         let flow = Flow { protocol: Protocol::Udp, source: self.sender.from()?, destination: self.sender.to_address() };
-        let mut spec = StreamSpec::new(Selector::Flow(flow), period(rate));
+        let mut spec = StreamSpec::new(Selector::Flow(flow), period(rate, self.link_bps));
         spec.size = spec.size_at(rate).max(StreamSpec::LARGEST_PACKET);
         spec.terms.holder = Some(std::process::id() as i32);
         Ok(self.client.begin_stream(&self.interface, &spec).map_err(connect::failure)?.id)
@@ -267,9 +276,17 @@ mod tests {
 
     #[test]
     fn the_period_of_a_stream_has_room_for_the_largest_packet() {
-        for (rate, ms) in [(10_000_000, 10), (1_211_200, 10), (605_600, 20), (slowest().get(), 1_000)] {
+        let fast = 1_000_000_000;
+        for (rate, link, ms) in [
+            (10_000_000, fast, 10),
+            (1_211_200, fast, 10),
+            (605_600, fast, 20),
+            (5_000_000, 12_112_000, 40),
+            (500_000, 400_000, 1_000),
+            (slowest().get(), fast, 1_000),
+        ] {
             let rate = BitRate::new(rate);
-            let spec = StreamSpec::new(Selector::Mark(1), period(rate));
+            let spec = StreamSpec::new(Selector::Mark(1), period(rate, link));
             assert_eq!(spec.period, Nanos::from_millis(ms), "{rate}");
             assert!(spec.size_at(rate) >= StreamSpec::LARGEST_PACKET, "{rate}");
         }
