@@ -58,7 +58,7 @@ fn delays_are_measured_by_size_and_rate_and_admit_streams() {
 fn check_admission(site: &Site) {
     let address = site.lan.address(1);
     let ask = |message: &str, delay: &str| {
-        let stream = ["net", "stream", "add", "eth0", "--mark", "7", "--period", "10ms", "--size", "10000"];
+        let stream = ["net", "stream", "add", "eth0", "--mark", "7", "--period", "40ms", "--size", "40000"];
         let terms = ["--measured", &address, "--message", message, "--delay", delay];
         Answer::of(site[0].command(&[&stream[..], &terms].concat()).env("XDG_DATA_HOME", site.folder.path()))
     };
