@@ -1,9 +1,11 @@
-//! Stores and reads the profiles of trial executions: `$XDG_DATA_HOME/qfabric/profiles/NAME.json`.
+//! Stores and reads profiles, of trial executions and of delays: `$XDG_DATA_HOME/qfabric/profiles/NAME.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_types::Profile;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::exit::Failure;
 use crate::output;
@@ -17,7 +19,7 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Writes `profile` to `file`, and creates the folder if it is missing.
-pub(crate) fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
+pub(crate) fn store(file: &Path, profile: &impl Serialize) -> Result<(), Failure> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)
             .map_err(|error| Failure::fault(format!("cannot create the folder {}: {error}", folder.display())))?;
@@ -26,13 +28,16 @@ pub(crate) fn store(file: &Path, profile: &Profile) -> Result<(), Failure> {
 }
 
 pub(crate) fn load(name: &str) -> Result<Profile, Failure> {
-    let file = file(name)?;
+    read(&file(name)?, "qfabric probe")
+}
+
+/// Reads the profile that the command `maker` stored in `file`.
+pub(crate) fn read<P: DeserializeOwned>(file: &Path, maker: &str) -> Result<P, Failure> {
     let shown = file.display();
-    let text = fs::read_to_string(&file).map_err(|error| {
-        Failure::usage(format!("cannot read the profile {shown}: {error}; make one with qfabric probe"))
-    })?;
+    let text = fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("cannot read the profile {shown}: {error}; make one with {maker}")))?;
     serde_json::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{shown} is no profile: {error}; make one with qfabric probe")))
+        .map_err(|error| Failure::usage(format!("{shown} is no profile: {error}; make one with {maker}")))
 }
 
 fn folder() -> Result<PathBuf, Failure> {

@@ -10,6 +10,7 @@ pub mod api;
 pub mod channel;
 pub mod channel_wire;
 mod contract;
+mod delay_profile;
 mod dispatch;
 pub mod ecalls_wire;
 pub mod event_json;
@@ -46,6 +47,7 @@ mod units;
 const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) && align_of::<ring::JobRing>() == 64);
 
 pub use contract::{Contract, InvalidContract, JobSource, Profile, SERVICE};
+pub use delay_profile::{DelayPoint, DelayProfile, NoDelay};
 pub use dispatch::{DispatchOrder, DispatchRules, InvalidDispatchRules};
 pub use ids::{AppId, Owner, ThreadId};
 pub use invariance::Invariance;

@@ -197,6 +197,14 @@ impl Host {
         self.folder.join("qfabric.sock")
     }
 
+    /// A command in the network of the host; it does not find the daemon by itself.
+    pub(crate) fn inside(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(env!("CARGO_BIN_EXE_qfabric"));
+        command.args(words).current_dir(&self.folder);
+        command
+    }
+
     /// A command of the terminal.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));

@@ -7,6 +7,7 @@ mod answer;
 mod churn;
 mod creators;
 mod deadlines;
+mod delays;
 mod far;
 mod faults;
 mod filters;

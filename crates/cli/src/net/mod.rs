@@ -2,6 +2,7 @@
 
 mod attach;
 mod link;
+mod profile;
 mod show;
 mod stream;
 
@@ -22,8 +23,10 @@ enum Command {
     Attach(attach::Args),
     Detach(attach::DetachArgs),
     Link(link::Args),
-    Stream(stream::Args),
+    Stream(Box<stream::Args>),
     Show(show::Args),
+    Profile(profile::Args),
+    Answer(profile::AnswerArgs),
 }
 
 /// Describes an open link: its rates, its maxima and the rate of each user.
@@ -36,7 +39,9 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Attach(args) => attach::run(args),
         Command::Detach(args) => attach::detach(args),
         Command::Link(args) => link::run(args),
-        Command::Stream(args) => stream::run(args),
+        Command::Stream(args) => stream::run(*args),
         Command::Show(args) => show::run(args),
+        Command::Profile(args) => profile::run(args),
+        Command::Answer(args) => profile::answer(args),
     }
 }

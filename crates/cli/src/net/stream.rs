@@ -3,10 +3,10 @@
 use std::str::FromStr;
 
 use clap::Subcommand;
-use qfabric_types::api::net::{Flow, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
+use qfabric_types::api::net::{Flow, MeasuredDelays, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
 use qfabric_types::{BitRate, Bytes, Instant, Nanos, TrafficSpec, Window};
 
-use super::show;
+use super::{profile, show};
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -87,11 +87,18 @@ struct TermArgs {
     holder: Option<i32>,
     /// Traffic of the stream, from which the longest delay is calculated: token rate, bucket in bytes, peak rate,
     /// largest packet in bytes, such as 5M,20000,8M,1514
-    #[arg(long, value_name = "RATE,BUCKET,PEAK,LARGEST")]
+    #[arg(long, value_name = "RATE,BUCKET,PEAK,LARGEST", group = "evidence")]
     traffic: Option<Traffic>,
-    /// Refuse the stream if packets may wait longer than this in the queue; needs --traffic and DWCS
-    #[arg(long, value_name = "TIME", requires = "traffic")]
+    /// Refuse the stream if it is too slow: with --traffic, if packets may wait longer than this in the queue (needs DWCS);
+    /// with --measured, if 1 % of the messages may take longer from end to end
+    #[arg(long, value_name = "TIME", requires = "evidence")]
     delay: Option<Nanos>,
+    /// The host whose profile of delays applies; measure it before with `qfabric net profile HOST`
+    #[arg(long, value_name = "HOST", requires = "message", group = "evidence")]
+    measured: Option<String>,
+    /// Size of the stream's largest message, for --measured, such as 80kB
+    #[arg(long, value_name = "BYTES", requires = "measured")]
+    message: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -216,8 +223,12 @@ fn add(args: AddArgs) -> Outcome {
     };
     let change = args.attributes.change(None);
     let mut spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
-    let TermArgs { holder, traffic, delay } = args.terms;
+    let TermArgs { holder, traffic, delay, measured, message } = args.terms;
     (spec.terms.holder, spec.terms.traffic, spec.terms.delay) = (holder, traffic.map(|traffic| traffic.0), delay);
+    if let (Some(host), Some(message_bytes)) = (measured, message) {
+        let profile = profile::stored(&host, &interface)?;
+        spec.terms.measured = Some(MeasuredDelays { message_bytes, profile });
+    }
     let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
@@ -232,7 +243,7 @@ fn add(args: AddArgs) -> Outcome {
 }
 
 /// The only attached interface. A failure if there is none, or more than one.
-fn only_attached(client: &qfabric_client::Client) -> Result<String, Failure> {
+pub(super) fn only_attached(client: &qfabric_client::Client) -> Result<String, Failure> {
     let attached = client.interfaces().map_err(connect::failure)?;
     match &attached[..] {
         [one] => Ok(one.interface.clone()),

@@ -52,7 +52,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// A daemon that ends when this value is dropped.
-pub(crate) struct Daemon(Child);
+pub(crate) struct Daemon(pub Child);
 
 impl Daemon {
     /// Starts a daemon in `folder`, with the configuration `config`.

@@ -40,6 +40,7 @@
 
 mod connection;
 mod lease;
+mod offers;
 mod service;
 mod session;
 mod sockets;
@@ -47,6 +48,7 @@ mod subscribe;
 mod subscription;
 
 pub use lease::Notice;
+pub use offers::Offers;
 pub use service::OwnService;
 pub use session::{Attribute, Ecalls};
 pub use sockets::Sockets;

@@ -101,6 +101,12 @@ impl Ecalls {
         }
     }
 
+    /// Raises an event of the daemon for a process, from a thread that is not the dispatcher.
+    pub(crate) fn announce(&self, name: &str, pid: i32, data: &[u8]) {
+        self.raise_own(name, &Event::now(pid, data, 0, false));
+        self.nudge();
+    }
+
     /// Queues the event for each receiver. A caller that is not the dispatcher must nudge the dispatcher afterwards.
     fn raise(&self, registry: &mut Registry, id: ServiceId, event: &Event<'_>) -> Option<RaiseOutcome> {
         let service = registry.services.get_mut(&id)?;

@@ -4,6 +4,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
     HandlerInfo, HandlerRequest, OptionInfo, Origin, ServiceId, ServiceInfo, ServiceRequest,
 };
+use qfabric_types::api::net::{OFFER_FORMAT, OFFER_SERVICE};
 use qfabric_types::format::Format;
 use qfabric_types::text::is_plain;
 
@@ -64,6 +65,9 @@ impl Ecalls {
         let about = "a job of an application under contract ended after its deadline";
         let service = Service::new(misses::SERVICE, about, Origin::Daemon, "the control thread", format);
         self.add(service);
+        let Ok(format) = event_format(OFFER_FORMAT) else { return };
+        let about = "a link has more room for a partly granted stream of the process";
+        self.add(Service::new(OFFER_SERVICE, about, Origin::Daemon, "the thread of links", format));
     }
 
     pub(super) fn add_kernel_services(&self, services: &[qfabric_linux::ecalls::Service]) {

@@ -7,8 +7,8 @@
 use qfabric_linux::net::{Attachment, blocking};
 use qfabric_sched::dwcs::{self, Task};
 use qfabric_types::api::Problem;
-use qfabric_types::api::net::{NetMechanism, StreamId, StreamSpec};
-use qfabric_types::{BitRate, Bytes, Nanos, PathError, Share, TrafficSpec, Window};
+use qfabric_types::api::net::{MeasuredDelays, NetMechanism, StreamId, StreamSpec, StreamTerms};
+use qfabric_types::{BitRate, Bytes, DelayPoint, Nanos, PathError, Share, TrafficSpec, Window};
 
 use super::problems;
 
@@ -38,14 +38,46 @@ fn largest_of(most: u32, fits: impl Fn(u32) -> bool) -> u32 {
     fitting
 }
 
-/// Checks that the delay of the stream's packets is at most the delay in its terms.
+/// Checks that the delay in the stream's terms is kept: by the measured delay of its messages, and by the bound of its
+/// packets' delay, as far as the terms have them.
 pub(super) fn check_delay(attachment: &Attachment, spec: &StreamSpec) -> Result<(), Problem> {
     let Some(delay) = spec.terms.delay else { return Ok(()) };
-    let Some(traffic) = spec.terms.traffic else {
-        let message = format!("a delay of {delay} is asked for, but the traffic is not known");
-        return Err(problems::invalid(message, "state the traffic too (--traffic RATE,BUCKET,PEAK,LARGEST)"));
-    };
-    match delay_bound(attachment, spec, &traffic) {
+    let is_measured = check_measured(spec, delay)?;
+    match spec.terms.traffic {
+        Some(traffic) => check_bound(attachment, spec, &traffic, delay),
+        None if is_measured => Ok(()),
+        None => {
+            let message = format!("a delay of {delay} is asked for, but the traffic is not known");
+            let next =
+                "state the traffic too (--traffic RATE,BUCKET,PEAK,LARGEST), or measured delays (--measured HOST)";
+            Err(problems::invalid(message, next))
+        }
+    }
+}
+
+/// QualMan's test of the end-to-end delay (§5.1.2). Returns whether the terms have a profile.
+fn check_measured(spec: &StreamSpec, delay: Nanos) -> Result<bool, Problem> {
+    let Some(MeasuredDelays { message_bytes, profile }) = &spec.terms.measured else { return Ok(false) };
+    let next = "measure this size and rate: qfabric net profile HOST --sizes BYTES --rates BITS";
+    let point =
+        profile.delay_of(*message_bytes, spec.rate()).map_err(|why| problems::invalid(why.to_string(), next))?;
+    if point.p99 <= delay {
+        return Ok(true);
+    }
+    let DelayPoint { message_bytes: size, rate_bps, p99, .. } = point;
+    let host = profile.host.chars().take(64).collect::<String>();
+    let message = format!("messages of {size} to {host} took up to {p99} at {rate_bps}, asked for {delay}");
+    Err(problems::over_measured_delay(message))
+}
+
+/// The delay of the stream's largest message from end to end, if its terms have a profile with such a message.
+pub(super) fn measured_delay(spec: &StreamSpec, terms: &StreamTerms) -> Option<Nanos> {
+    let MeasuredDelays { message_bytes, profile } = terms.measured.as_ref()?;
+    profile.delay_of(*message_bytes, spec.rate()).ok().map(|point| point.p99)
+}
+
+fn check_bound(attachment: &Attachment, spec: &StreamSpec, traffic: &TrafficSpec, delay: Nanos) -> Result<(), Problem> {
+    match delay_bound(attachment, spec, traffic) {
         Some(bound) if bound <= delay => Ok(()),
         Some(bound) => {
             let message = format!("{}: the longest delay is {bound}, asked for {delay}", spec.selector);
@@ -119,6 +151,7 @@ fn capacity(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Share
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qfabric_types::DelayProfile;
     use qfabric_types::api::net::Selector;
 
     const MEGABIT: u64 = 1_000_000;
@@ -171,6 +204,35 @@ mod tests {
         assert_eq!(delay_under_dwcs(&video, &traffic), None);
         assert_eq!(delay_under_dwcs(&stream(1, 40, 1_000), &traffic), None);
         assert_eq!(delay_under_dwcs(&stream(1, 40, 31_000), &traffic), None, "5.9 of 6 Mbit/s");
+    }
+
+    #[test]
+    fn a_delay_is_admitted_by_the_measured_delay_of_the_closest_larger_message() {
+        let point = |message_bytes, p99| DelayPoint {
+            message_bytes: Bytes::new(message_bytes),
+            rate_bps: BitRate::new(2 * MEGABIT),
+            p50: Nanos::from_millis(1),
+            p99: Nanos::from_millis(p99),
+            arrived: 100,
+            lost: 0,
+        };
+        let profile = DelayProfile {
+            host: "beta".to_owned(),
+            interface: "eth0".parse().unwrap(),
+            kernel: "6.16".to_owned(),
+            min_rtt: Nanos::ZERO,
+            points: vec![point(20_000, 80), point(50_000, 200)],
+        };
+        // 10,000 bytes in 40 ms are 2 Mbit/s.
+        let mut spec = stream(1, 40, 10_000);
+        let check = |spec: &StreamSpec, delay| check_measured(spec, Nanos::from_millis(delay));
+        assert_eq!(check(&spec, 1), Ok(false), "nothing was measured");
+        spec.terms.measured = Some(MeasuredDelays { message_bytes: Bytes::new(20_000), profile });
+        assert_eq!((check(&spec, 80), measured_delay(&spec, &spec.terms)), (Ok(true), Some(Nanos::from_millis(80))));
+        let over = check(&spec, 79).unwrap_err();
+        assert!(over.code == "over_link" && over.message.contains("took up to 80 ms at 2 Mbit/s"), "{over:?}");
+        spec.size = 9_999;
+        assert!(check(&spec, 80).unwrap_err().next_step.contains("qfabric net profile"), "the rate is lower");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
 //! subscription, and the stream changes accordingly. While a stream follows, a thread checks every 5 ms, because
 //! attributes are words in shared memory that change without a notification. The same thread ends streams whose leases
-//! are over.
+//! are over, and tells applications the offers of freed rates.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_types::Owner;
 use qfabric_types::api::ecalls::SubscriptionId;
-use qfabric_types::api::net::{StreamId, StreamSpec};
+use qfabric_types::api::net::{OFFER_SERVICE, StreamId, StreamSpec};
 
 use super::{Net, State, leases};
 use crate::auth::Peer;
@@ -52,7 +52,7 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     if recheck {
         state.open_configured();
     }
-    leases::tick(&mut state, recheck);
+    let offers = leases::tick(&mut state, recheck);
     let followed = followed(&state);
     for (interface, id, subscription) in &followed {
         let daemon = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
@@ -61,6 +61,8 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
             Err(_) => forget(&mut state, interface, *id),
         }
     }
+    drop(state);
+    offers.iter().for_each(|offer| ecalls.announce(OFFER_SERVICE, offer.pid, &offer.bytes()));
     Some(!followed.is_empty())
 }
 

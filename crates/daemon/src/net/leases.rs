@@ -2,14 +2,14 @@
 //! user. What the ended streams leave is offered to partly granted ones.
 
 use qfabric_linux::{clock, watch};
-use qfabric_types::api::net::{StreamId, StreamTerms};
+use qfabric_types::api::net::{RateOffer, StreamId, StreamTerms};
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{Instant, Nanos, Owner};
 
 use super::interface::Interface;
 use super::rights::{self, Caller};
 use super::{State, problems};
-use crate::auth;
+use crate::auth::{self, Peer};
 
 /// The lease of an ordinary user who states none.
 pub(super) const DEFAULT: Nanos = Nanos::from_millis(3_600_000);
@@ -24,6 +24,10 @@ pub(super) struct Lease {
     pub groups: Vec<u32>,
     /// The process with which the stream ends.
     pub holder: Option<watch::Process>,
+    /// The process that asked, if the stream does not end with a process.
+    pub asker: Option<watch::Process>,
+    /// The number of `holder` or `asker`.
+    pub pid: i32,
     pub until: Option<Instant>,
     /// The stream belongs to a user who may not change interfaces.
     pub is_ordinary: bool,
@@ -36,13 +40,14 @@ impl Lease {
         let until = until(caller, terms.lease, terms.holder.is_some())?;
         match terms.holder {
             None => {
-                let groups = auth::groups(caller.peer);
-                Ok(Lease { owner: caller.peer.owner, groups, holder: None, until, is_ordinary })
+                let Peer { pid, owner } = caller.peer;
+                let (groups, asker) = (auth::groups(caller.peer), watch::Process::watch(pid).ok());
+                Ok(Lease { owner, groups, holder: None, asker, pid, until, is_ordinary })
             }
             Some(pid) => {
                 let auth::Target { owner, groups, watch, .. } =
                     auth::target(caller.peer, pid, ApplicationScope::Program)?;
-                Ok(Lease { owner, groups, holder: Some(watch), until, is_ordinary })
+                Ok(Lease { owner, groups, holder: Some(watch), asker: None, pid, until, is_ordinary })
             }
         }
     }
@@ -60,9 +65,9 @@ pub(super) fn until(caller: Caller, lease: Option<Nanos>, has_holder: bool) -> R
 }
 
 /// Ends the streams whose leases are over, and raises streams that wait for freed rates. `recheck`: whether also to
-/// look whether packets still belong to the streams' users.
-pub(super) fn tick(state: &mut State, recheck: bool) {
-    let now = clock::now();
+/// look whether packets still belong to the streams' users. Returns the offers to streams that ask for a rate themselves.
+pub(super) fn tick(state: &mut State, recheck: bool) -> Vec<RateOffer> {
+    let (now, mut offers) = (clock::now(), Vec::new());
     for (name, entry) in &mut state.attached {
         for (id, why) in over(entry, now, recheck) {
             match entry.end(id) {
@@ -70,10 +75,15 @@ pub(super) fn tick(state: &mut State, recheck: bool) {
                 Err(problem) => tracing::warn!(interface = name, stream = id, "the stream has not ended: {problem}"),
             }
         }
+        let is_freed = entry.is_freed;
         for (id, size) in entry.upgrade() {
             tracing::info!(interface = name, stream = id, size, "the stream got the rate that another one freed");
         }
+        if is_freed {
+            offers.extend(entry.rate_offers());
+        }
     }
+    offers
 }
 
 /// The streams whose leases are over, with the reason.
@@ -104,7 +114,6 @@ fn is_own(entry: &Interface, id: StreamId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Peer;
 
     fn caller(is_privileged: bool) -> Caller {
         let owner = Owner { uid: 54_321, gid: 54_321 };

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StreamSpec, is_default};
-use crate::{BitRate, Nanos, Owner, TrafficSpec};
+use super::{HeldRateId, StreamId, StreamSpec, is_default};
+use crate::{BitRate, Bytes, DelayProfile, Direction, InterfaceName, Nanos, Owner, TrafficSpec};
 
 /// The terms on which a stream is requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,10 +25,23 @@ pub struct StreamTerms {
     /// The traffic of the stream, from which the longest delay is calculated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<TrafficSpec>,
-    /// The longest delay that is accepted from the arrival of a packet in the queue to its transmission; needs
-    /// `traffic`.
+    /// The longest delay that is accepted; needs `traffic` or `measured`. With `traffic`: from the arrival of a packet in
+    /// the queue to its transmission. With `measured`: of a message from end to end, in 99 % of cases.
     #[serde(rename = "delay_ns", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Nanos>,
+    /// Delays that were measured before. Only requests have them; answers have the delay that follows from them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredDelays>,
+}
+
+/// The delays of messages that were measured before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredDelays {
+    /// The size of the stream's largest message, without headers.
+    pub message_bytes: Bytes,
+    pub profile: DelayProfile,
 }
 
 /// The promise behind a stream.
@@ -41,6 +54,9 @@ pub struct StreamPromise {
     pub owner: Option<Owner>,
     /// The promised rate: (1 − x/y)·C/T, rounded up.
     pub rate_bps: BitRate,
+    /// The held rate from which the stream draws; the stream is counted within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_rate: Option<HeldRateId>,
     /// The wanted C, if the link granted less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
@@ -53,6 +69,21 @@ pub struct StreamPromise {
     /// The longest delay of a packet in the queue, if the stream's traffic is known and the mechanism bounds delays.
     #[serde(rename = "delay_bound_ns", skip_serializing_if = "Option::is_none")]
     pub delay_bound: Option<Nanos>,
+    /// The delay of the largest message from end to end that 99 % of the measured messages kept, if the request had a
+    /// profile with such a message.
+    #[serde(rename = "measured_delay_ns", skip_serializing_if = "Option::is_none")]
+    pub measured_delay: Option<Nanos>,
+}
+
+/// The rate that one direction of a link promises to a stream of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Bandwidth {
+    pub interface: InterfaceName,
+    pub direction: Direction,
+    pub stream: StreamId,
+    /// The promised rate, with all headers.
+    pub rate_bps: BitRate,
 }
 
 impl StreamSpec {
