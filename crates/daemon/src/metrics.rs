@@ -120,12 +120,15 @@ const CONTROL: [Metric<Counters>; 24] = [
     of("inputs_ignored", "inputs that the host ignored because they were inconsistent", |c| Counter(c.inputs_ignored)),
 ];
 
-const APPLICATION: [Metric<Application>; 9] = [
+const APPLICATION: [Metric<Application>; 10] = [
     of("app_guaranteed_cpus", "bandwidth guaranteed to the application, in CPUs", |a| Gauge(a.guaranteed.as_f64())),
     of("app_wanted_cpus", "bandwidth that the application's controller wants, in CPUs", |a| Gauge(a.wanted.as_f64())),
     of("app_granted_cpus", "bandwidth granted to the application, in CPUs", |a| Gauge(a.granted.as_f64())),
     of("app_used_cpus", "CPU time of the application's jobs divided by the time they had, in CPUs", |a| {
         Gauge(a.used.as_f64())
+    }),
+    of("app_bandwidth_bits", "rate that links promise to the application's streams, in bits per second", |a| {
+        Gauge(a.bandwidth.iter().map(|stream| stream.rate_bps.as_f64()).sum())
     }),
     of("app_threads", "number of the application's threads under reservation", |a| Gauge(reserved(a) as f64)),
     of("app_jobs", "jobs of the application that ended", |a| Counter(a.quality.jobs)),
@@ -299,6 +302,7 @@ mod tests {
             server: None,
             cpus: Vec::new(),
             memory: None,
+            bandwidth: Vec::new(),
         }
     }
 

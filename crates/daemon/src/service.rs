@@ -152,7 +152,7 @@ impl Service {
             tokio::spawn(memory::serve(reserves, memory.clone(), places));
             tokio::spawn(log_notes(notes));
             if let Some(reload) = (hooks.reload)() {
-                tokio::spawn(reload.run(requests, channels.clone()));
+                tokio::spawn(reload.run(requests, channels.clone(), net.clone()));
             }
             (hooks.ready)();
             wait(ending, &mut control.ended, serving).await

@@ -38,12 +38,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Adds the reserve of memory, after the control group of the program is in place.
-    async fn with_memory(&self, mut application: Application) -> Answer<Application> {
-        let memory = self.memory.clone();
+    /// Adds the bandwidth, and the reserve of memory after the control group of the program is in place.
+    async fn complete(&self, mut application: Application) -> Answer<Application> {
+        let (memory, net) = (self.memory.clone(), self.net.clone());
         let complete = move || {
             memory.settle();
             memory.complete(&mut application);
+            net.complete([&mut application]);
             Ok(application)
         };
         Ok(aside(complete).await?)
@@ -154,7 +155,7 @@ async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) 
     let target = aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
     let application = context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?;
-    context.with_memory(application).await
+    context.complete(application).await
 }
 
 fn created(application: Application) -> Response {
@@ -249,7 +250,7 @@ fn log_limits(peer: Peer) {
 pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
     let application = context.requests.ask(|reply| Command::Show { app, reply }).await?;
-    Ok(Json(without_profile(context.with_memory(application).await?)))
+    Ok(Json(without_profile(context.complete(application).await?)))
 }
 
 /// Change the contract of an application
@@ -271,7 +272,7 @@ pub(crate) async fn change(
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
-        Ok(application) => Ok(Json(without_profile(context.with_memory(application).await?))),
+        Ok(application) => Ok(Json(without_profile(context.complete(application).await?))),
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
 }
@@ -301,6 +302,7 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
     let scrape = move || {
         let mut report = *report;
         context.memory.complete_status(&mut report.status);
+        context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
         Ok(metrics::text(report, ecalls, interfaces, context.channels.report()))
     };
@@ -320,9 +322,10 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
 
 async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
-    let memory = context.memory.clone();
+    let (memory, net) = (context.memory.clone(), context.net.clone());
     status = aside(move || {
         memory.complete_status(&mut status);
+        net.complete(&mut status.applications);
         Ok(status)
     })
     .await?;
