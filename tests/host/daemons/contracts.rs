@@ -29,8 +29,9 @@ impl Partners {
     }
 
     fn start(&mut self, host: usize) {
-        let more = format!("contracts = true\n[limits]\ncapacity = {CAPACITY}\n[memory]\nglobal_reserve = '64M'");
-        self.0.start(host, &more);
+        // Contracts of other hosts count against user 65534.
+        let limits = format!("[limits]\ncapacity = {CAPACITY}\n[limits.users]\n65534 = {CAPACITY}");
+        self.0.start(host, &format!("contracts = true\n{limits}\n[memory]\nglobal_reserve = '64M'"));
     }
 
     fn meet(&self, hosts: usize) {
