@@ -66,7 +66,7 @@ impl Accounts {
         let held = self.held.get_mut(&id)?;
         let left = self.broker.granted(held.reserve)?;
         let taken = asked.min(left);
-        held.drawn = held.drawn + taken;
+        held.drawn += taken;
         // A decrease is never refused.
         let _ = self.broker.want(held.reserve, left - taken);
         self.broker.settle(held.reserve);
