@@ -33,7 +33,7 @@ pub struct HoldRequest {
 /// A resource of which less than the minimum is free. Nothing was held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("asked for {asked} of {resource}, at least {minimum}; {free} is free, and {largest} would fit")]
-pub struct Shortage {
+pub struct HoldRefusal {
     pub resource: Resource,
     pub asked: Amount,
     pub minimum: Amount,
@@ -95,7 +95,7 @@ impl Holds {
     ///
     /// # Errors
     /// The first resource of which less than the minimum is free.
-    pub fn hold(&mut self, request: HoldRequest) -> Result<Resources, Shortage> {
+    pub fn hold(&mut self, request: HoldRequest) -> Result<Resources, HoldRefusal> {
         self.release(&request.id);
         let HoldRequest { id, uid, wanted, minimum, until } = request;
         let mut amount = Resources::default();
@@ -217,7 +217,7 @@ impl Holds {
         self.by_user.get(&uid).map_or(0, |sums| sum(sums, resource))
     }
 
-    fn shortage(&self, uid: u32, resource: Resource, asked: Amount, minimum: &Resources) -> Shortage {
+    fn shortage(&self, uid: u32, resource: Resource, asked: Amount, minimum: &Resources) -> HoldRefusal {
         let amount = |units| resource.amount(units);
         let committed = |uid: Option<u32>| -> u64 {
             let counted = self.entries.values().filter(|entry| uid.is_none_or(|uid| uid == entry.uid));
@@ -226,7 +226,7 @@ impl Holds {
         let left = self.capacity.units(&resource).saturating_sub(committed(None));
         let cap = self.caps.get(&uid).map_or(u64::MAX, |cap| cap.units(&resource));
         let largest_without_holds = cap.saturating_sub(committed(Some(uid))).min(left);
-        Shortage {
+        HoldRefusal {
             asked,
             minimum: amount(minimum.units(&resource)),
             free: amount(self.free_of(&resource)),

@@ -23,7 +23,7 @@ mod pool;
 mod refusal;
 mod supervisor;
 
-pub use holds::{HoldRequest, Holds, NotHeld, Shortage, UserCaps};
+pub use holds::{HoldRefusal, HoldRequest, Holds, NotHeld, UserCaps};
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};
 pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};

@@ -273,6 +273,7 @@ mod tests {
             fallback: None,
             loans: vec![],
             tables: vec![],
+            joint: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

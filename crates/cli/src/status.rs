@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
+use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
 use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share};
@@ -71,6 +72,7 @@ fn text(status: &HostStatus) -> String {
         return headline(status)
             + "\n"
             + &loan_lines(status)
+            + &joint_lines(status)
             + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
@@ -86,8 +88,9 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let hosts = [loan_lines(status), memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
-    let above = overload_lines(status) + &hosts;
+    let applications = [overload_lines(status), loan_lines(status), joint_lines(status)].concat();
+    let resources = [memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
+    let above = applications + &resources;
     format!("{}\n{above}\n{table}\n", headline(status))
 }
 
@@ -124,6 +127,17 @@ fn loan_lines(status: &HostStatus) -> String {
         format!("kept for an application of host {host}: {share}, for {left} more\n")
     };
     status.loans.iter().map(line).collect()
+}
+
+/// One line for each part of a joint contract.
+fn joint_lines(status: &HostStatus) -> String {
+    let line = |part: &JointHolding| {
+        let JointHolding { initiator, resources, in_force, .. } = part;
+        let amounts = resources.iter().map(|(resource, amount)| format!("{resource} {amount}"));
+        let stage = if *in_force { "promised to" } else { "held for" };
+        format!("{stage} a joint contract of host {initiator}: {}\n", amounts.collect::<Vec<_>>().join(", "))
+    };
+    status.joint.iter().map(line).collect()
 }
 
 /// One line for each CPU on which servers are admitted.
@@ -234,6 +248,7 @@ pub(crate) mod tests {
             fallback: None,
             loans: Vec::new(),
             tables: Vec::new(),
+            joint: Vec::new(),
             memory: None,
         }
     }

@@ -114,8 +114,8 @@ impl Host {
                 self.answer(answer);
             }
             Input::Leave { app } => self.leave(app),
-            Input::Keep { request, name, share } => {
-                let answer = match self.keep(&name, share) {
+            Input::Keep { request, name, owner, share } => {
+                let answer = match self.keep(&name, owner, share) {
                     Ok(app) => Output::Admitted { request, app },
                     Err(problem) => Output::Refused { request, problem },
                 };
@@ -208,6 +208,7 @@ impl Host {
             fallback: None,
             loans: Vec::new(),
             tables: Vec::new(),
+            joint: Vec::new(),
             memory: None,
         }
     }

@@ -10,7 +10,7 @@ use qfabric_host::manager::contracts::{
 };
 use qfabric_types::api::contracts::{JointId, JointPart, JointRequest};
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Resource, Resources};
+use qfabric_types::{Instant, Owner, Resource, Resources};
 
 fn cpu(ppm: u64) -> Resources {
     let mut vector = Resources::default();
@@ -52,7 +52,7 @@ impl State {
         for host in [0, 1] {
             let part = |host| JointPart { host: name(host), wanted: cpu(wanted), minimum: None, application: None };
             let request = JointRequest::new(vec![part(0), part(1)]).unwrap();
-            state.coordinators[host].apply(host as u64 + 1, 0, &request, now).unwrap();
+            state.coordinators[host].apply(host as u64 + 1, Owner { uid: 0, gid: 0 }, &request, now).unwrap();
             state.drain(host);
         }
         state

@@ -35,6 +35,7 @@ fn workload(hosts: usize, requests: usize, random: &mut RandomNumbers) -> Worklo
         largest: 0.2 + 0.8 * random.uniform(),
         minimum: random.uniform(),
         consent: random.uniform() / 2.0,
+        patience_ms: 0,
     }
 }
 
@@ -45,6 +46,15 @@ fn run(seed: u64, (hosts, requests): (usize, usize), crash: Option<Crash>) -> Re
     let requests = 1 + (random.uniform() * requests as f64) as usize;
     let (conditions, workload) = (bad_conditions(hosts, &mut random), workload(hosts, requests, &mut random));
     World::new(conditions, workload.arrivals(seed), crash, seed).run()
+}
+
+/// As [`run`] without a crash, and the requests are tried again for up to 10 s.
+fn run_with_patience(seed: u64) -> Report {
+    let mut random = RandomNumbers::new(seed);
+    let hosts = 2 + (random.uniform() * 5.0) as usize;
+    let (conditions, workload) = (bad_conditions(hosts, &mut random), workload(hosts, 12, &mut random));
+    let workload = Workload { patience_ms: (random.uniform() * 1e4) as u64, ..workload };
+    World::new(conditions, workload.arrivals(seed), None, seed).run()
 }
 
 #[test]
@@ -63,6 +73,21 @@ fn two_thousand_random_patterns_keep_every_promise() {
     assert_eq!(sum.requests, sum.in_force + sum.refused);
     assert!(sum.in_force > 1_000 && sum.refused > 1_000, "both outcomes occur");
     assert!(sum.partial > 100 && sum.upgraded > 10 && sum.rounds > 4, "partial contracts, upgrades and many attempts");
+}
+
+#[test]
+fn requests_with_patience_keep_every_promise() {
+    let mut sum = Report::default();
+    for seed in 0..400 {
+        let report = run_with_patience(seed);
+        sum.requests += report.requests;
+        sum.in_force += report.in_force;
+        sum.refused += report.refused;
+        sum.rounds = sum.rounds.max(report.rounds);
+    }
+    println!("{sum:?}");
+    assert_eq!(sum.requests, sum.in_force + sum.refused);
+    assert!(sum.in_force > 1_000 && sum.refused > 100 && sum.rounds > 16, "both outcomes occur, after many attempts");
 }
 
 /// The crash is placed at each output of each host: between any two messages, orders and effects.
@@ -97,6 +122,7 @@ fn without_loss_and_contention_a_contract_takes_two_round_trips() {
         largest: 1.0,
         minimum: 1.0,
         consent: 0.0,
+        patience_ms: 0,
     };
     for seed in 0..200 {
         let report = World::new(conditions(4), workload.arrivals(seed), None, seed).run();
@@ -115,11 +141,17 @@ fn hold_and_wait_deadlocks_where_holds_that_expire_and_the_banker_do_not() {
         largest: 0.9,
         minimum: 1.0,
         consent: 0.0,
+        patience_ms: 0,
     };
-    let comparison = compare(workload, 10, Nanos::from_millis(10_000), 1);
+    let comparison = compare(workload, 10, 10_000, 1);
     println!("{comparison}");
     let deadlocked: Vec<u64> = comparison.rows.iter().map(|row| row.deadlocked).collect();
-    assert_eq!(deadlocked[..3], [0, 0, 0]);
-    assert!(deadlocked[3] > 0);
+    assert_eq!(deadlocked[..5], [0; 5]);
+    assert!(deadlocked[5] > 0);
     assert!(comparison.rows.iter().all(|row| row.in_force > 0));
+    let [without, with, banker] = [0, 2, 4].map(|row| comparison.rows[row].in_force);
+    assert!(
+        with > 2 * without && 4 * with > 3 * banker,
+        "{without} without patience, {with} with it, {banker} of the banker"
+    );
 }

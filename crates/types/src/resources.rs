@@ -205,6 +205,7 @@ impl fmt::Display for Amount {
 
 /// Amounts of all resources of one host: a vector with one component per resource; absent components are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Resources {
     /// Share of the processor, in CPUs.
@@ -215,6 +216,7 @@ pub struct Resources {
     /// Bits per second by link and direction, at most [`Resources::MAX_LINKS`]; change it with
     /// [`Resources::set_network`].
     #[serde(rename = "network_bps", with = "links")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<links::LinkRate>))]
     network: BTreeMap<LinkEnd, BitRate>,
 }
 
@@ -265,7 +267,8 @@ mod links {
     use super::{BitRate, LinkEnd, Resources, TooManyLinks};
 
     #[derive(Serialize, Deserialize)]
-    struct Entry {
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    pub(super) struct LinkRate {
         #[serde(flatten)]
         end: LinkEnd,
         rate_bps: BitRate,
@@ -275,17 +278,24 @@ mod links {
         links: &BTreeMap<LinkEnd, BitRate>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(links.iter().map(|(end, rate_bps)| Entry { end: end.clone(), rate_bps: *rate_bps }))
+        serializer.collect_seq(links.iter().map(|(end, rate_bps)| LinkRate { end: end.clone(), rate_bps: *rate_bps }))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<BTreeMap<LinkEnd, BitRate>, D::Error> {
-        let entries = Vec::<Entry>::deserialize(deserializer)?;
+        let entries = Vec::<LinkRate>::deserialize(deserializer)?;
         if entries.len() > Resources::MAX_LINKS {
             return Err(de::Error::custom(TooManyLinks));
         }
-        Ok(entries.into_iter().map(|entry| (entry.end, entry.rate_bps)).collect())
+        let mut links = BTreeMap::new();
+        for LinkRate { end, rate_bps } in entries {
+            if links.insert(end.clone(), rate_bps).is_some() {
+                return Err(de::Error::custom(format_args!("link {end} is given twice; give each direction once")));
+            }
+        }
+        links.retain(|_, rate| *rate > BitRate::ZERO);
+        Ok(links)
     }
 }
 
@@ -335,6 +345,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Resources>(&text).unwrap(), asked);
         assert_eq!(asked.set_network(eth0(Direction::In), BitRate::new(1)), Err(TooManyLinks));
         let entry = r#"{"interface":"eth0","direction":"out","rate_bps":1}"#;
+        let twice = format!("{{\"network_bps\":[{entry},{entry}]}}");
+        assert!(serde_json::from_str::<Resources>(&twice).unwrap_err().to_string().contains("eth0 out is given twice"));
         let long = format!("{{\"network_bps\":[{}]}}", [entry; Resources::MAX_LINKS + 1].join(","));
         assert!(serde_json::from_str::<Resources>(&long).unwrap_err().to_string().contains("16 link"));
     }

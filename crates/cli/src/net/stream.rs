@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Subcommand;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::net::{Flow, MeasuredDelays, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
 use qfabric_types::{BitRate, Bytes, Instant, Nanos, TrafficSpec, Window};
 
@@ -99,6 +100,9 @@ struct TermArgs {
     /// Size of the stream's largest message, for --measured, such as 80kB
     #[arg(long, value_name = "BYTES", requires = "measured")]
     message: Option<Bytes>,
+    /// Draw the rate from this joint contract, on any of its hosts; the stream ends with the contract
+    #[arg(long, value_name = "HOST:NUMBER")]
+    contract: Option<JointId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -223,13 +227,17 @@ fn add(args: AddArgs) -> Outcome {
     };
     let change = args.attributes.change(None);
     let mut spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
-    let TermArgs { holder, traffic, delay, measured, message } = args.terms;
+    let TermArgs { holder, traffic, delay, measured, message, contract } = args.terms;
     (spec.terms.holder, spec.terms.traffic, spec.terms.delay) = (holder, traffic.map(|traffic| traffic.0), delay);
     if let (Some(host), Some(message_bytes)) = (measured, message) {
         let profile = profile::stored(&host, &interface)?;
         spec.terms.measured = Some(MeasuredDelays { message_bytes, profile });
     }
-    let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
+    let begun = match contract {
+        Some(contract) => client.begin_stream_of_contract(&contract, &interface, &spec),
+        None => client.begin_stream(&interface, &spec),
+    };
+    let mut info = begun.map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
         info = client.change_stream(&interface, info.id, &follow).map_err(connect::failure)?;

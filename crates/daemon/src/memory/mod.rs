@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `config.rs` | the section `[memory]` |
+//! | `held.rs` | memory that is promised to joint contracts |
 //! | `keeper.rs` | the thread that changes control groups |
 //! | `pools.rs` | reserves, segments, allocations, locked program text |
 //! | `problems.rs` | refusals |
@@ -15,6 +16,7 @@
 //! it; kernel calls happen in other threads.
 
 mod config;
+mod held;
 mod keeper;
 mod pools;
 mod problems;
@@ -38,11 +40,13 @@ use qfabric_broker::{MemoryBroker, MemoryRequester};
 use qfabric_linux::memory;
 use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack, ReserveGroup};
 use qfabric_sync::{Lock, rank};
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::{HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, ReserveId};
 use qfabric_types::api::{Application, HostMemoryLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Bytes, Owner};
 
 use crate::ending::Ending;
+use held::HeldMemory;
 use keeper::Keeper;
 use pools::Reserve;
 use watcher::Watcher;
@@ -55,6 +59,8 @@ struct Accounts {
     pressure_notices: u64,
     /// Memory fetched before programs needed it, since the start.
     prefaulted: Bytes,
+    /// Promises to joint contracts.
+    held: BTreeMap<JointId, HeldMemory>,
 }
 
 /// A promise to an application under contract.
@@ -71,6 +77,8 @@ struct Program {
     /// The working set of the group at the last notice.
     used_under_pressure: Bytes,
     prefaulted: Bytes,
+    /// The joint contract that a part of the promise returns to.
+    drawn: Option<(JointId, Bytes)>,
 }
 
 type SharedAccounts = Arc<Lock<Accounts, { rank::MEMORY_ACCOUNTS }>>;
@@ -105,12 +113,14 @@ impl Memory {
 
     /// Promises `bytes` to a process. `groups`: all groups of the process.
     pub(crate) fn promise(self: &Arc<Self>, whom: PromiseTarget<'_>, bytes: Bytes) -> Result<Promise, Problem> {
-        let PromiseTarget { owner, groups, name, pid } = whom;
+        let PromiseTarget { owner, groups, name, pid, from } = whom;
         let lack = self.lack.as_ref().map(|lack| format!("{lack}; {}", lack.next_step()));
         let reserve = self.accounts.with(|accounts| {
             let owner = accounts.broker.limits().counted_for(owner, groups);
-            let reserve = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes)?;
-            accounts.programs.insert(reserve, Program::new(pid, lack));
+            let drawn = from.and_then(|id| accounts.take_from(id, bytes));
+            let admitted = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes);
+            let reserve = admitted.inspect_err(|_| accounts.return_to(drawn.as_ref()))?;
+            accounts.programs.insert(reserve, Program { drawn, ..Program::new(pid, lack) });
             Ok(reserve)
         });
         let reserve = reserve.map_err(|refusal: qfabric_broker::MemoryRefusal| refusal.problem())?;
@@ -185,7 +195,13 @@ impl Memory {
 
 impl Accounts {
     fn new(broker: MemoryBroker) -> Accounts {
-        Accounts { broker, programs: BTreeMap::new(), pressure_notices: 0, prefaulted: Bytes::ZERO }
+        Accounts {
+            broker,
+            programs: BTreeMap::new(),
+            pressure_notices: 0,
+            prefaulted: Bytes::ZERO,
+            held: BTreeMap::new(),
+        }
     }
 
     /// The reserve of an application, without the parts that are read from the kernel.
@@ -226,18 +242,21 @@ impl Program {
             notices: 0,
             used_under_pressure: Bytes::ZERO,
             prefaulted: Bytes::ZERO,
+            drawn: None,
         }
     }
 }
 
 /// The process that a promise is made to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PromiseTarget<'a> {
     pub owner: Owner,
     /// All groups of the process.
     pub groups: &'a [u32],
     pub name: &'a str,
     pub pid: i32,
+    /// The joint contract whose memory is used first.
+    pub from: Option<JointId>,
 }
 
 #[cfg(test)]

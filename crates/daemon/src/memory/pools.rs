@@ -49,7 +49,7 @@ impl Memory {
     ) -> Result<Arc<Reserve>, Problem> {
         let page = huge.map_or(self.page, Bytes::get);
         let bytes = bytes.round_up(page);
-        let PromiseTarget { owner, groups, name, pid } = whom;
+        let PromiseTarget { owner, groups, name, pid, .. } = whom;
         let admitted = self.accounts.with(|accounts| {
             let counted = accounts.broker.limits().counted_for(owner, groups);
             accounts.broker.admit(MemoryRequester { owner: counted, name, pid }, bytes)

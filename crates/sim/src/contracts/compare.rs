@@ -28,25 +28,34 @@ pub struct Comparison {
     pub rows: Vec<Row>,
 }
 
-/// Runs `runs` patterns of requests. `patience`: after this time a waiting process of the rivals gives up.
-pub fn compare(workload: Workload, runs: u64, patience: Nanos, seed: u64) -> Comparison {
+/// The protocol's rows: the minimum as a part of the wanted amount, and whether the request has patience.
+const PROTOCOL: [(&str, f64, bool); 4] = [
+    ("holds, all of it", 1.0, false),
+    ("holds, half is enough", 0.5, false),
+    ("holds with patience, all of it", 1.0, true),
+    ("holds with patience, half is enough", 0.5, true),
+];
+
+const RIVALS: [(&str, Policy); 2] = [("banker", Policy::Banker), ("hold and wait", Policy::HoldAndWait)];
+
+/// Runs `runs` patterns of requests. After `patience_ms` a waiting process of the rivals gives up, and a request with
+/// patience is refused.
+pub fn compare(workload: Workload, runs: u64, patience_ms: u64, seed: u64) -> Comparison {
     let delay = Nanos::from_millis(5);
     let mut random = RandomNumbers::new(seed);
-    let mut rows = [
-        Sum::new("holds, all of it"),
-        Sum::new("holds, half is enough"),
-        Sum::new("banker"),
-        Sum::new("hold and wait"),
-    ];
+    let mut rows: Vec<Sum> = PROTOCOL.iter().map(|(policy, ..)| Sum::new(policy)).collect();
+    rows.extend(RIVALS.map(|(policy, _)| Sum::new(policy)));
     for _ in 0..runs {
         let seed = random.draw();
-        let arrivals = Workload { minimum: 1.0, ..workload }.arrivals(seed);
-        let partial = Workload { minimum: 0.5, ..workload }.arrivals(seed);
-        for (sum, arrivals) in rows.iter_mut().zip([&arrivals, &partial]) {
-            sum.protocol(World::new(conditions(workload, delay), arrivals.clone(), None, seed));
+        for (sum, (_, minimum, is_patient)) in rows.iter_mut().zip(PROTOCOL) {
+            let patience_ms = if is_patient { patience_ms } else { 0 };
+            let arrivals = Workload { minimum, patience_ms, ..workload }.arrivals(seed);
+            sum.protocol(World::new(conditions(workload, delay), arrivals, None, seed));
         }
-        for (sum, policy) in rows[2..].iter_mut().zip([Policy::Banker, Policy::HoldAndWait]) {
-            let outcome = Bank::run(policy, &arrivals, workload.hosts, (delay, patience), seed);
+        let arrivals = Workload { minimum: 1.0, ..workload }.arrivals(seed);
+        for (sum, (_, policy)) in rows[PROTOCOL.len()..].iter_mut().zip(RIVALS) {
+            let limits = (delay, Nanos::from_millis(patience_ms));
+            let outcome = Bank::run(policy, &arrivals, workload.hosts, limits, seed);
             sum.add(arrivals.len() as u64, outcome);
         }
     }

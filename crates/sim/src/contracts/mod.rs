@@ -5,7 +5,7 @@
 //! * no more is promised than there is;
 //! * a contract in force is committed on all its hosts that have not crashed since;
 //! * nothing is held for longer than a hold (and the delay of one message) after its contract ended;
-//! * every contract is in force or refused within [`Timing::longest`].
+//! * every contract is in force or refused within [`Timing::longest`] and its patience.
 //!
 //! [`compare`] runs the same requests under Banker's algorithm and under hold-and-wait.
 

@@ -29,6 +29,8 @@ pub struct Workload {
     pub minimum: f64,
     /// Part of the requests that need the consent of an application on each host.
     pub consent: f64,
+    /// Time for which a refused request is tried again, in milliseconds.
+    pub patience_ms: u64,
 }
 
 /// The capacity of every host: 1 CPU, 1 GiB, 1 Gbit/s out.
@@ -78,7 +80,8 @@ impl Workload {
         chosen.swap(0, first);
         let has_consent = random.uniform() < self.consent;
         let parts = chosen.into_iter().map(|host| self.part(host, has_consent && host != initiator, random));
-        JointRequest::new(parts.collect()).expect("a valid request")
+        let request = JointRequest::new(parts.collect()).expect("a valid request");
+        request.with_patience_ms(self.patience_ms).expect("a short patience")
     }
 
     fn part(&self, host: usize, has_consent: bool, random: &mut RandomNumbers) -> JointPart {

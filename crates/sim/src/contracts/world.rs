@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use qfabric_host::manager::contracts::{ContractMessage, CoordinatorOutput, ParticipantOutput, Timing};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos, RandomNumbers, Resources};
+use qfabric_types::{Instant, Nanos, Owner, RandomNumbers, Resources};
 
 use super::host::{Clock, Host, Output};
 use super::workload::{Arrival, capacity, host_name};
+
+const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 
 /// The network and the hosts.
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +182,7 @@ impl World {
             return host;
         }
         let local = site.clock.local(self.now);
-        let id = site.coordinator.apply(number, 1000, &arrival.request, local).expect("few contracts");
+        let id = site.coordinator.apply(number, OWNER, &arrival.request, local).expect("few contracts");
         self.tracks.insert(id, Track { arrival: index, is_decided: false, ended: None });
         host
     }
@@ -334,9 +336,11 @@ impl World {
     }
 
     fn check_living(&self, id: &JointId, track: &Track) {
-        let host = &self.hosts[self.arrivals[track.arrival].initiator];
-        let longest = Nanos::from_f64(self.conditions.timing.longest().as_f64() * (1.0 + 2.0 * self.conditions.skew));
-        let age = self.now.since(self.arrivals[track.arrival].at);
+        let arrival = &self.arrivals[track.arrival];
+        let host = &self.hosts[arrival.initiator];
+        let longest = self.conditions.timing.longest() + arrival.request.patience();
+        let longest = Nanos::from_f64(longest.as_f64() * (1.0 + 2.0 * self.conditions.skew));
+        let age = self.now.since(arrival.at);
         assert!(track.is_decided || age <= longest, "seed {}: {id} has no decision after {age}", self.seed);
         for (name, granted) in host.coordinator.granted(id).unwrap_or_default() {
             let site = self.hosts.iter().find(|host| host.name == name).expect("a known host");

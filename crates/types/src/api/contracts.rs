@@ -6,6 +6,8 @@
 //! | `GET /v1/contracts` | → list of [`JointContract`] |
 //! | `GET /v1/contracts/{id}` | → [`JointContract`] |
 //! | `DELETE /v1/contracts/{id}` | → 204 |
+//! | `POST /v1/contracts/{id}/streams/{interface}` | [`super::net::StreamSpec`] → 201 [`super::net::StreamInfo`]; the stream draws from the contract's rate on that link |
+//! | `POST /v1/claims/{id}` | [`super::ApplicationRequest`] → 201 [`super::Application`]; the application draws from the contract |
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Claim, Problem};
 use crate::channel::Name;
-use crate::{Amount, Resource, Resources};
+use crate::{Amount, BitRate, Bytes, Nanos, Resource, Resources, Share};
 
 /// Largest number of hosts of one joint contract; bounds the messages of one attempt.
 pub const MAX_HOSTS: usize = 16;
+
+/// Longest time that a request may be tried again, in milliseconds; bounds the attempts of one request.
+pub const MAX_PATIENCE_MS: u64 = 60_000;
 
 /// The identity of a joint contract: `HOST:NUMBER`. HOST initiated it; NUMBER is random.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,6 +73,7 @@ impl fmt::Display for JointId {
 
 /// The part of one host in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JointPart {
     pub host: Name,
@@ -88,15 +94,28 @@ impl JointPart {
 
 /// A request for a joint contract: 1 to [`MAX_HOSTS`] parts, one per host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(try_from = "RequestBody")]
 pub struct JointRequest {
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 16))]
     parts: Vec<JointPart>,
+    /// Time to try again after a refusal that waiting may change, in milliseconds; nothing is held between attempts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "openapi", schema(required = false, maximum = 60_000))]
+    patience_ms: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(patience: &u64) -> bool {
+    *patience == 0
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestBody {
     parts: Vec<JointPart>,
+    #[serde(default)]
+    patience_ms: u64,
 }
 
 /// A request for a joint contract is not valid.
@@ -110,6 +129,10 @@ pub enum InvalidJointRequest {
     Nothing { host: Name },
     #[error("on host {host}, the minimum of {resource} is {minimum}, more than the wanted {wanted}")]
     Minimum { host: Name, resource: Resource, minimum: Amount, wanted: Amount },
+    #[error("on host {host}, {asked} of {resource} is wanted, more than the {limit} that a contract may ask for")]
+    TooMuch { host: Name, resource: Resource, asked: Amount, limit: Amount },
+    #[error("a patience of {given} ms is more than the {MAX_PATIENCE_MS} ms allowed")]
+    Patience { given: u64 },
 }
 
 impl InvalidJointRequest {
@@ -119,6 +142,8 @@ impl InvalidJointRequest {
             InvalidJointRequest::Twice { .. } => "write all resources of a host into one part",
             InvalidJointRequest::Nothing { .. } => "remove the part, or ask for at least one resource",
             InvalidJointRequest::Minimum { .. } => "lower the minimum, or raise the wanted amount",
+            InvalidJointRequest::TooMuch { .. } => "check the unit of the amount: CPUs, bytes, or bits per second",
+            InvalidJointRequest::Patience { .. } => "ask again after the last attempt",
         };
         Problem::new("invalid_contract", self.to_string(), next)
     }
@@ -139,7 +164,22 @@ impl JointRequest {
             }
             check(part)?;
         }
-        Ok(JointRequest { parts })
+        Ok(JointRequest { parts, patience_ms: 0 })
+    }
+
+    /// Tries again until this time after the request, in milliseconds.
+    ///
+    /// # Errors
+    /// More than [`MAX_PATIENCE_MS`].
+    pub fn with_patience_ms(self, patience_ms: u64) -> Result<JointRequest, InvalidJointRequest> {
+        match patience_ms <= MAX_PATIENCE_MS {
+            true => Ok(JointRequest { patience_ms, ..self }),
+            false => Err(InvalidJointRequest::Patience { given: patience_ms }),
+        }
+    }
+
+    pub fn patience(&self) -> Nanos {
+        Nanos::from_millis(self.patience_ms)
     }
 
     pub fn parts(&self) -> &[JointPart] {
@@ -151,6 +191,12 @@ fn check(part: &JointPart) -> Result<(), InvalidJointRequest> {
     if part.wanted.is_zero() {
         return Err(InvalidJointRequest::Nothing { host: part.host.clone() });
     }
+    for (resource, asked) in part.wanted.iter() {
+        let limit = largest(&resource);
+        if asked.units() > limit.units() {
+            return Err(InvalidJointRequest::TooMuch { host: part.host.clone(), resource, asked, limit });
+        }
+    }
     for (resource, minimum) in part.minimum().iter() {
         let wanted = resource.amount(part.wanted.units(&resource));
         if minimum.units() > wanted.units() {
@@ -160,11 +206,20 @@ fn check(part: &JointPart) -> Result<(), InvalidJointRequest> {
     Ok(())
 }
 
+/// The largest amount that messages between hosts carry.
+fn largest(resource: &Resource) -> Amount {
+    match resource {
+        Resource::Cpu => Amount::Cpu(Share::MAX),
+        Resource::Memory => Amount::Memory(Bytes::MAX),
+        Resource::Network(_) => Amount::Network(BitRate::MAX),
+    }
+}
+
 impl TryFrom<RequestBody> for JointRequest {
     type Error = InvalidJointRequest;
 
     fn try_from(body: RequestBody) -> Result<JointRequest, InvalidJointRequest> {
-        JointRequest::new(body.parts)
+        JointRequest::new(body.parts)?.with_patience_ms(body.patience_ms)
     }
 }
 
@@ -205,6 +260,24 @@ pub struct JointContract {
     pub resources: Vec<JointResource>,
 }
 
+/// The part of a joint contract that a host holds or has committed, in [`super::HostStatus`]. It does not name the
+/// contract, because its number is the right to the part on hosts that did not initiate it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointHolding {
+    /// The host that initiated the contract.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub initiator: Name,
+    /// The user whose maximum counts; nobody (65534) for contracts of other hosts.
+    pub uid: u32,
+    /// What is held for the contract, with a held upgrade.
+    pub resources: Resources,
+    /// Whether the contract is in force here; otherwise the amounts are only held.
+    pub in_force: bool,
+    /// Time after which the part is free without another message of the initiator.
+    pub left_ns: Nanos,
+}
+
 /// Why a joint contract was refused. Nothing is held afterwards. Amounts as in [`JointResource`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -229,7 +302,6 @@ pub struct JointRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Share;
 
     fn part(host: &str, wanted: u32, minimum: u32) -> JointPart {
         let cpu = |ppm| {
@@ -263,9 +335,19 @@ mod tests {
         assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("two parts"));
         let body = r#"{"parts":[{"host":"a","wanted":{"cpu":0.5},"lowest":{}}]}"#;
         assert!(serde_json::from_str::<JointRequest>(body).unwrap_err().to_string().contains("lowest"));
+        let body = r#"{"parts":[{"host":"a","wanted":{"memory_bytes":18446744073709551615}}]}"#;
+        let refused = serde_json::from_str::<JointRequest>(body).unwrap_err().to_string();
+        assert!(refused.contains("more than the 1024 TiB that a contract may ask for"), "{refused}");
         let good = JointRequest::new(vec![part("a", 2, 1), part("b", 2, 2)]).unwrap();
         let text = serde_json::to_string(&good).unwrap();
+        assert!(!text.contains("patience"), "{text}");
         assert_eq!(serde_json::from_str::<JointRequest>(&text).unwrap(), good);
+        let patient = good.with_patience_ms(10_000).unwrap();
+        let text = serde_json::to_string(&patient).unwrap();
+        assert_eq!(serde_json::from_str::<JointRequest>(&text).unwrap(), patient);
+        let text = text.replace("10000", "60001");
+        let refused = serde_json::from_str::<JointRequest>(&text).unwrap_err().to_string();
+        assert!(refused.contains("60001 ms is more than the 60000 ms allowed"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!   apply ──> holding ── all offered ──> accepting ── all confirmed ──> in force ── renewed ──> in force
 //!                │                          │                              └── Refuse, Cancel, silence ──> ended
 //!                └── Refuse, silence ───────┴──> backing off ── random time ──> holding, next round
-//!                                                   └── last attempt, or the reason is permanent ──> refused
+//!                                                   └── last attempt and no patience, or the reason is permanent ──> refused
 //! ```
 //! After every call, take outputs from [`Coordinator::poll`] until there are none.
 
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_types::api::contracts::{JointId, JointRequest};
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, RandomNumbers, Resources};
+use qfabric_types::{Instant, Owner, RandomNumbers, Resources};
 
 use super::{Body, ContractMessage, Reason, Refused, Timing};
 use job::{Event, Job, Stage};
@@ -81,7 +81,7 @@ impl Coordinator {
         self.out.pop_front()
     }
 
-    /// Begins a contract of the user `uid`. `number` must be random with 64 bits: it makes the identity unique even
+    /// Begins a contract of this user and group. `number` must be random with 64 bits: it makes the identity unique even
     /// after a restart.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Coordinator {
     pub fn apply(
         &mut self,
         number: u64,
-        uid: u32,
+        owner: Owner,
         request: &JointRequest,
         now: Instant,
     ) -> Result<JointId, TooManyContracts> {
@@ -97,7 +97,7 @@ impl Coordinator {
             return Err(TooManyContracts);
         }
         let id = JointId { host: self.host.clone(), number };
-        let mut job = Job::new(id.clone(), uid, request, self.timing, now);
+        let mut job = Job::new(id.clone(), owner, request, self.timing, now);
         job.begin(now, &mut self.out);
         self.jobs.insert(number, job);
         Ok(id)
@@ -203,9 +203,8 @@ impl Coordinator {
         }
         job.cancel_all(&mut self.out);
         let (id, was_in_force) = (job.id().clone(), job.is_in_force());
-        if !was_in_force && refused.reason.is_transient() && job.attempts_left() {
-            let pause = self.timing.backoff(job.round(), &mut self.random);
-            return job.back_off(now + pause);
+        if let Some(at) = job.next_attempt(&refused.reason, now, &mut self.random) {
+            return job.back_off(at);
         }
         self.jobs.remove(&number);
         self.out.push_back(match was_in_force {

@@ -2,7 +2,7 @@
 
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Nanos, Resources};
+use qfabric_types::{Nanos, Owner, Resources};
 
 use super::Reason;
 
@@ -46,8 +46,9 @@ pub enum Body {
 /// What is asked of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRequest {
-    /// The user on the initiator. Counts only there: a participant on another host does not believe it.
-    pub uid: u32,
+    /// The user and group on the initiator, which a participant on another host does not believe: there the user
+    /// counts for nothing, and the group only within the cap of the initiating host.
+    pub owner: Owner,
     pub wanted: Resources,
     pub minimum: Resources,
     /// The application that must consent, if any.

@@ -14,6 +14,8 @@
 //! ```
 //! * Nobody waits for a resource while holding one: a participant refuses at once, and the coordinator then cancels
 //!   all holds and tries again after a random time, a bounded number of times. So no deadlock can occur.
+//! * A request with patience is tried again until its time is over; nothing is held between its attempts.
+//! * [`InitiatorCaps`] bounds the contracts of each initiating host, and of each user group of it.
 //! * Every hold and commitment lasts `hold` after the last message of its coordinator, so a crash leaks nothing.
 //! * The coordinator counts the time from sending and the participant from arrival, so a contract that is in force
 //!   is committed on all its hosts, whatever the clocks show.
@@ -21,6 +23,7 @@
 //! Source: QualMan §2.3, §5.1.3 (Figure 8), §5.1.4.
 
 mod book;
+mod caps;
 mod coordinator;
 mod message;
 mod participant;
@@ -29,9 +32,23 @@ mod timing;
 mod wire;
 
 pub use book::carry_out;
+pub use caps::{Cap, CapScope, InitiatorCaps, OverCap};
 pub use coordinator::{Coordinator, CoordinatorOutput};
 pub use message::{Body, ContractMessage, PartRequest};
 pub use participant::{Answer, Order, Participant, ParticipantOutput};
 pub use refusal::{Reason, Refused};
 pub use timing::Timing;
 pub use wire::{CONTRACT, NotReadable, VERSION};
+
+use qfabric_types::channel::{ChannelId, Name, Plane};
+
+/// The group of the hosts that take part in contracts of other hosts.
+pub fn group() -> Name {
+    "contracts".parse().expect("is a name")
+}
+
+/// The Q-channel of the group: the only one that carries messages about contracts. Its access list decides which hosts
+/// may send and receive them.
+pub fn channel() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: "group.contracts".parse().expect("is a name") }
+}

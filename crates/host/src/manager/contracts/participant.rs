@@ -14,7 +14,7 @@ use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Resources};
 
-use super::{Body, ContractMessage, PartRequest, Reason, Timing, VERSION};
+use super::{Body, ContractMessage, InitiatorCaps, PartRequest, Reason, Timing, VERSION};
 
 /// Largest number of contracts of one host; bounds its memory.
 const MAX_CONTRACTS: usize = 4_096;
@@ -79,6 +79,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 struct Entry {
     round: u32,
+    /// Its wanted amounts are within the caps of its initiator.
     part: PartRequest,
     stage: Stage,
     granted: Resources,
@@ -100,6 +101,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct Participant {
     host: Name,
+    caps: InitiatorCaps,
     entries: BTreeMap<JointId, Entry>,
     /// Cancelled attempts, oldest first.
     cancelled: VecDeque<(JointId, u32)>,
@@ -108,7 +110,13 @@ pub struct Participant {
 
 impl Participant {
     pub fn new(host: Name) -> Participant {
-        Participant { host, entries: BTreeMap::new(), cancelled: VecDeque::new(), out: VecDeque::new() }
+        let (caps, cancelled, out) = (InitiatorCaps::default(), VecDeque::new(), VecDeque::new());
+        Participant { host, caps, entries: BTreeMap::new(), cancelled, out }
+    }
+
+    /// Replaces the caps of initiators. Contracts beyond a new cap stay, and their initiator gets nothing more.
+    pub fn set_caps(&mut self, caps: InitiatorCaps) {
+        self.caps = caps;
     }
 
     /// The next output; `None`: there is none.
@@ -207,21 +215,28 @@ impl Participant {
             Some(_) => self.release(&id, now),
             None => {}
         }
-        if let Some(reason) = self.refusal(&part) {
-            return self.send(id, round, Body::Refuse(reason));
+        match self.admitted(&id, part) {
+            Ok(part) => self.hold(id, round, part, now),
+            Err(reason) => self.send(id, round, Body::Refuse(reason)),
         }
-        self.hold(id, round, part, now);
     }
 
-    fn refusal(&self, part: &PartRequest) -> Option<Reason> {
+    /// The request with the wanted amounts that the caps allow.
+    fn admitted(&self, id: &JointId, part: PartRequest) -> Result<PartRequest, Reason> {
         if !(Timing::SHORTEST..=Timing::LONGEST).contains(&part.hold) {
-            return Some(Reason::Hold { given: part.hold });
+            return Err(Reason::Hold { given: part.hold });
         }
-        (self.entries.len() >= MAX_CONTRACTS).then_some(Reason::Full { limit: MAX_CONTRACTS as u32 })
+        if self.entries.len() >= MAX_CONTRACTS {
+            return Err(Reason::Full { limit: MAX_CONTRACTS as u32 });
+        }
+        let initiator = (id.host != self.host).then_some(&id.host);
+        let of_initiator = self.entries.iter().filter(|(other, _)| other.host == id.host);
+        let wanted = self.caps.admit(initiator, &part, of_initiator.map(|(_, entry)| &entry.part))?;
+        Ok(PartRequest { wanted, ..part })
     }
 
     fn hold(&mut self, id: JointId, round: u32, part: PartRequest, now: Instant) {
-        let uid = if id.host == self.host { part.uid } else { NOBODY };
+        let uid = if id.host == self.host { part.owner.uid } else { NOBODY };
         let (wanted, minimum, until) = (part.wanted.clone(), part.minimum.least(&part.wanted), now + part.hold);
         let request = HoldRequest { id: id.clone(), uid, wanted, minimum, until };
         let granted = Resources::default();

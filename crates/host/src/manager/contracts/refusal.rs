@@ -1,19 +1,19 @@
 //! Why a host refused its part of a contract.
 
-use qfabric_broker::Shortage;
+use qfabric_broker::HoldRefusal;
 use qfabric_types::Nanos;
 use qfabric_types::Resource;
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::JointRefusal;
 use qfabric_types::channel::Name;
 
-use super::{Timing, VERSION};
+use super::{OverCap, Timing, VERSION};
 
 /// The reason of one host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     #[error("{0}")]
-    Short(Shortage),
+    Short(HoldRefusal),
     #[error("the host has no broker for {0}")]
     NotBrokered(Resource),
     #[error("the application did not consent")]
@@ -23,6 +23,8 @@ pub enum Reason {
     Ended,
     #[error("the host already takes part in {limit} contracts")]
     Full { limit: u32 },
+    #[error("over cap: {0}")]
+    OverCap(OverCap),
     #[error("a hold of {given} is not within {} to {}", Timing::SHORTEST, Timing::LONGEST)]
     Hold { given: Nanos },
     #[error("the host speaks version {speaks} of contracts, this one {VERSION}")]
@@ -44,6 +46,12 @@ impl Reason {
         }
     }
 
+    /// Whether the refusal may pass when other contracts end. Some never pass, such as a request for more than the host
+    /// has; their attempts end with the patience of the request.
+    pub fn is_worth_waiting(&self) -> bool {
+        self.is_transient() || matches!(self, Reason::Short(_) | Reason::Full { .. } | Reason::OverCap(_))
+    }
+
     fn next_step(&self) -> &'static str {
         match self {
             Reason::Short(shortage) if shortage.is_transient => "try again soon: other contracts are being made",
@@ -54,6 +62,9 @@ impl Reason {
             Reason::Declined => "ask the user of the application",
             Reason::Ended => "try again",
             Reason::Full { .. } => "end a contract that is not needed (`qfabric contract ls`)",
+            Reason::OverCap(_) => {
+                "ask for less, end a contract (`qfabric contract ls`), or have the refusing host's administrator raise the cap"
+            }
             Reason::Hold { .. } => "set another hold time in the configuration",
             Reason::Version { .. } | Reason::Invalid => "update the daemon of the older host",
             Reason::Silent => "check that the host is up and its daemon knows contracts (`qfabric group ls`)",
@@ -84,6 +95,12 @@ impl Refused {
                 asked: Some(shortage.asked.value()),
                 free: Some(shortage.free.value()),
                 largest: Some(shortage.largest.value()),
+                ..without
+            },
+            Reason::OverCap(OverCap::Amount { resource, asked, left, .. }) => JointRefusal {
+                resource: Some(resource.clone()),
+                asked: Some(asked.value()),
+                largest: Some(left.value()),
                 ..without
             },
             Reason::NotBrokered(resource) => JointRefusal { resource: Some(resource.clone()), ..without },

@@ -25,7 +25,7 @@ impl Timing {
 
     /// Time to wait for all offers, and then for all confirmations. Both together are less than a hold, so an offer
     /// that came in time is still held when its Accept arrives.
-    pub fn patience(self) -> Nanos {
+    pub fn answer_time(self) -> Nanos {
         self.part(2.5)
     }
 
@@ -52,9 +52,16 @@ impl Timing {
         Nanos::from_f64(range * random.uniform())
     }
 
-    /// The longest time until a contract is in force or refused: all attempts and the pauses between them.
+    /// The random time before the next attempt of a request that has patience left, at most a quarter of a hold. It
+    /// does not grow: the attempt waits for the end of contracts in force, not for other attempts to be over.
+    pub fn pause(self, random: &mut RandomNumbers) -> Nanos {
+        Nanos::from_f64(self.hold.as_f64() / 4.0 * random.uniform())
+    }
+
+    /// The longest time until a contract is in force or refused: all attempts and the pauses between them. The patience
+    /// of the request is added to it.
     pub fn longest(self) -> Nanos {
-        let round = self.patience().saturating_mul(2) + self.hold;
+        let round = self.answer_time().saturating_mul(2) + self.hold;
         round.saturating_mul(self.attempts.into())
     }
 

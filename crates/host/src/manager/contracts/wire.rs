@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! tail    := host:text round:u32 body
-//! Request := uid:u32 wanted:vector minimum:vector application:text (empty: none) hold_ns:u64
+//! Request := uid:u32 gid:u32 wanted:vector minimum:vector application:text (empty: none) hold_ns:u64
 //! Offer   := is_upgrade:u8 vector        Accept, Confirm := step:u32 vector        Cancel :=
 //! Refuse  := reason:u8 fields of the reason
 //! vector  := cpu_ppm:u32 memory_bytes:u64 links:u8 { direction:u8 interface:text rate_bps:u64 }
@@ -23,7 +23,7 @@ mod fields;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, Owner};
 
 use super::{Body, ContractMessage, PartRequest};
 use fields::{Reader, Writer};
@@ -106,7 +106,8 @@ fn kind(body: &Body) -> QualityKind {
 fn write_body(writer: &mut Writer, body: &Body) {
     match body {
         Body::Request(part) => {
-            writer.word(part.uid);
+            writer.word(part.owner.uid);
+            writer.word(part.owner.gid);
             writer.vector(&part.wanted);
             writer.vector(&part.minimum);
             writer.text(part.application.as_ref().map_or("", Name::as_str));
@@ -142,10 +143,11 @@ fn read(reader: &mut Reader<'_>, kind: QualityKind, number: u64) -> Option<Contr
 
 /// A request asks for something, and its minimum is part of it.
 fn read_part(reader: &mut Reader<'_>) -> Option<PartRequest> {
-    let (uid, wanted, minimum) = (reader.word()?, reader.vector()?, reader.vector()?);
+    let owner = Owner { uid: reader.word()?, gid: reader.word()? };
+    let (wanted, minimum) = (reader.vector()?, reader.vector()?);
     let (application, hold) = (reader.name()?, Nanos::new(reader.long()?));
     let is_valid = !wanted.is_zero() && wanted.covers(&minimum);
-    is_valid.then_some(PartRequest { uid, wanted, minimum, application, hold })
+    is_valid.then_some(PartRequest { owner, wanted, minimum, application, hold })
 }
 
 #[cfg(test)]

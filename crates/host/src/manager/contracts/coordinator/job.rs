@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_types::api::contracts::{JointId, JointRequest};
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Resources};
+use qfabric_types::{Instant, Owner, RandomNumbers, Resources};
 
 use super::super::{Body, ContractMessage, PartRequest, Reason, Refused, Timing};
 use super::CoordinatorOutput;
@@ -63,6 +63,8 @@ struct Site {
 pub(super) struct Job {
     id: JointId,
     timing: Timing,
+    /// Attempts may begin until this time, however many there were.
+    patient_until: Instant,
     round: u32,
     stage: Stage,
     sites: BTreeMap<Name, Site>,
@@ -72,14 +74,15 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(id: JointId, uid: u32, request: &JointRequest, timing: Timing, now: Instant) -> Job {
+    pub(super) fn new(id: JointId, owner: Owner, request: &JointRequest, timing: Timing, now: Instant) -> Job {
         let sites = request.parts().iter().map(|part| {
             let (wanted, minimum, application) = (&part.wanted, part.minimum(), &part.application);
             let (wanted, minimum, application) = (wanted.clone(), minimum.clone(), application.clone());
-            (part.host.clone(), Site::new(PartRequest { uid, wanted, minimum, application, hold: timing.hold }))
+            (part.host.clone(), Site::new(PartRequest { owner, wanted, minimum, application, hold: timing.hold }))
         });
         let (stage, sites) = (Stage::BackingOff { until: now }, sites.collect());
-        Job { id, timing, round: 0, stage, sites, step: 0, next_send: now }
+        let patient_until = now + request.patience();
+        Job { id, timing, patient_until, round: 0, stage, sites, step: 0, next_send: now }
     }
 
     pub(super) fn id(&self) -> &JointId {
@@ -102,8 +105,19 @@ impl Job {
         self.stage == Stage::InForce
     }
 
-    pub(super) fn attempts_left(&self) -> bool {
-        self.round < self.timing.attempts
+    /// The time of the next attempt after a refusal; `None`: the contract is refused.
+    pub(super) fn next_attempt(&self, reason: &Reason, now: Instant, random: &mut RandomNumbers) -> Option<Instant> {
+        if self.is_in_force() {
+            return None;
+        }
+        if reason.is_worth_waiting() && now < self.patient_until {
+            let next = now + self.timing.pause(random);
+            if next < self.patient_until {
+                return Some(next);
+            }
+        }
+        let may_pass = reason.is_transient() && self.round < self.timing.attempts;
+        may_pass.then(|| now + self.timing.backoff(self.round, random))
     }
 
     /// The confirmed vectors.
@@ -123,7 +137,7 @@ impl Job {
     /// Begins the next attempt.
     pub(super) fn begin(&mut self, now: Instant, out: &mut Outputs) {
         self.round += 1;
-        self.stage = Stage::Holding { until: now + self.timing.patience() };
+        self.stage = Stage::Holding { until: now + self.timing.answer_time() };
         self.next_send = now + self.timing.resend();
         self.sites.values_mut().for_each(|site| *site = Site::new(site.part.clone()));
         self.request(out);
@@ -229,7 +243,7 @@ impl Job {
         }
         site.target = Some(granted);
         if self.sites.values().all(|site| site.target.is_some()) {
-            self.stage = Stage::Accepting { until: now + self.timing.patience() };
+            self.stage = Stage::Accepting { until: now + self.timing.answer_time() };
             self.next_send = now + self.timing.resend();
             self.accept_where(|_| true, now, out);
         }

@@ -1,10 +1,10 @@
 //! Reads and writes the fields of a tail.
 
-use qfabric_broker::Shortage;
+use qfabric_broker::HoldRefusal;
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Direction, LinkEnd, Nanos, Resource, Resources, Share};
 
-use super::super::Reason;
+use super::super::{CapScope, OverCap, Reason};
 
 /// The written bytes.
 pub(super) struct Writer(pub Vec<u8>);
@@ -48,7 +48,7 @@ impl Writer {
             Reason::Short(shortage) => {
                 self.byte(0);
                 self.resource(&shortage.resource);
-                let Shortage { asked, minimum, free, largest, .. } = shortage;
+                let HoldRefusal { asked, minimum, free, largest, .. } = shortage;
                 [asked, minimum, free, largest].into_iter().for_each(|amount| self.long(amount.units()));
                 self.byte(shortage.is_transient.into());
             }
@@ -70,6 +70,33 @@ impl Writer {
             Reason::Version { speaks } => {
                 self.byte(6);
                 self.byte(*speaks);
+            }
+            Reason::OverCap(over) => self.over_cap(over),
+        }
+    }
+
+    fn over_cap(&mut self, over: &OverCap) {
+        match over {
+            OverCap::Contracts { scope, cap } => {
+                self.byte(7);
+                self.scope(*scope);
+                self.word(*cap);
+            }
+            OverCap::Amount { scope, resource, asked, minimum, cap, left } => {
+                self.byte(8);
+                self.scope(*scope);
+                self.resource(resource);
+                [asked, minimum, cap, left].into_iter().for_each(|amount| self.long(amount.units()));
+            }
+        }
+    }
+
+    fn scope(&mut self, scope: CapScope) {
+        match scope {
+            CapScope::Host => self.byte(0),
+            CapScope::Group(gid) => {
+                self.byte(1);
+                self.word(gid);
             }
         }
     }
@@ -148,15 +175,32 @@ impl<'a> Reader<'a> {
             4 => Reason::Full { limit: self.word()? },
             5 => Reason::Hold { given: Nanos::new(self.long()?) },
             6 => Reason::Version { speaks: self.byte()? },
+            7 => Reason::OverCap(OverCap::Contracts { scope: self.scope()?, cap: self.word()? }),
+            8 => Reason::OverCap(self.amount_over_cap()?),
             _ => return None,
         })
     }
 
-    fn shortage(&mut self) -> Option<Shortage> {
+    fn shortage(&mut self) -> Option<HoldRefusal> {
         let resource = self.resource()?;
         let mut amount = || self.long().map(|units| resource.amount(units));
         let (asked, minimum, free, largest) = (amount()?, amount()?, amount()?, amount()?);
-        Some(Shortage { asked, minimum, free, largest, is_transient: self.flag()?, resource })
+        Some(HoldRefusal { asked, minimum, free, largest, is_transient: self.flag()?, resource })
+    }
+
+    fn amount_over_cap(&mut self) -> Option<OverCap> {
+        let (scope, resource) = (self.scope()?, self.resource()?);
+        let mut amount = || self.long().map(|units| resource.amount(units));
+        let (asked, minimum, cap, left) = (amount()?, amount()?, amount()?, amount()?);
+        Some(OverCap::Amount { scope, resource, asked, minimum, cap, left })
+    }
+
+    fn scope(&mut self) -> Option<CapScope> {
+        match self.byte()? {
+            0 => Some(CapScope::Host),
+            1 => self.word().map(CapScope::Group),
+            _ => None,
+        }
     }
 
     fn resource(&mut self) -> Option<Resource> {

@@ -1,9 +1,11 @@
 use proptest::prelude::*;
-use qfabric_broker::Shortage;
+use qfabric_broker::HoldRefusal;
 use qfabric_types::{Resource, Resources};
 
-use super::super::{Participant, ParticipantOutput, Reason};
+use super::super::{CapScope, OverCap, Participant, ParticipantOutput, Reason};
 use super::*;
+
+const OWNER: Owner = Owner { uid: 1000, gid: 100 };
 
 fn vector(links: usize) -> Resources {
     let mut vector = Resources::default();
@@ -19,7 +21,7 @@ fn vector(links: usize) -> Resources {
 fn reasons() -> Vec<Reason> {
     let resource: Resource = "network eth0 in".parse().unwrap();
     let amount = |units| resource.amount(units);
-    let short = Shortage {
+    let short = HoldRefusal {
         asked: amount(5),
         minimum: amount(4),
         free: amount(3),
@@ -29,13 +31,21 @@ fn reasons() -> Vec<Reason> {
     };
     let (hold, version) = (Reason::Hold { given: Nanos::new(1) }, Reason::Version { speaks: 9 });
     let not_brokered = Reason::NotBrokered(Resource::Memory);
-    vec![Reason::Short(short), not_brokered, Reason::Declined, Reason::Ended, Reason::Full { limit: 7 }, hold, version]
+    let contracts = OverCap::Contracts { scope: CapScope::Host, cap: 9 };
+    let (scope, resource) = (CapScope::Group(100), Resource::Memory);
+    let amount = |units| resource.amount(units);
+    let (asked, minimum, cap, left) = (amount(9), amount(8), amount(7), amount(6));
+    let amount = OverCap::Amount { scope, resource, asked, minimum, cap, left };
+    let full = Reason::Full { limit: 7 };
+    let mut reasons = vec![Reason::Short(short), not_brokered, Reason::Declined, Reason::Ended, full, hold, version];
+    reasons.extend([contracts, amount].map(Reason::OverCap));
+    reasons
 }
 
 fn bodies() -> Vec<Body> {
     let (wanted, minimum) = (vector(Resources::MAX_LINKS), vector(2));
     let application = Some("a".repeat(Name::MAX).parse().unwrap());
-    let part = PartRequest { uid: 1000, wanted, minimum, application, hold: Nanos::from_millis(3_000) };
+    let part = PartRequest { owner: OWNER, wanted, minimum, application, hold: Nanos::from_millis(3_000) };
     let granted = || vector(3);
     let mut bodies = vec![
         Body::Request(PartRequest { application: None, ..part.clone() }),
@@ -102,7 +112,7 @@ fn a_request_of_another_version_is_refused_with_the_version_of_this_host() {
 #[test]
 fn a_minimum_beyond_the_wanted_amount_is_refused() {
     let (wanted, minimum) = (vector(1), vector(2));
-    let part = PartRequest { uid: 0, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) };
+    let part = PartRequest { owner: OWNER, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) };
     let message = ContractMessage { body: Body::Request(part), ..messages().next().unwrap() };
     let refused = ContractMessage::decode(&message.encode(Instant::ZERO)).unwrap_err();
     assert!(matches!(refused, NotReadable::Invalid { number: u64::MAX, .. }), "{refused}");
@@ -110,7 +120,7 @@ fn a_minimum_beyond_the_wanted_amount_is_refused() {
 
 proptest! {
     #[test]
-    fn any_change_of_a_message_is_read_or_refused(which in 0..13usize, at in 0..600usize, byte in any::<u8>()) {
+    fn any_change_of_a_message_is_read_or_refused(which in 0..15usize, at in 0..600usize, byte in any::<u8>()) {
         let mut bytes = messages().nth(which).unwrap().encode(Instant::new(5));
         let at = at % bytes.len();
         bytes[at] = byte;
