@@ -25,7 +25,7 @@ mod supervisor;
 
 pub use holds::{HoldRefusal, HoldRequest, Holds, NotHeld, UserCaps};
 pub use limits::{LEVELS, Limits};
-pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal};
+pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};
 pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};
 pub use memory_refusal::{MemoryBound, MemoryHolder, MemoryRefusal};
 pub use network::{LinkBroker, LinkDemand, LinkLimits, LinkOffer};

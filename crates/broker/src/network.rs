@@ -1,5 +1,6 @@
 //! Promises on one direction of a link: Σ `B_acc` + `B_req` ≤ `B_HI` (QualMan §5.1.2), with maxima per user and group,
-//! partial grants, and offers of freed rates (§5.1.4).
+//! partial grants, and offers of freed rates (§5.1.4). A promise belongs to a stream, or is a held rate without a stream
+//! (`network/held.rs`).
 //!
 //! ```text
 //! admit ──> granted = wanted ──────────────┐
@@ -12,10 +13,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qfabric_types::api::net::StreamId;
+use qfabric_types::api::net::{HeldRateId, StreamId};
 use qfabric_types::{BitRate, Instant, LinkEnd, Owner, Share};
 
-use crate::link_refusal::{LinkBound, LinkHolder, LinkRefusal};
+use crate::link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};
+
+mod held;
 
 /// The administrator's limits of one direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct LinkLimits {
     pub users: BTreeMap<u32, BitRate>,
     /// By gid: the largest sum of a group's promises.
     pub groups: BTreeMap<u32, BitRate>,
-    /// Largest number of streams of one user, because a link has few streams.
+    /// Largest number of streams of one user, because a link has few streams; also the largest number of held rates.
     pub streams_per_user: u32,
     /// Users to which `default_user` and `streams_per_user` do not apply: the administrators.
     pub exempt: BTreeSet<u32>,
@@ -76,7 +79,7 @@ impl LinkLimits {
 pub struct LinkDemand {
     /// The user and group that the promise counts against.
     pub owner: Owner,
-    /// The name of the stream in refusals.
+    /// The name of the stream or held rate in refusals.
     pub name: String,
     /// The smallest rate that is useful; less is refused.
     pub least: BitRate,
@@ -100,6 +103,8 @@ struct Promise {
     granted: BitRate,
     /// Place in the order of admission.
     order: u64,
+    /// The held rate from which the stream draws: its rate is counted there, and not a second time.
+    within: Option<HeldRateId>,
 }
 
 /// The promises on one direction of a link.
@@ -108,6 +113,8 @@ pub struct LinkBroker {
     end: LinkEnd,
     limits: LinkLimits,
     promises: BTreeMap<StreamId, Promise>,
+    /// Rates that are promised without a stream.
+    held: BTreeMap<HeldRateId, Promise>,
     admitted: u64,
 }
 
@@ -117,11 +124,13 @@ struct Room {
     link: BitRate,
     users: BTreeMap<u32, BitRate>,
     groups: BTreeMap<u32, BitRate>,
+    /// The part of each held rate from which no stream draws.
+    held: BTreeMap<HeldRateId, BitRate>,
 }
 
 impl LinkBroker {
     pub fn new(end: LinkEnd, limits: LinkLimits) -> LinkBroker {
-        LinkBroker { end, limits, promises: BTreeMap::new(), admitted: 0 }
+        LinkBroker { end, limits, promises: BTreeMap::new(), held: BTreeMap::new(), admitted: 0 }
     }
 
     pub fn end(&self) -> &LinkEnd {
@@ -132,15 +141,24 @@ impl LinkBroker {
         &self.limits
     }
 
+    /// Checks that [`LinkBroker::set_limits`] would accept these limits.
+    ///
+    /// # Errors
+    /// The promises exceed the new capacity.
+    pub fn check_limits(&self, limits: &LinkLimits) -> Result<(), LinkRefusal> {
+        let (promised, capacity) = (self.promised(), limits.capacity);
+        match promised <= capacity {
+            true => Ok(()),
+            false => Err(self.refusal(LinkBound::Promised(capacity), promised, capacity)),
+        }
+    }
+
     /// Sets new limits. Promises are kept, even above a new maximum of a user or group.
     ///
     /// # Errors
     /// The promises exceed the new capacity; the old limits stay in force.
     pub fn set_limits(&mut self, limits: LinkLimits) -> Result<(), LinkRefusal> {
-        if self.promised() > limits.capacity {
-            let bound = LinkBound::Capacity(limits.capacity);
-            return Err(self.refusal(bound, self.promised(), limits.capacity));
-        }
+        self.check_limits(&limits)?;
         self.limits = limits;
         Ok(())
     }
@@ -151,11 +169,20 @@ impl LinkBroker {
     /// Less than `least` is free on the link or below a maximum, or the user has too many streams. A refusal changes
     /// nothing.
     pub fn admit(&mut self, stream: StreamId, demand: LinkDemand) -> Result<BitRate, LinkRefusal> {
+        self.begin(stream, demand, None)
+    }
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        demand: LinkDemand,
+        within: Option<HeldRateId>,
+    ) -> Result<BitRate, LinkRefusal> {
         assert!(!self.promises.contains_key(&stream), "stream {stream} is admitted twice");
         self.check_number(demand.owner.uid)?;
-        let granted = self.grant(None, &demand)?;
+        let granted = self.grant(None, &demand, within)?;
         self.admitted += 1;
-        self.promises.insert(stream, Promise { demand, granted, order: self.admitted });
+        self.promises.insert(stream, Promise { demand, granted, order: self.admitted, within });
         Ok(granted)
     }
 
@@ -167,7 +194,7 @@ impl LinkBroker {
     pub fn want(&mut self, stream: StreamId, least: BitRate, wanted: BitRate) -> Result<BitRate, LinkRefusal> {
         let Some(promise) = self.promises.get(&stream) else { return Ok(BitRate::ZERO) };
         let demand = LinkDemand { least, wanted, ..promise.demand.clone() };
-        let granted = self.grant(Some(stream), &demand)?;
+        let granted = self.grant(Some(LinkUse::Stream(stream)), &demand, promise.within)?;
         if let Some(promise) = self.promises.get_mut(&stream) {
             (promise.demand, promise.granted) = (demand, granted);
         }
@@ -206,8 +233,8 @@ impl LinkBroker {
         let mut room = self.room(None);
         let offer = |(stream, promise): (&StreamId, &Promise)| {
             let (owner, missing) = (promise.demand.owner, promise.demand.wanted - promise.granted);
-            let more = missing.min(room.left(&self.limits, owner).0);
-            room.take(owner, more);
+            let more = missing.min(room.left(&self.limits, owner, promise.within).0);
+            room.take(owner, promise.within, more);
             let offered = promise.granted + more;
             (more > BitRate::ZERO).then_some(LinkOffer { stream: *stream, granted: promise.granted, offered })
         };
@@ -216,7 +243,7 @@ impl LinkBroker {
 
     /// Σ `B_acc`.
     pub fn promised(&self) -> BitRate {
-        self.promises.values().map(|promise| promise.granted).sum()
+        self.counted(None).map(|promise| promise.granted).sum()
     }
 
     /// `B_HI` − Σ `B_acc`.
@@ -243,15 +270,9 @@ impl LinkBroker {
         self.promises.get(&stream).and_then(|promise| promise.demand.until)
     }
 
-    /// The holders of promises, largest first.
+    /// The holders of promises, largest first; without streams that draw from a held rate.
     pub fn holders(&self) -> Vec<LinkHolder> {
-        let holder = |(stream, promise): (&StreamId, &Promise)| LinkHolder {
-            stream: *stream,
-            name: promise.demand.name.clone(),
-            uid: promise.demand.owner.uid,
-            rate: promise.granted,
-        };
-        let mut holders: Vec<_> = self.promises.iter().map(holder).collect();
+        let mut holders: Vec<_> = self.uses().map(|(by, promise)| holder(by, promise)).collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.rate));
         holders
     }
@@ -265,9 +286,14 @@ impl LinkBroker {
         }
     }
 
-    /// The rate that the demand gets in place of the promise to `instead_of`.
-    fn grant(&self, instead_of: Option<StreamId>, demand: &LinkDemand) -> Result<BitRate, LinkRefusal> {
-        let (free, bound) = self.room(instead_of).left(&self.limits, demand.owner);
+    /// The rate that the demand gets in place of the promise to `instead_of`, from the held rate `within` or the link.
+    fn grant(
+        &self,
+        instead_of: Option<LinkUse>,
+        demand: &LinkDemand,
+        within: Option<HeldRateId>,
+    ) -> Result<BitRate, LinkRefusal> {
+        let (free, bound) = self.room(instead_of).left(&self.limits, demand.owner, within);
         match demand.least.min(demand.wanted) <= free {
             true => Ok(demand.wanted.min(free)),
             false => Err(self.refusal(bound, demand.least.min(demand.wanted), free)),
@@ -278,23 +304,43 @@ impl LinkBroker {
         LinkRefusal::new(self.end.clone(), bound, asked, free, self.holders())
     }
 
-    fn room(&self, without: Option<StreamId>) -> Room {
+    fn room(&self, without: Option<LinkUse>) -> Room {
         let (users, groups) = (self.sums(without, |owner| owner.uid), self.sums(without, |owner| owner.gid));
-        Room { link: self.limits.capacity - users.values().copied().sum(), users, groups }
+        Room { link: self.limits.capacity - users.values().copied().sum(), users, groups, held: self.undrawn(without) }
     }
 
-    fn sums(&self, without: Option<StreamId>, key: impl Fn(Owner) -> u32) -> BTreeMap<u32, BitRate> {
+    /// All streams that do not draw from a held rate, and all held rates.
+    fn uses(&self) -> impl Iterator<Item = (LinkUse, &Promise)> {
+        let streams = self.promises.iter().filter(|(_, promise)| promise.within.is_none());
+        let streams = streams.map(|(stream, promise)| (LinkUse::Stream(*stream), promise));
+        streams.chain(self.held.iter().map(|(rate, promise)| (LinkUse::Held(*rate), promise)))
+    }
+
+    fn counted(&self, without: Option<LinkUse>) -> impl Iterator<Item = &Promise> {
+        self.uses().filter(move |(by, _)| Some(*by) != without).map(|(_, promise)| promise)
+    }
+
+    fn sums(&self, without: Option<LinkUse>, key: impl Fn(Owner) -> u32) -> BTreeMap<u32, BitRate> {
         let mut sums = BTreeMap::new();
-        for (_, promise) in self.promises.iter().filter(|(stream, _)| Some(**stream) != without) {
+        for promise in self.counted(without) {
             *sums.entry(key(promise.demand.owner)).or_default() += promise.granted;
         }
         sums
     }
 }
 
+fn holder(by: LinkUse, promise: &Promise) -> LinkHolder {
+    let LinkDemand { name, owner, .. } = &promise.demand;
+    LinkHolder { by, name: name.clone(), uid: owner.uid, rate: promise.granted }
+}
+
 impl Room {
-    /// The largest rate that `owner` may be granted more, and the limit that decides.
-    fn left(&self, limits: &LinkLimits, owner: Owner) -> (BitRate, LinkBound) {
+    /// The largest rate that `owner` may be granted more, from the held rate `within` or from the link, and the limit
+    /// that decides.
+    fn left(&self, limits: &LinkLimits, owner: Owner, within: Option<HeldRateId>) -> (BitRate, LinkBound) {
+        if let Some(rate) = within {
+            return (self.held.get(&rate).copied().unwrap_or_default(), LinkBound::Held(rate));
+        }
         let Owner { uid, gid } = owner;
         let of = |sums: &BTreeMap<u32, BitRate>, id| sums.get(&id).copied().unwrap_or_default();
         let link = (self.link, LinkBound::Capacity(limits.capacity));
@@ -304,7 +350,11 @@ impl Room {
         [user, group].into_iter().flatten().fold(link, tighter)
     }
 
-    fn take(&mut self, owner: Owner, rate: BitRate) {
+    fn take(&mut self, owner: Owner, within: Option<HeldRateId>, rate: BitRate) {
+        if let Some(left) = within.and_then(|held| self.held.get_mut(&held)) {
+            *left = *left - rate;
+            return;
+        }
         self.link = self.link - rate;
         *self.users.entry(owner.uid).or_default() += rate;
         *self.groups.entry(owner.gid).or_default() += rate;

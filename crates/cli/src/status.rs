@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
+use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
-use qfabric_types::{JobSource, Nanos, Overload, ServerCounts, Share};
+use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, net, output};
@@ -70,20 +71,34 @@ fn text(status: &HostStatus) -> String {
         return headline(status)
             + "\n"
             + &loan_lines(status)
+            + &joint_lines(status)
             + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
     let has_memory = status.applications.iter().any(|app| app.memory.is_some());
-    let mut table = output::new_table(columns(status).into_iter().chain(has_memory.then_some("memory")));
+    let has_bandwidth = status.applications.iter().any(|app| !app.bandwidth.is_empty());
+    let resources = [has_memory.then_some("memory"), has_bandwidth.then_some("bandwidth")];
+    let mut table = output::new_table(columns(status).into_iter().chain(resources.into_iter().flatten()));
     for app in &status.applications {
         let memory = has_memory.then(|| memory::cell(app));
-        table.add_row(row(app, has_servers(status)).into_iter().chain(memory));
+        let bandwidth = has_bandwidth.then(|| bandwidth_cell(app));
+        table.add_row(row(app, has_servers(status)).into_iter().chain(memory).chain(bandwidth));
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let above = [overload_lines(status), loan_lines(status), memory::lines(status), cpu_lines(status)].concat();
+    let above =
+        [overload_lines(status), loan_lines(status), joint_lines(status), memory::lines(status), cpu_lines(status)]
+            .concat();
     format!("{}\n{above}\n{table}\n", headline(status))
+}
+
+/// The sum of the rates that links promise to an application.
+fn bandwidth_cell(app: &Application) -> String {
+    match &app.bandwidth[..] {
+        [] => "–".into(),
+        streams => streams.iter().map(|stream| stream.rate_bps).sum::<BitRate>().to_string(),
+    }
 }
 
 /// One line for each application in overload.
@@ -111,6 +126,17 @@ fn loan_lines(status: &HostStatus) -> String {
         format!("kept for an application of host {host}: {share}, for {left} more\n")
     };
     status.loans.iter().map(line).collect()
+}
+
+/// One line for each part of a joint contract.
+fn joint_lines(status: &HostStatus) -> String {
+    let line = |part: &JointHolding| {
+        let JointHolding { initiator, resources, in_force, .. } = part;
+        let amounts = resources.iter().map(|(resource, amount)| format!("{resource} {amount}"));
+        let stage = if *in_force { "promised to" } else { "held for" };
+        format!("{stage} a joint contract of host {initiator}: {}\n", amounts.collect::<Vec<_>>().join(", "))
+    };
+    status.joint.iter().map(line).collect()
 }
 
 /// One line for each CPU on which servers are admitted.
@@ -179,7 +205,8 @@ fn percent(share: Share) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use qfabric_types::{AppId, Contract, Owner, Quality};
+    use qfabric_types::api::net::Bandwidth;
+    use qfabric_types::{AppId, Contract, Direction, Owner, Quality};
 
     use super::*;
 
@@ -204,6 +231,7 @@ pub(crate) mod tests {
             server: None,
             cpus: Vec::new(),
             memory: None,
+            bandwidth: Vec::new(),
         }
     }
 
@@ -218,6 +246,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            joint: Vec::new(),
             memory: None,
         }
     }
@@ -284,6 +313,20 @@ pub(crate) mod tests {
     #[test]
     fn without_applications_the_command_to_start_one_is_named() {
         assert!(text(&host(vec![])).contains("qfabric run"));
+    }
+
+    #[test]
+    fn the_bandwidth_of_an_application_is_the_sum_over_its_streams() {
+        let mut app = application(1, "mpv", 0.25);
+        let stream = |stream, mbit: u64| Bandwidth {
+            interface: "eth0".parse().unwrap(),
+            direction: Direction::Out,
+            stream,
+            rate_bps: BitRate::new(mbit * 1_000_000),
+        };
+        app.bandwidth = vec![stream(0, 5), stream(3, 2)];
+        let text = text(&host(vec![app, application(2, "plain", 0.1)]));
+        assert!(text.contains("bandwidth") && text.contains("7 Mbit/s"), "{text}");
     }
 
     #[test]

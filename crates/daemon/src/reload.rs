@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `limits` | applied, all at once; existing guarantees stay, the remaining capacity is divided again |
+//! | `net` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the sections that differ |
 //!
 //! A file with an error changes nothing. Limits of the file replace limits that were set through the API. SIGHUP
@@ -18,6 +19,7 @@ use tokio::signal::unix::Signal;
 use crate::channels::Channels;
 use crate::config::{Config, InvalidConfig};
 use crate::control::Requests;
+use crate::net::Net;
 use crate::notify;
 
 /// Reads the configuration from the same place as at the start.
@@ -40,15 +42,15 @@ impl fmt::Debug for Reload {
 
 impl Reload {
     /// Reloads at every SIGHUP, until dropped.
-    pub(crate) async fn run(mut self, requests: Requests, channels: Arc<Channels>) {
+    pub(crate) async fn run(mut self, requests: Requests, channels: Arc<Channels>, net: Arc<Net>) {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
-            self.again(&requests, &channels).await;
+            self.again(&requests, &channels, &net).await;
             notify::notify(notify::READY);
         }
     }
 
-    async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>) {
+    async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>) {
         let Some(new) = self.read_aside().await else {
             return tracing::error!("SIGHUP: cannot read the configuration any more; restart the service to apply it");
         };
@@ -58,6 +60,7 @@ impl Reload {
         };
         self.limits(&new.limits, requests).await;
         reload_access(channels.clone()).await;
+        reload_links(net.clone(), &new).await;
         for section in self.next_start(&new) {
             tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
         }
@@ -98,7 +101,6 @@ impl Reload {
             ("contracts", now.contracts != new.contracts),
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
-            ("net", now.net != new.net),
             ("log", now.log != new.log),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
@@ -112,6 +114,20 @@ async fn reload_access(channels: Arc<Channels>) {
     };
     if let Err(problem) = outcome {
         tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old access list stays in force");
+    }
+}
+
+/// Applies `[net.links]` even if the section is unchanged, because the API may have set other limits.
+async fn reload_links(net: Arc<Net>, new: &Config) {
+    let links = new.net.requests();
+    let refused = tokio::task::spawn_blocking(move || net.reload(links)).await.unwrap_or_default();
+    for (interface, problem) in refused {
+        tracing::error!(
+            %interface,
+            why = problem.message,
+            next = problem.next_step,
+            "SIGHUP: the link stays as it is; SIGHUP tries again"
+        );
     }
 }
 

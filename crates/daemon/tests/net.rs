@@ -6,15 +6,16 @@ mod common;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{NOBODY, Process, call, eventually, quiet, role, service};
+use common::{NOBODY, Process, call, covered_worker, eventually, quiet, role, service};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::net::testing::{self, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
-use qfabric_types::BitRate;
 use qfabric_types::api::net::{
-    AttachRequest, LinkRequest, NetMechanism, Selector, StreamChange, StreamId, StreamInfo, StreamSpec, StreamTerms,
+    AttachRequest, Bandwidth, LinkRequest, NetMechanism, Selector, StreamChange, StreamId, StreamInfo, StreamSpec,
+    StreamTerms,
 };
+use qfabric_types::{BitRate, Direction};
 
 const SAMPLE: &str = "struct sample { long value; };";
 const RATE: u64 = 10_000_000;
@@ -234,6 +235,31 @@ fn a_freed_rate_is_offered_or_given_to_partly_granted_streams() {
     let accept = StreamChange { size: Some(15_000), ..StreamChange::default() };
     let accepted = client.change_stream("qf0", asks.id, &accept).unwrap().promise;
     assert_eq!((accepted.rate_bps, accepted.wanted, accepted.offer), (mbit(3), None, None));
+}
+
+#[test]
+fn the_status_of_an_application_names_the_rates_of_its_streams() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let _link = open_link(&client);
+    let (worker, _) = covered_worker(&client);
+    let mut own = of_rate(Selector::Mark(1), mbit(2));
+    own.terms.holder = Some(worker.pid());
+    let id = client.begin_stream("qf0", &own).unwrap().id;
+    client.begin_stream("qf0", &of_rate(Selector::Mark(2), mbit(1))).unwrap();
+    let bandwidth = || client.status().unwrap().applications[0].bandwidth.clone();
+    let expected =
+        Bandwidth { interface: "qf0".parse().unwrap(), direction: Direction::Out, stream: id, rate_bps: mbit(2) };
+    assert_eq!(bandwidth(), [expected]);
+    let (_, metrics) = call(client.socket(), "GET", "/metrics", "");
+    for line in ["qfabric_app_bandwidth_bits{", "qfabric_net_link_in_free_bits{interface=\"qf0\""] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    client.end_stream("qf0", id).unwrap();
+    assert!(bandwidth().is_empty());
 }
 
 #[test]

@@ -591,6 +591,7 @@ impl App {
             server: None,
             cpus: self.cpus(),
             memory: None,
+            bandwidth: Vec::new(),
         }
     }
 }

@@ -116,12 +116,50 @@ fn a_lease_ends_at_its_time_unless_it_is_renewed() {
     assert_eq!(link.expired(Instant::new(29)).count(), 0);
 }
 
+#[test]
+fn a_held_rate_counts_like_a_stream_and_refusals_name_it() {
+    let mut link = broker(LinkLimits { default_user: Some(mbit(70)), ..LinkLimits::of_capacity(mbit(100)) });
+    assert_eq!(link.hold(7, demand(1, 60, 60)), Ok(mbit(60)));
+    let over = link.admit(0, demand(2, 50, 50)).unwrap_err().problem();
+    assert!(over.message.ends_with("held by of 1 (held rate 7 of user 1): 60 Mbit/s"), "{over:?}");
+    assert!(over.next_step.contains("qfabric contract rm"), "{over:?}");
+    assert_eq!(link.admit(0, demand(1, 20, 20)).unwrap_err().bound, LinkBound::User { uid: 1, cap: mbit(70) });
+    assert_eq!(link.hold(8, demand(2, 10, 60)), Ok(mbit(40)));
+    assert_eq!(link.resize(7, mbit(61)).unwrap_err().free, mbit(60));
+    assert_eq!((link.resize(7, mbit(50)), link.resize(8, mbit(50)), link.free()), (Ok(()), Ok(()), BitRate::ZERO));
+    let lower = link.set_limits(LinkLimits::of_capacity(mbit(99))).unwrap_err();
+    assert!(lower.to_string().starts_with("eth0 out: 100 Mbit/s are promised, more than the 99 Mbit/s"), "{lower}");
+    assert!(link.give_back(7).is_empty() && link.free() == mbit(50) && link.offers().is_empty());
+}
+
+#[test]
+fn a_stream_that_draws_from_a_held_rate_is_not_counted_twice() {
+    let mut link = broker(LinkLimits::of_capacity(mbit(100)));
+    link.hold(7, demand(1, 60, 60)).unwrap();
+    assert_eq!(link.draw(7, 0, demand(1, 40, 40)), Ok(mbit(40)));
+    assert_eq!((link.promised(), link.users(), link.holders().len()), (mbit(60), [(1, mbit(60))].into(), 1));
+    assert_eq!(link.draw(7, 1, demand(1, 10, 30)), Ok(mbit(20)));
+    let over = link.draw(7, 2, demand(1, 1, 1)).unwrap_err();
+    assert_eq!((over.bound, over.free), (LinkBound::Held(7), BitRate::ZERO));
+    assert_eq!(link.resize(7, mbit(59)).unwrap_err().bound, LinkBound::Drawn { id: 7, drawn: mbit(60) });
+    link.release(0);
+    assert_eq!((link.promised(), link.drawn(7), link.drawn_from(1)), (mbit(60), mbit(20), Some(7)));
+    let offer = LinkOffer { stream: 1, granted: mbit(20), offered: mbit(30) };
+    assert_eq!((link.offers(), link.want(1, mbit(60), mbit(60))), (vec![offer], Ok(mbit(60))));
+    assert!(link.draw(9, 2, demand(1, 1, 1)).is_err(), "rate 9 is not held");
+    assert_eq!((link.give_back(7), link.promise(1), link.free()), (vec![1], None, mbit(100)));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Admit(StreamId, u32, u64, u64),
     Want(StreamId, u64, u64),
     Settle(StreamId, u64),
     Release(StreamId),
+    Hold(HeldRateId, u32, u64, u64),
+    Draw(HeldRateId, StreamId, u64, u64),
+    Resize(HeldRateId, u64),
+    GiveBack(HeldRateId),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -130,6 +168,10 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0u32..12, 0u64..40, 0u64..60).prop_map(|(s, least, wanted)| Step::Want(s, least, wanted)),
         1 => (0u32..12, 0u64..40).prop_map(|(s, carried)| Step::Settle(s, carried)),
         2 => (0u32..12).prop_map(Step::Release),
+        3 => (0u64..4, 0u32..4, 0u64..40, 0u64..60).prop_map(|(h, uid, least, wanted)| Step::Hold(h, uid, least, wanted)),
+        4 => (0u64..4, 0u32..12, 0u64..20, 0u64..40).prop_map(|(h, s, least, wanted)| Step::Draw(h, s, least, wanted)),
+        2 => (0u64..4, 0u64..60).prop_map(|(h, rate)| Step::Resize(h, rate)),
+        1 => (0u64..4).prop_map(Step::GiveBack),
     ]
 }
 
@@ -159,6 +201,15 @@ fn apply(link: &mut LinkBroker, step: Step) {
             assert!(refused.iter().all(fits), "{refused:?}");
             refused
         }
+        Step::Draw(_, stream, ..) if link.promise(stream).is_some() => None,
+        Step::Draw(from, stream, least, wanted) => link.draw(from, stream, demand(0, least, wanted)).err(),
+        Step::Hold(id, ..) if link.held(id).is_some() => None,
+        Step::Hold(id, uid, least, wanted) => link.hold(id, demand(uid, least, wanted)).err(),
+        Step::Resize(id, rate) => link.resize(id, mbit(rate)).err(),
+        Step::GiveBack(id) => {
+            link.give_back(id);
+            None
+        }
         Step::Want(stream, least, wanted) => link.want(stream, mbit(least), mbit(wanted)).err(),
         Step::Settle(stream, carried) => {
             link.settle(stream, mbit(carried));
@@ -177,6 +228,9 @@ fn check_bounds(link: &LinkBroker) {
     assert!(link.promised() <= limits.capacity);
     for (uid, promised) in link.users() {
         assert!(limits.user_cap(uid).is_none_or(|cap| promised <= cap), "user {uid}");
+    }
+    for id in link.all_held() {
+        assert!(link.drawn(id) <= link.held(id).unwrap().0, "rate {id}");
     }
     for (gid, promised) in link.sums(None, |owner| owner.gid) {
         assert!(limits.group_cap(gid).is_none_or(|cap| promised <= cap), "group {gid}");
@@ -202,9 +256,8 @@ proptest! {
             check_bounds(&accepting);
             prop_assert!(accepting.offers().is_empty());
         }
-        for stream in 0..12 {
-            link.release(stream);
-        }
+        (0..4).for_each(|id| drop(link.give_back(id)));
+        (0..12).for_each(|stream| link.release(stream));
         prop_assert_eq!(link.free(), link.limits().capacity);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use qfabric_types::api::net::{InterfaceInfo, LinkInfo, LinkRequest, NetMechanism};
+use qfabric_types::api::net::{InterfaceInfo, LinkBook, LinkInfo, LinkRequest, NetMechanism, RateHolder};
 use qfabric_types::{BitRate, Share};
 
 use crate::connect::{self, Daemon};
@@ -30,7 +30,7 @@ enum Command {
 /// Opens a link to all users, or replaces the limits of an open link.
 ///
 /// Attaches the interface first, if it is not under packet scheduling, and paces it to the rate. Streams are promised
-/// the rate less the part of best effort. The link closes with `qfabric net link rm`, `qfabric net detach` or the
+/// the rate less the part of best effort. What arrives is only counted (--rate-in): each sender's host limits its packets. The link closes with `qfabric net link rm`, `qfabric net detach` or the
 /// daemon; a link in the section [net.links] of the daemon's configuration opens at each start. Needs root or
 /// CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`, as any user.
 #[derive(clap::Args, Debug)]
@@ -43,6 +43,9 @@ struct AddArgs {
     /// Rate of the link in bits per second, such as 800k, 100M or 2.5G; from 1k to 400G
     #[arg(long, value_name = "BITS")]
     rate: BitRate,
+    /// Rate at which the host receives, for the receivers' parts of joint contracts; from 1k to 400G [default: --rate]
+    #[arg(long, value_name = "BITS")]
+    rate_in: Option<BitRate>,
     /// Largest rate of each user's streams together [default: no maximum]
     #[arg(long, value_name = "BITS")]
     user_cap: Option<BitRate>,
@@ -120,6 +123,7 @@ impl AddArgs {
     fn request(&self) -> LinkRequest {
         let named = |all: &[NamedRate]| all.iter().map(|NamedRate(id, rate)| (*id, *rate)).collect::<BTreeMap<_, _>>();
         LinkRequest {
+            rate_in_bps: self.rate_in,
             best_effort: self.best_effort,
             user_cap_bps: self.user_cap,
             users: named(&self.user),
@@ -175,6 +179,7 @@ pub(super) fn text(interface: &str, link: &LinkInfo) -> String {
          {maximum}, {streams_per_user} streams\n",
         link.promised_bps, link.capacity_bps, link.free_bps,
     );
+    text += &held_lines(&link.holders);
     let mut ids: Vec<u32> = users.keys().chain(link.users_bps.keys()).copied().collect();
     ids.sort_unstable();
     ids.dedup();
@@ -186,7 +191,27 @@ pub(super) fn text(interface: &str, link: &LinkInfo) -> String {
     for (gid, cap) in groups {
         text += &format!("  group {gid}: at most {cap}\n");
     }
-    text
+    text + &link.incoming.as_ref().map_or(String::new(), |book| incoming(interface, link, book))
+}
+
+/// The direction *in*: what other hosts may send to this one.
+fn incoming(interface: &str, link: &LinkInfo, book: &LinkBook) -> String {
+    let LinkBook { capacity_bps, promised_bps, free_bps, users_bps, holders } = book;
+    let mut text = format!(
+        "{interface} in: {promised_bps} of {capacity_bps} promised, {free_bps} free (the link has {}); only counted: \
+         the senders' hosts limit what arrives\n",
+        link.limits.rate_in()
+    );
+    text += &held_lines(holders);
+    text + &users_bps.iter().map(|(uid, rate)| format!("  user {uid}: {rate} promised\n")).collect::<String>()
+}
+
+/// One line for each rate that is promised without a stream.
+fn held_lines(holders: &[RateHolder]) -> String {
+    let line = |RateHolder { held_rate, name, uid, rate_bps, .. }: &RateHolder| {
+        Some(format!("  held rate {} of user {uid}, for {name}: {rate_bps}\n", (*held_rate)?))
+    };
+    holders.iter().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -202,9 +227,10 @@ mod tests {
 
     #[test]
     fn options_become_the_limits_of_the_link() {
-        let line = "x eth0 --rate 100M --user-cap 20M --user 1000=50M --group 44=1G --best-effort 0.1";
+        let line = "x eth0 --rate 100M --rate-in 50M --user-cap 20M --user 1000=50M --group 44=1G --best-effort 0.1";
         let request = Line::try_parse_from(line.split(' ')).unwrap().args.request();
         let expected = LinkRequest {
+            rate_in_bps: Some(BitRate::new(50_000_000)),
             best_effort: Some(Share::from_ppm(100_000)),
             user_cap_bps: Some(BitRate::new(20_000_000)),
             users: [(1_000, BitRate::new(50_000_000))].into(),
@@ -217,6 +243,11 @@ mod tests {
         }
     }
 
+    fn held(id: u64, mbit: u64) -> RateHolder {
+        let (name, rate_bps) = ("contract a:1".to_owned(), BitRate::new(mbit * 1_000_000));
+        RateHolder { stream: None, held_rate: Some(id), uid: 1_001, name, rate_bps }
+    }
+
     #[test]
     fn a_link_is_shown_with_its_rates_users_and_maxima() {
         let mut limits = LinkRequest::of_rate(BitRate::new(100_000_000));
@@ -227,7 +258,14 @@ mod tests {
             promised_bps: BitRate::new(5_000_000),
             free_bps: BitRate::new(90_000_000),
             users_bps: [(1_000, BitRate::new(5_000_000))].into(),
-            holders: Vec::new(),
+            holders: vec![held(7, 5)],
+            incoming: Some(LinkBook {
+                capacity_bps: BitRate::new(95_000_000),
+                promised_bps: BitRate::new(2_000_000),
+                free_bps: BitRate::new(93_000_000),
+                users_bps: [(1_001, BitRate::new(2_000_000))].into(),
+                holders: vec![held(8, 2)],
+            }),
         };
         let text = text("eth0", &link);
         for part in [
@@ -235,6 +273,9 @@ mod tests {
             "each user: at most 20 Mbit/s, 16 streams",
             "  user 1000: 5 Mbit/s promised\n",
             "  group 44: at most 1 kbit/s\n",
+            "  held rate 7 of user 1001, for contract a:1: 5 Mbit/s\n",
+            "eth0 in: 2 Mbit/s of 95 Mbit/s promised, 93 Mbit/s free (the link has 100 Mbit/s); only counted",
+            "  held rate 8 of user 1001, for contract a:1: 2 Mbit/s\n",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

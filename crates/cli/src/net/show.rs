@@ -90,13 +90,14 @@ pub(super) fn interface(info: &InterfaceInfo) -> String {
 /// One line about the owner and the lease of a stream, and about the rate that it still wants. `None` if root holds all
 /// of it without a lease.
 fn promise(stream: &StreamInfo) -> Option<String> {
-    let StreamPromise { owner, rate_bps, wanted, offer, ends_in, delay_bound } = &stream.promise;
+    let StreamPromise { owner, rate_bps, held_rate, wanted, offer, ends_in, delay_bound } = &stream.promise;
     let holder = stream.spec.terms.holder.map(|pid| format!("ends with process {pid}"));
     let lease = ends_in.map(|rest| format!("ends in {rest}"));
     let wanted = wanted.map(|wanted| format!("wants {wanted} B instead of {} B", stream.spec.size));
     let offer = offer.map(|size| format!("{size} B are free for it: qfabric net stream change --size"));
     let bound = delay_bound.map(|bound| format!("longest delay {bound}"));
-    let parts: Vec<String> = [holder, lease, wanted, offer, bound].into_iter().flatten().collect();
+    let drawn = held_rate.map(|id| format!("drawn from held rate {id}"));
+    let parts: Vec<String> = [drawn, holder, lease, wanted, offer, bound].into_iter().flatten().collect();
     let uid = owner.map(|owner| owner.uid).filter(|uid| *uid != 0 || !parts.is_empty())?;
     let mut line = format!("  stream {} of user {uid}: {rate_bps} promised", stream.id);
     for part in parts {
@@ -250,12 +251,13 @@ mod tests {
         stream.promise = StreamPromise {
             owner: Some(Owner { uid: 1_000, gid: 1_000 }),
             rate_bps: BitRate::new(302_800),
+            held_rate: Some(9),
             wanted: Some(3_000),
             offer: Some(2_000),
             ends_in: Some(Nanos::from_millis(5_000)),
             delay_bound: Some(Nanos::from_millis(45)),
         };
-        let line = "  stream 0 of user 1000: 302.8 kbit/s promised; ends with process 4711; ends in 5 s; \
+        let line = "  stream 0 of user 1000: 302.8 kbit/s promised; drawn from held rate 9; ends with process 4711; ends in 5 s; \
                     wants 3000 B instead of 1514 B; 2000 B are free for it: qfabric net stream change --size; \
                     longest delay 45 ms\n";
         assert!(text(&[shown]).ends_with(line));

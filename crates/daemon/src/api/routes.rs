@@ -20,6 +20,7 @@ use super::answers::{Answer, Refused, aside, done, number, read, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
+use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::memory::Memory;
@@ -33,17 +34,19 @@ pub(crate) struct Context {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    contracts: Arc<Contracts>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
 
 impl Context {
-    /// Adds the reserve of memory, after the control group of the program is in place.
-    async fn with_memory(&self, mut application: Application) -> Answer<Application> {
-        let memory = self.memory.clone();
+    /// Adds the bandwidth, and the reserve of memory after the control group of the program is in place.
+    async fn complete(&self, mut application: Application) -> Answer<Application> {
+        let (memory, net) = (self.memory.clone(), self.net.clone());
         let complete = move || {
             memory.settle();
             memory.complete(&mut application);
+            net.complete([&mut application]);
             Ok(application)
         };
         Ok(aside(complete).await?)
@@ -56,10 +59,13 @@ pub(crate) fn router(
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    contracts: Arc<Contracts>,
     timeout: Duration,
 ) -> Router {
+    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
-    let context = Context { requests, ecalls, net, memory, channels, timeout, openapi: openapi::document().into() };
+    let openapi = openapi::document().into();
+    let context = Context { requests, ecalls, net, memory, channels, contracts, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -77,6 +83,8 @@ pub(crate) fn router(
             Refused(problem::no_such_method(method.as_str(), uri.path()))
         })
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
+        // After the layer: the time limit does not hold for them.
+        .merge(contracts::routes::routes(joint))
         .with_state(context)
 }
 
@@ -154,7 +162,7 @@ async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) 
     let target = aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
     let application = context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?;
-    context.with_memory(application).await
+    context.complete(application).await
 }
 
 fn created(application: Application) -> Response {
@@ -249,7 +257,7 @@ fn log_limits(peer: Peer) {
 pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
     let application = context.requests.ask(|reply| Command::Show { app, reply }).await?;
-    Ok(Json(without_profile(context.with_memory(application).await?)))
+    Ok(Json(without_profile(context.complete(application).await?)))
 }
 
 /// Change the contract of an application
@@ -271,7 +279,7 @@ pub(crate) async fn change(
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
-        Ok(application) => Ok(Json(without_profile(context.with_memory(application).await?))),
+        Ok(application) => Ok(Json(without_profile(context.complete(application).await?))),
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
 }
@@ -301,8 +309,10 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
     let scrape = move || {
         let mut report = *report;
         context.memory.complete_status(&mut report.status);
+        context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        Ok(metrics::text(report, ecalls, interfaces, context.channels.report()))
+        let joint = context.contracts.report();
+        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint))
     };
     let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
@@ -320,12 +330,14 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
 
 async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
-    let memory = context.memory.clone();
+    let (memory, net) = (context.memory.clone(), context.net.clone());
     status = aside(move || {
         memory.complete_status(&mut status);
+        net.complete(&mut status.applications);
         Ok(status)
     })
     .await?;
+    status.joint = context.contracts.holdings();
     status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use qfabric_types::api::net::{InterfaceInfo, LinkInfo, StreamInfo};
+use qfabric_types::api::net::{InterfaceInfo, LinkBook, LinkInfo, RateHolder, StreamInfo};
 
 use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of};
@@ -32,6 +32,22 @@ pub(super) const LINK: [Metric<LinkInfo>; 3] = [
         Gauge(l.free_bps.as_f64())
     }),
 ];
+
+/// Of what the host receives through links that are open to all users.
+pub(super) const INCOMING: [Metric<LinkBook>; 3] = [
+    of("net_link_in_capacity_bits", "largest sum of the promised rates of arriving packets, in bits per second", |b| {
+        Gauge(b.capacity_bps.as_f64())
+    }),
+    of("net_link_in_promised_bits", "sum of the promised rates of arriving packets, in bits per second", |b| {
+        Gauge(b.promised_bps.as_f64())
+    }),
+    of("net_link_in_free_bits", "rate of arriving packets that can still be promised, in bits per second", |b| {
+        Gauge(b.free_bps.as_f64())
+    }),
+];
+
+/// A rate that is promised without a stream, in bits per second.
+const HELD: (&str, &str) = ("net_held_rate_bits", "rate that is promised without a stream, in bits per second");
 
 /// The promised rate of a user, in bits per second.
 const USER: (&str, &str) =
@@ -68,8 +84,24 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, interfaces: &[Interfac
     for metric in &LINK {
         family(encoder, metric.name, metric.help, open().map(|(i, link)| (labels(i, "", ""), (metric.value)(link))))?;
     }
-    let users = open().flat_map(|(i, link)| link.users_bps.iter().map(move |(uid, rate)| (i, uid, rate)));
-    family(encoder, USER.0, USER.1, users.map(|(i, uid, rate)| (user_labels(i, *uid), Gauge(rate.as_f64()))))?;
+    let incoming = || open().filter_map(|(i, link)| Some((i, link.incoming.as_ref()?)));
+    for metric in &INCOMING {
+        let rows = incoming().map(|(i, book)| (labels(i, "", ""), (metric.value)(book)));
+        family(encoder, metric.name, metric.help, rows)?;
+    }
+    let out = open().map(|(i, link)| (i, "out", &link.users_bps, &link.holders));
+    let both = out.chain(incoming().map(|(i, book)| (i, "in", &book.users_bps, &book.holders)));
+    let both: Vec<_> = both.collect();
+    let users = both.iter().flat_map(|(i, direction, users, _)| {
+        users.iter().map(move |(uid, rate)| (user_labels(i, *uid, direction), Gauge(rate.as_f64())))
+    });
+    family(encoder, USER.0, USER.1, users)?;
+    let held = both.iter().flat_map(|(i, direction, _, holders)| {
+        holders
+            .iter()
+            .filter_map(move |holder| Some((held_labels(i, holder, direction)?, Gauge(holder.rate_bps.as_f64()))))
+    });
+    family(encoder, HELD.0, HELD.1, held)?;
     for metric in &STREAM {
         let rows = interfaces.iter().flat_map(|i| i.streams.iter().map(move |s| (i, s)));
         let rows = rows.map(|(i, s)| (stream_labels(i, s), (metric.value)(s)));
@@ -84,10 +116,15 @@ fn labels(interface: &InterfaceInfo, stream: &str, packets: &str) -> Labels {
     [("interface", name), ("mechanism", mechanism), ("stream", stream.to_owned()), ("packets", packets.to_owned())]
 }
 
-fn user_labels(interface: &InterfaceInfo, uid: u32) -> Labels {
+fn held_labels(interface: &InterfaceInfo, holder: &RateHolder, direction: &str) -> Option<Labels> {
+    let (name, id) = (interface.interface.clone(), holder.held_rate?.to_string());
+    Some([("interface", name), ("held_rate", id), ("uid", holder.uid.to_string()), ("direction", direction.to_owned())])
+}
+
+fn user_labels(interface: &InterfaceInfo, uid: u32, direction: &str) -> Labels {
     let InterfaceInfo { interface, mechanism, .. } = interface;
     let (name, mechanism) = (interface.clone(), mechanism.to_string());
-    [("interface", name), ("mechanism", mechanism), ("uid", uid.to_string()), ("direction", "out".to_owned())]
+    [("interface", name), ("mechanism", mechanism), ("uid", uid.to_string()), ("direction", direction.to_owned())]
 }
 
 fn stream_labels(interface: &InterfaceInfo, stream: &StreamInfo) -> Labels {

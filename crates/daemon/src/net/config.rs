@@ -21,7 +21,10 @@ pub struct LinkConfig {
     /// The rate of the link.
     #[serde(deserialize_with = "rate")]
     pub rate: BitRate,
-    /// The part of the rate that is not promised.
+    /// The rate at which the host receives; default: `rate`.
+    #[serde(default)]
+    pub rate_in: Option<Rate>,
+    /// The part of both rates that is not promised.
     #[serde(default)]
     pub best_effort: Option<Share>,
     /// Most that the streams of a user may hold together.
@@ -67,6 +70,7 @@ impl NetConfig {
 fn key(short: &'static str) -> &'static str {
     match short {
         "rate" => "net.links.*.rate",
+        "rate_in" => "net.links.*.rate_in",
         "best_effort" => "net.links.*.best_effort",
         "streams_per_user" => "net.links.*.streams_per_user",
         "users" => "net.links.*.users",
@@ -78,6 +82,7 @@ impl LinkConfig {
     fn request(&self) -> LinkRequest {
         let rates = |named: &BTreeMap<u32, Rate>| named.iter().map(|(id, rate)| (*id, rate.0)).collect();
         LinkRequest {
+            rate_in_bps: self.rate_in.map(|rate| rate.0),
             best_effort: self.best_effort,
             user_cap_bps: self.user_cap.map(|cap| cap.0),
             users: rates(&self.users),
@@ -94,10 +99,11 @@ mod tests {
 
     #[test]
     fn links_are_read_with_their_units_and_ranges() {
-        let text = "[links.eth0]\nrate = \"100M\"\nuser_cap = \"20M\"\nbest_effort = 0.1\nusers = { 1000 = \"50M\" }\n";
+        let text = "[links.eth0]\nrate = \"100M\"\nrate_in = \"50M\"\nuser_cap = \"20M\"\nbest_effort = 0.1\nusers = { 1000 = \"50M\" }\n";
         let config: NetConfig = toml::from_str(text).unwrap();
         let request = config.requests().into_values().next().unwrap();
         assert_eq!((request.rate_bps.get(), request.user_cap_bps), (100_000_000, Some(BitRate::new(20_000_000))));
+        assert_eq!(request.rate_in_bps, Some(BitRate::new(50_000_000)));
         assert_eq!(request.users, [(1_000, BitRate::new(50_000_000))].into());
         assert!(config.check().is_ok());
         for (bad, said) in [

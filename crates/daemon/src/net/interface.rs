@@ -12,9 +12,9 @@ use qfabric_sync::assert_may_block;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::api::net::{
-    InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamPromise, StreamSpec, StreamTerms,
+    HeldRateId, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamPromise, StreamSpec, StreamTerms,
 };
-use qfabric_types::{Amount, BitRate, Direction, InvalidInterfaceName, LinkEnd};
+use qfabric_types::{Amount, BitRate, Direction, InterfaceName, InvalidInterfaceName, LinkEnd};
 
 use super::leases::{self, Lease};
 use super::rights::{self, Caller};
@@ -25,13 +25,15 @@ pub(super) struct Interface {
     /// The subscription that each stream follows.
     pub followed: BTreeMap<StreamId, SubscriptionId>,
     pub broker: LinkBroker,
+    /// The promises of what the host receives. They are only counted: each sender's host limits its packets.
+    pub incoming: LinkBroker,
     /// The limits of the link, if it is open to all users.
     pub opened: Option<LinkRequest>,
     /// The interface was attached to open its link, so closing the link detaches it.
     pub is_attached_for_link: bool,
     pub holders: BTreeMap<StreamId, Holder>,
     /// A rate was freed since the last look for streams that wait for one.
-    is_freed: bool,
+    pub is_freed: bool,
 }
 
 /// The promise behind a stream, beside the broker's accounts.
@@ -41,7 +43,12 @@ pub(super) struct Holder {
     /// The wanted C.
     pub wanted: u32,
     pub is_ordinary: bool,
+    /// The process with which the stream ends.
     pub process: Option<watch::Process>,
+    /// The process that asked for the stream, if the stream does not end with a process.
+    pub asker: Option<watch::Process>,
+    /// The number of `process` or `asker`.
+    pub pid: i32,
 }
 
 fn refused(error: NetError) -> Problem {
@@ -51,14 +58,16 @@ fn refused(error: NetError) -> Problem {
 impl Interface {
     /// An interface whose link is closed: its streams have no maximum beside the link's own.
     pub(super) fn new(name: &str, attachment: Attachment) -> Result<Interface, Problem> {
-        let interface = name.parse().map_err(|error: InvalidInterfaceName| {
+        let interface_name: InterfaceName = name.parse().map_err(|error: InvalidInterfaceName| {
             problems::invalid(error.to_string(), "list the interfaces with `ip link`")
         })?;
-        let broker = LinkBroker::new(LinkEnd { interface, direction: Direction::Out }, links::closed());
+        let book =
+            |direction| LinkBroker::new(LinkEnd { interface: interface_name.clone(), direction }, links::closed());
         Ok(Interface {
             attachment,
             followed: BTreeMap::new(),
-            broker,
+            broker: book(Direction::Out),
+            incoming: book(Direction::In),
             opened: None,
             is_attached_for_link: false,
             holders: BTreeMap::new(),
@@ -66,20 +75,34 @@ impl Interface {
         })
     }
 
-    pub(super) fn set_limits(&mut self, limits: LinkLimits) -> Result<(), Problem> {
+    /// Sets the limits of both directions, or of none.
+    pub(super) fn set_limits(&mut self, out: LinkLimits, incoming: LinkLimits) -> Result<(), Problem> {
+        let refused = |refusal: LinkRefusal| refusal.problem();
+        self.incoming.check_limits(&incoming).map_err(refused)?;
+        self.broker.set_limits(out).map_err(refused)?;
+        self.incoming.set_limits(incoming).map_err(refused)?;
         self.is_freed = true;
-        self.broker.set_limits(limits).map_err(|refusal| refusal.problem())
+        Ok(())
     }
 
-    /// Begins a stream if the link carries it beside the others.
-    pub(super) fn begin(&mut self, spec: &StreamSpec, lease: Lease) -> Result<StreamInfo, Problem> {
+    /// Begins a stream if the link carries it beside the others. `from`: the held rate from which the stream draws.
+    pub(super) fn begin(
+        &mut self,
+        spec: &StreamSpec,
+        lease: Lease,
+        from: Option<HeldRateId>,
+    ) -> Result<StreamInfo, Problem> {
         let kept = self.attachment.kept(spec);
         let id = self.attachment.free_stream().map_err(refused)?;
-        let Lease { owner, groups, holder: process, until, is_ordinary } = lease;
+        let Lease { owner, groups, holder: process, asker, pid, until, is_ordinary } = lease;
         let (least, wanted) = rates(&kept);
         let owner = self.broker.limits().counted(owner, &groups);
         let demand = LinkDemand { owner, name: kept.selector.to_string(), least, wanted, until };
-        let granted = self.broker.admit(id, demand).map_err(|refusal| self.over(None, &kept, &refusal))?;
+        let admitted = match from {
+            Some(held) => self.broker.draw(held, id, demand),
+            None => self.broker.admit(id, demand),
+        };
+        let granted = admitted.map_err(|refusal| self.over(None, &kept, &refusal))?;
         let fitting = self.fitting(None, &kept, granted);
         let begun = fitting.and_then(|fitting| {
             self.attachment.begin(&fitting).map_err(refused)?;
@@ -93,7 +116,7 @@ impl Interface {
             }
         }
         let terms = spec.terms.clone();
-        self.holders.insert(id, Holder { terms, wanted: kept.size, is_ordinary, process });
+        self.holders.insert(id, Holder { terms, wanted: kept.size, is_ordinary, process, asker, pid });
         self.stream(id)
     }
 
@@ -192,7 +215,7 @@ impl Interface {
             stream.promise = self.promise(stream.id, &stream.spec);
             stream.spec.terms = self.holders.get(&stream.id).map(|holder| holder.terms.clone()).unwrap_or_default();
         }
-        info.link = self.opened.as_ref().map(|limits| links::info(&self.broker, limits));
+        info.link = self.opened.as_ref().map(|limits| links::info(&self.broker, &self.incoming, limits));
         info
     }
 
@@ -204,6 +227,7 @@ impl Interface {
         StreamPromise {
             owner: self.broker.owner(id),
             rate_bps: spec.rate(),
+            held_rate: self.broker.drawn_from(id),
             wanted,
             offer: wanted.and_then(|wanted| self.offer(id, spec, wanted)),
             ends_in,

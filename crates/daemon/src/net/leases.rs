@@ -9,7 +9,7 @@ use qfabric_types::{Instant, Nanos, Owner};
 use super::interface::Interface;
 use super::rights::{self, Caller};
 use super::{State, problems};
-use crate::auth;
+use crate::auth::{self, Peer};
 
 /// The lease of an ordinary user who states none.
 pub(super) const DEFAULT: Nanos = Nanos::from_millis(3_600_000);
@@ -24,6 +24,10 @@ pub(super) struct Lease {
     pub groups: Vec<u32>,
     /// The process with which the stream ends.
     pub holder: Option<watch::Process>,
+    /// The process that asked, if the stream does not end with a process.
+    pub asker: Option<watch::Process>,
+    /// The number of `holder` or `asker`.
+    pub pid: i32,
     pub until: Option<Instant>,
     /// The stream belongs to a user who may not change interfaces.
     pub is_ordinary: bool,
@@ -36,13 +40,14 @@ impl Lease {
         let until = until(caller, terms.lease, terms.holder.is_some())?;
         match terms.holder {
             None => {
-                let groups = auth::groups(caller.peer);
-                Ok(Lease { owner: caller.peer.owner, groups, holder: None, until, is_ordinary })
+                let Peer { pid, owner } = caller.peer;
+                let (groups, asker) = (auth::groups(caller.peer), watch::Process::watch(pid).ok());
+                Ok(Lease { owner, groups, holder: None, asker, pid, until, is_ordinary })
             }
             Some(pid) => {
                 let auth::Target { owner, groups, watch, .. } =
                     auth::target(caller.peer, pid, ApplicationScope::Program)?;
-                Ok(Lease { owner, groups, holder: Some(watch), until, is_ordinary })
+                Ok(Lease { owner, groups, holder: Some(watch), asker: None, pid, until, is_ordinary })
             }
         }
     }
@@ -104,7 +109,6 @@ fn is_own(entry: &Interface, id: StreamId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Peer;
 
     fn caller(is_privileged: bool) -> Caller {
         let owner = Owner { uid: 54_321, gid: 54_321 };

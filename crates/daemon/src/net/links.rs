@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_broker::{LinkBroker, LinkLimits};
+use qfabric_broker::{LinkBroker, LinkHolder, LinkLimits, LinkUse};
 use qfabric_linux::net::BEST_EFFORT;
-use qfabric_types::api::net::{AttachRequest, InterfaceInfo, LinkInfo, LinkRequest, StreamHolder};
+use qfabric_types::api::net::{AttachRequest, InterfaceInfo, LinkBook, LinkInfo, LinkRequest, RateHolder};
 use qfabric_types::api::{Problem, Shortage};
 use qfabric_types::{Amount, BitRate, InterfaceName, LinkEnd, Resource};
 
@@ -29,8 +29,8 @@ pub(super) fn closed() -> LinkLimits {
     LinkLimits::of_capacity(BitRate::new(u64::MAX))
 }
 
-/// Limits of an open link.
-fn limits(request: &LinkRequest) -> LinkLimits {
+/// Limits of one direction of an open link. The maxima of users and groups hold in each direction.
+fn limits(request: &LinkRequest, rate: BitRate) -> LinkLimits {
     let best_effort = request.best_effort.unwrap_or(BEST_EFFORT);
     LinkLimits {
         default_user: request.user_cap_bps,
@@ -38,25 +38,32 @@ fn limits(request: &LinkRequest) -> LinkLimits {
         groups: request.groups.clone(),
         streams_per_user: request.streams_per_user,
         exempt: [0, rustix::process::geteuid().as_raw()].into(),
-        ..LinkLimits::of_link(request.rate_bps, best_effort)
+        ..LinkLimits::of_link(rate, best_effort)
     }
 }
 
-pub(super) fn info(broker: &LinkBroker, limits: &LinkRequest) -> LinkInfo {
-    let holder = |held: qfabric_broker::LinkHolder| StreamHolder {
-        stream: held.stream,
-        uid: held.uid,
-        name: held.name,
-        rate_bps: held.rate,
-    };
-    LinkInfo {
-        limits: limits.clone(),
+pub(super) fn info(out: &LinkBroker, incoming: &LinkBroker, limits: &LinkRequest) -> LinkInfo {
+    let LinkBook { capacity_bps, promised_bps, free_bps, users_bps, holders } = book(out);
+    let (limits, incoming) = (limits.clone(), Some(book(incoming)));
+    LinkInfo { limits, capacity_bps, promised_bps, free_bps, users_bps, holders, incoming }
+}
+
+fn book(broker: &LinkBroker) -> LinkBook {
+    LinkBook {
         capacity_bps: broker.limits().capacity,
         promised_bps: broker.promised(),
         free_bps: broker.free(),
         users_bps: broker.users(),
         holders: broker.holders().into_iter().map(holder).collect(),
     }
+}
+
+fn holder(held: LinkHolder) -> RateHolder {
+    let (stream, held_rate) = match held.by {
+        LinkUse::Stream(id) => (Some(id), None),
+        LinkUse::Held(id) => (None, Some(id)),
+    };
+    RateHolder { stream, held_rate, uid: held.uid, name: held.name, rate_bps: held.rate }
 }
 
 /// A shortage of a link of which `largest` is free.
@@ -91,7 +98,7 @@ impl State {
         Ok(info)
     }
 
-    /// Closes a link: the streams of ordinary users end. Detaches the interface if it was attached for the link.
+    /// Closes a link: the streams of ordinary users and all held rates end. Detaches the interface if it was attached for the link.
     pub(super) fn close_link(&mut self, interface: &str) -> Result<(), Problem> {
         let entry = self.get(interface)?;
         if entry.opened.is_none() {
@@ -104,8 +111,9 @@ impl State {
         for id in ordinary.collect::<Vec<_>>() {
             entry.end(id)?;
         }
+        entry.give_back_all()?;
         entry.opened = None;
-        entry.set_limits(closed())
+        entry.set_limits(closed(), closed())
     }
 
     /// Tries to open the configured links that are not open yet. An interface may appear later.
@@ -127,11 +135,16 @@ impl Interface {
         if request.rate_bps > attached {
             return Err(problems::above_attachment(name, request.rate_bps, attached));
         }
-        let best_effort = request.best_effort.unwrap_or(self.attachment.best_effort());
-        let request = LinkRequest { best_effort: Some(best_effort), ..request.clone() };
-        self.set_limits(limits(&request))?;
+        let request = self.complete(request);
+        self.set_limits(limits(&request, request.rate_bps), limits(&request, request.rate_in()))?;
         self.opened = Some(request);
         Ok(())
+    }
+
+    /// The request with the part of best effort that it leaves to the interface.
+    pub(super) fn complete(&self, request: &LinkRequest) -> LinkRequest {
+        let best_effort = request.best_effort.unwrap_or(self.attachment.best_effort());
+        LinkRequest { best_effort: Some(best_effort), ..request.clone() }
     }
 }
 
@@ -144,7 +157,7 @@ mod tests {
     fn the_part_of_best_effort_is_not_promised_and_administrators_have_no_maximum() {
         let mut request = LinkRequest::of_rate(BitRate::new(100_000_000));
         (request.best_effort, request.user_cap_bps) = (Some(Share::from_ppm(100_000)), Some(BitRate::new(1)));
-        let limits = limits(&request);
+        let limits = limits(&request, request.rate_bps);
         assert_eq!((limits.capacity, limits.default_user), (BitRate::new(90_000_000), Some(BitRate::new(1))));
         assert!(limits.exempt.contains(&0) && limits.streams_per_user == LinkRequest::STREAMS_PER_USER);
     }

@@ -3,12 +3,15 @@
 //! | file | contents |
 //! |---|---|
 //! | `admission.rs` | whether a link carries a set of streams; the longest delay of a stream |
-//! | `config.rs` | the section `[net]` of the configuration |
+//! | `config.rs` | the section `[net]` of the configuration, at the start and at SIGHUP |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
+//! | `held.rs` | rates that are promised without a stream, for joint contracts |
 //! | `interface.rs` | one interface: its streams and the promises behind them |
 //! | `leases.rs` | leases of streams, and freed rates |
 //! | `links.rs` | links that are open to all users |
 //! | `problems.rs` | refusals of the API |
+//! | `promised.rs` | the promised rates of processes, for the status of applications |
+//! | `reload.rs` | changed links of the configuration |
 //! | `rights.rs` | what a caller may do with streams |
 //! | `routes.rs` | the paths |
 //!
@@ -17,19 +20,24 @@
 mod admission;
 mod config;
 mod follow;
+mod held;
 mod interface;
 mod leases;
 mod links;
 mod problems;
+mod promised;
+mod reload;
 mod rights;
 pub(crate) mod routes;
+#[cfg(test)]
+mod site;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use qfabric_linux::net::{Attachment, Book};
-use qfabric_sync::{Guard, Lock, rank};
+use qfabric_sync::{Lock, rank};
 use qfabric_types::InterfaceName;
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{
@@ -41,6 +49,7 @@ use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
 pub use config::{LinkConfig, NetConfig, Rate};
+pub(crate) use held::Links;
 use interface::Interface;
 use leases::Lease;
 use rights::Caller;
@@ -48,6 +57,8 @@ use rights::Caller;
 /// The interfaces of this host under packet scheduling.
 pub(crate) struct Net {
     state: Lock<State, { rank::NET }>,
+    /// A copy of the promised rates, which can be read while the state is locked for long.
+    promised: Lock<Vec<promised::OfProcess>, { rank::PROMISED_RATES }>,
     /// Tells which subscriptions a caller may let a stream follow.
     ecalls: Weak<Ecalls>,
 }
@@ -57,6 +68,9 @@ struct State {
     attached: BTreeMap<String, Interface>,
     /// Links of the configuration that are not open yet.
     configured: BTreeMap<InterfaceName, links::Pending>,
+    /// The links of the configuration, open or not.
+    in_file: BTreeSet<InterfaceName>,
+    held: held::Ends,
     /// Everything is restored, and no interface can be attached any more.
     is_over: bool,
 }
@@ -70,15 +84,17 @@ impl Net {
         ecalls: &Arc<Ecalls>,
         ending: &Ending,
     ) -> std::io::Result<Arc<Net>> {
-        let (book, configured) = (Book::open(directory), links::pending(links));
-        let state = State { book, attached: BTreeMap::new(), configured, is_over: false };
-        let net = Arc::new(Net { state: state.into(), ecalls: Arc::downgrade(ecalls) });
+        let (book, in_file) = (Book::open(directory), links.keys().cloned().collect());
+        let configured = links::pending(links);
+        let held = held::Ends::default();
+        let state = State { book, attached: BTreeMap::new(), configured, in_file, held, is_over: false };
+        let net = Arc::new(Net { state: state.into(), promised: Lock::default(), ecalls: Arc::downgrade(ecalls) });
         follow::start(&net, ecalls, ending)?;
         Ok(net)
     }
 
-    fn state(&self) -> Guard<'_, State, { rank::NET }> {
-        self.state.lock()
+    fn state(&self) -> promised::Changing<'_> {
+        promised::Changing::of(self)
     }
 
     /// Blocks all requests until dropped, as a slow netlink exchange does.
@@ -144,12 +160,8 @@ impl Net {
         let caller = Caller::of(peer);
         let mut state = self.state();
         let entry = state.open_to(interface, caller)?;
-        qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
-        let lease = Lease::of(caller, &spec.terms)?;
-        if lease.is_ordinary {
-            rights::check_stream(spec, lease.owner.uid)?;
-        }
-        entry.begin(spec, lease)
+        let lease = lease(caller, spec)?;
+        entry.begin(spec, lease, None)
     }
 
     /// Changes a stream if the caller may, and the link carries the change.
@@ -184,6 +196,16 @@ impl Net {
         check_owner(entry, interface, id, caller)?;
         entry.end(id)
     }
+}
+
+/// Checks a new stream of a caller, and returns its lease.
+fn lease(caller: Caller, spec: &StreamSpec) -> Result<Lease, Problem> {
+    qfabric_linux::net::check(spec).map_err(|error| error.problem())?;
+    let lease = Lease::of(caller, &spec.terms)?;
+    if lease.is_ordinary {
+        rights::check_stream(spec, lease.owner.uid)?;
+    }
+    Ok(lease)
 }
 
 /// Allows the owner of a stream, and callers who may change interfaces.

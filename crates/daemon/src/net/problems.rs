@@ -2,8 +2,9 @@
 
 use qfabric_types::BitRate;
 use qfabric_types::api::Problem;
-use qfabric_types::api::net::StreamId;
+use qfabric_types::api::net::{HeldRateId, StreamId};
 
+use super::interface::Interface;
 use crate::auth::Peer;
 use crate::problem;
 
@@ -47,6 +48,30 @@ pub(super) fn not_open(interface: &str, uid: u32) -> Problem {
 pub(super) fn not_your_stream(interface: &str, id: StreamId, theirs: u32, yours: u32) -> Problem {
     let message = format!("stream {id} of {interface} belongs to user {theirs}, you are user {yours}");
     problem::new("not_yours", message, "change your own streams, or use root")
+}
+
+pub(super) fn not_held(id: HeldRateId) -> Problem {
+    let message = format!("rate {id} is not held: its contract has ended, or the link was closed");
+    problem::new("net_not_found", message, "list the rates that are held: qfabric net link ls")
+}
+
+pub(super) fn not_your_rate(id: HeldRateId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("held rate {id} belongs to user {theirs}, you are user {yours}");
+    problem::new("not_yours", message, "draw from the rates of your own contracts, or use root")
+}
+
+pub(super) fn only_counted(id: HeldRateId) -> Problem {
+    let message = format!("held rate {id} is for packets that this host receives, which have no stream here");
+    problem::new("net_refused", message, "add the stream on the host that sends the packets")
+}
+
+/// The link cannot be closed without breaking promises.
+pub(super) fn still_used(entry: &Interface) -> Problem {
+    let interface = entry.attachment.interface();
+    let holders: Vec<String> =
+        entry.broker.holders().iter().chain(&entry.incoming.holders()).map(ToString::to_string).collect();
+    let message = format!("the link of {interface} stays open, because it has promises: {}", holders.join(", "));
+    problem::new("net_refused", message, format!("wait until they end, or end them: qfabric net link rm {interface}"))
 }
 
 pub(super) fn not_for_users(message: String, next_step: &str) -> Problem {

@@ -114,6 +114,9 @@ pub struct Application {
     /// The reserve of resident memory, if the contract asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<memory::MemoryStatus>,
+    /// The streams of packets that end with the application's process, or that the process asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bandwidth: Vec<net::Bandwidth>,
 }
 
 /// The reservations of all threads of an application together, as two sums that only grow. The difference of two
@@ -187,6 +190,9 @@ pub struct HostStatus {
     /// Shares kept for applications that other hosts refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
+    /// Parts of joint contracts that this host holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joint: Vec<contracts::JointHolding>,
     /// The memory that this host promises; absent from daemons that promise none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<memory::HostMemory>,

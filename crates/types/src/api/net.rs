@@ -21,8 +21,8 @@ mod link;
 mod promise;
 mod selector;
 
-pub use link::{LinkInfo, LinkRequest, StreamHolder};
-pub use promise::{StreamPromise, StreamTerms};
+pub use link::{LinkBook, LinkInfo, LinkRequest, RateHolder};
+pub use promise::{Bandwidth, StreamPromise, StreamTerms};
 pub use selector::{Flow, InvalidSelector, Protocol, Selector};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,8 @@ use crate::{Instant, Nanos, Share, Window};
 
 /// The number of a stream on its interface.
 pub type StreamId = u32;
+/// The number of a rate that is promised without a stream; never used again while the daemon runs.
+pub type HeldRateId = u64;
 
 /// The mechanism that schedules the packets of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NetMechanism, StreamId};
+use super::{HeldRateId, NetMechanism, StreamId};
 use crate::api::InvalidLimit;
 use crate::{BitRate, Share};
 
@@ -16,11 +16,15 @@ use crate::{BitRate, Share};
 pub struct LinkRequest {
     /// The rate of the link. Streams are promised at most this rate, less the part of best effort.
     pub rate_bps: BitRate,
-    /// The part of the rate that is not promised; default: the part that the interface keeps for best effort, or
+    /// The rate at which the host receives; absent: `rate_bps`. What arrives is only counted: each sender's host limits
+    /// its packets to what was promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_in_bps: Option<BitRate>,
+    /// The part of both rates that is not promised; default: the part that the interface keeps for best effort, or
     /// 0.05 if the interface is not under packet scheduling yet.
     #[serde(default)]
     pub best_effort: Option<Share>,
-    /// Most that the streams of a user may hold together; absent: no maximum. It does not apply to root and to the
+    /// Most that the streams and held rates of a user may have together in each direction; absent: no maximum. It does not apply to root and to the
     /// user that the service runs as.
     #[serde(default)]
     pub user_cap_bps: Option<BitRate>,
@@ -56,6 +60,7 @@ impl LinkRequest {
     pub fn of_rate(rate_bps: BitRate) -> LinkRequest {
         LinkRequest {
             rate_bps,
+            rate_in_bps: None,
             best_effort: None,
             user_cap_bps: None,
             users: BTreeMap::new(),
@@ -65,14 +70,21 @@ impl LinkRequest {
         }
     }
 
+    /// The rate at which the host receives.
+    pub fn rate_in(&self) -> BitRate {
+        self.rate_in_bps.unwrap_or(self.rate_bps)
+    }
+
     /// Checks all ranges.
     ///
     /// # Errors
     /// [`InvalidLimit`] names the first value that is out of range.
     pub fn check(&self) -> Result<(), InvalidLimit> {
         let refused = |key, value: String, expected| Err(InvalidLimit { key, value, expected });
-        if !(Self::LEAST_RATE..=Self::MOST_RATE).contains(&self.rate_bps) {
-            return refused("rate", self.rate_bps.to_string(), "1k to 400G");
+        for (key, rate) in [("rate", self.rate_bps), ("rate_in", self.rate_in())] {
+            if !(Self::LEAST_RATE..=Self::MOST_RATE).contains(&rate) {
+                return refused(key, rate.to_string(), "1k to 400G");
+            }
         }
         if self.best_effort.is_some_and(|part| part > Self::MOST_BEST_EFFORT) {
             let part = self.best_effort.unwrap_or_default().percent();
@@ -90,7 +102,7 @@ impl LinkRequest {
     }
 }
 
-/// An open link: its limits, and the promised rates.
+/// An open link: its limits, and the promised rates of what the host sends; `incoming` has those of what it receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LinkInfo {
@@ -104,19 +116,42 @@ pub struct LinkInfo {
     pub free_bps: BitRate,
     /// The promised rate of each user, by uid.
     pub users_bps: BTreeMap<u32, BitRate>,
-    /// The streams with promises, largest first.
-    pub holders: Vec<StreamHolder>,
+    /// The streams and held rates with promises, largest first.
+    pub holders: Vec<RateHolder>,
+    /// The promises of what the host receives; absent from daemons that do not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incoming: Option<LinkBook>,
 }
 
-/// A stream and its promised rate.
+/// The promised rates of what the host receives. They are only counted: each sender's host limits its packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct StreamHolder {
+pub struct LinkBook {
+    /// The largest sum of promises: the rate less the part of best effort.
+    pub capacity_bps: BitRate,
+    /// The sum of the promises.
+    pub promised_bps: BitRate,
+    /// The rate that can still be promised.
+    pub free_bps: BitRate,
+    /// The promised rate of each user, by uid.
+    pub users_bps: BTreeMap<u32, BitRate>,
+    /// The held rates, largest first.
+    pub holders: Vec<RateHolder>,
+}
+
+/// A stream, or a rate without a stream, and its promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RateHolder {
     /// The number of the stream.
-    pub stream: StreamId,
-    /// The user of the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamId>,
+    /// The number of the held rate, if there is no stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_rate: Option<HeldRateId>,
+    /// The user of the promise.
     pub uid: u32,
-    /// The packets of the stream.
+    /// The packets of the stream, or what the rate is held for.
     pub name: String,
     /// The promised rate.
     pub rate_bps: BitRate,
@@ -132,6 +167,7 @@ mod tests {
         assert_eq!(link.check(), Ok(()));
         for (bad, said) in [
             (LinkRequest { rate_bps: BitRate::new(999), ..link.clone() }, "rate is 999 bit/s; use 1k to 400G"),
+            (LinkRequest { rate_in_bps: Some(BitRate::ZERO), ..link.clone() }, "rate_in is 0 bit/s; use 1k to 400G"),
             (LinkRequest { best_effort: Some(Share::ONE), ..link.clone() }, "best_effort is 100 %; use 0 to 0.9"),
             (LinkRequest { streams_per_user: 65, ..link.clone() }, "streams_per_user is 65; use 1 to 64"),
         ] {

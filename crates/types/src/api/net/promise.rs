@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StreamSpec, is_default};
-use crate::{BitRate, Nanos, Owner, TrafficSpec};
+use super::{HeldRateId, StreamId, StreamSpec, is_default};
+use crate::{BitRate, Direction, InterfaceName, Nanos, Owner, TrafficSpec};
 
 /// The terms on which a stream is requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct StreamPromise {
     pub owner: Option<Owner>,
     /// The promised rate: (1 − x/y)·C/T, rounded up.
     pub rate_bps: BitRate,
+    /// The held rate from which the stream draws; the stream is counted within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_rate: Option<HeldRateId>,
     /// The wanted C, if the link granted less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
@@ -53,6 +56,17 @@ pub struct StreamPromise {
     /// The longest delay of a packet in the queue, if the stream's traffic is known and the mechanism bounds delays.
     #[serde(rename = "delay_bound_ns", skip_serializing_if = "Option::is_none")]
     pub delay_bound: Option<Nanos>,
+}
+
+/// The rate that one direction of a link promises to a stream of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Bandwidth {
+    pub interface: InterfaceName,
+    pub direction: Direction,
+    pub stream: StreamId,
+    /// The promised rate, with all headers.
+    pub rate_bps: BitRate,
 }
 
 impl StreamSpec {

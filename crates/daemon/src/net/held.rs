@@ -1,0 +1,168 @@
+//! Rates that are promised without a stream: the parts of joint contracts on the links of this host. They count in the
+//! same books as streams, so that other requests, lists and refusals see them.
+//!
+//! Only the direction *out* is enforced, by streams that draw from the rate. The direction *in* is counted: the packets
+//! are limited by the promise of the host that sends them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qfabric_broker::{LinkBroker, LinkDemand, LinkRefusal};
+use qfabric_types::api::Problem;
+use qfabric_types::api::net::{HeldRateId, StreamInfo, StreamSpec};
+use qfabric_types::{BitRate, Direction, LinkEnd, Owner};
+
+use super::interface::Interface;
+use super::rights::Caller;
+use super::{Net, State, lease, problems};
+use crate::auth::Peer;
+use crate::problem;
+
+/// Longest name of a held rate, in characters; the rest is cut.
+const LONGEST_NAME: usize = 64;
+
+/// The links of all held rates.
+#[derive(Default)]
+pub(super) struct Ends {
+    ends: BTreeMap<HeldRateId, LinkEnd>,
+    last: HeldRateId,
+}
+
+/// Holds rates on the open links of this host. Every call may wait for an exchange with the kernel, so no thread with a
+/// reservation makes one.
+#[derive(Clone)]
+pub(crate) struct Links(Arc<Net>);
+
+impl Links {
+    pub(crate) fn of(net: &Arc<Net>) -> Links {
+        Links(net.clone())
+    }
+
+    /// Promises `wanted` of an open link to `owner`, or as much as is free, but at least `least`. Refusals and lists show
+    /// `name`. The rate is held until [`Links::release`], or until the administrator closes the link.
+    ///
+    /// # Errors
+    /// The link is not open, or less than `least` is free; nothing is held then.
+    pub(crate) fn hold(
+        &self,
+        owner: Owner,
+        end: &LinkEnd,
+        wanted: BitRate,
+        least: BitRate,
+        name: &str,
+    ) -> Result<(HeldRateId, BitRate), Problem> {
+        if wanted == BitRate::ZERO {
+            return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s"));
+        }
+        let mut state = self.0.state();
+        if state.is_over {
+            return Err(problem::stopping());
+        }
+        let state = &mut *state;
+        let id = state.held.last + 1;
+        let entry = state.attached.get_mut(end.interface.as_str()).filter(|entry| entry.opened.is_some());
+        let entry = entry.ok_or_else(|| problems::not_open_yet(end.interface.as_str()))?;
+        let broker = entry.book(end.direction);
+        let owner = broker.limits().counted(owner, &[]);
+        let name = name.chars().take(LONGEST_NAME).collect();
+        let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None }).map_err(refused)?;
+        state.held.last = id;
+        state.held.ends.insert(id, end.clone());
+        Ok((id, granted))
+    }
+
+    /// Changes a held rate to exactly `rate`.
+    ///
+    /// # Errors
+    /// The increase does not fit, streams draw more than `rate`, or the rate is not held any more. Nothing changes.
+    pub(crate) fn resize(&self, id: HeldRateId, rate: BitRate) -> Result<(), Problem> {
+        let mut state = self.0.state();
+        let (entry, direction) = state.holding(id)?;
+        entry.book(direction).resize(id, rate).map_err(refused)?;
+        entry.is_freed = true;
+        Ok(())
+    }
+
+    /// Frees a held rate, and ends the streams that draw from it. A rate that is not held any more is ignored.
+    pub(crate) fn release(&self, id: HeldRateId) {
+        let mut state = self.0.state();
+        if let Ok((entry, direction)) = state.holding(id)
+            && let Err(problem) = entry.give_back(id, direction)
+        {
+            tracing::warn!(held_rate = id, "a stream of the freed rate has not ended: {problem}");
+        }
+        state.held.ends.remove(&id);
+    }
+
+    /// The rate that is held; `None` after [`Links::release`], and after the administrator closed the link.
+    pub(crate) fn rate(&self, id: HeldRateId) -> Option<BitRate> {
+        let mut state = self.0.state();
+        let (entry, direction) = state.holding(id).ok()?;
+        entry.book(direction).held(id).map(|(rate, _)| rate)
+    }
+
+    /// Begins a stream that draws from a held rate of the caller: its rate is counted within the held rate.
+    ///
+    /// # Errors
+    /// The rate belongs to another user, is not held or is one of direction *in*, less of it is left than the stream
+    /// needs, the packets may belong to other users, or DWCS does not admit the stream's periods.
+    pub(crate) fn begin(&self, peer: Peer, id: HeldRateId, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
+        let caller = Caller::of(peer);
+        let mut state = self.0.state();
+        let (entry, direction) = state.holding(id)?;
+        if direction == Direction::In {
+            return Err(problems::only_counted(id));
+        }
+        let owner = entry.broker.held(id).map_or(0, |(_, uid)| uid);
+        if !caller.is_privileged && owner != peer.owner.uid {
+            return Err(problems::not_your_rate(id, owner, peer.owner.uid));
+        }
+        let lease = lease(caller, spec)?;
+        entry.begin(spec, lease, Some(id))
+    }
+}
+
+fn refused(refusal: LinkRefusal) -> Problem {
+    refusal.problem()
+}
+
+impl State {
+    /// The interface and direction of a held rate.
+    fn holding(&mut self, id: HeldRateId) -> Result<(&mut Interface, Direction), Problem> {
+        let LinkEnd { interface, direction } = self.held.ends.get(&id).ok_or_else(|| problems::not_held(id))?;
+        let entry = self.attached.get_mut(interface.as_str()).ok_or_else(|| problems::not_held(id))?;
+        match entry.book(*direction).held(id) {
+            Some(_) => Ok((entry, *direction)),
+            None => Err(problems::not_held(id)),
+        }
+    }
+}
+
+impl Interface {
+    fn book(&mut self, direction: Direction) -> &mut LinkBroker {
+        match direction {
+            Direction::Out => &mut self.broker,
+            Direction::In => &mut self.incoming,
+        }
+    }
+
+    /// Frees all held rates, because the link closes.
+    pub(super) fn give_back_all(&mut self) -> Result<(), Problem> {
+        for direction in [Direction::Out, Direction::In] {
+            for id in self.book(direction).all_held().collect::<Vec<_>>() {
+                self.give_back(id, direction)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a held rate and ends its streams; an error names the last stream that has not ended.
+    fn give_back(&mut self, id: HeldRateId, direction: Direction) -> Result<(), Problem> {
+        self.is_freed = true;
+        let streams = self.book(direction).give_back(id);
+        streams.into_iter().map(|stream| self.end(stream)).fold(Ok(()), |all, ended| ended.and(all))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! Held rates on a real interface.
+
+use qfabric_types::api::net::{LinkRequest, StreamChange};
+
+use super::super::site::{ROOT, Site, request, site, stream};
+use super::*;
+
+const USER: Owner = Owner { uid: 54_321, gid: 54_321 };
+
+fn mbit(rate: u64) -> BitRate {
+    BitRate::new(rate * 1_000_000)
+}
+
+fn end(direction: Direction) -> LinkEnd {
+    LinkEnd { interface: "qf5".parse().unwrap(), direction }
+}
+
+#[test]
+fn a_held_rate_counts_in_its_direction_until_it_is_released_or_the_link_closes() {
+    let Some(Site { net, links, .. }) = &site() else { return };
+    let (out, granted) = links.hold(USER, &end(Direction::Out), mbit(6), mbit(2), "contract a:1").unwrap();
+    let (into, partly) = links.hold(USER, &end(Direction::In), mbit(6), mbit(2), "contract a:1").unwrap();
+    assert_eq!((granted, partly), (mbit(6), mbit(4)));
+    let over = net.begin(ROOT, "qf5", &stream(1, mbit(5))).unwrap_err();
+    assert!(over.code == "over_link" && over.message.contains("contract a:1 (held rate"), "{over:?}");
+    assert_eq!(links.hold(USER, &end(Direction::Out), mbit(3), mbit(3), "b").unwrap_err().code, "user_cap");
+    assert_eq!(links.resize(into, mbit(5)).unwrap_err().shortage.unwrap().largest, mbit(4).as_f64());
+    links.resize(out, mbit(5)).unwrap();
+    net.begin(ROOT, "qf5", &stream(1, mbit(5))).unwrap();
+    let link = net.show("qf5").unwrap().link.unwrap();
+    assert_eq!((link.free_bps, link.incoming.unwrap().promised_bps), (BitRate::ZERO, mbit(4)));
+    assert_eq!((link.holders.len(), link.users_bps[&USER.uid]), (2, mbit(5)));
+    links.release(into);
+    assert_eq!((links.rate(into), links.rate(out)), (None, Some(mbit(5))));
+    let lower = net.open_link(ROOT, "qf5", &LinkRequest { rate_bps: mbit(9), ..request() }).unwrap_err();
+    assert!(lower.message.contains("10 Mbit/s are promised") && lower.message.contains("contract a:1"), "{lower:?}");
+    net.close_link(ROOT, "qf5").unwrap();
+    assert_eq!((links.rate(out), links.resize(out, mbit(1)).unwrap_err().code.as_str()), (None, "net_not_found"));
+    links.release(out);
+    assert_eq!(links.hold(USER, &end(Direction::Out), mbit(1), mbit(1), "c").unwrap_err().code, "net_not_found");
+}
+
+#[test]
+fn a_stream_draws_from_the_held_rate_of_its_owner_and_ends_with_it() {
+    let Some(Site { net, links, .. }) = &site() else { return };
+    let (id, _) = links.hold(USER, &end(Direction::Out), mbit(6), mbit(6), "contract a:1").unwrap();
+    let (into, _) = links.hold(USER, &end(Direction::In), mbit(1), mbit(1), "contract a:1").unwrap();
+    let first = links.begin(ROOT, id, &stream(1, mbit(4))).unwrap();
+    assert_eq!((first.promise.held_rate, first.promise.rate_bps), (Some(id), mbit(4)));
+    let link = || net.show("qf5").unwrap().link.unwrap();
+    assert_eq!((link().promised_bps, link().holders.len()), (mbit(6), 1));
+    let over = links.begin(ROOT, id, &stream(2, mbit(3))).unwrap_err();
+    assert!(over.message.contains(&format!("2 Mbit/s of held rate {id} is left")), "{over:?}");
+    let larger = |rate| StreamChange { size: Some(stream(1, rate).size), ..StreamChange::default() };
+    assert!(net.change(ROOT, "qf5", first.id, &larger(mbit(7))).is_err());
+    assert_eq!(net.change(ROOT, "qf5", first.id, &larger(mbit(6))).unwrap().promise.rate_bps, mbit(6));
+    assert!(links.resize(id, mbit(5)).unwrap_err().message.contains("draw 6 Mbit/s"));
+    let other = Peer { pid: i32::MAX, owner: Owner { uid: 54_322, gid: 54_322 } };
+    assert_eq!(links.begin(other, id, &stream(3, mbit(1))).unwrap_err().code, "not_yours");
+    assert!(links.begin(ROOT, into, &stream(3, mbit(1))).unwrap_err().message.contains("receives"));
+    net.end(ROOT, "qf5", first.id).unwrap();
+    assert_eq!(link().promised_bps, mbit(6), "the rate stays held");
+    links.begin(ROOT, id, &stream(1, mbit(4))).unwrap();
+    links.release(id);
+    let info = net.show("qf5").unwrap();
+    assert_eq!((info.streams.len(), info.link.unwrap().promised_bps), (0, BitRate::ZERO));
+}
