@@ -15,8 +15,11 @@ use crate::Script;
 
 const BEGIN: Instant = Instant::new(1_000_000_000);
 const HOSTS: [&str; 3] = ["a", "b", "c"];
-/// Largest number of outputs of one message: a release asks the broker for an upgrade of each contract.
-const MAX_OUTPUTS: usize = 64;
+/// Largest number of steps of a script.
+const MAX_STEPS: usize = 64;
+/// Largest number of outputs of one input. Each step makes at most one part, and a wake may release all of them, report
+/// their ends, and ask the broker for upgrades.
+const MAX_OUTPUTS: usize = 4 * MAX_STEPS;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name")
@@ -37,7 +40,7 @@ fn vector(cpu: u64, memory: u64, rate: u64) -> Resources {
 pub fn contract_message(bytes: &[u8]) {
     let _may_fail = read_and_write(bytes);
     let (mut script, mut host) = (Script(bytes), Host::new());
-    for _ in 0..64 {
+    for _ in 0..MAX_STEPS {
         if script.is_over() {
             break;
         }
