@@ -13,6 +13,7 @@ use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, R
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
+use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
 use crate::memory::MemoryConfig;
 use crate::net::NetConfig;
@@ -34,6 +35,8 @@ pub struct Config {
     pub control: Control,
     /// Rules that change contracts before admission.
     pub contracts: Contracts,
+    /// Caps on the joint contracts of other hosts.
+    pub joint: JointConfig,
     pub ecalls: EcallsConfig,
     /// Q-channels between hosts.
     pub channels: ChannelsConfig,
@@ -268,6 +271,9 @@ impl Config {
         within("control.jobs_per_look", control.jobs_per_look, 1, 256, "1 to 256, the records a ring holds")?;
         within("control.lease_grace", control.lease_grace, Nanos::ZERO, Nanos::from_millis(60_000), "0ms to 60s")?;
         if let Some((key, value, expected)) = self.memory.out_of_range() {
+            return Err(out_of_range(key, value, expected));
+        }
+        if let Some((key, value, expected)) = self.joint.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qfabric_host::manager::contracts::InitiatorCaps;
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
@@ -44,6 +45,7 @@ pub(crate) struct Service {
     channels: Arc<Channels>,
     /// The name of this host in joint contracts.
     host: Name,
+    caps: InitiatorCaps,
     places: usize,
     timeout: Duration,
     ending: Ending,
@@ -88,6 +90,7 @@ impl Service {
             memory,
             channels,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
+            caps: config.joint.caps(),
             places: config.api.max_connections,
             timeout,
             ending: ending.clone(),
@@ -126,7 +129,7 @@ impl Service {
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let Service { control, sockets, ecalls, net, memory, channels, host, places, timeout, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, memory, channels, host, caps, places, timeout, ending, .. } = self;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -149,6 +152,7 @@ impl Service {
             memory: memory.clone(),
             net: net.clone(),
             channels: channels.clone(),
+            caps: caps.clone(),
         };
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
