@@ -13,6 +13,7 @@ use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, R
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
+use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
 use crate::memory::{MemoryConfig, check_reserve};
 use crate::net::NetConfig;
@@ -34,6 +35,8 @@ pub struct Config {
     pub control: Control,
     /// Rules that change contracts before admission.
     pub contracts: Contracts,
+    /// Caps on the joint contracts of other hosts.
+    pub joint: JointConfig,
     pub ecalls: EcallsConfig,
     /// Q-channels between hosts.
     pub channels: ChannelsConfig,
@@ -271,6 +274,9 @@ impl Config {
             return Err(out_of_range("limits.memory", "set", "the section [memory]"));
         }
         self.memory.host_limits().check()?;
+        if let Some((key, value, expected)) = self.joint.out_of_range() {
+            return Err(out_of_range(key, value, expected));
+        }
         if let Some((key, value, expected)) = self.ecalls.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qfabric_host::manager::contracts::InitiatorCaps;
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
@@ -44,6 +45,7 @@ pub(crate) struct Service {
     channels: Arc<Channels>,
     /// The name of this host in joint contracts.
     host: Name,
+    caps: InitiatorCaps,
     places: usize,
     timeout: Duration,
     ending: Ending,
@@ -88,6 +90,7 @@ impl Service {
             memory,
             channels,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
+            caps: config.joint.caps(),
             places: config.api.max_connections,
             timeout,
             ending: ending.clone(),
@@ -129,6 +132,7 @@ impl Service {
             memory: self.memory.clone(),
             net: self.net.clone(),
             channels: self.channels.clone(),
+            caps: self.caps.clone(),
         }
     }
 

@@ -10,11 +10,13 @@ use qfabric_channel::{
     SourceSpec, Submission, Target,
 };
 use qfabric_ecode::testing::texts::Text;
+use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, OverCap, PartRequest, Reason};
 use qfabric_hostile::{NodeOutputs, seeding};
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, SubmitRequest};
 use qfabric_types::ecalls_wire::{self, RaiseRequest};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Bytes, Instant, Nanos, Owner, Resources};
 
 fn main() -> std::io::Result<()> {
     let folder = std::env::args().nth(1).map(PathBuf::from).expect("usage: seeds FOLDER");
@@ -29,6 +31,7 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "config", &[fs::read(root.join("packaging/daemon.toml"))?])?;
     keep(&folder, "api_body", &texts(&BODIES))?;
     keep(&folder, "words", &texts(&WORDS))?;
+    keep(&folder, "contract_message", &contracts())?;
     keep(&folder, "channel_frame", &frames())?;
     keep(&folder, "local_message", &messages())?;
     keep(&folder, "message_ring", &rings())?;
@@ -111,7 +114,9 @@ const ACCESS: [&str; 2] = [
     "hosts = [\"a\"]\n[[rule]]\nchannels=[\"x\"]\nhosts=[\"*\"]\nrights=[]\n",
 ];
 
-const BODIES: [&str; 16] = [
+const BODIES: [&str; 17] = [
+    r#"{"parts":[{"host":"a","wanted":{"cpu":0.5,"memory_bytes":1048576,"network_bps":[{"interface":"eth0",
+        "direction":"out","rate_bps":5000000}]},"minimum":{"cpu":0.25},"application":"viewer"}],"patience_ms":500}"#,
     r#"{"pid":4711,"contract":{"class":"A","period_ns":40000000,"server_period_ns":5000000,"predictor":"hint:24",
         "max_bandwidth":400000,"guaranteed":200000,"weight":2,"priority":1}}"#,
     r#"{"period_ns":40000000,"server_period_ns":5000000,"rho":0.5,"early":0.1,"late":0.1}"#,
@@ -184,6 +189,32 @@ fn messages() -> Vec<Vec<u8>> {
     }
     all.extend((128..136).map(|kind| [&[kind][..], &[1; 40]].concat()));
     all
+}
+
+/// The messages of a contract that `b` initiates, one by one and as a script that `b` sends to `a`.
+fn contracts() -> Vec<Vec<u8>> {
+    let mut granted = Resources::default();
+    granted.memory = Bytes::from_mib(1);
+    granted.set_units(&"network eth0 out".parse().expect("a link"), 5_000).expect("one link");
+    let (owner, hold) = (Owner { uid: 1, gid: 2 }, Nanos::from_millis(3_000));
+    let (wanted, minimum) = (granted.clone(), Resources::default());
+    let part = PartRequest { owner, wanted, minimum, application: None, hold };
+    let asked = PartRequest { application: Some(name("viewer")), ..part.clone() };
+    let bodies = [
+        Body::Request(part),
+        Body::Accept { step: 1, granted: granted.clone() },
+        Body::Request(asked),
+        Body::Cancel,
+        Body::Offer { granted: granted.clone(), is_upgrade: false },
+        Body::Confirm { step: 1, granted },
+        Body::Refuse(Reason::Full { limit: 7 }),
+        Body::Refuse(Reason::OverCap(OverCap::Contracts { scope: CapScope::Group(7), cap: 3 })),
+    ];
+    let id = JointId { host: name("b"), number: 3 };
+    let messages = bodies.map(|body| ContractMessage { id: id.clone(), round: 1, body }.encode(Instant::ZERO));
+    let sent = |bytes: &Vec<u8>| [&[1, 2][..], &(bytes.len() as u16).to_le_bytes(), bytes].concat();
+    let script = [messages.iter().flat_map(sent).collect(), vec![1, 1, 3, 1, 0, 0, 0, 255, 15]].concat();
+    [messages.to_vec(), vec![script]].concat()
 }
 
 fn stream() -> Vec<u8> {

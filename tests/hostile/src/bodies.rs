@@ -4,6 +4,7 @@ use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelRequest, FilterRemoval, FilterRequest, GroupRequest, Lease,
     MonitorRequest, ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
+use qfabric_types::api::contracts::{JointContract, JointRefusal, JointRequest};
 use qfabric_types::api::ecalls::{
     AttributeChange, CallRequest, EventRequest, HandlerRequest, ServiceRequest, SubscriptionRequest,
 };
@@ -14,14 +15,19 @@ use qfabric_types::{Contract, PERIOD_RANGE};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::contracts::assert_request_is_carried;
+
 /// Each body that parses can be written, and parsing the written text gives the same value. A contract that passes
-/// its check is within its bounds.
+/// its check is within its bounds; a request for a joint contract can be sent to its hosts.
 pub fn api_body(bytes: &[u8]) {
     if let Some(request) = parse_and_round_trip::<ApplicationRequest>(bytes) {
         assert_in_bounds(&request.contract);
     }
     if let Some(contract) = parse_and_round_trip::<Contract>(bytes) {
         assert_in_bounds(&contract);
+    }
+    if let Some(request) = parse_and_round_trip::<JointRequest>(bytes) {
+        assert_request_is_carried(&request);
     }
     parse_and_round_trip::<Problem>(bytes);
     if let Some(Ok(limits)) =
@@ -44,7 +50,9 @@ pub fn api_body(bytes: &[u8]) {
         round_trip::<Policy>,
     ];
     let memory: [fn(&[u8]); 3] = [round_trip::<MemoryRequest>, round_trip::<MemoryAnswer>, round_trip::<HostLimits>];
-    let others: [fn(&[u8]); 9] = [
+    let others: [fn(&[u8]); 11] = [
+        round_trip::<JointContract>,
+        round_trip::<JointRefusal>,
         round_trip::<ServiceRequest>,
         round_trip::<EventRequest>,
         round_trip::<CallRequest>,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod contracts;
 mod ecode;
 mod events;
 mod filters;
@@ -20,6 +21,7 @@ mod streams;
 mod texts;
 
 pub use bodies::api_body;
+pub use contracts::contract_message;
 pub use ecode::{ecode_engines, ecode_source};
 pub use events::{event, format};
 pub use filters::filter;
@@ -48,12 +50,13 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
     Target { name: "channel_operations", check: channel_operations },
     Target { name: "config", check: config },
+    Target { name: "contract_message", check: contract_message },
     Target { name: "ecode_engines", check: ecode_engines },
     Target { name: "ecode_source", check: ecode_source },
     Target { name: "event", check: event },

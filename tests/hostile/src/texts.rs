@@ -8,11 +8,12 @@ use qfabric_channel::{Action, Key, Policy};
 use qfabric_daemon::Config;
 use qfabric_link::security::Access;
 use qfabric_types::api::Claim;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::ecalls::Step;
 use qfabric_types::api::net::Flow;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::Threshold;
-use qfabric_types::{Choice, Class, ControlPlace, Nanos, PredictorSpec, Share, Window};
+use qfabric_types::{Choice, Class, ControlPlace, Nanos, PredictorSpec, Resource, Share, Window};
 
 /// An accepted configuration is within its bounds; a refused one has an error message.
 pub fn config(bytes: &[u8]) {
@@ -53,6 +54,8 @@ pub fn words(bytes: &[u8]) {
     round_trip::<ChannelId>(text);
     round_trip::<Key>(text);
     round_trip::<Claim>(text);
+    round_trip::<JointId>(text);
+    round_trip::<Resource>(text);
     round_trip::<Threshold>(text);
     round_trip::<Window>(text);
     round_trip::<Class>(text);

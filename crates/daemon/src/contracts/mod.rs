@@ -11,10 +11,12 @@
 //! | `thread.rs` | the thread: it owns coordinator, participant and book, and reads one clock |
 //! | `records.rs` | the contracts that users of this host asked for |
 //! | `book.rs`, `brokers.rs` | what this host holds for contracts, in its brokers |
+//! | `config.rs` | the caps of initiators, section `[joint]` |
 //! | `routes.rs`, `problems.rs` | the API's paths, and their refusals |
 
 mod book;
 mod brokers;
+mod config;
 mod problems;
 mod records;
 pub(crate) mod routes;
@@ -34,6 +36,7 @@ use tokio::sync::oneshot;
 
 use crate::auth::Peer;
 use crate::problem;
+pub use config::{InitiatorCap, JointConfig, LinkKey};
 pub(crate) use thread::{ContractsThread, Parts};
 
 /// Calls that may wait for the thread; a message beyond is lost, and sent again by its host.

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_host::manager::contracts::{
-    Answer, ContractMessage, Coordinator, CoordinatorOutput, NotReadable, Order, Participant, ParticipantOutput,
-    Reason, Refused, Timing,
+    Answer, ContractMessage, Coordinator, CoordinatorOutput, InitiatorCaps, NotReadable, Order, Participant,
+    ParticipantOutput, Reason, Refused, Timing,
 };
 use qfabric_linux::clock;
 use qfabric_types::api::Problem;
@@ -39,6 +39,8 @@ pub(crate) struct Parts {
     pub memory: Arc<Memory>,
     pub net: Arc<Net>,
     pub channels: Arc<Channels>,
+    /// Caps on the contracts of other hosts.
+    pub caps: InitiatorCaps,
 }
 
 /// Interval at which partly satisfied contracts are tried again, because applications that leave free capacity, too.
@@ -95,11 +97,13 @@ fn random() -> u64 {
 
 impl Runner {
     fn new(parts: Parts, shared: SharedState) -> Runner {
-        let Parts { host, requests, memory, net, channels } = parts;
+        let Parts { host, requests, memory, net, channels, caps } = parts;
+        let mut participant = Participant::new(host.clone());
+        participant.set_caps(caps);
         let book = Book::new(Brokers { requests, memory, links: Links::of(&net) });
         Runner {
             coordinator: Coordinator::new(host.clone(), Timing::default(), random()),
-            participant: Participant::new(host.clone()),
+            participant,
             host,
             book,
             records: Records::default(),

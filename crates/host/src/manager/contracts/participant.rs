@@ -230,7 +230,8 @@ impl Participant {
             return Err(Reason::Full { limit: MAX_CONTRACTS as u32 });
         }
         let initiator = (id.host != self.host).then_some(&id.host);
-        let of_initiator = self.entries.iter().filter(|(other, _)| other.host == id.host);
+        let [first, last] = [0, u64::MAX].map(|number| JointId { host: id.host.clone(), number });
+        let of_initiator = self.entries.range(first..=last);
         let wanted = self.caps.admit(initiator, &part, of_initiator.map(|(_, entry)| &entry.part))?;
         Ok(PartRequest { wanted, ..part })
     }

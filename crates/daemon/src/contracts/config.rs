@@ -1,0 +1,114 @@
+//! The section `[joint]` of the configuration: caps on the joint contracts of each initiating host, and of each user
+//! group of it.
+
+use std::collections::BTreeMap;
+
+use qfabric_host::manager::contracts::{Cap, InitiatorCaps};
+use qfabric_types::channel::Name;
+use qfabric_types::{Amount, Resource, Share};
+use serde::Deserialize;
+
+use crate::memory::MemoryAmount;
+use crate::net::Rate;
+
+/// Most hosts, or groups, with a separate cap.
+const MOST_ENTRIES: usize = 10_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JointConfig {
+    /// The cap of other hosts without an entry in `hosts`. Default: 1,024 contracts.
+    pub default_host: Option<InitiatorCap>,
+    /// By initiating host.
+    pub hosts: BTreeMap<Name, InitiatorCap>,
+    /// By gid on the initiating host, for each host by itself.
+    pub groups: BTreeMap<u32, InitiatorCap>,
+}
+
+/// Largest number and amounts of contracts together. A missing key is no bound.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InitiatorCap {
+    pub contracts: Option<u32>,
+    pub cpu: Option<Share>,
+    pub memory: Option<MemoryAmount>,
+    /// By link and direction, such as `"eth0 out"`.
+    pub network: BTreeMap<LinkKey, Rate>,
+}
+
+/// A link and its direction as a key: `eth0 out`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct LinkKey(Resource);
+
+impl TryFrom<String> for LinkKey {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<LinkKey, String> {
+        let refused =
+            |_| format!("{:?} is not a link; use INTERFACE out|in", text.chars().take(40).collect::<String>());
+        format!("network {text}").parse().map(LinkKey).map_err(refused)
+    }
+}
+
+impl InitiatorCap {
+    fn cap(&self) -> Cap {
+        let cpu = self.cpu.map(|share| (Resource::Cpu, Amount::Cpu(share)));
+        let memory = self.memory.map(|amount| (Resource::Memory, Amount::Memory(amount.0)));
+        let links = self.network.iter().map(|(key, rate)| (key.0.clone(), Amount::Network(rate.0)));
+        let amounts = cpu.into_iter().chain(memory).chain(links);
+        Cap {
+            contracts: self.contracts,
+            amounts: amounts.map(|(resource, amount)| (resource, amount.units())).collect(),
+        }
+    }
+}
+
+impl JointConfig {
+    /// The caps of the participant.
+    pub(crate) fn caps(&self) -> InitiatorCaps {
+        let standard = InitiatorCaps::default();
+        InitiatorCaps {
+            hosts: self.hosts.iter().map(|(host, cap)| (host.clone(), cap.cap())).collect(),
+            default_host: self.default_host.as_ref().map_or(standard.default_host, InitiatorCap::cap),
+            groups: self.groups.iter().map(|(gid, cap)| (*gid, cap.cap())).collect(),
+        }
+    }
+
+    /// The first key that has too many entries, their number, and the next step.
+    pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
+        let named = [("joint.hosts", self.hosts.len()), ("joint.groups", self.groups.len())];
+        let (key, count) = named.into_iter().find(|(_, count)| *count > MOST_ENTRIES)?;
+        Some((key, format!("{count} entries"), "at most 10000, and joint.default_host for the others"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caps_are_read_with_their_units() {
+        let text = "[hosts.alpha]\ncontracts = 100\ncpu = 0.5\nmemory = '64M'\nnetwork = { 'eth0 out' = '10M' }\n\
+                    [groups.44]\ncpu = 0.1";
+        let caps = toml::from_str::<JointConfig>(text).unwrap().caps();
+        let alpha = &caps.hosts[&"alpha".parse().unwrap()];
+        let amounts: Vec<(String, u64)> = alpha.amounts.iter().map(|(key, units)| (key.to_string(), *units)).collect();
+        let expected = [("cpu", 500_000), ("memory", 64 << 20), ("network eth0 out", 10_000_000)];
+        assert_eq!(amounts, expected.map(|(key, units)| (key.to_owned(), units)));
+        assert_eq!((alpha.contracts, caps.default_host.contracts, caps.groups.len()), (Some(100), Some(1_024), 1));
+    }
+
+    #[test]
+    fn a_wrong_key_or_value_is_refused_with_the_accepted_form() {
+        for (text, said) in [
+            ("[hosts.alpha]\nnetwork = { 'eth0 up' = '10M' }", "INTERFACE out|in"),
+            ("[hosts.alpha]\nmemory = '64Q'", "256M"),
+            ("[hosts.alpha]\ncpus = 1", "unknown field"),
+            ("[groups.video]\ncpu = 1", "groups"),
+        ] {
+            let refused = toml::from_str::<JointConfig>(text).unwrap_err().to_string();
+            assert!(refused.contains(said), "{text}: {refused}");
+        }
+    }
+}
