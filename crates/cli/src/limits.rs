@@ -260,7 +260,7 @@ mod tests {
             applications: vec![app],
             cpus: vec![],
             fallback: None,
-            loans: vec![],
+            joint: Vec::new(), loans: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, FoundRhythm};
 use qfabric_types::text::is_plain;
 use qfabric_types::{AppId, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId};
@@ -71,6 +72,12 @@ pub(crate) struct Args {
     /// Use the loan that this host keeps for the program: the claim from the refusal of another host
     #[arg(long, value_name = "HOST:NUMBER")]
     claim: Option<Claim>,
+    /// Draw CPU time and memory from the joint contract, on any of its hosts: its HOST:NUMBER
+    ///
+    /// What the program needs beyond the contract is taken from the free capacity. When the contract ends, the program
+    /// goes on without a reservation.
+    #[arg(long = "contract", value_name = "HOST:NUMBER", conflicts_with = "claim")]
+    joint: Option<JointId>,
     /// Print no summary at the end, and no found periods
     #[arg(short, long)]
     quiet: bool,
@@ -95,7 +102,8 @@ pub(crate) fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), mechanism(args.mechanism, &contract))?;
     check_mechanism(&service.client, args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
-    let admit = || admit(&service.client, &request, args.claim.as_ref());
+    let drawn = args.joint.as_ref().map(|id| Claim { host: id.host.clone(), number: id.number });
+    let admit = || admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()));
     let (running, admitted) = match args.after {
         None => {
             let admitted = admit()?;

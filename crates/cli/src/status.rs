@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
+use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
 use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share};
@@ -70,6 +71,7 @@ fn text(status: &HostStatus) -> String {
         return headline(status)
             + "\n"
             + &loan_lines(status)
+            + &joint_lines(status)
             + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
@@ -85,7 +87,9 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let above = [overload_lines(status), loan_lines(status), memory::lines(status), cpu_lines(status)].concat();
+    let above =
+        [overload_lines(status), loan_lines(status), joint_lines(status), memory::lines(status), cpu_lines(status)]
+            .concat();
     format!("{}\n{above}\n{table}\n", headline(status))
 }
 
@@ -122,6 +126,17 @@ fn loan_lines(status: &HostStatus) -> String {
         format!("kept for an application of host {host}: {share}, for {left} more\n")
     };
     status.loans.iter().map(line).collect()
+}
+
+/// One line for each part of a joint contract.
+fn joint_lines(status: &HostStatus) -> String {
+    let line = |part: &JointHolding| {
+        let JointHolding { initiator, resources, in_force, .. } = part;
+        let amounts = resources.iter().map(|(resource, amount)| format!("{resource} {amount}"));
+        let stage = if *in_force { "promised to" } else { "held for" };
+        format!("{stage} a joint contract of host {initiator}: {}\n", amounts.collect::<Vec<_>>().join(", "))
+    };
+    status.joint.iter().map(line).collect()
 }
 
 /// One line for each CPU on which servers are admitted.
@@ -231,6 +246,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            joint: Vec::new(),
             memory: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::net::{
     AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
 };
@@ -46,6 +47,19 @@ impl Client {
     /// holder or lease.
     pub fn begin_stream(&self, interface: &str, spec: &StreamSpec) -> Result<StreamInfo, ClientError> {
         self.call("POST", &format!("{}/streams", path(interface)?), Some(spec))
+    }
+
+    /// Begins a stream that draws from the rate of a joint contract, on any host of the contract; it ends with the
+    /// contract.
+    pub fn begin_stream_of_contract(
+        &self,
+        contract: &JointId,
+        interface: &str,
+        spec: &StreamSpec,
+    ) -> Result<StreamInfo, ClientError> {
+        // Checks the name.
+        path(interface)?;
+        self.call("POST", &format!("/v1/contracts/{contract}/streams/{interface}"), Some(spec))
     }
 
     /// Changes a stream while packets flow.

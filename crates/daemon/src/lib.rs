@@ -20,6 +20,7 @@ mod books;
 mod channels;
 mod closer;
 mod config;
+mod contracts;
 mod control;
 mod ecalls;
 mod embedded;

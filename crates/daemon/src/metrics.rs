@@ -4,6 +4,7 @@
 //! thread increments plain integers and takes no lock.
 
 mod channels;
+mod contracts;
 mod ecalls;
 mod net;
 
@@ -24,6 +25,7 @@ use qfabric_types::api::{Application, HostStatus};
 
 use crate::api::refused_connections;
 use crate::channels::ChannelsReport;
+use crate::contracts::ContractsReport;
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
 use crate::logging;
@@ -184,16 +186,17 @@ pub(crate) fn text(
     ecalls: EcallsReport,
     interfaces: Vec<InterfaceInfo>,
     channels: Option<ChannelsReport>,
+    contracts: ContractsReport,
 ) -> String {
     let mut registry = Registry::with_prefix("qfabric");
-    registry.register_collector(Box::new(Shown(report, ecalls, interfaces, channels)));
+    registry.register_collector(Box::new(Shown(report, ecalls, interfaces, channels, contracts)));
     let mut out = String::with_capacity(16 << 10);
     text::encode(&mut out, &registry).expect("writing into a string does not fail");
     out
 }
 
 #[derive(Debug)]
-struct Shown(Report, EcallsReport, Vec<InterfaceInfo>, Option<ChannelsReport>);
+struct Shown(Report, EcallsReport, Vec<InterfaceInfo>, Option<ChannelsReport>, ContractsReport);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -223,6 +226,7 @@ impl Collector for Shown {
             let rows = rings.iter().copied().filter_map(named).map(|(labels, ring)| (labels, (metric.value)(&ring)));
             family(&mut encoder, metric.name, metric.help, rows)?;
         }
+        contracts::encode(&mut encoder, &self.4)?;
         ecalls::encode(&mut encoder, &self.1)?;
         net::encode(&mut encoder, &self.2)?;
         channels::encode(&mut encoder, self.3.as_ref())
@@ -319,6 +323,7 @@ mod tests {
             cpus: Vec::new(),
             fallback: None,
             loans: Vec::new(),
+            joint: Vec::new(),
             memory: Some(HostMemory { promised: Bytes::from_mib(64), ..HostMemory::default() }),
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };
@@ -327,7 +332,8 @@ mod tests {
 
     #[test]
     fn a_scrape_has_applications_rings_and_dropped_lines() {
-        let text = text(report(), EcallsReport { raised: 9, ..Default::default() }, Vec::new(), None);
+        let (ecalls, joint) = (EcallsReport { raised: 9, ..Default::default() }, ContractsReport::default());
+        let text = text(report(), ecalls, Vec::new(), None, joint);
         for line in [
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
@@ -348,7 +354,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_described_once() {
-        let text = text(report(), EcallsReport::default(), Vec::new(), None);
+        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
         let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = described.len();
         described.sort();

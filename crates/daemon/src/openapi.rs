@@ -4,6 +4,7 @@ use utoipa::OpenApi;
 
 use crate::api::{ecalls, routes};
 use crate::channels::routes as channels;
+use crate::contracts::routes as contracts;
 use crate::net::routes as net;
 
 /// The description as JSON.
@@ -80,6 +81,11 @@ pub(crate) fn document() -> String {
         channels::policies::list,
         channels::policies::start,
         channels::policies::stop,
+        contracts::apply,
+        contracts::list,
+        contracts::show,
+        contracts::end,
+        contracts::begin,
         routes::describe
     )
 )]
@@ -125,6 +131,9 @@ mod tests {
             ("/v1/monitors/{attribute}", &["put"]),
             ("/v1/policies", &["get", "post"]),
             ("/v1/policies/{name}", &["delete"]),
+            ("/v1/contracts", &["get", "post"]),
+            ("/v1/contracts/{id}", &["get", "delete"]),
+            ("/v1/contracts/{id}/streams/{interface}", &["post"]),
             ("/v1/openapi.json", &["get"]),
         ] {
             assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");

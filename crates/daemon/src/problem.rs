@@ -3,11 +3,12 @@
 use std::io;
 
 use axum::http::StatusCode;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 68] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 71] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -96,6 +97,9 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 68] = [
     ("channel_forbidden", StatusCode::FORBIDDEN, "the access list or the holder of the channel does not allow it"),
     ("channel_limit", StatusCode::TOO_MANY_REQUESTS, "a limit of channels is reached"),
     ("channel_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a name, format or value is not valid"),
+    ("no_such_contract", StatusCode::NOT_FOUND, "no such joint contract of this host is in force"),
+    ("too_many_contracts", StatusCode::TOO_MANY_REQUESTS, "the limit of joint contracts is reached"),
+    ("contracts_off", StatusCode::CONFLICT, "this host makes no joint contracts with other hosts"),
 ];
 
 /// The HTTP status of a refusal. A code that is not listed comes from another crate (admission, contracts); the
@@ -174,10 +178,15 @@ pub(crate) fn not_found(app: AppId) -> Problem {
 }
 
 pub(crate) fn no_such_claim(claim: &Claim) -> Problem {
-    let message = format!("this host has no loan for the claim {claim}");
+    let message = format!("this host has no loan and no part of a contract for the claim {claim}");
     let next =
         "send the request again to the host that refused it; the loan ran out, was claimed, or is on another host";
     new("no_such_claim", message, next)
+}
+
+pub(crate) fn not_your_contract(id: &JointId, theirs: u32, yours: u32) -> Problem {
+    let message = format!("contract {id} belongs to user {theirs}, you are user {yours}");
+    new("not_yours", message, "use your own contracts, or use root")
 }
 
 pub(crate) fn no_such_path(path: &str) -> Problem {

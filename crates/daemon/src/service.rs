@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_linux::journal::own::OwnFolder;
+use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -19,6 +20,7 @@ use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
+use crate::contracts::{self, ContractsThread};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
@@ -40,6 +42,8 @@ pub(crate) struct Service {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    /// The name of this host in joint contracts.
+    host: Name,
     places: usize,
     timeout: Duration,
     ending: Ending,
@@ -83,6 +87,7 @@ impl Service {
             net,
             memory,
             channels,
+            host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
             places: config.api.max_connections,
             timeout,
             ending: ending.clone(),
@@ -121,7 +126,7 @@ impl Service {
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let Service { control, sockets, ecalls, net, memory, channels, places, timeout, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, memory, channels, host, places, timeout, ending, .. } = self;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -138,8 +143,25 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let router =
-            api::router(requests.clone(), ecalls.clone(), net.clone(), memory.clone(), channels.clone(), timeout);
+        let parts = contracts::Parts {
+            host: host.clone(),
+            requests: requests.clone(),
+            memory: memory.clone(),
+            net: net.clone(),
+            channels: channels.clone(),
+        };
+        let joint = ContractsThread::start(parts, ending);
+        let (_joint, joint) =
+            joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
+        let router = api::router(
+            requests.clone(),
+            ecalls.clone(),
+            net.clone(),
+            memory.clone(),
+            channels.clone(),
+            joint,
+            timeout,
+        );
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");

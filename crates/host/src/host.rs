@@ -114,8 +114,8 @@ impl Host {
                 self.answer(answer);
             }
             Input::Leave { app } => self.leave(app),
-            Input::Keep { request, name, share } => {
-                let answer = match self.keep(&name, share) {
+            Input::Keep { request, name, owner, share } => {
+                let answer = match self.keep(&name, owner, share) {
                     Ok(app) => Output::Admitted { request, app },
                     Err(problem) => Output::Refused { request, problem },
                 };
@@ -207,6 +207,7 @@ impl Host {
             cpus: self.cpu_statuses(),
             fallback: None,
             loans: Vec::new(),
+            joint: Vec::new(),
             memory: None,
         }
     }

@@ -83,6 +83,8 @@ pub enum Input {
         request: u64,
         /// The name that refusals show for the holder.
         name: String,
+        /// The user and group that the share counts against.
+        owner: Owner,
         share: Share,
     },
     /// An application has left, or its lease ended: every thread is restored.

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostEvent, Input, Limits, Outcome};
 use qfabric_types::api::{ApplicationScope, Problem};
-use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Sample, Share, ThreadId};
+use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Owner, Sample, Share, ThreadId};
 
 #[test]
 fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
@@ -409,7 +409,7 @@ fn a_mechanism_that_is_always_busy_receives_a_bounded_number_of_settings() {
 }
 
 fn keep(bench: &mut Bench, percent: u32) -> Result<AppId, Problem> {
-    let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
+    let input = Input::Keep { request: 1, name: "for alpha".to_owned(), owner: Owner::NOBODY, share: share(percent) };
     bench.input(input).expect("every request is answered")
 }
 

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use qfabric_host::{HostConfig, Input, Limits};
-use qfabric_types::{AppId, Class, Contract, MechanismFeatures, Share};
+use qfabric_types::{AppId, Class, Contract, MechanismFeatures, Owner, Share};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -55,7 +55,12 @@ impl Life {
     fn live(&mut self, step: Step) {
         match step {
             Step::Keep(percent) => {
-                let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
+                let input = Input::Keep {
+                    request: 1,
+                    name: "for alpha".to_owned(),
+                    owner: Owner::NOBODY,
+                    share: share(percent),
+                };
                 let kept = self.bench.input(input).expect("every request is answered");
                 self.kept.extend(kept.iter().map(|app| (*app, percent)));
             }

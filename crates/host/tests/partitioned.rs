@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{
-    AppId, Class, Contract, ControlPlace, JobSource, MechanismFeatures, Nanos, Reclaiming, Reservation, Setting, Share,
-    ThreadId, Window,
+    AppId, Class, Contract, ControlPlace, JobSource, MechanismFeatures, Nanos, Owner, Reclaiming, Reservation, Setting,
+    Share, ThreadId, Window,
 };
 
 const EACH: u32 = 90;
@@ -93,7 +93,8 @@ fn a_fixed_service_is_one_server_for_all_threads_and_counts_once() {
 fn a_kept_share_has_its_place_on_one_cpu() {
     let mut bench = bench();
     let mut keep = |percent| {
-        let input = Input::Keep { request: 1, name: "for alpha".to_owned(), share: share(percent) };
+        let input =
+            Input::Keep { request: 1, name: "for alpha".to_owned(), owner: Owner::NOBODY, share: share(percent) };
         bench.input(input).expect("every request is answered")
     };
     let kept = keep(60).unwrap();

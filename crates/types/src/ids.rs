@@ -37,3 +37,9 @@ pub struct Owner {
     /// Number of the primary group.
     pub gid: u32,
 }
+
+impl Owner {
+    /// `nobody` and `nogroup`: what this host keeps for other hosts counts against them, so that an administrator can
+    /// bound it like a user.
+    pub const NOBODY: Owner = Owner { uid: 65_534, gid: 65_534 };
+}

@@ -5,6 +5,7 @@
 #[path = "../../../crates/cli/tests/cli/answer.rs"]
 mod answer;
 mod churn;
+mod contracts;
 mod creators;
 mod deadlines;
 mod far;

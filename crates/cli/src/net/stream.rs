@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Subcommand;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::net::{Flow, NetMechanism, Selector, StreamChange, StreamId, StreamSpec};
 use qfabric_types::{BitRate, Bytes, Instant, Nanos, TrafficSpec, Window};
 
@@ -92,6 +93,9 @@ struct TermArgs {
     /// Refuse the stream if packets may wait longer than this in the queue; needs --traffic and DWCS
     #[arg(long, value_name = "TIME", requires = "traffic")]
     delay: Option<Nanos>,
+    /// Draw the rate from this joint contract, on any of its hosts; the stream ends with the contract
+    #[arg(long, value_name = "HOST:NUMBER")]
+    contract: Option<JointId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -216,9 +220,13 @@ fn add(args: AddArgs) -> Outcome {
     };
     let change = args.attributes.change(None);
     let mut spec = StreamSpec::new(args.selector.selector(), args.period).changed(&change);
-    let TermArgs { holder, traffic, delay } = args.terms;
+    let TermArgs { holder, traffic, delay, contract } = args.terms;
     (spec.terms.holder, spec.terms.traffic, spec.terms.delay) = (holder, traffic.map(|traffic| traffic.0), delay);
-    let mut info = client.begin_stream(&interface, &spec).map_err(connect::failure)?;
+    let begun = match contract {
+        Some(contract) => client.begin_stream_of_contract(&contract, &interface, &spec),
+        None => client.begin_stream(&interface, &spec),
+    };
+    let mut info = begun.map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
         info = client.change_stream(&interface, info.id, &follow).map_err(connect::failure)?;

@@ -20,6 +20,7 @@ use super::answers::{Answer, Refused, aside, done, number, read, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
+use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::memory::Memory;
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    contracts: Arc<Contracts>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
@@ -57,10 +59,13 @@ pub(crate) fn router(
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    contracts: Arc<Contracts>,
     timeout: Duration,
 ) -> Router {
+    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
-    let context = Context { requests, ecalls, net, memory, channels, timeout, openapi: openapi::document().into() };
+    let openapi = openapi::document().into();
+    let context = Context { requests, ecalls, net, memory, channels, contracts, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -78,6 +83,8 @@ pub(crate) fn router(
             Refused(problem::no_such_method(method.as_str(), uri.path()))
         })
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
+        // After the layer: the time limit does not hold for them.
+        .merge(contracts::routes::routes(joint))
         .with_state(context)
 }
 
@@ -304,7 +311,8 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         context.memory.complete_status(&mut report.status);
         context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        Ok(metrics::text(report, ecalls, interfaces, context.channels.report()))
+        let joint = context.contracts.report();
+        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint))
     };
     let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
@@ -329,6 +337,7 @@ async fn status_without_profiles(context: &Context) -> Result<HostStatus, Proble
         Ok(status)
     })
     .await?;
+    status.joint = context.contracts.holdings();
     status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }

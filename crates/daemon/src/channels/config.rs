@@ -58,6 +58,9 @@ pub struct ChannelsConfig {
     /// How long a lender keeps capacity for an application that this host refused.
     #[serde(deserialize_with = "crate::config::time")]
     pub lend_hold: Nanos,
+    /// Whether this host takes part in joint contracts of other hosts, and its users may ask for resources of other
+    /// hosts. Contracts over this host alone are always possible.
+    pub contracts: bool,
     /// Rights of users on channels: tables `[[channels.rule]]`. Without rules, every user may do what this host may.
     #[serde(rename = "rule")]
     pub rules: Vec<Rule>,
@@ -141,6 +144,7 @@ impl Default for ChannelsConfig {
             report: Nanos::from_millis(500),
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
+            contracts: false,
             rules: Vec::new(),
             policy: Vec::new(),
         }

@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::Fabric;
 use crate::auth::Peer;
+use crate::contracts::Contracts;
 use crate::ending::Ending;
 
 /// Largest number of waiting notices; further ones are dropped and counted.
@@ -117,6 +118,8 @@ pub(super) struct Mailbox {
     arrived: Lock<Vec<SinkId>, { rank::MAILBOX }>,
     /// Delivers events; unset until the service has begun.
     fabric: OnceLock<Weak<Fabric>>,
+    /// Receives messages about joint contracts.
+    contracts: OnceLock<Arc<Contracts>>,
     wake: Arc<OwnedFd>,
     ending: Ending,
 }
@@ -125,13 +128,25 @@ impl Mailbox {
     pub(super) fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (noted, arrived, fabric) = (Lock::default(), Lock::default(), OnceLock::new());
-        Ok(Mailbox { noted, arrived, fabric, wake: Arc::new(wake), ending: ending.clone() })
+        let contracts = OnceLock::new();
+        Ok(Mailbox { noted, arrived, fabric, contracts, wake: Arc::new(wake), ending: ending.clone() })
     }
 
     /// From now on the receive thread delivers arriving events itself.
     pub(super) fn serve(&self, fabric: &Arc<Fabric>) {
         // Called once.
         let _ = self.fabric.set(Arc::downgrade(fabric));
+    }
+
+    /// From now on messages about joint contracts reach `contracts`.
+    pub(super) fn hear_contracts(&self, contracts: &Arc<Contracts>) {
+        // Called once.
+        let _ = self.contracts.set(contracts.clone());
+    }
+
+    /// The joint contracts; `None` until the service answers.
+    pub(super) fn contracts(&self) -> Option<&Arc<Contracts>> {
+        self.contracts.get()
     }
 
     pub(super) fn fabric(&self) -> Option<Arc<Fabric>> {

@@ -17,6 +17,7 @@
 //! | `attributes.rs`, `triggers.rs` | attributes that monitors read; thresholds that the kernel watches |
 //! | `answering.rs` | answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
+//! | `contracts.rs` | joint contracts with other hosts |
 //! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
 //! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
@@ -25,6 +26,7 @@
 mod answering;
 mod attributes;
 mod config;
+mod contracts;
 mod filters;
 mod groups;
 mod habit;
@@ -140,6 +142,7 @@ impl Channels {
         let fabric = Fabric::start(config, requests.clone(), ending)?;
         fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
+        fabric.begin_contracts()?;
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {problem}");
             let started = fabric.start_policy(None, policy.clone());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_channel::{Frame, Node, Output};
+use qfabric_host::manager::contracts::ContractMessage;
 use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_link::{
     self as link, Address, Attending, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
@@ -96,6 +97,11 @@ impl Network {
 
     pub(super) fn manager<T>(&self, act: impl FnOnce(&mut Manager, Instant) -> T) -> T {
         self.inside(|managed, now| managed.member.manager(now, |manager| act(manager, now)))
+    }
+
+    /// Sends a message about a joint contract.
+    pub(super) fn tell_contract(&self, to: &Name, message: &ContractMessage) {
+        self.inside(|managed, now| managed.member.tell_contract(to, message, now));
     }
 
     /// Number of control events that could not be submitted, and of managers' events that could not be read.
@@ -216,6 +222,12 @@ impl NodeOwner for ManagedNode {
             match self.member.poll()? {
                 MemberOutput::Node(output) => return Some(output),
                 MemberOutput::Effect(effect) => self.mailbox.take_effect(effect),
+                // Before the service answers, nobody hears it, and its host sends it again.
+                MemberOutput::Contract(host, message) => {
+                    if let Some(contracts) = self.mailbox.contracts() {
+                        contracts.heard(host, message);
+                    }
+                }
             }
         }
     }

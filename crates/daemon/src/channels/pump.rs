@@ -143,6 +143,9 @@ impl Fabric {
             Notice::HostAppeared(host, incarnation) => tracing::info!(%host, %incarnation, "a host is there"),
             Notice::HostVanished(host) => {
                 self.lender_gone(&host);
+                if let Some(contracts) = self.mailbox.contracts() {
+                    contracts.gone(host.clone());
+                }
                 tracing::info!(%host, "a host is gone");
             }
             Notice::OtherVersion { host, theirs, ours } => {

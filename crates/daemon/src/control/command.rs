@@ -9,11 +9,13 @@ use qfabric_linux::ApplyError;
 use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant, Share};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
+use super::joint::{ShareHold, ShareShortage};
 use super::loans::Keep;
 use super::rings::RingCounters;
 use super::sources::wake;
@@ -97,6 +99,16 @@ pub(crate) enum Command {
     Keep(Box<Keep>),
     /// Ends a loan.
     LetGo(Claim),
+    /// Guarantees a share to a joint contract.
+    HoldShare {
+        hold: Box<ShareHold>,
+        reply: oneshot::Sender<Result<Share, ShareShortage>>,
+    },
+    /// Frees the share of a joint contract.
+    FreeShare {
+        id: JointId,
+        reply: oneshot::Sender<()>,
+    },
     /// Reports bandwidth that the kernel has booked for no thread, in units of 2⁻²⁰ CPU; negative: subtracted twice.
     Lost(i64),
     /// Measures with these threads how much admission control grants; between settings of our own, so that the
@@ -199,6 +211,19 @@ impl Requests {
         self.send(Command::LetGo(claim)).is_ok()
     }
 
+    /// Guarantees a share to a joint contract, and waits for the answer. `None`: the service ends.
+    pub(crate) fn hold_share(&self, hold: ShareHold) -> Option<Result<Share, ShareShortage>> {
+        let (reply, answer) = oneshot::channel();
+        self.send_waiting(Command::HoldShare { hold: Box::new(hold), reply })?;
+        answer.blocking_recv().ok()
+    }
+
+    /// Frees the share of a joint contract, and waits until it is free. `false`: the service ends.
+    pub(crate) fn free_share(&self, id: JointId) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.send_waiting(Command::FreeShare { id, reply }).is_some() && answer.blocking_recv().is_ok()
+    }
+
     /// Reports bandwidth booked for no thread. If the queue is full, the next measurement reports it again.
     pub(crate) fn lost(&self, units: i64) {
         let _ = self.send(Command::Lost(units));
@@ -216,6 +241,13 @@ impl Requests {
     pub(crate) async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
         limits.check().map_err(|why| problem::invalid_limit(&why))?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
+    }
+
+    /// Waits until the queue has room. `None`: the service ends.
+    fn send_waiting(&self, command: Command) -> Option<()> {
+        self.queue.send(command).ok()?;
+        wake(&*self.wake);
+        Some(())
     }
 
     fn send(&self, command: Command) -> Result<(), Problem> {

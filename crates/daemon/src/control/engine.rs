@@ -23,6 +23,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 use super::apps::{App, Apps};
 use super::command::Command;
 use super::core::Core;
+use super::joint::Joints;
 use super::loans::Loans;
 use super::notes::Note;
 use super::pending_leaves::PendingLeave;
@@ -64,6 +65,7 @@ pub(crate) struct Engine {
     pub(super) core: Core,
     pub(super) apps: Apps,
     pub(super) loans: Loans,
+    pub(super) joints: Joints,
     pub(super) sources: Sources,
     pub(super) observer: Box<dyn Observer>,
     /// When the observer is polled next; `NEVER` while nothing is observed.
@@ -103,6 +105,7 @@ impl Engine {
             core,
             apps: Apps::default(),
             loans: Loans::default(),
+            joints: Joints::default(),
             sources,
             observer,
             observe_at: Instant::NEVER,

@@ -50,6 +50,14 @@ impl Engine {
             Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
             Command::Keep(keep) => self.keep(*keep, now),
             Command::LetGo(claim) => self.let_go(&claim, now),
+            Command::HoldShare { hold, reply } => {
+                // Without a receiver the service is ending.
+                let _ = reply.send(self.hold_share(*hold, now));
+            }
+            Command::FreeShare { id, reply } => {
+                self.free_share(&id, now);
+                let _ = reply.send(());
+            }
             Command::Lost(units) => self.core.lose(units, now),
             Command::Grantable { probes, reply } => {
                 let units = probes.grantable();
@@ -84,7 +92,8 @@ impl Engine {
         self.end_abandoned(peer, pid, covers, now);
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
-        let memory = self.promise(&target, covers, &contract)?;
+        claim.map_or(Ok(()), |claim| self.check_drawer(peer, claim))?;
+        let memory = self.promise(&target, covers, &contract, claim)?;
         let memory_owner = self.memory.counted_for(target.owner, &target.groups);
         let owner = counted_for(&self.limits, target.owner, &target.groups);
         let mut app = App { memory, memory_owner, ..App::new(Target { owner, ..target }, covers, &contract) };
@@ -313,6 +322,7 @@ impl Engine {
             self.core.handle(Input::HandBack { app: id, thread, to: program }, now);
         }
         self.core.handle(Input::Leave { app: id }, now);
+        self.drawer_left(id, now);
         let Some((app, _)) = removed else { return };
         self.sources.remove(&app.watch);
         if let Some(ring) = &app.ring {

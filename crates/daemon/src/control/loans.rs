@@ -11,13 +11,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use qfabric_host::Input;
 use qfabric_types::api::{Claim, HostStatus, Loan};
-use qfabric_types::{AppId, Instant, Share};
+use qfabric_types::{AppId, Instant, Owner, Share};
 
 use super::core::Answer;
 use super::engine::Engine;
 use super::notes::Note;
 use super::sources::wake;
-use crate::problem;
 
 /// Loans at the same time; a request beyond is refused.
 const MOST: usize = 64;
@@ -119,7 +118,8 @@ impl Engine {
             return None;
         }
         self.requests_made += 1;
-        let input = Input::Keep { request: self.requests_made, name: format!("for {}", claim.host), share };
+        let (request, name) = (self.requests_made, format!("for {}", claim.host));
+        let input = Input::Keep { request, name, owner: Owner::NOBODY, share };
         let app = self.core.ask(input, now).ok()?;
         self.core.notes.push(Note::LoanGranted { host: claim.host.clone(), share });
         Some(app)
@@ -140,11 +140,12 @@ impl Engine {
         }
     }
 
-    /// Requests an application from the host. With a claim, the loan is released first, so that only this
+    /// Requests an application from the host. With a claim of a joint contract, it draws from the contract. With the
+    /// claim of a loan, the loan is released first, so that only this
     /// application can use its share; if the host refuses the application nevertheless, the loan is restored.
     pub(super) fn ask_for(&mut self, input: Input, claim: Option<&Claim>, now: Instant) -> Answer {
         let Some(claim) = claim else { return self.core.ask(input, now) };
-        let kept = self.loans.0.remove(claim).ok_or_else(|| problem::no_such_claim(claim))?;
+        let Some(kept) = self.loans.0.remove(claim) else { return self.draw(input, claim, now) };
         self.core.handle(Input::Leave { app: kept.app }, now);
         let answer = self.core.ask(input, now);
         let Kept { share, until, teller, .. } = kept;

@@ -1,40 +1,41 @@
 //! The memory of applications under contract: promised before the processor is asked for, and returned if that refuses.
 
-use qfabric_types::api::{ApplicationScope, Problem};
-use qfabric_types::{AppId, Bytes, Contract, Owner};
+use qfabric_types::api::contracts::JointId;
+use qfabric_types::api::{ApplicationScope, Claim, Problem};
+use qfabric_types::{AppId, Bytes, Contract};
 
 use super::engine::Engine;
 use crate::auth::Target;
 use crate::memory::{Promise, PromiseTarget, not_for_a_thread};
 
 impl Engine {
-    /// Promises the memory of a new contract. `None`: the contract asks for none.
+    /// Promises the memory of a new contract, as far as possible from the memory of the claimed joint contract. `None`:
+    /// the contract asks for none.
     pub(super) fn promise(
         &self,
         target: &Target,
         covers: ApplicationScope,
         contract: &Contract,
+        claim: Option<&Claim>,
     ) -> Result<Option<Promise>, Problem> {
         let Target { owner, groups, pid, .. } = target;
-        self.promised(*owner, groups, *pid, covers, contract)
+        let from = claim.map(|claim| JointId { host: claim.host.clone(), number: claim.number });
+        self.promised(PromiseTarget { owner: *owner, groups, name: &contract.name, pid: *pid, from }, covers, contract)
     }
 
     fn promised(
         &self,
-        owner: Owner,
-        groups: &[u32],
-        pid: i32,
+        whom: PromiseTarget<'_>,
         covers: ApplicationScope,
         contract: &Contract,
     ) -> Result<Option<Promise>, Problem> {
-        let Contract { memory, name, .. } = contract;
-        if *memory == Bytes::ZERO {
+        if contract.memory == Bytes::ZERO {
             return Ok(None);
         }
         if covers != ApplicationScope::Program {
             return Err(not_for_a_thread());
         }
-        self.memory.promise(PromiseTarget { owner, groups, name, pid }, *memory).map(Some)
+        self.memory.promise(whom, contract.memory).map(Some)
     }
 
     /// Makes the promise as large as the changed contract asks, if that is more. Returns the former amount.
@@ -47,7 +48,9 @@ impl Engine {
         match &app.memory {
             Some(promise) => promise.change(contract.memory)?,
             None => {
-                let promise = self.promised(app.memory_owner, &[], app.pid, app.covers, contract)?;
+                let (owner, pid, name) = (app.memory_owner, app.pid, &contract.name);
+                let whom = PromiseTarget { owner, groups: &[], name, pid, from: None };
+                let promise = self.promised(whom, app.covers, contract)?;
                 promise.iter().for_each(|promise| promise.belongs_to(id));
                 if let Some(app) = self.apps.by_id.get_mut(&id) {
                     app.memory = promise;

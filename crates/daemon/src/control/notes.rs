@@ -98,6 +98,10 @@ pub(crate) enum Note {
         host: Name,
         share: Share,
     },
+    /// The application drew from a joint contract that has ended.
+    JointEnded {
+        app: AppId,
+    },
     /// The end of a process cannot be waited for.
     NotWaited {
         app: AppId,
@@ -171,6 +175,9 @@ pub(crate) fn log(note: Note) {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }
         Note::LoanEnded { host, share } => tracing::info!(%host, %share, "loan ended: no application claimed it"),
+        Note::JointEnded { app } => {
+            tracing::info!(app = app.0, "the joint contract has ended, and with it the contract of the application")
+        }
         Note::NotWaited { app, error } => tracing::warn!(
             app = app.0,
             error,

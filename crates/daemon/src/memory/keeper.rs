@@ -120,7 +120,8 @@ impl Accounts {
     }
 
     pub(super) fn release(&mut self, reserve: ReserveId) {
-        self.programs.remove(&reserve);
+        let program = self.programs.remove(&reserve);
         self.broker.release(reserve);
+        self.return_to(program.and_then(|program| program.drawn).as_ref());
     }
 }

@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `config.rs` | the section `[memory]` |
+//! | `held.rs` | memory that is promised to joint contracts |
 //! | `keeper.rs` | the thread that changes control groups |
 //! | `pools.rs` | reserves, segments, allocations, locked program text |
 //! | `problems.rs` | refusals |
@@ -14,6 +15,7 @@
 //! it; kernel calls happen in other threads.
 
 mod config;
+mod held;
 mod keeper;
 mod pools;
 mod problems;
@@ -34,11 +36,13 @@ use qfabric_broker::{MemoryBroker, MemoryRequester};
 use qfabric_linux::memory;
 use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack};
 use qfabric_sync::{Lock, rank};
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::{HostMemory, MemoryProtection, MemoryStatus, ReserveId};
 use qfabric_types::api::{Application, HostStatus, Problem};
 use qfabric_types::{AppId, Bytes, Owner};
 
 use crate::ending::Ending;
+use held::HeldMemory;
 use keeper::Keeper;
 use pools::Reserve;
 
@@ -46,6 +50,8 @@ use pools::Reserve;
 struct Accounts {
     broker: MemoryBroker,
     programs: BTreeMap<ReserveId, Program>,
+    /// Promises to joint contracts.
+    held: BTreeMap<JointId, HeldMemory>,
 }
 
 /// A promise to an application under contract.
@@ -54,6 +60,8 @@ struct Program {
     app: Option<AppId>,
     protection: MemoryProtection,
     missing: Option<String>,
+    /// The joint contract that a part of the promise returns to.
+    drawn: Option<(JointId, Bytes)>,
 }
 
 type SharedAccounts = Arc<Lock<Accounts, { rank::MEMORY_ACCOUNTS }>>;
@@ -73,7 +81,8 @@ impl Memory {
     pub(crate) fn start(config: &MemoryConfig, directory: &Path, ending: &Ending) -> std::io::Result<Arc<Memory>> {
         let page = rustix::param::page_size() as u64;
         let broker = MemoryBroker::new(config.limits(), page);
-        let accounts: SharedAccounts = Arc::new(Accounts { broker, programs: BTreeMap::new() }.into());
+        let accounts: SharedAccounts =
+            Arc::new(Accounts { broker, programs: BTreeMap::new(), held: BTreeMap::new() }.into());
         let (keeper, lack) = match MemoryGroups::open(directory) {
             Ok(groups) => (Some(Keeper::start(groups, accounts.clone(), ending)?), None),
             Err(lack) => (None, Some(lack)),
@@ -83,12 +92,14 @@ impl Memory {
 
     /// Promises `bytes` to a process. `groups`: all groups of the process.
     pub(crate) fn promise(self: &Arc<Self>, whom: PromiseTarget<'_>, bytes: Bytes) -> Result<Promise, Problem> {
-        let PromiseTarget { owner, groups, name, pid } = whom;
+        let PromiseTarget { owner, groups, name, pid, from } = whom;
         let lack = self.lack.as_ref().map(|lack| format!("{lack}; {}", lack.next_step()));
         let reserve = self.accounts.with(|accounts| {
             let owner = accounts.broker.limits().counted_for(owner, groups);
-            let reserve = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes)?;
-            let program = Program { app: None, protection: MemoryProtection::None, missing: lack };
+            let drawn = from.and_then(|id| accounts.take_from(id, bytes));
+            let admitted = accounts.broker.admit(MemoryRequester { owner, name, pid }, bytes);
+            let reserve = admitted.inspect_err(|_| accounts.return_to(drawn.as_ref()))?;
+            let program = Program { app: None, protection: MemoryProtection::None, missing: lack, drawn };
             accounts.programs.insert(reserve, program);
             Ok(reserve)
         });
@@ -154,13 +165,15 @@ impl Memory {
 }
 
 /// The process that a promise is made to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PromiseTarget<'a> {
     pub owner: Owner,
     /// All groups of the process.
     pub groups: &'a [u32],
     pub name: &'a str,
     pub pid: i32,
+    /// The joint contract whose memory is used first.
+    pub from: Option<JointId>,
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Memory {
         member: Member,
         bytes: Bytes,
     ) -> Result<Arc<Reserve>, Problem> {
-        let PromiseTarget { owner, groups, name, pid } = whom;
+        let PromiseTarget { owner, groups, name, pid, .. } = whom;
         let admitted = self.accounts.with(|accounts| {
             let counted = accounts.broker.limits().counted_for(owner, groups);
             accounts.broker.admit(MemoryRequester { owner: counted, name, pid }, bytes)

@@ -80,7 +80,7 @@ impl Session {
         self.check_places()?;
         let Target { owner, groups, pid, .. } = &self.target;
         let name = qfabric_linux::threads::name(qfabric_types::ThreadId(*pid)).unwrap_or_default();
-        let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid };
+        let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid, from: None };
         let reserve = self.memory.reserve(whom, self.member, bytes)?;
         let answer = MemoryAnswer::Reserved { reserve: reserve.id, bytes: self.memory.granted(reserve.id) };
         self.held.insert(reserve.id, reserve);

@@ -116,9 +116,14 @@ fn the_text_of_a_program_counts_against_its_reserve() {
 #[test]
 fn a_promise_to_a_program_is_counted_and_ends_with_it() {
     let memory = memory("global_reserve = \"1M\"");
-    let whom =
-        PromiseTarget { owner: Owner { uid: 0, gid: 0 }, groups: &[], name: "player", pid: std::process::id() as i32 };
-    let promise = memory.promise(whom, Bytes::new(500_000)).unwrap();
+    let whom = PromiseTarget {
+        owner: Owner { uid: 0, gid: 0 },
+        groups: &[],
+        name: "player",
+        pid: std::process::id() as i32,
+        from: None,
+    };
+    let promise = memory.promise(whom.clone(), Bytes::new(500_000)).unwrap();
     promise.belongs_to(AppId(4));
     assert!(memory.promise(whom, Bytes::new(600_000)).unwrap_err().message.contains("player"));
     promise.change(Bytes::new(600_000)).unwrap();

@@ -31,10 +31,8 @@ pub(super) struct Ends {
 /// Holds rates on the open links of this host. Every call may wait for an exchange with the kernel, so no thread with a
 /// reservation makes one.
 #[derive(Clone)]
-#[allow(dead_code, reason = "joint contracts hold rates")]
 pub(crate) struct Links(Arc<Net>);
 
-#[allow(dead_code, reason = "joint contracts hold rates")]
 impl Links {
     pub(crate) fn of(net: &Arc<Net>) -> Links {
         Links(net.clone())

@@ -49,7 +49,6 @@ use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
 pub use config::{LinkConfig, NetConfig, Rate};
-#[allow(unused_imports, reason = "joint contracts hold rates")]
 pub(crate) use held::Links;
 use interface::Interface;
 use leases::Lease;

@@ -1,7 +1,7 @@
 //! Shares kept for future applications (loans): guarantees without threads.
 //!
 //! For the supervisor, a kept share is an application that wants nothing at present. Its guarantee counts in
-//! admission; until it is claimed, applications that want more than their guarantees use it. It counts for user and
+//! admission; until it is claimed, applications that want more than their guarantees use it. A loan counts for user and
 //! group `nobody`, so that an administrator can bound all loans like a user. If servers are bound to CPUs, it has a
 //! place on one.
 
@@ -10,14 +10,12 @@ use qfabric_types::{AppId, Class, Contract, Nanos, Owner, Share};
 
 use super::Host;
 
-/// Uid and gid of `nobody` and `nogroup`.
-const NOBODY: Owner = Owner { uid: 65_534, gid: 65_534 };
 /// Server period of the promise, because the future application's period is not known.
 const PERIOD: Nanos = Nanos::from_millis(10);
 
 impl Host {
     /// Guarantees `share` to a future application.
-    pub(super) fn keep(&mut self, name: &str, share: Share) -> Result<AppId, Problem> {
+    pub(super) fn keep(&mut self, name: &str, owner: Owner, share: Share) -> Result<AppId, Problem> {
         let contract = Contract {
             class: Class::A,
             guaranteed: Some(share),
@@ -27,7 +25,7 @@ impl Host {
         };
         let app = AppId(self.next_app);
         let before = self.promise(app, &contract, share, None)?;
-        if let Err(refusal) = self.books.admit(app, NOBODY, &contract, share) {
+        if let Err(refusal) = self.books.admit(app, owner, &contract, share) {
             self.unpromise(before);
             return Err(refusal.into());
         }

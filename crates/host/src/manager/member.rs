@@ -4,7 +4,7 @@
 //! A data channel that an application opens also opens its Q-channel. The member sees this, joins the Q-channel
 //! with a source and a sink, and leaves with it. The application is not involved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use qfabric_channel::{
     Config, Event, EventType, Frame, Key, Node, Notice, Output as NodeOutput, SinkId, SinkSpec, SourceId, SourceSpec,
@@ -14,6 +14,7 @@ use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
 
+use super::contracts::{self, ContractMessage, NotReadable};
 use super::{Controller, Effect, Input, Manager, Output, Recipient, asked};
 
 /// Number of the event type `reading` on Q-channels.
@@ -37,6 +38,8 @@ pub enum MemberOutput {
     Node(NodeOutput),
     /// For this host.
     Effect(Effect),
+    /// Another host's message about a contract, or that it cannot be read.
+    Contract(Name, Result<ContractMessage, NotReadable>),
 }
 
 /// The source and sink of this host on one Q-channel.
@@ -62,6 +65,10 @@ pub struct Member {
     /// The time of the last call.
     now: Instant,
     taken: Taken,
+    /// [`contracts::channel`].
+    contract_channel: ChannelId,
+    /// Messages about contracts that were not polled yet.
+    contracts: VecDeque<(Name, Result<ContractMessage, NotReadable>)>,
     unsent: u64,
     unread: u64,
 }
@@ -72,8 +79,20 @@ impl Member {
         config.quality = quality_spec();
         let manager = Manager::new(config.host.clone());
         let node = Node::new(config, now);
-        let (outlets, own_sinks, taken) = Default::default();
-        Member { node, manager, outlets, own_sinks, turnover: 0, now, taken, unsent: 0, unread: 0 }
+        let (outlets, own_sinks, taken, arrived) = Default::default();
+        Member {
+            node,
+            manager,
+            outlets,
+            own_sinks,
+            turnover: 0,
+            now,
+            taken,
+            contract_channel: contracts::channel(),
+            contracts: arrived,
+            unsent: 0,
+            unread: 0,
+        }
     }
 
     /// The node, for reading.
@@ -108,6 +127,9 @@ impl Member {
     /// The next output; `None`: there is none. Messages between the manager and the node are passed on the way.
     pub fn poll(&mut self) -> Option<MemberOutput> {
         loop {
+            if let Some((host, message)) = self.contracts.pop_front() {
+                return Some(MemberOutput::Contract(host, message));
+            }
             match self.manager.poll() {
                 Some(Output::Tell(channel, to, event)) => self.tell(&channel, &to, &event),
                 Some(Output::Parameter(filter, parameter, value)) => {
@@ -169,6 +191,14 @@ impl Member {
         self.manage(Input::Reading(None, host, *reading));
     }
 
+    /// Sends a message about a contract to another host. It is lost, and counted, if this host is not in the group
+    /// [`contracts::group`].
+    pub fn tell_contract(&mut self, to: &Name, message: &ContractMessage, now: Instant) {
+        self.now = now;
+        let payload = message.encode(now);
+        self.publish(&self.contract_channel.clone(), &Recipient::Host(to.clone()), &payload);
+    }
+
     /// When [`Member::wake`] must be called; it may change with every call.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup().into_iter().chain(self.manager.next_wakeup()).min()
@@ -196,10 +226,13 @@ impl Member {
 
     /// Publishes a control event.
     fn tell(&mut self, channel: &ChannelId, to: &Recipient, event: &QualityEvent) {
+        self.publish(channel, to, &event.encode());
+    }
+
+    fn publish(&mut self, channel: &ChannelId, to: &Recipient, payload: &[u8]) {
         let Some(outlet) = self.outlets.get(channel) else { return self.unsent += 1 };
-        let payload = event.encode();
         let priority = CONTROL_PRIORITY;
-        let event = Submission { event_type: QUALITY, priority, payload: &payload, ..Submission::default() };
+        let event = Submission { event_type: QUALITY, priority, payload, ..Submission::default() };
         self.unsent += submit(&mut self.node, outlet, event, to, self.now);
     }
 
@@ -208,8 +241,9 @@ impl Member {
         let mut taken = std::mem::take(&mut self.taken);
         // A sink that the access list has ended in the meantime has no events.
         while self.node.take(sink, &mut taken, self.now).unwrap_or(false) {
-            match taken.event().and_then(|event| read(&event)) {
-                Some(input) => self.manage(input),
+            match taken.event().and_then(|event| read(&event, &self.contract_channel)) {
+                Some(Heard::Input(input)) => self.manage(input),
+                Some(Heard::Contract(host, message)) => self.contracts.push_back((host, message)),
                 None => self.unread += 1,
             }
         }
@@ -321,14 +355,32 @@ fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Recipien
     }
 }
 
+/// An event of a Q-channel.
+enum Heard {
+    Input(Input),
+    Contract(Name, Result<ContractMessage, NotReadable>),
+}
+
 /// Decodes an event of a Q-channel; `None`: it cannot be decoded.
-fn read(event: &Event<'_>) -> Option<Input> {
+fn read(event: &Event<'_>, contracts: &ChannelId) -> Option<Heard> {
     let (channel, host) = (event.channel.clone(), event.host.clone());
-    match event.event_type {
+    let input = match event.event_type {
         READING => {
             ReadingEvent::decode(event.payload).ok().map(|read| Input::Reading(Some(channel), host, read.reading))
         }
-        QUALITY => QualityEvent::decode(event.payload).ok().map(|said| Input::Control(channel, host, said)),
+        QUALITY if channel == *contracts => {
+            // A manager's event of the group, such as a policy's, has no tail.
+            match ContractMessage::decode(event.payload) {
+                Err(NotReadable::Other) => control(channel, host, event.payload),
+                message => return Some(Heard::Contract(host, message)),
+            }
+        }
+        QUALITY => control(channel, host, event.payload),
         _ => None,
-    }
+    };
+    input.map(Heard::Input)
+}
+
+fn control(channel: ChannelId, host: Name, payload: &[u8]) -> Option<Input> {
+    QualityEvent::decode(payload).ok().map(|said| Input::Control(channel, host, said))
 }

@@ -123,6 +123,8 @@ impl PendingOutputs {
                 }
                 // Simulated hosts have no broker.
                 MemberOutput::Effect(Effect::Keep { .. } | Effect::LetGo { .. } | Effect::Taken { .. }) => {}
+                // The simulation of contracts has its own hosts: `crate::contracts`.
+                MemberOutput::Contract(..) => {}
             }
         }
     }

@@ -6,6 +6,8 @@
 //! | `GET /v1/contracts` | → list of [`JointContract`] |
 //! | `GET /v1/contracts/{id}` | → [`JointContract`] |
 //! | `DELETE /v1/contracts/{id}` | → 204 |
+//! | `POST /v1/contracts/{id}/streams/{interface}` | [`super::net::StreamSpec`] → 201 [`super::net::StreamInfo`]; the stream draws from the contract's rate on that link |
+//! | `POST /v1/claims/{id}` | [`super::ApplicationRequest`] → 201 [`super::Application`]; the application draws from the contract |
 
 use std::fmt;
 use std::str::FromStr;
@@ -274,6 +276,24 @@ impl JointContract {
     pub fn is_partial(&self) -> bool {
         self.resources.iter().any(|resource| resource.granted < resource.asked)
     }
+}
+
+/// The part of a joint contract that a host holds or has committed, in [`super::HostStatus`]. It does not name the
+/// contract, because its number is the right to the part on hosts that did not initiate it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointHolding {
+    /// The host that initiated the contract.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub initiator: Name,
+    /// The user whose maximum counts; nobody (65534) for contracts of other hosts.
+    pub uid: u32,
+    /// What is held for the contract, with a held upgrade.
+    pub resources: Resources,
+    /// Whether the contract is in force here; otherwise the amounts are only held.
+    pub in_force: bool,
+    /// Time after which the part is free without another message of the initiator.
+    pub left_ns: Nanos,
 }
 
 /// Why a joint contract was refused. Nothing is held afterwards. Amounts as in [`JointResource`].

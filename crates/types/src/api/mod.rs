@@ -190,6 +190,9 @@ pub struct HostStatus {
     /// Shares kept for applications that other hosts refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
+    /// Parts of joint contracts that this host holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joint: Vec<contracts::JointHolding>,
     /// The memory that this host promises; absent from daemons that promise none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<memory::HostMemory>,

@@ -39,3 +39,16 @@ pub use participant::{Answer, Order, Participant, ParticipantOutput};
 pub use refusal::{Reason, Refused};
 pub use timing::Timing;
 pub use wire::{CONTRACT, NotReadable, VERSION};
+
+use qfabric_types::channel::{ChannelId, Name, Plane};
+
+/// The group of the hosts that take part in contracts of other hosts.
+pub fn group() -> Name {
+    "contracts".parse().expect("is a name")
+}
+
+/// The Q-channel of the group: the only one that carries messages about contracts. Its access list decides which hosts
+/// may send and receive them.
+pub fn channel() -> ChannelId {
+    ChannelId { plane: Plane::Quality, name: "group.contracts".parse().expect("is a name") }
+}

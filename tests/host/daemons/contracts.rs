@@ -1,0 +1,195 @@
+//! Joint contracts between hosts: granted, refused, partly satisfied, upgraded, and nothing left of them after each kind
+//! of crash.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::host::{Host, Site, eventually};
+use crate::player::{Player, applications};
+
+/// The time of a hold, and of a commitment without renewal.
+const HOLD: Duration = Duration::from_secs(3);
+/// Part of the time that a busy machine may need beyond a hold.
+const SLACK: Duration = Duration::from_secs(2);
+/// CPUs that each host may promise.
+const CAPACITY: f64 = 0.8;
+
+/// Hosts that make contracts with each other, with more lines for the configuration of each.
+struct Partners(Site);
+
+impl Partners {
+    fn new(hosts: usize) -> Option<Partners> {
+        let mut partners = Partners(Site::new(&vec![0; hosts])?);
+        (0..hosts).for_each(|host| partners.start(host));
+        partners.meet(hosts);
+        Some(partners)
+    }
+
+    fn start(&mut self, host: usize) {
+        let more = format!("contracts = true\n[limits]\ncapacity = {CAPACITY}\n[memory]\nglobal_reserve = '64M'");
+        self.0.start(host, &more);
+    }
+
+    fn meet(&self, hosts: usize) {
+        let takes_part = |host: &Host| {
+            let groups = host.run(&["group", "ls", "--json"]).json();
+            let found = groups.as_array().unwrap().iter().find(|group| group["name"] == "contracts").cloned();
+            found.is_some_and(|group| group["members"].as_array().is_some_and(|members| members.len() == hosts))
+        };
+        eventually("all take part", || self.0.hosts().iter().take(hosts).all(takes_part));
+    }
+
+    /// Nothing is held or promised on any of these hosts.
+    fn is_free(&self, hosts: &[usize]) -> bool {
+        hosts.iter().all(|host| parts(&self.0[*host]).is_empty() && guaranteed(&self.0[*host]) == 0.0)
+    }
+}
+
+/// The status line and the body of an answer.
+fn call(host: &Host, request: &str, body: &Value) -> (u16, Value) {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let answer = host.http(request, &text);
+    let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let (from, to) = (body.find(['{', '[']), body.rfind(['}', ']']));
+    let json = from.zip(to).map(|(from, to)| serde_json::from_str(&body[from..=to]).unwrap());
+    (code, json.unwrap_or(Value::Null))
+}
+
+fn part(host: usize, cpu: f64, least: f64) -> Value {
+    json!({"host": format!("h{host}"), "wanted": {"cpu": cpu}, "minimum": {"cpu": least}})
+}
+
+fn apply(host: &Host, parts: &[Value]) -> (u16, Value) {
+    call(host, "POST /v1/contracts", &json!({"parts": parts}))
+}
+
+fn made(host: &Host, parts: &[Value]) -> Value {
+    let (code, contract) = apply(host, parts);
+    assert_eq!(code, 201, "{contract}\n{}", host.log());
+    contract
+}
+
+fn end(host: &Host, contract: &Value) -> u16 {
+    call(host, &format!("DELETE /v1/contracts/{}", contract["id"].as_str().unwrap()), &Value::Null).0
+}
+
+fn status(host: &Host) -> Value {
+    host.run(&["status", "--json"]).json()
+}
+
+/// The parts of contracts that a host holds.
+fn parts(host: &Host) -> Vec<Value> {
+    status(host)["joint"].as_array().cloned().unwrap_or_default()
+}
+
+fn guaranteed(host: &Host) -> f64 {
+    status(host)["guaranteed"].as_f64().unwrap()
+}
+
+fn granted(contract: &Value) -> Vec<f64> {
+    contract["resources"].as_array().unwrap().iter().map(|resource| resource["granted"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_contract_over_two_hosts_is_in_force_until_it_is_ended() {
+    let Some(partners) = Partners::new(2) else { return };
+    let site = &partners.0;
+    let contract = made(&site[0], &[part(0, 0.3, 0.3), part(1, 0.5, 0.5)]);
+    assert_eq!(granted(&contract), [0.3, 0.5]);
+    assert_eq!((guaranteed(&site[0]), guaranteed(&site[1])), (0.3, 0.5));
+    let held = parts(&site[1]);
+    assert_eq!(
+        (&held[0]["initiator"], &held[0]["in_force"], &held[0]["uid"]),
+        (&json!("h0"), &json!(true), &json!(65534))
+    );
+    site[1].run(&["status"]).expect(0, &[]);
+    // Renewed: it outlives its holds.
+    std::thread::sleep(HOLD * 2);
+    assert_eq!((guaranteed(&site[0]), guaranteed(&site[1])), (0.3, 0.5));
+    assert_eq!(call(&site[0], "GET /v1/contracts", &Value::Null).1, json!([contract]));
+    assert_eq!(site[0].metric("qfabric_contracts_in_force"), 1.0);
+    assert_eq!(end(&site[0], &contract), 204);
+    assert!(partners.is_free(&[0]), "at once here");
+    eventually("free on the other host", || partners.is_free(&[1]));
+    assert_eq!(end(&site[0], &contract), 404);
+}
+
+#[test]
+fn the_third_resource_refuses_and_nothing_is_held() {
+    let Some(partners) = Partners::new(2) else { return };
+    let site = &partners.0;
+    let memory = json!({"host": "h1", "wanted": {"cpu": 0.2, "memory_bytes": 128 << 20}});
+    let (code, refusal) = apply(&site[0], &[part(0, 0.2, 0.2), memory]);
+    let mib = f64::from(1 << 20);
+    assert_eq!(
+        (code, &refusal["refused_by"], &refusal["resource"]),
+        (409, &json!("h1"), &json!("memory")),
+        "{refusal}"
+    );
+    assert_eq!([&refusal["asked"], &refusal["free"]].map(|v| v.as_f64().unwrap()), [128.0 * mib, 64.0 * mib]);
+    eventually("nothing is held", || partners.is_free(&[0, 1]));
+    let rate = json!([{"interface": "lo", "direction": "out", "rate_bps": 1_000_000}]);
+    let network = json!({"host": "h1", "wanted": {"cpu": 0.2, "network_bps": rate}});
+    let (code, refusal) = apply(&site[0], &[part(0, 0.2, 0.2), network]);
+    assert_eq!((code, &refusal["resource"]), (409, &json!("network lo out")), "{refusal}");
+    eventually("nothing is held", || partners.is_free(&[0, 1]));
+    let (code, refusal) = apply(&site[0], &[json!({"host": "h9", "wanted": {"cpu": 0.1}})]);
+    assert_eq!((code, &refusal["refused_by"]), (409, &json!("h9")));
+}
+
+#[test]
+fn a_partly_satisfied_contract_is_upgraded_when_another_one_ends() {
+    let Some(partners) = Partners::new(2) else { return };
+    let site = &partners.0;
+    let first = made(&site[0], &[part(1, 0.5, 0.5)]);
+    let second = made(&site[1], &[part(1, 0.6, 0.2), part(0, 0.1, 0.1)]);
+    assert_eq!(granted(&second)[0], 0.3);
+    let (code, refusal) = apply(&site[0], &[part(1, 0.1, 0.1)]);
+    assert_eq!((code, refusal["free"].as_f64()), (409, Some(0.0)), "{refusal}");
+    assert_eq!(end(&site[0], &first), 204);
+    eventually("it is upgraded", || {
+        let shown = call(&site[1], "GET /v1/contracts", &Value::Null).1;
+        granted(&shown[0]) == [0.6, 0.1]
+    });
+    assert_eq!(guaranteed(&site[1]), 0.6);
+}
+
+#[test]
+fn an_application_draws_from_its_contract_on_both_hosts() {
+    let Some(partners) = Partners::new(2) else { return };
+    let site = &partners.0;
+    let contract = made(&site[0], &[part(0, 0.7, 0.7), part(1, 0.7, 0.7)]);
+    let id = contract["id"].as_str().unwrap();
+    for host in [0, 1] {
+        crate::player::run(&site[host].folder, &[]).expect(3, &["contract of h0"]);
+        let player = Player::start(&site[host].folder, &["--contract", id]);
+        assert_eq!((applications(&site[host].folder), guaranteed(&site[host])), (1, 0.7));
+        drop(player);
+        eventually("it has left", || applications(&site[host].folder) == 0);
+        assert_eq!(guaranteed(&site[host]), 0.7, "kept for the next application");
+    }
+    let player = Player::start(&site[1].folder, &["--contract", id]);
+    assert_eq!(end(&site[0], &contract), 204);
+    eventually("what it drew is free", || partners.is_free(&[0, 1]));
+    assert_eq!(applications(&site[1].folder), 0);
+    drop(player);
+}
+
+#[test]
+fn after_a_crash_nothing_stays_reserved_for_longer_than_a_hold() {
+    let Some(mut partners) = Partners::new(2) else { return };
+    // In force: the initiator is killed, then a participant.
+    for (initiator, killed) in [(0, 0), (0, 1)] {
+        let survivor = 1 - killed;
+        made(&partners.0[initiator], &[part(0, 0.3, 0.3), part(1, 0.3, 0.3)]);
+        partners.0.kill(killed);
+        let since = Instant::now();
+        eventually("the survivor is free", || partners.is_free(&[survivor]));
+        assert!(since.elapsed() < HOLD + SLACK, "{:?}", since.elapsed());
+        partners.start(killed);
+        partners.meet(2);
+        assert!(partners.is_free(&[killed]));
+    }
+}
