@@ -260,7 +260,8 @@ mod tests {
             applications: vec![app],
             cpus: vec![],
             fallback: None,
-            joint: Vec::new(), loans: vec![],
+            joint: Vec::new(),
+            loans: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

@@ -80,9 +80,7 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
-pub use qfabric_types::api::contracts::{
-    JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource,
-};
+pub use qfabric_types::api::contracts::{JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource};
 pub use qfabric_types::api::memory::{AllocationId, HostMemory, MemoryProtection, MemoryStatus, PoolStatus, ReserveId};
 pub use qfabric_types::api::{
     Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostStatus, LimitsPatch, Loan, Offer,

@@ -162,11 +162,7 @@ pub unsafe extern "C" fn qf_joint_open(id: *const c_char, contract: *mut *mut qf
 /// # Safety
 /// `ids` points to writable memory for `most` identities, `count` to writable memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qf_joint_list(
-    ids: *mut [c_char; QF_CLAIM_SIZE],
-    most: usize,
-    count: *mut usize,
-) -> qf_status {
+pub unsafe extern "C" fn qf_joint_list(ids: *mut [c_char; QF_CLAIM_SIZE], most: usize, count: *mut usize) -> qf_status {
     let list = || {
         let all = Client::connect()?.joint_contracts()?;
         for (at, found) in all.iter().take(most).enumerate() {

@@ -92,7 +92,9 @@ impl Asked {
         };
         let parts: Vec<JointPart> = self.amounts.iter().filter(|(.., wanted)| !wanted.is_zero()).map(part).collect();
         if parts.is_empty() {
-            return Err(Failure::usage("the stream needs no resource\ntry: give [local] a computation time, or memory"));
+            return Err(Failure::usage(
+                "the stream needs no resource\ntry: give [local] a computation time, or memory",
+            ));
         }
         let request = JointRequest::new(parts);
         let request = request.and_then(|request| request.with_patience_ms(args.patience.get().div_ceil(1_000_000)));
