@@ -76,8 +76,12 @@ impl Client {
 
     /// An older daemon of the same minor version knows no path of contracts.
     fn older(&self, error: ClientError) -> ClientError {
-        let ClientError::Refused(Problem { code, .. }) = &error else { return error };
-        if code != "no_such_path" {
+        let is_unknown = match &error {
+            ClientError::Refused(problem) => problem.code == "no_such_path",
+            ClientError::Answer { why, .. } => why.starts_with("HTTP status 404"),
+            _ => false,
+        };
+        if !is_unknown {
             return error;
         }
         let version = self.status().map_or_else(|error| format!("({error})"), |status| status.version);

@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     let rate = 8.0 * 1.2 * (FRAME_BYTES as u64 * FRAMES_PER_SECOND) as f64; // a fifth more for headers
     let connection = JointBuilder::new().want("", network, rate, rate)?.apply(&client)?;
 
-    let mut play = || play(&server, &decoder_buffer, &display_buffer);
+    let play = || play(&server, &decoder_buffer, &display_buffer);
     let mut cpu = Cpu::new();
     let period = Nanos::from_millis(1_000 / FRAMES_PER_SECOND);
     cpu.probe_on(period); // begin of the probe
