@@ -260,8 +260,8 @@ mod tests {
             applications: vec![app],
             cpus: vec![],
             fallback: None,
-            joint: Vec::new(),
             loans: vec![],
+            joint: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

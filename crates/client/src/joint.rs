@@ -21,12 +21,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{
     JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource, NoJointId,
 };
-use qfabric_types::api::{Problem, channel::HostInfo};
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Resource, Resources, Share};
+use serde::Deserialize;
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -64,14 +65,13 @@ impl Client {
         self.exchange("DELETE", &path(id), None).map(drop).map_err(|error| self.older(error))
     }
 
-    /// The name of the daemon's host in joint contracts. Without channels, this is the name of the machine on which the
-    /// caller runs.
+    /// The name of the daemon's host in joint contracts.
     pub fn host_name(&self) -> Result<Name, ClientError> {
-        match self.get::<Vec<HostInfo>>("/v1/hosts") {
-            Ok(hosts) => Ok(hosts.into_iter().find(|host| host.here).map_or_else(machine, |host| host.host)),
-            Err(ClientError::Refused(problem)) if problem.code == "channels_off" => Ok(machine()),
-            Err(error) => Err(error),
+        #[derive(Deserialize)]
+        struct OwnHost {
+            host: Name,
         }
+        Ok(self.get::<OwnHost>("/v1/host").map_err(|error| self.older(error))?.host)
     }
 
     /// An older daemon of the same minor version knows no path of contracts.
@@ -89,12 +89,6 @@ impl Client {
         let message = format!("the daemon, version {version}, knows no joint contracts; this program is version {own}");
         ClientError::Refused(Problem::new("no_contracts", message, "update the daemon, and start it again"))
     }
-}
-
-/// The name that a daemon without configured name has.
-fn machine() -> Name {
-    let own = rustix::system::uname().nodename().to_string_lossy().parse().ok();
-    own.unwrap_or_else(|| "localhost".parse().expect("a name"))
 }
 
 fn path(id: &JointId) -> String {

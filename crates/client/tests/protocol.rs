@@ -227,7 +227,8 @@ fn a_daemon_that_hands_out_no_usable_ring_gets_its_contract_back() {
 fn joint_errors(answer: Answer) -> [ClientError; 2] {
     let dir = peer(answer);
     let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
-    let request = JointBuilder::new().want("", Resource::Cpu, 0.5, 0.5).unwrap().request(&"a".parse().unwrap()).unwrap();
+    let request =
+        JointBuilder::new().want("", Resource::Cpu, 0.5, 0.5).unwrap().request(&"a".parse().unwrap()).unwrap();
     [client.apply(&request).unwrap_err(), client.joint_contracts().unwrap_err()]
 }
 

@@ -121,12 +121,24 @@ impl Service {
         outcome
     }
 
+    /// What joint contracts use.
+    fn parts(&self) -> contracts::Parts {
+        contracts::Parts {
+            host: self.host.clone(),
+            requests: self.control.requests.clone(),
+            memory: self.memory.clone(),
+            net: self.net.clone(),
+            channels: self.channels.clone(),
+        }
+    }
+
     fn serve_in(
         &mut self,
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let Service { control, sockets, ecalls, net, memory, channels, host, places, timeout, ending, .. } = self;
+        let parts = self.parts();
+        let Service { control, sockets, ecalls, net, memory, channels, places, timeout, ending, .. } = self;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -143,13 +155,6 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let parts = contracts::Parts {
-            host: host.clone(),
-            requests: requests.clone(),
-            memory: memory.clone(),
-            net: net.clone(),
-            channels: channels.clone(),
-        };
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;

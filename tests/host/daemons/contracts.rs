@@ -1,6 +1,8 @@
 //! Joint contracts between hosts: granted, refused, partly satisfied, upgraded, and nothing left of them after each kind
 //! of crash.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -27,8 +29,9 @@ impl Partners {
     }
 
     fn start(&mut self, host: usize) {
-        let more = format!("contracts = true\n[limits]\ncapacity = {CAPACITY}\n[memory]\nglobal_reserve = '64M'");
-        self.0.start(host, &more);
+        // Contracts of other hosts count against user 65534.
+        let limits = format!("[limits]\ncapacity = {CAPACITY}\n[limits.users]\n65534 = {CAPACITY}");
+        self.0.start(host, &format!("contracts = true\n{limits}\n[memory]\nglobal_reserve = '64M'"));
     }
 
     fn meet(&self, hosts: usize) {
@@ -192,4 +195,41 @@ fn after_a_crash_nothing_stays_reserved_for_longer_than_a_hold() {
         partners.meet(2);
         assert!(partners.is_free(&[killed]));
     }
+}
+
+/// A request whose answer nobody reads; ended when dropped.
+fn begin(host: &Host, parts: &[Value]) -> UnixStream {
+    let body = json!({"parts": parts}).to_string();
+    let mut socket = UnixStream::connect(host.socket()).unwrap();
+    let headers = format!("Host: localhost\r\nContent-Length: {}", body.len());
+    socket.write_all(format!("POST /v1/contracts HTTP/1.1\r\n{headers}\r\n\r\n{body}").as_bytes()).unwrap();
+    socket
+}
+
+#[test]
+fn a_hold_ends_when_a_host_is_killed_before_the_commitment() {
+    let Some(mut partners) = Partners::new(3) else { return };
+    let all = [part(0, 0.3, 0.3), part(1, 0.3, 0.3), part(2, 0.3, 0.3)];
+    let is_held = |host: &Host| parts(host).first().is_some_and(|part| part["in_force"] == json!(false));
+    // The third host does not answer, so nothing is committed.
+    partners.0[2].signal("STOP");
+    let request = begin(&partners.0[0], &all);
+    eventually("the second host holds its part", || is_held(&partners.0[1]));
+    partners.0.kill(0);
+    let since = Instant::now();
+    eventually("its hold is over", || partners.is_free(&[1]));
+    assert!(since.elapsed() < HOLD + SLACK, "{:?}", since.elapsed());
+    drop(request);
+    partners.0[2].signal("CONT");
+    partners.start(0);
+    partners.meet(3);
+
+    partners.0[2].signal("STOP");
+    let request = begin(&partners.0[0], &all);
+    eventually("the second host holds its part", || is_held(&partners.0[1]));
+    partners.0.kill(1);
+    partners.0[2].signal("CONT");
+    eventually("it is refused", || partners.0[0].metric("qfabric_contracts_refused_total") == 1.0);
+    eventually("no host holds anything", || partners.is_free(&[0, 2]));
+    drop(request);
 }

@@ -138,3 +138,35 @@ fn a_promise_to_a_program_is_counted_and_ends_with_it() {
     assert_eq!(promised(&memory), Bytes::ZERO);
     memory.put_back();
 }
+
+#[test]
+fn a_program_draws_from_the_memory_of_a_contract_and_returns_it() {
+    let memory = memory("global_reserve = \"1M\"");
+    let (id, owner): (JointId, _) = ("alpha:1".parse().unwrap(), Owner::NOBODY);
+    let pages = |pages: u64| Bytes::new(pages * PAGE);
+    assert_eq!(memory.hold(&id, owner, Bytes::from_mib(2), pages(8)).unwrap(), Bytes::from_mib(1), "all that is free");
+    assert_eq!(memory.hold(&id, owner, pages(100), pages(100)).unwrap(), pages(100));
+    assert!(memory.hold(&id, owner, Bytes::from_mib(2), Bytes::from_mib(2)).is_err());
+    assert_eq!(promised(&memory), pages(100), "a refusal changes nothing");
+    let whom = |from| PromiseTarget {
+        owner: Owner { uid: 0, gid: 0 },
+        groups: &[],
+        name: "player",
+        pid: std::process::id() as i32,
+        from,
+    };
+    let drawn = memory.promise(whom(Some(id.clone())), pages(60)).unwrap();
+    assert_eq!(promised(&memory), pages(100), "within the contract");
+    let more = memory.promise(whom(Some(id.clone())), pages(50)).unwrap();
+    assert_eq!(promised(&memory), pages(110), "ten pages beyond it");
+    drop((drawn, more));
+    memory.settle();
+    assert_eq!(promised(&memory), pages(100), "kept for the next program");
+    let drawn = memory.promise(whom(Some(id.clone())), pages(60)).unwrap();
+    memory.free_held(&id);
+    assert_eq!(promised(&memory), pages(60));
+    drop(drawn);
+    memory.settle();
+    assert_eq!(promised(&memory), Bytes::ZERO);
+    memory.put_back();
+}
