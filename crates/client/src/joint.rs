@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! A contract lives until it is ended, or until the daemon of this host ends: it survives the program that asked for it.
+//! A contract lives until it is ended, or until the daemon of this host ends: it survives the program that made it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -112,9 +112,9 @@ impl JointBuilder {
         JointBuilder::default()
     }
 
-    /// Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the program
-    /// has no use for the contract. An empty `host` is the host of the daemon. A second amount of the same resource
-    /// replaces the first.
+    /// Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the
+    /// program has no use for the contract. An empty `host` is the host of the daemon. A second amount of the same
+    /// resource replaces the first.
     pub fn want(mut self, host: &str, resource: Resource, wanted: f64, minimum: f64) -> Result<Self, ClientError> {
         for amount in [wanted, minimum] {
             check(&resource, amount)?;
@@ -182,8 +182,8 @@ fn invalid(problem: &Problem) -> ClientError {
     ClientError::Value(format!("{}; {}", problem.message, problem.next_step))
 }
 
-/// A joint contract of this host, and the way to its daemon. The contract survives this value; [`JointHandle::end`] ends
-/// it.
+/// A joint contract of this host, and the way to its daemon. The contract survives this value; [`JointHandle::end`]
+/// ends it.
 #[derive(Clone, Debug)]
 pub struct JointHandle {
     client: Client,

@@ -36,8 +36,8 @@ pub(super) struct ShowArgs {
 
 /// Ends joint contracts on all their hosts.
 ///
-/// Applications and streams that draw from a contract end with it. Only the user who applied the contract, and root, may
-/// do this, on the host where it was applied. If one contract cannot be ended, the others are ended nevertheless.
+/// Applications and streams that draw from a contract end with it. Only the user who applied the contract, and root,
+/// may do this, on the host where it was applied. If one contract cannot be ended, the others are ended nevertheless.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric contract rm alpha:5f3c09a1d2e4b687")]
 pub(super) struct RmArgs {
