@@ -1061,8 +1061,8 @@ struct qf_joint_request *qf_joint_request_new(void);
 
 /**
  * Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the program
- * has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host of
- * the daemon. A second amount of the same resource replaces the first.
+ * has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host
+ * of the daemon. A second amount of the same resource replaces the first.
  */
 enum qf_status qf_joint_want(struct qf_joint_request *request,
                              const char *host,

@@ -75,8 +75,8 @@ pub extern "C" fn qf_joint_request_new() -> *mut qf_joint_request {
 }
 
 /// Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the program
-/// has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host of
-/// the daemon. A second amount of the same resource replaces the first.
+/// has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host
+/// of the daemon. A second amount of the same resource replaces the first.
 ///
 /// # Safety
 /// `request` is a live handle, `host` null or a zero-terminated string, `resource` a zero-terminated string.

@@ -21,8 +21,8 @@ use crate::output;
 /// Translates the stream file as `qfabric contract explain` does. Every host grants each resource between the amounts
 /// of the worst accepted quality and of the best one. If a host refuses, nothing is held, the message names the host,
 /// the resource and the largest amount that would have been granted, and the command ends with 3. The contract stays in
-/// force until `qfabric contract rm`, or until the daemon of this host ends. Other hosts take part if their daemons have
-/// contracts = true in the section [channels] of the configuration.
+/// force until `qfabric contract rm`, or until the daemon of this host ends. Other hosts take part if their daemons
+/// have contracts = true in the section [channels] of the configuration.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric contract apply stream.toml
           qfabric contract apply stream.toml --whole --patience 10s
