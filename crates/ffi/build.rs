@@ -45,6 +45,7 @@ fn main() {
         .with_src(folder.join("src/own.rs"))
         .with_src(folder.join("src/cpu.rs"))
         .with_src(folder.join("src/mem.rs"))
+        .with_src(folder.join("src/joint.rs"))
         .with_src(folder.join("src/ecalls.rs"))
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))

@@ -3,7 +3,7 @@
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use qfabric_client::{ClientError, Problem};
+use qfabric_client::{ClientError, JointRefusal, Problem};
 
 create_exception!(qfabric, Error, PyException, "A call to the daemon failed.");
 create_exception!(qfabric, NoDaemon, Error, "No daemon answers; the text names the sockets tried.");
@@ -11,7 +11,8 @@ create_exception!(
     qfabric,
     Refused,
     Error,
-    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer."
+    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer; \
+     of a joint contract also refused_by, resource, largest."
 );
 
 /// The exception for an error; an invalid argument becomes a `ValueError`.
@@ -21,6 +22,7 @@ pub(crate) fn python(error: ClientError) -> PyErr {
         ClientError::NoDaemon { .. } => NoDaemon::new_err(text),
         ClientError::Contract(_) | ClientError::Value(_) => PyValueError::new_err(text),
         ClientError::Refused(problem) => refused(text, &problem),
+        ClientError::JointRefused(refusal) => joint_refused(text, &refusal),
         _ => Error::new_err(text),
     }
 }
@@ -39,6 +41,21 @@ fn refused(text: String, problem: &Problem) -> PyErr {
             .and_then(|()| value.setattr("asked", share(problem.asked)))
             .and_then(|()| value.setattr("free", share(problem.free)))
             .and_then(|()| value.setattr("offer", offer));
+        attributes.err().unwrap_or(error)
+    })
+}
+
+fn joint_refused(text: String, refusal: &JointRefusal) -> PyErr {
+    let error = refused(text, &refusal.problem);
+    Python::attach(|py| {
+        let value = error.value(py);
+        let resource = refusal.resource.as_ref().map(ToString::to_string);
+        let attributes = value
+            .setattr("refused_by", refusal.refused_by.as_str())
+            .and_then(|()| value.setattr("resource", resource))
+            .and_then(|()| value.setattr("asked", refusal.asked))
+            .and_then(|()| value.setattr("free", refusal.free))
+            .and_then(|()| value.setattr("largest", refusal.largest));
         attributes.err().unwrap_or(error)
     })
 }

@@ -8,6 +8,7 @@ mod channel;
 mod ecalls;
 mod errors;
 mod held;
+mod joint;
 mod mem;
 mod session;
 mod suggest;
@@ -78,6 +79,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
+    module.add_class::<joint::NativeJoint>()?;
     module.add_class::<mem::NativeMem>()?;
     module.add_class::<mem::NativeAllocation>()?;
     module.add_class::<channel::NativeChannels>()?;
@@ -90,6 +92,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeService>()?;
     module.add_function(wrap_pyfunction!(change_limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
+    module.add_function(wrap_pyfunction!(joint::joint_contracts_json, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(suggest::suggest_json, module)?)?;

@@ -86,7 +86,11 @@ pub(crate) fn failure(error: ClientError) -> Failure {
         ClientError::Refused(problem) if problem.code == "unavailable" || problem.code == "channels_off" => {
             Failure::unavailable(problem)
         }
+        ClientError::Refused(problem) if problem.code == "no_contracts" => {
+            Failure::unavailable(format!("{}\ntry: {}", problem.message, problem.next_step))
+        }
         ClientError::Refused(problem) => Failure::problem(&problem),
+        ClientError::JointRefused(refusal) => Failure::problem(&refusal.problem),
         ClientError::Contract(error) => Failure::usage(error),
         ClientError::Value(why) => Failure::usage(why),
         ClientError::NotSubmitted { why, .. } => Failure::refused(why),

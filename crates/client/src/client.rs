@@ -183,24 +183,39 @@ impl Client {
         body: Option<&Q>,
     ) -> Result<A, ClientError> {
         let body = body.map(|body| serde_json::to_vec(body).expect("the API's bodies are plain values"));
-        let answer = self.exchange(method, path, body)?;
-        serde_json::from_slice(&answer).map_err(|e| {
-            let why = format!("the answer is not the expected JSON ({e}): {}", excerpt(&answer));
+        Client::parsed(method, path, &self.exchange(method, path, body)?)
+    }
+
+    /// Reads the body of a successful answer.
+    pub(crate) fn parsed<A: DeserializeOwned>(method: &str, path: &str, answer: &[u8]) -> Result<A, ClientError> {
+        serde_json::from_slice(answer).map_err(|e| {
+            let why = format!("the answer is not the expected JSON ({e}): {}", excerpt(answer));
             ClientError::Answer { call: format!("{method} {path}"), why }
         })
     }
 
     /// Returns the body of a successful answer; any other status is an error.
     pub(crate) fn exchange(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, ClientError> {
-        let call = || format!("{method} {path}");
-        let (status, body) =
-            http::call(&self.agent, method, path, body).map_err(|error| self.classify(call(), error))?;
+        let (status, body) = self.answer(method, path, body)?;
+        Client::successful(method, path, status, body)
+    }
+
+    /// Returns the status and the body of an answer.
+    pub(crate) fn answer(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<http::Answer, ClientError> {
+        http::call(&self.agent, method, path, body).map_err(|error| self.classify(format!("{method} {path}"), error))
+    }
+
+    /// The body of an answer; an error unless its status means success.
+    pub(crate) fn successful(method: &str, path: &str, status: u16, body: Vec<u8>) -> Result<Vec<u8>, ClientError> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
         Err(match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => ClientError::Refused(problem),
-            Err(_) => ClientError::Answer { call: call(), why: format!("HTTP status {status}: {}", excerpt(&body)) },
+            Err(_) => {
+                let why = format!("HTTP status {status}: {}", excerpt(&body));
+                ClientError::Answer { call: format!("{method} {path}"), why }
+            }
         })
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use qfabric_types::InvalidContract;
 use qfabric_types::api::Problem;
+use qfabric_types::api::contracts::JointRefusal;
 
 /// Error of a call. A failed call changed nothing, unless the variant's documentation says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,9 @@ pub enum ClientError {
     /// The daemon refused the request. The problem names the values and the limits.
     #[error("{0}")]
     Refused(Problem),
+    /// A host refused its part of a joint contract. Nothing is held on any host.
+    #[error("{}", .0.problem)]
+    JointRefused(Box<JointRefusal>),
     /// The contract is invalid. The client sent no request.
     #[error(transparent)]
     Contract(#[from] InvalidContract),

@@ -36,7 +36,8 @@
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
 //! [`Cpu`] is QualMan's interface to the processor (§6.4: probe, reserve, start, yield, free), [`Mem`] the one to memory
-//! (reserve, lock the text, allocate, free). ECalls are in [`ecalls`], Q-channels in
+//! (reserve, lock the text, allocate, free), [`JointHandle`] the one to contracts over
+//! several resources and hosts. ECalls are in [`ecalls`], Q-channels in
 //! [`channel`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -51,6 +52,7 @@ mod error;
 mod grid;
 mod http;
 mod jobs;
+mod joint;
 mod lease;
 mod link;
 mod mem;
@@ -69,6 +71,7 @@ pub use cpu::{Cpu, Probe};
 pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
+pub use joint::{JointBuilder, JointHandle};
 pub use link::{Connection, Counters};
 pub use mem::{Allocation, HugeReserve, Mem};
 pub use net::set_dscp;
@@ -77,6 +80,7 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
+pub use qfabric_types::api::contracts::{JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource};
 pub use qfabric_types::api::memory::{
     AllocationId, HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, PageKind, PoolStatus, ReserveId,
 };
@@ -87,7 +91,7 @@ pub use qfabric_types::api::{
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
     AppId, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile,
-    Quality, Reclaiming, Share, Usage, Window,
+    Quality, Reclaiming, Resource, Resources, Share, Usage, Window,
 };
 
 /// Compiles the programs in the guide.

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
-use qfabric_client::{Client, ClientError, Contract, Nanos, Session};
+use qfabric_client::{Client, ClientError, Contract, JointBuilder, Nanos, Resource, Session};
 use qfabric_shm::fds;
 use tempfile::TempDir;
 
@@ -221,4 +221,51 @@ fn a_daemon_that_hands_out_no_usable_ring_gets_its_contract_back() {
         assert!(matches!(error, ClientError::Ring { id: 7, .. }) && error.to_string().contains(named), "{error}");
         handing_out.join().unwrap();
     }
+}
+
+/// What a client gets when it asks for a joint contract, and for the list of them.
+fn joint_errors(answer: Answer) -> [ClientError; 2] {
+    let dir = peer(answer);
+    let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+    let request =
+        JointBuilder::new().want("", Resource::Cpu, 0.5, 0.5).unwrap().request(&"a".parse().unwrap()).unwrap();
+    [client.apply(&request).unwrap_err(), client.joint_contracts().unwrap_err()]
+}
+
+#[test]
+fn a_daemon_without_joint_contracts_is_named_with_its_version() {
+    fn with_problem(stream: &mut UnixStream, request: &str) {
+        match request.contains("/v1/contracts") {
+            true => reply(stream, "404 Not Found", r#"{"code":"no_such_path","message":"no","next_step":"see"}"#),
+            false => reply(stream, "200 OK", STATUS),
+        }
+    }
+    fn without_body(stream: &mut UnixStream, request: &str) {
+        match request.contains("/v1/contracts") {
+            true => reply(stream, "404 Not Found", ""),
+            false => reply(stream, "200 OK", STATUS),
+        }
+    }
+    for error in [joint_errors(with_problem), joint_errors(without_body)].into_iter().flatten() {
+        let ClientError::Refused(problem) = error else { panic!("{error}") };
+        assert_eq!(problem.code, "no_contracts");
+        assert!(problem.message.contains("version 0.1.0, knows no joint contracts"), "{problem}");
+    }
+}
+
+#[test]
+fn the_refusal_of_a_joint_contract_is_typed_and_other_answers_are_errors() {
+    const REFUSAL: &str = r#"{"refused_by":"b","resource":"memory","asked":2.0,"free":1.0,"largest":1.0,
+        "problem":{"code":"contract_refused","message":"host b refused","next_step":"ask for less"}}"#;
+    fn refuse(stream: &mut UnixStream, request: &str) {
+        match request.split(' ').next() {
+            Some("POST") => reply(stream, "409 Conflict", REFUSAL),
+            _ => reply(stream, "200 OK", STATUS),
+        }
+    }
+    let [refused, list] = joint_errors(refuse);
+    assert_eq!(refused.to_string(), "host b refused; ask for less");
+    let ClientError::JointRefused(refusal) = refused else { panic!("{refused}") };
+    assert_eq!((refusal.resource, refusal.largest), (Some(Resource::Memory), Some(1.0)));
+    assert!(matches!(list, ClientError::Answer { .. }), "{list}");
 }

@@ -28,6 +28,11 @@
 #define QF_PREDICTOR_SIZE 32
 
 /**
+ * Size of a resource's name in bytes, including the zero byte.
+ */
+#define QF_RESOURCE_SIZE 32
+
+/**
  * Result of a call.
  */
 typedef enum qf_status {
@@ -130,6 +135,16 @@ typedef struct qf_cpu qf_cpu;
  * A connection for ECalls. Everything requested through it ends when it ends. Any thread may use it.
  */
 typedef struct qf_ecalls qf_ecalls;
+
+/**
+ * A joint contract. It survives this handle and the program. One call at a time may use it, from any thread.
+ */
+typedef struct qf_joint qf_joint;
+
+/**
+ * The amounts of a joint contract, collected one after the other. One call at a time may use it.
+ */
+typedef struct qf_joint_request qf_joint_request;
 
 /**
  * A connection to the memory of the daemon. Any thread may use it.
@@ -396,6 +411,52 @@ typedef struct qf_memory {
    */
   uint64_t offered_bytes;
 } qf_memory;
+ * One resource of one host in a joint contract. Amounts are CPUs, bytes, or bits per second.
+ */
+typedef struct qf_joint_resource {
+  /**
+   * Name of the host.
+   */
+  char host[QF_HOST_SIZE];
+  /**
+   * "cpu", "memory", or "network INTERFACE out|in".
+   */
+  char resource[QF_RESOURCE_SIZE];
+  /**
+   * The wanted amount.
+   */
+  double asked;
+  /**
+   * Less than `asked` if the contract is partly satisfied.
+   */
+  double granted;
+} qf_joint_resource;
+
+/**
+ * Why a joint contract was refused. Amounts are as in qf_joint_resource; -1 if the refusal has no such amount.
+ */
+typedef struct qf_joint_refusal {
+  /**
+   * Name of the host that refused, or did not answer.
+   */
+  char refused_by[QF_HOST_SIZE];
+  /**
+   * The resource that was short; empty if another rule refused: see qf_last_error.
+   */
+  char resource[QF_RESOURCE_SIZE];
+  /**
+   * The wanted amount.
+   */
+  double asked;
+  /**
+   * The free amount.
+   */
+  double free;
+  /**
+   * The largest amount that would have been granted.
+   */
+  double largest;
+} qf_joint_refusal;
 
 /**
  * How a subscriber receives events: the paper's `struct ecalls`. All zero means no delivery. The steps run in
@@ -1049,6 +1110,90 @@ enum qf_status qf_mem_free_reserve(const struct qf_mem *mem, uint64_t reserve);
  * Frees the handle. The connection closes after its last allocation is freed. Null is allowed.
  */
 void qf_mem_free(struct qf_mem *mem);
+
+/**
+ * Returns a request without amounts. Never null. Free it with qf_joint_request_free.
+ */
+struct qf_joint_request *qf_joint_request_new(void);
+
+/**
+ * Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the program
+ * has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host
+ * of the daemon. A second amount of the same resource replaces the first.
+ */
+enum qf_status qf_joint_want(struct qf_joint_request *request,
+                             const char *host,
+                             const char *resource,
+                             double wanted,
+                             double minimum);
+
+/**
+ * Lets the request be tried again for `patience_ns`, if a refusal may pass when other contracts end; at most a minute.
+ */
+enum qf_status qf_joint_patience(struct qf_joint_request *request,
+                                 uint64_t patience_ns);
+
+/**
+ * Makes the contract: all amounts on all hosts, or nothing. May block for 44 s and the patience. QF_REFUSED if a host
+ * refused its part; qf_last_joint_refusal then names it. Free `*contract` with qf_joint_free; the request can be used
+ * again.
+ */
+enum qf_status qf_joint_apply(struct qf_joint_request *request,
+                              struct qf_joint **contract);
+
+/**
+ * Frees a request. Null is allowed.
+ */
+void qf_joint_request_free(struct qf_joint_request *request);
+
+/**
+ * Opens a contract that is in force already. Free `*contract` with qf_joint_free.
+ */
+enum qf_status qf_joint_open(const char *id, struct qf_joint **contract);
+
+/**
+ * The number of contracts in force that users of this host asked for. At most `most` identities are written to `ids`,
+ * which may be null if `most` is 0.
+ */
+enum qf_status qf_joint_list(char (*ids)[QF_CLAIM_SIZE],
+                             size_t most,
+                             size_t *count);
+
+/**
+ * Writes the identity HOST:NUMBER, with which other programs find the contract and draw from it.
+ */
+enum qf_status qf_joint_id(const struct qf_joint *contract, char (*id)[QF_CLAIM_SIZE]);
+
+/**
+ * The number of resources of a contract.
+ */
+enum qf_status qf_joint_count(const struct qf_joint *contract, size_t *count);
+
+/**
+ * Reads one resource of a contract; `at` counts from 0.
+ */
+enum qf_status qf_joint_at(const struct qf_joint *contract, size_t at, struct qf_joint_resource *resource);
+
+/**
+ * Reads the contract again: a partly satisfied one is raised as soon as more is free. QF_REFUSED if it has ended.
+ */
+enum qf_status qf_joint_refresh(struct qf_joint *contract);
+
+/**
+ * Ends the contract on all hosts. The handle is still to be freed.
+ */
+enum qf_status qf_joint_end(struct qf_joint *contract);
+
+/**
+ * Frees the handle; the contract stays in force. Null is allowed.
+ */
+void qf_joint_free(struct qf_joint *contract);
+
+/**
+ * Reads the calling thread's last refusal of a joint contract. QF_STATE if the thread's last failed call was no such
+ * refusal.
+ */
+enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
 
 /**
  * Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.

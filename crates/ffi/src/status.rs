@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use qfabric_client::{ClientError, Offer};
+use qfabric_client::{ClientError, JointRefusal, Offer};
 
 /// Result of a call.
 #[repr(C)]
@@ -36,13 +36,15 @@ pub(crate) struct Failure {
     pub(crate) text: String,
     /// The loan that another host offers instead.
     offer: Option<Box<Offer>>,
+    /// The refusal of a joint contract.
+    joint: Option<Box<JointRefusal>>,
 }
 
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl Failure {
     pub(crate) fn new(status: qf_status, text: impl Display) -> Failure {
-        Failure { status, text: text.to_string(), offer: None }
+        Failure { status, text: text.to_string(), offer: None, joint: None }
     }
     pub(crate) fn invalid(text: impl Display) -> Failure {
         Failure::new(QF_INVALID, text)
@@ -53,20 +55,24 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let status = match &error {
             ClientError::NoDaemon { .. } => QF_NO_DAEMON,
-            ClientError::Refused(_) | ClientError::NotSubmitted { .. } => QF_REFUSED,
+            ClientError::Refused(_) | ClientError::JointRefused(_) | ClientError::NotSubmitted { .. } => QF_REFUSED,
             ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
             ClientError::Forked { .. } => QF_STATE,
             _ => QF_BROKEN,
         };
-        let text = error.to_string();
-        let offer = if let ClientError::Refused(problem) = error { problem.offer } else { None };
-        Failure { status, text, offer }
+        let failure = Failure::new(status, &error);
+        match error {
+            ClientError::Refused(problem) => Failure { offer: problem.offer, ..failure },
+            ClientError::JointRefused(refusal) => Failure { joint: Some(refusal), ..failure },
+            _ => failure,
+        }
     }
 }
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
     static OFFER: RefCell<Option<Box<Offer>>> = RefCell::default();
+    static JOINT: RefCell<Option<Box<JointRefusal>>> = RefCell::default();
 }
 
 /// The offer in the last failure of the calling thread.
@@ -74,12 +80,19 @@ pub(crate) fn offered() -> Option<Box<Offer>> {
     OFFER.with_borrow(Clone::clone)
 }
 
-/// Stores the failure's text for [`qf_last_error`], and its offer.
+/// The refusal of a joint contract in the last failure of the calling thread.
+pub(crate) fn joint_refusal() -> Option<Box<JointRefusal>> {
+    JOINT.with_borrow(Clone::clone)
+}
+
+/// Stores the failure's text for [`qf_last_error`], its offer, and the
+/// refusal of a joint contract.
 pub(crate) fn settle(outcome: Outcome) -> qf_status {
     let Err(failure) = outcome else { return QF_OK };
     let text = CString::new(failure.text.replace('\0', " ")).expect("no zero byte is left");
     LAST.with_borrow_mut(|last| *last = text);
     OFFER.with_borrow_mut(|last| *last = failure.offer);
+    JOINT.with_borrow_mut(|last| *last = failure.joint);
     failure.status
 }
 

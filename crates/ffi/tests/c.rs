@@ -1,13 +1,18 @@
 //! Tests of the library from C: the header, compiling, linking, running.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::{Class, Client, Contract, Session, Share};
-use qfabric_daemon::{Config, Embedded, EngineName, Lend};
+use qfabric_daemon::{Config, Embedded, EngineName, Lend, MemoryAmount};
+use qfabric_linux::net::testing::{Interface, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
+use qfabric_types::api::net::{LinkRequest, NetMechanism};
+use qfabric_types::{BitRate, Bytes};
 use tempfile::TempDir;
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -234,6 +239,47 @@ fn a_c_program_reads_and_changes_limits() {
 #[test]
 fn a_c_program_reserves_memory_and_shares_it() {
     run_beside_a_daemon("mem.c");
+}
+
+#[test]
+fn a_c_program_makes_reads_and_ends_a_joint_contract() {
+    run_beside_a_daemon("joint.c");
+}
+
+/// QualMan's sample program. A frame arrives every 50 ms, so that a late one does not decide the test.
+#[test]
+fn the_c_sample_reserves_memory_network_and_cpu() {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", &PathBuf::from(format!("{CRATE}/../../examples/qualman-sample/sample.c")), shared);
+    let _alone = live_lock();
+    own_network().unwrap();
+    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    let _link = Interface::veth("qf0", "qf0-far").unwrap();
+    let mut config = Config::default();
+    config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256)));
+    let daemon = Embedded::start(config).unwrap();
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let link = LinkRequest { mechanism: Some(NetMechanism::Htb), ..LinkRequest::of_rate(BitRate::new(10_000_000)) };
+    client.open_link("qf0", &link).unwrap();
+    let ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                // Refused until the program listens.
+                let _ = socket.send_to(&[0b0101_0101; 19_200], "127.0.0.1:5004");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let output = program.run(daemon.socket(), &["qf0", "5004", "20"]);
+        ended.store(true, Ordering::Relaxed);
+        output
+    });
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("20 frames, brightness 76800, "), "{shown}{}", text(&output.stderr));
+    assert!(client.joint_contracts().unwrap().is_empty());
 }
 
 #[test]

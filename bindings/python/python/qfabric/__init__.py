@@ -14,6 +14,7 @@ from ._qfabric import Error, NoDaemon, Refused, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
+from .joint import JointContract, contracts
 from .mem import Allocation, Mem
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ECalls",
     "Error",
     "Grant",
+    "JointContract",
     "Mem",
     "NoDaemon",
     "Overload",
@@ -30,6 +32,7 @@ __all__ = [
     "Refused",
     "Session",
     "change_limits",
+    "contracts",
     "give_back",
     "limits",
     "set_limits",

@@ -7,6 +7,7 @@ use qfabric_translate::{Explanation, Input, MAX_BYTES, Profiles, Step, Stream};
 use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 
+use super::measure;
 use crate::exit::{Done, Failure, Outcome};
 use crate::{output, profiles};
 
@@ -65,7 +66,7 @@ pub(super) fn read_profiles(stream: &Stream) -> Result<Profiles, Failure> {
 }
 
 /// An input file that makes no sense: message and next step, exit code 2.
-fn invalid(problem: &Problem) -> Failure {
+pub(super) fn invalid(problem: &Problem) -> Failure {
     Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
 }
 
@@ -85,23 +86,4 @@ fn text(explanation: &Explanation) -> String {
 fn inputs(step: &Step) -> String {
     let shown = |input: &Input| format!("{} = {}", input.name, measure(input.value, input.unit));
     step.inputs.iter().map(shown).collect::<Vec<_>>().join(", ")
-}
-
-/// A number with at most three decimals; the unit 1 of ratios is not printed.
-fn measure(value: f64, unit: &str) -> String {
-    let digits = format!("{value:.3}");
-    let digits = digits.trim_end_matches('0').trim_end_matches('.');
-    if unit == "1" { digits.to_owned() } else { format!("{digits} {unit}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_is_printed_without_trailing_zeros() {
-        assert_eq!(measure(40.0, "ms"), "40 ms");
-        assert_eq!(measure(0.25, "1"), "0.25");
-        assert_eq!(measure(33.333_333, "ms"), "33.333 ms");
-    }
 }

@@ -1,8 +1,9 @@
-//! `qfabric contract explain`: the guide's example, JSON, and wrong files.
+//! `qfabric contract`: the guide's example, JSON, wrong files, and contracts of a real daemon.
 
 use std::path::Path;
 
 use crate::harness::{Answer, qfabric};
+use crate::live::{Daemon, live};
 
 const PAGE: &str = include_str!("../../../../docs/guide/src/contracts.md");
 
@@ -90,4 +91,122 @@ fn a_profile_gives_the_computation_time() {
     let text = "[video]\nframe_rate = 25\nframe_size = \"1kB\"\n[local]\nprofile = \"mpv\"";
     explain(folder.path(), text, &[]).expect(0, &["C = 4 ms, T = 40 ms", "0.1 CPU"]);
     explain(folder.path(), &text.replace("mpv", "vlc"), &[]).expect(2, &["vlc", "qfabric probe"]);
+}
+
+/// A local stream: 0.25 CPU at 25 frames per second, 0.1 CPU at 10, and somewhat more than 16 MiB.
+const LOCAL: &str = "[video]\nframe_rate = { min = 10, max = 25 }\nframe_size = \"8kB\"\n\
+                     [local]\nmemory = \"16MiB\"\ncomputation = \"10ms\"\n";
+
+/// 0.6 CPU to promise: the control thread has no reservation.
+const CONFIG: &str = "[control]\nbudget = \"0s\"\n[limits]\ncapacity = 0.6\n[memory]\nglobal_reserve = \"64M\"\n\
+                      [channels]\nhost = \"alpha\"\n[log]\nfilter = \"error\"\n";
+
+/// Runs `contract` with the words of `line`, in a folder with a daemon.
+fn contract(folder: &Path, line: &str) -> Answer {
+    Answer::of(qfabric(folder).current_dir(folder).arg("contract").args(line.split_whitespace()))
+}
+
+#[test]
+fn a_contract_is_applied_listed_shown_and_removed() {
+    let Some(_alone) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), CONFIG);
+    std::fs::write(folder.path().join("stream.toml"), LOCAL).unwrap();
+    let run = |line: &str| contract(folder.path(), line);
+    run("ls").expect(0, &["no joint contract is in force", "qfabric contract apply"]);
+    let applied = run("apply stream.toml");
+    applied.expect(0, &["is in force", "cpu", "0.25 CPU", "memory", "end it: qfabric contract rm"]);
+    let id = applied.out.split(' ').nth(1).unwrap().to_owned();
+    run("ls").expect(0, &[&id, "in force"]);
+    run(&format!("show {id}")).expect(0, &["in force", "0.25 CPU"]);
+    let json = run("apply stream.toml --json").json();
+    assert_eq!(json["resources"][0]["resource"], "cpu");
+    assert_eq!(
+        (json["resources"][0]["asked"].as_f64(), json["resources"][0]["granted"].as_f64()),
+        (Some(0.25), Some(0.25))
+    );
+    assert_eq!(run("ls --json").json().as_array().unwrap().len(), 2);
+    let other = json["id"].as_str().unwrap();
+    assert_eq!(run(&format!("show {other} --json")).json(), json);
+    let partial = run("apply stream.toml");
+    partial.expect(0, &["0.1 CPU", "partly satisfied", "enough for 10 frames/s", "qfabric contract show"]);
+    let third = partial.out.split(' ').nth(1).unwrap();
+    run(&format!("rm {id} alpha:0000000000000007 {other} {third}"))
+        .expect(3, &[&format!("contract {id} has ended"), "no contract alpha:0000000000000007", "contract ls"]);
+    run("ls").expect(0, &["no joint contract is in force"]);
+}
+
+#[test]
+fn a_refused_contract_ends_with_3_names_the_resource_and_holds_nothing() {
+    let Some(_alone) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), CONFIG);
+    let run = |text: &str, options: &str| {
+        std::fs::write(folder.path().join("stream.toml"), text).unwrap();
+        contract(folder.path(), &format!("apply stream.toml {options}"))
+    };
+    let large = LOCAL.replace("16MiB", "128MiB");
+    run(&large, "").expect(3, &["memory", "64 MiB", "try: "]);
+    let refused = run(&large, "--json");
+    refused.expect(3, &[]);
+    let json = refused.json();
+    let mib = f64::from(1 << 20);
+    assert_eq!(
+        (&json["resource"], json["free"].as_f64(), json["largest"].as_f64()),
+        (&"memory".into(), Some(64.0 * mib), Some(64.0 * mib))
+    );
+    assert!(json["refused_by"].is_string() && json["asked"].as_f64() > Some(128.0 * mib), "{json}");
+    let quick = LOCAL.replace("10ms", "30ms");
+    run(&quick, "--whole").expect(3, &["cpu", "0.75 CPU"]);
+    run(&quick, "").expect(0, &["partly satisfied", "enough for 20 frames/s"]);
+    let peer = format!("{LOCAL}interface = \"lo\"\n[peer]\nhost = \"bob\"\ninterface = \"lo\"\n");
+    let alone = run(&peer, "--json");
+    alone.expect(3, &["host bob", "contracts = true"]);
+    assert!(alone.json()["resource"].is_null() && alone.json()["free"].is_null());
+    run(LOCAL, "--patience 61s").expect(2, &["61000 ms", "60000 ms"]);
+    assert_eq!(contract(folder.path(), "ls --json").json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn wrong_identities_files_and_sockets_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |line: &str| contract(folder.path(), line);
+    for line in ["show alpha", "rm alpha:xyz", "show alpha:123456789012345678901"] {
+        run(line).expect(2, &["is not a contract", "HOST:NUMBER"]);
+    }
+    run("rm").expect(2, &["<ID>"]);
+    run("apply missing.toml").expect(2, &["missing.toml"]);
+    std::fs::write(folder.path().join("stream.toml"), LOCAL.replace("frame_rate", "frame_raet")).unwrap();
+    run("apply stream.toml").expect(2, &["stream.toml: ", "line 2, column 1", "try: write frame_rate"]);
+    std::fs::write(folder.path().join("stream.toml"), LOCAL).unwrap();
+    for line in ["apply stream.toml", "ls", "show alpha:1", "rm alpha:1"] {
+        run(&format!("{line} --socket /nowhere.sock")).expect(4, &["/nowhere.sock", "qfabric daemon"]);
+    }
+}
+
+#[test]
+fn another_user_sees_a_contract_and_cannot_end_it() {
+    let Some(_alone) = live() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root may become another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), CONFIG);
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(folder.path().join("stream.toml"), LOCAL).unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_qfabric"), &program).unwrap();
+    let as_nobody = |line: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid", "54321", "--regid", "54321", "--clear-groups"]).arg(&program).arg("contract");
+        command.env("QFABRIC_SOCKET", folder.path().join("qfabric/qfabric.sock")).current_dir(folder.path());
+        Answer::of(command.args(line.split_whitespace()))
+    };
+    let roots = contract(folder.path(), "apply stream.toml --json").json();
+    let id = roots["id"].as_str().unwrap();
+    as_nobody(&format!("show {id}")).expect(0, &["in force"]);
+    as_nobody(&format!("rm {id}")).expect(3, &["54321", "try: "]);
+    let own = as_nobody("apply stream.toml --json").json();
+    as_nobody(&format!("rm {}", own["id"].as_str().unwrap())).expect(0, &["has ended"]);
+    contract(folder.path(), &format!("rm {id}")).expect(0, &["has ended"]);
 }

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 33] = [
+const COMMANDS: [&str; 37] = [
     "run",
     "probe",
     "doctor",
@@ -25,6 +25,10 @@ const COMMANDS: [&str; 33] = [
     "ecode trace",
     "guard",
     "contract explain",
+    "contract apply",
+    "contract ls",
+    "contract show",
+    "contract rm",
     "channel ls",
     "channel show",
     "channel watch",

@@ -112,11 +112,18 @@ type SharedState = Arc<Lock<Shared, { rank::CONTRACTS }>>;
 
 /// The way to the thread of contracts.
 pub(crate) struct Contracts {
+    /// The name of this host in contracts.
+    host: Name,
     calls: SyncSender<Call>,
     shared: SharedState,
 }
 
 impl Contracts {
+    /// The name of this host in contracts.
+    pub(crate) fn host(&self) -> &Name {
+        &self.host
+    }
+
     /// Makes a contract. The answer may take as long as all attempts.
     pub(crate) async fn apply(&self, peer: Peer, request: JointRequest) -> Result<JointContract, NotMade> {
         let request = Box::new(request);

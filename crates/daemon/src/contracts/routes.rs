@@ -13,6 +13,7 @@ use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointId, JointRefusal, JointRequest};
 use qfabric_types::api::net::{StreamInfo, StreamSpec};
+use qfabric_types::channel::Name;
 use qfabric_types::{Direction, LinkEnd};
 use serde::de::DeserializeOwned;
 
@@ -31,6 +32,7 @@ pub(crate) struct Context {
 
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>(context: Context) -> Router<S> {
     Router::new()
+        .route("/v1/host", get(own))
         .route("/v1/contracts", get(list).post(apply))
         .route("/v1/contracts/{id}", get(show).delete(end))
         .route("/v1/contracts/{id}/streams/{interface}", post(begin))
@@ -43,6 +45,19 @@ async fn in_time<T: DeserializeOwned>(context: &Context, body: Body) -> Answer<T
 
 fn identity(text: &str) -> Result<JointId, Problem> {
     word(text).map_err(problem::invalid)
+}
+
+/// The name of the daemon's host.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct OwnHost {
+    #[schema(value_type = String)]
+    host: Name,
+}
+
+/// Show the name of this host in joint contracts
+#[utoipa::path(get, path = "/v1/host", responses((status = 200, description = "Its name", body = OwnHost)))]
+pub(crate) async fn own(State(context): State<Context>) -> Json<OwnHost> {
+    Json(OwnHost { host: context.contracts.host().clone() })
 }
 
 /// Make a joint contract: resources of several hosts, all or nothing

@@ -59,7 +59,7 @@ impl ContractsThread {
     pub(crate) fn start(parts: Parts, ending: &Ending) -> std::io::Result<(ContractsThread, Arc<Contracts>)> {
         let (calls, receiver) = sync_channel(WAITING);
         let shared = SharedState::default();
-        let contracts = Arc::new(Contracts { calls: calls.clone(), shared: shared.clone() });
+        let contracts = Arc::new(Contracts { host: parts.host.clone(), calls: calls.clone(), shared: shared.clone() });
         parts.channels.hear_contracts(&contracts);
         let runner = Runner::new(parts, shared);
         let thread = ending.spawn("qf-contracts", move || runner.run(&receiver))?;

@@ -260,6 +260,24 @@ pub struct JointContract {
     pub resources: Vec<JointResource>,
 }
 
+impl JointResource {
+    /// The granted amount in [`Amount::units`].
+    pub fn granted_units(&self) -> u64 {
+        match self.resource {
+            Resource::Cpu => Share::from_f64(self.granted).ppm().into(),
+            // Whole numbers below 2^53.
+            Resource::Memory | Resource::Network(_) => self.granted as u64,
+        }
+    }
+}
+
+impl JointContract {
+    /// Whether less is granted than was asked for.
+    pub fn is_partial(&self) -> bool {
+        self.resources.iter().any(|resource| resource.granted < resource.asked)
+    }
+}
+
 /// The part of a joint contract that a host holds or has committed, in [`super::HostStatus`]. It does not name the
 /// contract, because its number is the right to the part on hosts that did not initiate it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,165 @@
+//! `qfabric contract apply`: reserves the resources of a stream on all its hosts, or nothing.
+
+use std::path::PathBuf;
+
+use qfabric_client::ClientError;
+use qfabric_translate::{Host, Offer, Profiles, Stream};
+use qfabric_types::api::Problem;
+use qfabric_types::api::contracts::{JointContract, JointPart, JointRefusal, JointRequest};
+use qfabric_types::channel::Name;
+use qfabric_types::{Nanos, Resource, Resources};
+use serde::Serialize;
+
+use super::explain::{invalid, read_profiles, read_stream};
+use super::{measure, table};
+use crate::connect::{self, Daemon};
+use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+
+/// Reserves CPU, memory and bandwidth for a stream on all its hosts, all or nothing.
+///
+/// Translates the stream file as `qfabric contract explain` does. Every host grants each resource between the amounts
+/// of the worst accepted quality and of the best one. If a host refuses, nothing is held, the message names the host,
+/// the resource and the largest amount that would have been granted, and the command ends with 3. The contract stays in
+/// force until `qfabric contract rm`, or until the daemon of this host ends. Other hosts take part if their daemons
+/// have contracts = true in the section [channels] of the configuration.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric contract apply stream.toml
+          qfabric contract apply stream.toml --whole --patience 10s
+          qfabric contract apply - --json <stream.toml")]
+pub(super) struct Args {
+    /// Stream file; - is the standard input
+    file: PathBuf,
+    /// Accept only the best quality: refuse a contract that would be satisfied partly
+    #[arg(long)]
+    whole: bool,
+    /// Try again for this time, such as 10s, if a refusal may pass when other contracts end; at most 60s
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    patience: Nanos,
+    /// Print JSON instead of text, also for a refusal
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// A refusal for tools: each key is always there.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    refused_by: &'a Name,
+    resource: Option<&'a Resource>,
+    asked: Option<f64>,
+    free: Option<f64>,
+    largest: Option<f64>,
+    problem: &'a Problem,
+}
+
+/// What a command asks for: the file's stream, and its amounts by host.
+struct Asked {
+    stream: Stream,
+    profiles: Profiles,
+    amounts: Vec<(Host, Resources, Resources)>,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    let name = args.file.display().to_string();
+    let asked = Asked::read(&args).map_err(|failure| failure.context(&name))?;
+    let client = args.daemon.client()?;
+    let here = client.host_name().map_err(connect::failure)?;
+    let request = asked.request(&here, &args).map_err(|failure| failure.context(&name))?;
+    match client.apply(&request) {
+        Ok(contract) if args.json => output::print_json(&contract)?,
+        Ok(contract) => output::print(&asked.text(&contract, &here))?,
+        Err(error) => return Err(refused(error, &here, args.json)?),
+    }
+    Ok(Done(0))
+}
+
+impl Asked {
+    /// The failure names no file, except if the file cannot be read or parsed.
+    fn read(args: &Args) -> Result<Asked, Failure> {
+        let stream = read_stream(&args.file)?;
+        let profiles = read_profiles(&stream)?;
+        let amounts = qfabric_translate::resources_by_level(&stream, &profiles);
+        let amounts = amounts.map_err(|error| invalid(&error.problem()))?;
+        Ok(Asked { stream, profiles, amounts })
+    }
+
+    fn request(&self, here: &Name, args: &Args) -> Result<JointRequest, Failure> {
+        let part = |(host, minimum, wanted): &(Host, Resources, Resources)| {
+            let minimum = (!args.whole).then(|| minimum.clone());
+            JointPart { host: name(host, here), wanted: wanted.clone(), minimum, application: None }
+        };
+        let parts: Vec<JointPart> = self.amounts.iter().filter(|(.., wanted)| !wanted.is_zero()).map(part).collect();
+        if parts.is_empty() {
+            return Err(Failure::usage(
+                "the stream needs no resource\ntry: give [local] a computation time, or memory",
+            ));
+        }
+        let request = JointRequest::new(parts);
+        let request = request.and_then(|request| request.with_patience_ms(args.patience.get().div_ceil(1_000_000)));
+        request.map_err(|error| invalid(&error.problem()))
+    }
+
+    fn text(&self, contract: &JointContract, here: &Name) -> String {
+        let id = &contract.id;
+        let mut text = format!("contract {id} is in force\n{}", table(contract));
+        if contract.is_partial() {
+            text += &format!(
+                "\npartly satisfied: {}. It is raised as soon as more is free; see qfabric contract show {id}\n",
+                self.best(contract, here).unwrap_or_else(|| "some amounts are less than asked".to_owned())
+            );
+        }
+        text + &format!("\nend it: qfabric contract rm {id}\n")
+    }
+
+    /// The best quality that the granted amounts carry.
+    fn best(&self, contract: &JointContract, here: &Name) -> Option<String> {
+        let granted = |(host, ..): &(Host, Resources, Resources)| {
+            let mut amounts = Resources::default();
+            let name = name(host, here);
+            for found in contract.resources.iter().filter(|found| found.host == name) {
+                amounts.set_units(&found.resource, found.granted_units()).ok()?;
+            }
+            Some((host.clone(), amounts))
+        };
+        let granted: Vec<_> = self.amounts.iter().map(granted).collect::<Option<_>>()?;
+        let Ok(Offer::Within(best)) = qfabric_translate::offer(&self.stream, &granted, &self.profiles) else {
+            return None;
+        };
+        let quality = best.quality;
+        let frames = quality.frame_rate.map(|rate| measure(rate.as_f64(), "frames/s"));
+        let samples = quality.sample_rate.map(|rate| format!("{rate} samples/s"));
+        let dropped = quality.degradation.as_f64();
+        let dropped = (dropped > 0.0).then(|| format!("{} of the bytes dropped", measure(100.0 * dropped, "%")));
+        let all: Vec<String> = [frames, samples, dropped].into_iter().flatten().collect();
+        Some(format!("the amounts are enough for {}", all.join(", ")))
+    }
+}
+
+/// The name under which the hosts know each other.
+fn name(host: &Host, here: &Name) -> Name {
+    match host {
+        Host::Local => here.clone(),
+        Host::Peer(name) => name.clone(),
+    }
+}
+
+/// The failure of a refused contract; with `--json`, the refusal is printed for tools first.
+fn refused(error: ClientError, here: &Name, is_json: bool) -> Result<Failure, Failure> {
+    if is_json {
+        match &error {
+            ClientError::JointRefused(refusal) => {
+                let JointRefusal { refused_by, resource, asked, free, largest, problem } = &**refusal;
+                let (resource, asked, free, largest) = (resource.as_ref(), *asked, *free, *largest);
+                output::print_json(&Refusal { refused_by, resource, asked, free, largest, problem })?;
+            }
+            ClientError::Refused(problem) => {
+                let (resource, asked, free, largest) = (None, None, None, None);
+                output::print_json(&Refusal { refused_by: here, resource, asked, free, largest, problem })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(connect::failure(error))
+}

@@ -1,0 +1,278 @@
+//! Joint contracts: resources of several hosts that are promised together or not at all (QualMan §2.3).
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use qfabric_client::{Client, JointBuilder, JointHandle, JointRefusal, JointResource, Resource};
+
+use crate::ecalls::{give, optional, take_back};
+use crate::offer::{QF_CLAIM_SIZE, QF_HOST_SIZE, chars};
+use crate::status::{Exclusive, Failure, QF_STATE, borrow, joint_refusal, put, qf_status, settle, text};
+
+/// Size of a resource's name in bytes, including the zero byte.
+pub const QF_RESOURCE_SIZE: usize = 32;
+
+/// The amounts of a joint contract, collected one after the other. One call at a time may use it.
+pub struct qf_joint_request(Exclusive<JointBuilder>);
+
+/// A joint contract. It survives this handle and the program. One call at a time may use it, from any thread.
+pub struct qf_joint(Exclusive<JointHandle>);
+
+/// One resource of one host in a joint contract. Amounts are CPUs, bytes, or bits per second.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct qf_joint_resource {
+    /// Name of the host.
+    pub host: [c_char; QF_HOST_SIZE],
+    /// "cpu", "memory", or "network INTERFACE out|in".
+    pub resource: [c_char; QF_RESOURCE_SIZE],
+    /// The wanted amount.
+    pub asked: f64,
+    /// Less than `asked` if the contract is partly satisfied.
+    pub granted: f64,
+}
+
+/// Why a joint contract was refused. Amounts are as in qf_joint_resource; -1 if the refusal has no such amount.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct qf_joint_refusal {
+    /// Name of the host that refused, or did not answer.
+    pub refused_by: [c_char; QF_HOST_SIZE],
+    /// The resource that was short; empty if another rule refused: see qf_last_error.
+    pub resource: [c_char; QF_RESOURCE_SIZE],
+    /// The wanted amount.
+    pub asked: f64,
+    /// The free amount.
+    pub free: f64,
+    /// The largest amount that would have been granted.
+    pub largest: f64,
+}
+
+impl From<&JointResource> for qf_joint_resource {
+    fn from(found: &JointResource) -> qf_joint_resource {
+        let (host, resource) = (chars(found.host.as_str()), chars(&found.resource.to_string()));
+        qf_joint_resource { host, resource, asked: found.asked, granted: found.granted }
+    }
+}
+
+impl From<&JointRefusal> for qf_joint_refusal {
+    fn from(refusal: &JointRefusal) -> qf_joint_refusal {
+        let resource = refusal.resource.as_ref().map(Resource::to_string).unwrap_or_default();
+        qf_joint_refusal {
+            refused_by: chars(refusal.refused_by.as_str()),
+            resource: chars(&resource),
+            asked: refusal.asked.unwrap_or(-1.0),
+            free: refusal.free.unwrap_or(-1.0),
+            largest: refusal.largest.unwrap_or(-1.0),
+        }
+    }
+}
+
+/// Returns a request without amounts. Never null. Free it with qf_joint_request_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn qf_joint_request_new() -> *mut qf_joint_request {
+    Box::into_raw(Box::new(qf_joint_request(Exclusive::new(JointBuilder::new()))))
+}
+
+/// Asks for an amount of a resource of a host: CPUs, bytes, or bits per second. With less than `minimum` the program
+/// has no use for the contract. `resource` is "cpu", "memory", or "network INTERFACE out|in". A null `host` is the host
+/// of the daemon. A second amount of the same resource replaces the first.
+///
+/// # Safety
+/// `request` is a live handle, `host` null or a zero-terminated string, `resource` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_want(
+    request: *mut qf_joint_request,
+    host: *const c_char,
+    resource: *const c_char,
+    wanted: f64,
+    minimum: f64,
+) -> qf_status {
+    let want = || {
+        // SAFETY: the caller guarantees it.
+        let (host, resource) = unsafe { (optional("the host", host)?, text("the resource", resource)?) };
+        let resource: Resource = resource.parse().map_err(Failure::invalid)?;
+        // SAFETY: the caller guarantees it.
+        unsafe { borrow(request) }?.0.with(|builder| {
+            *builder = builder.clone().want(&host.unwrap_or_default(), resource, wanted, minimum)?;
+            Ok(())
+        })
+    };
+    settle(want())
+}
+
+/// Lets the request be tried again for `patience_ns`, if a refusal may pass when other contracts end; at most a minute.
+///
+/// # Safety
+/// `request` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_patience(request: *mut qf_joint_request, patience_ns: u64) -> qf_status {
+    let set = |builder: &mut JointBuilder| {
+        *builder = builder.clone().patience(Duration::from_nanos(patience_ns));
+        Ok(())
+    };
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { borrow(request) }.and_then(|request| request.0.with(set)))
+}
+
+/// Makes the contract: all amounts on all hosts, or nothing. May block for 44 s and the patience. QF_REFUSED if a host
+/// refused its part; qf_last_joint_refusal then names it. Free `*contract` with qf_joint_free; the request can be used
+/// again.
+///
+/// # Safety
+/// `request` is a live handle, `contract` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_apply(request: *mut qf_joint_request, contract: *mut *mut qf_joint) -> qf_status {
+    let apply = |builder: &mut JointBuilder| Ok(builder.apply(&Client::connect()?)?);
+    // SAFETY: the caller guarantees it.
+    let made = unsafe { borrow(request) }.and_then(|request| request.0.with(apply));
+    // SAFETY: the caller guarantees it.
+    settle(made.and_then(|made| unsafe { give(contract, qf_joint(Exclusive::new(made))) }))
+}
+
+/// Frees a request. Null is allowed.
+///
+/// # Safety
+/// `request` is null or a live handle, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_request_free(request: *mut qf_joint_request) {
+    // SAFETY: null or made by `qf_joint_request_new` from a Box, and not used again as the caller guarantees.
+    drop(unsafe { take_back(request) });
+}
+
+/// Opens a contract that is in force already. Free `*contract` with qf_joint_free.
+///
+/// # Safety
+/// `id` is a zero-terminated string, `contract` points to writable memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_open(id: *const c_char, contract: *mut *mut qf_joint) -> qf_status {
+    let open = || {
+        // SAFETY: the caller guarantees it.
+        let id = unsafe { text("the contract", id) }?;
+        let found = JointHandle::open_named(&Client::connect()?, id)?;
+        // SAFETY: the caller guarantees it.
+        unsafe { give(contract, qf_joint(Exclusive::new(found))) }
+    };
+    settle(open())
+}
+
+/// The number of contracts in force that users of this host asked for. At most `most` identities are written to `ids`,
+/// which may be null if `most` is 0.
+///
+/// # Safety
+/// `ids` points to writable memory for `most` identities, `count` to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_list(ids: *mut [c_char; QF_CLAIM_SIZE], most: usize, count: *mut usize) -> qf_status {
+    let list = || {
+        let all = Client::connect()?.joint_contracts()?;
+        for (at, found) in all.iter().take(most).enumerate() {
+            // SAFETY: the caller guarantees `most` places; a null pointer is refused.
+            unsafe { put("the list of identities", ids.wrapping_add(at), chars(&found.id.to_string())) }?;
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { put("the count", count, all.len()) }
+    };
+    settle(list())
+}
+
+/// Reads something of a contract and writes it to `to`.
+///
+/// # Safety
+/// `contract` is null or a live handle, `to` is null or points to writable memory.
+unsafe fn ask<T>(
+    contract: *const qf_joint,
+    what: &str,
+    to: *mut T,
+    act: impl FnOnce(&mut JointHandle) -> Result<T, Failure>,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let answer = unsafe { borrow(contract) }.and_then(|contract| contract.0.with(act));
+    // SAFETY: the caller guarantees it.
+    settle(answer.and_then(|value| unsafe { put(what, to, value) }))
+}
+
+/// Writes the identity HOST:NUMBER, with which other programs find the contract and draw from it.
+///
+/// # Safety
+/// `contract` is a live handle, `id` points to writable memory for one identity.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_id(contract: *const qf_joint, id: *mut [c_char; QF_CLAIM_SIZE]) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(contract, "the identity", id, |contract| Ok(chars(&contract.id().to_string()))) }
+}
+
+/// The number of resources of a contract.
+///
+/// # Safety
+/// `contract` is a live handle, `count` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_count(contract: *const qf_joint, count: *mut usize) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(contract, "the count", count, |contract| Ok(contract.resources().len())) }
+}
+
+/// Reads one resource of a contract; `at` counts from 0.
+///
+/// # Safety
+/// `contract` is a live handle, `resource` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_at(
+    contract: *const qf_joint,
+    at: usize,
+    resource: *mut qf_joint_resource,
+) -> qf_status {
+    let read = |contract: &mut JointHandle| {
+        let all = contract.resources();
+        let none = || Failure::invalid(format!("the contract has {} resources, but number {at} was asked", all.len()));
+        all.get(at).map(qf_joint_resource::from).ok_or_else(none)
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(contract, "the resource", resource, read) }
+}
+
+/// Reads the contract again: a partly satisfied one is raised as soon as more is free. QF_REFUSED if it has ended.
+///
+/// # Safety
+/// `contract` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_refresh(contract: *mut qf_joint) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { borrow(contract) }.and_then(|contract| contract.0.with(|contract| Ok(contract.refresh()?))))
+}
+
+/// Ends the contract on all hosts. The handle is still to be freed.
+///
+/// # Safety
+/// `contract` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_end(contract: *mut qf_joint) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { borrow(contract) }.and_then(|contract| contract.0.with(|contract| Ok(contract.clone().end()?))))
+}
+
+/// Frees the handle; the contract stays in force. Null is allowed.
+///
+/// # Safety
+/// `contract` is null or a live handle, and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_free(contract: *mut qf_joint) {
+    // SAFETY: null or made by this library from a Box, and not used again as the caller guarantees.
+    drop(unsafe { take_back(contract) });
+}
+
+/// Reads the calling thread's last refusal of a joint contract. QF_STATE if the thread's last failed call was no such
+/// refusal.
+///
+/// # Safety
+/// `refusal` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_last_joint_refusal(refusal: *mut qf_joint_refusal) -> qf_status {
+    match joint_refusal() {
+        // SAFETY: the caller guarantees it.
+        Some(kept) => settle(unsafe { put("the refusal", refusal, qf_joint_refusal::from(&*kept)) }),
+        None => settle(Err(Failure::new(
+            QF_STATE,
+            "no host refused a joint contract in the last failed call of this thread; call this right after qf_joint_apply returns QF_REFUSED",
+        ))),
+    }
+}
