@@ -371,10 +371,10 @@ mod tests {
     fn a_dispatch_table_is_shown_with_its_applications() {
         let mut report = report();
         report.status.applications[0].server = Some(ServerCounts { slots: 70, underruns: 3, ..Default::default() });
-        let without = text(report.clone(), EcallsReport::default(), Vec::new(), None);
+        let without = text(report.clone(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
         assert!(!without.contains("qfabric_dispatch") && !without.contains("app_slot"), "{without}");
         report.status.tables = vec![DispatchTableStatus { cpu: 1, frame: 4, late: 2, ..Default::default() }];
-        let text = text(report, EcallsReport::default(), Vec::new(), None);
+        let text = text(report, EcallsReport::default(), Vec::new(), None, ContractsReport::default());
         for line in [
             "qfabric_dispatch_frame_slots{cpu=\"1\"} 4.0",
             "qfabric_dispatch_boundaries_late_total{cpu=\"1\"} 2",

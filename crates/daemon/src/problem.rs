@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 71] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 72] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),

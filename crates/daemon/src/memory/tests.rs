@@ -124,7 +124,7 @@ fn pressure_is_counted_and_a_larger_promise_is_offered() {
     let memory = memory("global_reserve = \"1M\"");
     let owner = Owner { uid: 0, gid: 0 };
     let pid = std::process::id() as i32;
-    let whom = PromiseTarget { owner, groups: &[], name: "player", pid };
+    let whom = PromiseTarget { owner, groups: &[], name: "player", pid, from: None };
     let promise = memory.promise(whom, Bytes::new(400 << 10)).unwrap();
     promise.belongs_to(AppId(4));
     let shown = || memory.accounts.with(|accounts| accounts.status(AppId(4))).unwrap().pressure;
