@@ -36,7 +36,7 @@ fn limits_of_memory_are_shown_changed_and_never_below_the_promises() {
     wait_until(|| status(at)["applications"][0]["memory"]["promised_bytes"] == 41_943_040);
     let refused = run(at, "limits set --memory-reserve 39M --capacity 0.1");
     refused.expect(3, &["cannot be 39 MiB", "40 MiB is promised", "sleep", "at least 41943040 bytes"]);
-    assert_eq!(run(at, "limits --json").json(), limits, "a refusal changes nothing, also no other limit");
+    assert_eq!(run(at, "limits show --json").json(), limits, "a refusal changes nothing, also no other limit");
     run(at, "run --memory 9M --fps 25 -- true").expect(3, &["asked for 9 MiB", "8 MiB of 48 MiB is free", "sleep"]);
     run(at, "limits set --memory-reserve lots").expect(2, &["such as 64M", "none"]);
 
