@@ -3,6 +3,7 @@
 //! | call | body → answer |
 //! |---|---|
 //! | `POST /v1/contracts` | [`JointRequest`] → 201 [`JointContract`], or 409 [`JointRefusal`], or a [`super::Problem`] |
+//! | `GET /v1/host` | → `{"host"}`: the name of this host in contracts |
 //! | `GET /v1/contracts` | → list of [`JointContract`] |
 //! | `GET /v1/contracts/{id}` | → [`JointContract`] |
 //! | `DELETE /v1/contracts/{id}` | → 204 |
