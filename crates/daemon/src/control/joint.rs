@@ -67,13 +67,15 @@ impl Engine {
         let ShareHold { id, owner, most, least } = hold;
         let empty = || Joint { owner, share: Share::ZERO, kept: None, users: BTreeMap::new() };
         let before = self.joints.0.entry(id.clone()).or_insert_with(empty).share;
-        let mut granted = self.keep_share(&id, most, now).map(|()| most);
-        if let Err(largest) = granted
-            && largest >= least
-            && largest > Share::ZERO
-        {
-            granted = self.keep_share(&id, largest, now).map(|()| largest);
-        }
+        let mut asked = most;
+        let granted = loop {
+            match self.keep_share(&id, asked, now) {
+                Ok(()) => break Ok(asked),
+                // One bound after the other is checked, so a smaller share may exceed the next one.
+                Err(largest) if (least.max(Share::from_ppm(1))..asked).contains(&largest) => asked = largest,
+                Err(largest) => break Err(largest),
+            }
+        };
         granted.map_err(|largest| {
             // Free in this turn, so it is not refused.
             let _ = self.keep_share(&id, before, now);

@@ -24,12 +24,18 @@ impl Memory {
     /// # Errors
     /// Less than `least` is free; the contract keeps what it had.
     pub(crate) fn hold(&self, id: &JointId, owner: Owner, most: Bytes, least: Bytes) -> Result<Bytes, MemoryRefusal> {
-        self.accounts.with(|accounts| match accounts.hold(id, owner, most) {
-            Err(refusal) if refusal.largest >= least && refusal.largest > Bytes::ZERO => {
-                let largest = refusal.largest;
-                accounts.hold(id, owner, largest).map(|()| largest)
+        self.accounts.with(|accounts| {
+            let mut asked = most;
+            loop {
+                match accounts.hold(id, owner, asked) {
+                    Ok(()) => return Ok(asked),
+                    // One bound after the other is checked, so a smaller amount may exceed the next one.
+                    Err(refusal) if (least.max(Bytes::new(1))..asked).contains(&refusal.largest) => {
+                        asked = refusal.largest;
+                    }
+                    Err(refusal) => return Err(refusal),
+                }
             }
-            answer => answer.map(|()| most),
         })
     }
 

@@ -226,9 +226,14 @@ fn a_promise_to_a_program_is_counted_and_ends_with_it() {
 #[test]
 fn a_program_draws_from_the_memory_of_a_contract_and_returns_it() {
     let memory = memory("global_reserve = \"1M\"");
+    // A user may have half of the reserve.
     let (id, owner): (JointId, _) = ("alpha:1".parse().unwrap(), Owner::NOBODY);
     let pages = |pages: u64| Bytes::new(pages * PAGE);
-    assert_eq!(memory.hold(&id, owner, Bytes::from_mib(2), pages(8)).unwrap(), Bytes::from_mib(1), "all that is free");
+    assert_eq!(
+        memory.hold(&id, owner, Bytes::from_mib(2), pages(8)).unwrap(),
+        pages(128),
+        "all that the user may have"
+    );
     assert_eq!(memory.hold(&id, owner, pages(100), pages(100)).unwrap(), pages(100));
     assert!(memory.hold(&id, owner, Bytes::from_mib(2), Bytes::from_mib(2)).is_err());
     assert_eq!(promised(&memory), pages(100), "a refusal changes nothing");

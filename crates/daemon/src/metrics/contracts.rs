@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Metric, of, one};
 use crate::contracts::ContractsReport;
 
-const TOTALS: [Metric<ContractsReport>; 8] = [
+pub(super) const TOTALS: [Metric<ContractsReport>; 8] = [
     of("contracts_in_force", "joint contracts in force that users of this host asked for", |r| {
         Gauge(r.in_force as f64)
     }),
