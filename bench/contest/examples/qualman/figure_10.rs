@@ -68,8 +68,9 @@ fn mbps_of(second: &Second) -> f64 {
 }
 
 fn panel(title: &str, up: &str, reserved: &[Point], other: &[Point], value: fn(&Second) -> f64) -> Panel {
-    let curve = |name: &str, points: &[Point], choose: fn(&mut Vec<f64>) -> f64| {
-        let point = |point: &Point| (point.mbps as f64, choose(&mut point.seconds.iter().map(value).collect()));
+    let curve = |name: &str, points: &[Point], choose: fn(&mut [f64]) -> f64| {
+        let point =
+            |point: &Point| (point.mbps as f64, choose(&mut point.seconds.iter().map(value).collect::<Vec<_>>()));
         Curve { name: name.into(), points: points.iter().map(point).collect() }
     };
     let curves = vec![
@@ -81,7 +82,7 @@ fn panel(title: &str, up: &str, reserved: &[Point], other: &[Point], value: fn(&
     Panel::lines(title.into(), "asked by the application, Mbit/s", up, curves)
 }
 
-fn median(values: &mut Vec<f64>) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -143,7 +144,7 @@ fn send(socket: &UdpSocket, mbps: u64, start: Instant, seconds: u64) {
         for packet in 0..packets {
             let numbers = [frame as u32, packet as u32, packets as u32];
             buffer[..HEADER].copy_from_slice(&numbers.map(u32::to_le_bytes).concat());
-            let length = (bytes - packet * PACKET).min(PACKET).max(HEADER);
+            let length = (bytes - packet * PACKET).clamp(HEADER, PACKET);
             let _may_be_full = socket.send(&buffer[..length]);
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     Change(ChangeArgs),
     Rm(RmArgs),
     Ls(show::Args),
@@ -193,7 +193,7 @@ struct RmArgs {
 
 pub(super) fn run(args: Args) -> Outcome {
     match args.command {
-        Command::Add(args) => add(args),
+        Command::Add(args) => add(*args),
         Command::Change(args) => change(args),
         Command::Rm(args) => rm(args),
         Command::Ls(args) => show::run(args),

@@ -64,6 +64,7 @@ enum Call {
         reply: oneshot::Sender<Result<JointContract, NotMade>>,
     },
     List {
+        peer: Peer,
         reply: oneshot::Sender<Vec<JointContract>>,
     },
     End {
@@ -130,12 +131,14 @@ impl Contracts {
         self.ask(|reply| Call::Apply { peer, request, reply }).await?
     }
 
-    pub(crate) async fn list(&self) -> Result<Vec<JointContract>, Problem> {
-        self.ask(|reply| Call::List { reply }).await
+    /// The contracts that the peer may end. The others are not shown, because the number of a contract is the right to
+    /// its parts on other hosts.
+    pub(crate) async fn list(&self, peer: Peer) -> Result<Vec<JointContract>, Problem> {
+        self.ask(|reply| Call::List { peer, reply }).await
     }
 
-    pub(crate) async fn show(&self, id: &JointId) -> Result<JointContract, Problem> {
-        let found = self.list().await?.into_iter().find(|contract| contract.id == *id);
+    pub(crate) async fn show(&self, peer: Peer, id: &JointId) -> Result<JointContract, Problem> {
+        let found = self.list(peer).await?.into_iter().find(|contract| contract.id == *id);
         found.ok_or_else(|| problems::no_such_contract(id))
     }
 

@@ -84,21 +84,28 @@ pub(crate) async fn apply(
     }
 }
 
-/// List the joint contracts in force that users of this host asked for
+/// List the joint contracts in force that the user asked for on this host; for root, those of all users
 #[utoipa::path(get, path = "/v1/contracts", responses(
     (status = 200, description = "All of them", body = Vec<JointContract>),
 ))]
-pub(crate) async fn list(State(context): State<Context>) -> Answer<Json<Vec<JointContract>>> {
-    Ok(Json(context.contracts.list().await?))
+pub(crate) async fn list(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<Vec<JointContract>>> {
+    Ok(Json(context.contracts.list(peer).await?))
 }
 
 /// Show one joint contract
 #[utoipa::path(get, path = "/v1/contracts/{id}", params(("id" = String, Path, description = "Its HOST:NUMBER")), responses(
     (status = 200, description = "The contract", body = JointContract),
-    (status = 404, description = "No such contract of this host is in force", body = Problem),
+    (status = 404, description = "No such contract of the user is in force on this host", body = Problem),
 ))]
-pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<JointContract>> {
-    Ok(Json(context.contracts.show(&identity(&id)?).await?))
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Json<JointContract>> {
+    Ok(Json(context.contracts.show(peer, &identity(&id)?).await?))
 }
 
 /// End a joint contract on all its hosts

@@ -165,8 +165,9 @@ impl Runner {
         // An answer without a receiver is dropped.
         match call {
             Call::Apply { peer, request, reply } => self.apply(peer, *request, reply, now),
-            Call::List { reply } => {
-                _ = reply.send(self.records.in_force().map(|(id, record)| record.shown(id)).collect());
+            Call::List { peer, reply } => {
+                let own = self.records.in_force().filter(|(_, record)| peer.may_touch(record.owner));
+                _ = reply.send(own.map(|(id, record)| record.shown(id)).collect());
             }
             Call::End { peer, id, reply } => {
                 let ended = self.end_contract(peer, &id);
