@@ -32,7 +32,7 @@ pub struct HoldRequest {
 
 /// A resource of which less than the minimum is free. Nothing was held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("asked for {asked} of {resource}, at least {minimum}; {free} is free, and {largest} would fit")]
+#[error("{resource}: asked for {asked}, at least {minimum}; {free} is free, and {largest} would fit")]
 pub struct HoldRefusal {
     pub resource: Resource,
     pub asked: Amount,

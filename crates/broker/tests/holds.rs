@@ -58,7 +58,7 @@ fn a_link_without_capacity_is_refused_by_its_name() {
     let mut wanted = vector(1, 0, 0);
     wanted.set_units(&"network eth9 in".parse().unwrap(), 5).unwrap();
     let short = book().hold(request(1, wanted.clone(), wanted)).unwrap_err();
-    let text = "asked for 5 bit/s of network eth9 in, at least 5 bit/s; 0 bit/s is free, and 0 bit/s would fit";
+    let text = "network eth9 in: asked for 5 bit/s, at least 5 bit/s; 0 bit/s is free, and 0 bit/s would fit";
     assert_eq!(short.to_string(), text);
 }
 

@@ -93,8 +93,6 @@ pub const MEMORY_RESERVES: u16 = 530;
 pub const MEMORY_ACCOUNTS: u16 = 531;
 /// `daemon`: the promised rates of processes; held for a moment only.
 pub const PROMISED_RATES: u16 = 532;
-/// `daemon`: what this host holds for joint contracts, and their counters; held while they are copied.
-pub const CONTRACTS: u16 = 540;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 

@@ -22,11 +22,10 @@ mod records;
 pub(crate) mod routes;
 mod thread;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qfabric_host::manager::contracts::{ContractMessage, NotReadable};
-use qfabric_sync::{Lock, rank};
 use qfabric_types::LinkEnd;
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRefusal, JointRequest};
@@ -77,6 +76,10 @@ enum Call {
         end: LinkEnd,
         reply: oneshot::Sender<Option<HeldRateId>>,
     },
+    /// What this host holds, and the counters; made when asked for, because contracts in force have many messages.
+    Look {
+        reply: oneshot::Sender<(Vec<JointHolding>, ContractsReport)>,
+    },
     /// A message of another host.
     Heard(Name, Result<ContractMessage, NotReadable>),
     /// Another host is gone.
@@ -102,21 +105,12 @@ pub(crate) struct ContractsReport {
     pub dropped: u64,
 }
 
-/// What other threads may read without waiting for the thread of contracts.
-#[derive(Default)]
-struct Shared {
-    holdings: Vec<JointHolding>,
-    report: ContractsReport,
-}
-
-type SharedState = Arc<Lock<Shared, { rank::CONTRACTS }>>;
-
 /// The way to the thread of contracts.
 pub(crate) struct Contracts {
     /// The name of this host in contracts.
     host: Name,
     calls: SyncSender<Call>,
-    shared: SharedState,
+    dropped: AtomicU64,
 }
 
 impl Contracts {
@@ -152,13 +146,10 @@ impl Contracts {
         self.ask(|reply| Call::Rate { id, end, reply }).await?.ok_or(refused)
     }
 
-    /// What this host holds for contracts. Never waits for the thread.
-    pub(crate) fn holdings(&self) -> Vec<JointHolding> {
-        self.shared.with(|shared| shared.holdings.clone())
-    }
-
-    pub(crate) fn report(&self) -> ContractsReport {
-        self.shared.with(|shared| shared.report)
+    /// What this host holds for contracts, and the counters.
+    pub(crate) async fn look(&self) -> Result<(Vec<JointHolding>, ContractsReport), Problem> {
+        let (holdings, report) = self.ask(|reply| Call::Look { reply }).await?;
+        Ok((holdings, ContractsReport { dropped: self.dropped.load(Ordering::Relaxed), ..report }))
     }
 
     /// Passes a message of another host to the thread. Never waits.
@@ -173,7 +164,7 @@ impl Contracts {
 
     fn pass(&self, call: Call) {
         if self.calls.try_send(call).is_err() {
-            self.shared.with(|shared| shared.report.dropped += 1);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 

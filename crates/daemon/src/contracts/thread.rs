@@ -4,6 +4,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use qfabric_host::manager::contracts::{
 };
 use qfabric_linux::clock;
 use qfabric_types::api::Problem;
-use qfabric_types::api::contracts::{JointContract, JointId, JointRequest};
+use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRequest};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Owner};
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 use super::book::Book;
 use super::brokers::Brokers;
 use super::records::{MOST_PER_USER, Record, Records};
-use super::{Call, Contracts, ContractsReport, NotMade, SharedState, WAITING, problems};
+use super::{Call, Contracts, ContractsReport, NotMade, WAITING, problems};
 use crate::auth::Peer;
 use crate::channels::Channels;
 use crate::control::Requests;
@@ -58,10 +59,10 @@ pub(crate) struct ContractsThread {
 impl ContractsThread {
     pub(crate) fn start(parts: Parts, ending: &Ending) -> std::io::Result<(ContractsThread, Arc<Contracts>)> {
         let (calls, receiver) = sync_channel(WAITING);
-        let shared = SharedState::default();
-        let contracts = Arc::new(Contracts { host: parts.host.clone(), calls: calls.clone(), shared: shared.clone() });
+        let (host, dropped) = (parts.host.clone(), AtomicU64::default());
+        let contracts = Arc::new(Contracts { host, calls: calls.clone(), dropped });
         parts.channels.hear_contracts(&contracts);
-        let runner = Runner::new(parts, shared);
+        let runner = Runner::new(parts);
         let thread = ending.spawn("qf-contracts", move || runner.run(&receiver))?;
         Ok((ContractsThread { calls, thread: Some(thread) }, contracts))
     }
@@ -87,7 +88,6 @@ struct Runner {
     channels: Arc<Channels>,
     retry_at: Instant,
     report: ContractsReport,
-    shared: SharedState,
 }
 
 /// A number that other processes cannot guess: a keyed hash, whose key comes from the kernel's random numbers.
@@ -96,7 +96,7 @@ fn random() -> u64 {
 }
 
 impl Runner {
-    fn new(parts: Parts, shared: SharedState) -> Runner {
+    fn new(parts: Parts) -> Runner {
         let Parts { host, requests, memory, net, channels, caps } = parts;
         let mut participant = Participant::new(host.clone());
         participant.set_caps(caps);
@@ -110,7 +110,6 @@ impl Runner {
             channels,
             retry_at: Instant::NEVER,
             report: ContractsReport::default(),
-            shared,
         }
     }
 
@@ -123,7 +122,6 @@ impl Runner {
             }
             self.wake(clock::now());
             self.drain();
-            self.publish(clock::now());
         }
         self.end();
     }
@@ -176,6 +174,7 @@ impl Runner {
                 _ = reply.send(ended);
             }
             Call::Rate { id, end, reply } => _ = reply.send(self.book.rate(&id, &end)),
+            Call::Look { reply } => _ = reply.send(self.look(now)),
             Call::Heard(host, message) => self.heard(&host, message, now),
             Call::Gone(host) => {
                 self.coordinator.gone(&host, now);
@@ -351,14 +350,9 @@ impl Runner {
         self.channels.tell_contract(to, &message);
     }
 
-    fn publish(&mut self, now: Instant) {
+    fn look(&self, now: Instant) -> (Vec<JointHolding>, ContractsReport) {
         let holdings = self.book.holdings(now);
-        (self.report.in_force, self.report.parts) = (self.records.in_force().count(), holdings.len());
-        self.report.expired = self.book.expired;
-        let report = self.report;
-        self.shared.with(|shared| {
-            let dropped = shared.report.dropped;
-            (shared.holdings, shared.report) = (holdings, ContractsReport { dropped, ..report });
-        });
+        let (in_force, parts) = (self.records.in_force().count(), holdings.len());
+        (holdings, ContractsReport { in_force, parts, expired: self.book.expired, ..self.report })
     }
 }
