@@ -394,6 +394,7 @@ mod tests {
         described.dedup();
         assert_eq!(described.len(), all);
         let own = STATUS.len() + CONTROL.len() + 3 + APPLICATION.len() + RING.len();
-        assert_eq!(all, own + contracts::TOTALS.len() + ecalls::TOTALS.len() + 1);
+        let of_memory = memory::HOST.len() + memory::APPLICATION.len();
+        assert_eq!(all, own + of_memory + contracts::TOTALS.len() + ecalls::TOTALS.len() + 1);
     }
 }

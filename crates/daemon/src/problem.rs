@@ -179,7 +179,7 @@ pub(crate) fn not_found(app: AppId) -> Problem {
 }
 
 pub(crate) fn no_such_claim(claim: &Claim) -> Problem {
-    let message = format!("this host has no loan and no part of a contract for the claim {claim}");
+    let message = format!("this host has no loan for the claim {claim}, and no part of a contract");
     let next =
         "send the request again to the host that refused it; the loan ran out, was claimed, or is on another host";
     new("no_such_claim", message, next)

@@ -8,7 +8,7 @@ use super::neighbour::{Neighbour, Staging};
 use crate::change::Change;
 use crate::exit::Exit;
 use crate::wire::{Changes, Digest, Full, Met};
-use crate::{Config, Directory, HostRecord, Limits, MemberId, Notice};
+use crate::{Config, Directory, HostRecord, Incarnation, Limits, MemberId, Notice};
 
 /// The limit of parts in a record, and of changes in all of them; a larger record is ignored.
 const MOST_PARTS: u16 = 256;
@@ -98,7 +98,12 @@ impl Membership {
     /// Believes the record that has arrived, if both hosts have met.
     fn begin_to_believe(&mut self, from: &Name, config: &Config, now: Instant, exit: &mut Exit) -> Option<News> {
         let there = self.neighbours.get_mut(from).filter(|there| there.has_met())?;
+        let incarnation = Incarnation(there.incarnation?);
         let (record, has_missed) = (there.record.take(), std::mem::take(&mut there.has_missed));
+        if self.directory.host(from).is_none() {
+            exit.notice(Notice::HostAppeared(from.clone(), incarnation));
+            self.directory.hosts.insert(from.clone(), HostRecord { incarnation, ..HostRecord::default() });
+        }
         if has_missed {
             self.ask_soon(from, now, exit);
         }

@@ -60,11 +60,9 @@ impl Membership {
         self.neighbours.keys().cloned().collect()
     }
 
-    /// The incarnation of another host that has sent a frame. A host that leaves loses its record and therefore has
-    /// none.
+    /// The incarnation of another host that is present and has sent a frame.
     pub(crate) fn incarnation(&self, host: &Name) -> Option<u64> {
-        let record = if *host == *self.host { None } else { self.directory.host(host) };
-        record.map(|record| record.incarnation.0)
+        self.neighbours.get(host)?.incarnation
     }
 
     /// The network reports that a host is present. Returns false if the host was already present or is one too many.
@@ -127,9 +125,7 @@ impl Membership {
         }
         neighbour.staging = None;
         neighbour.ask_due = Some(now + PATIENCE);
-        let incarnation = Incarnation(incarnation);
-        exit.notice(Notice::HostAppeared(host.clone(), incarnation));
-        self.directory.hosts.insert(host.clone(), HostRecord { incarnation, ..HostRecord::default() });
+        neighbour.incarnation = Some(incarnation);
         exit.wake_by(now + PATIENCE);
     }
 

@@ -20,6 +20,8 @@ pub(super) const PATIENCE: Nanos = Nanos::from_millis(200);
 
 #[derive(Debug, Default)]
 pub(super) struct Neighbour {
+    /// Of the first frame that arrived.
+    pub incarnation: Option<u64>,
     /// This host's number of the meeting: larger than the numbers of all its earlier meetings.
     pub meeting: u64,
     /// The other host has confirmed that number.
@@ -47,9 +49,10 @@ pub(super) struct Neighbour {
 impl Neighbour {
     /// Nothing is known of the host yet; it has to be told.
     pub(super) fn begin(&mut self, meeting: u64, now: Instant) {
-        let Neighbour { record_sent, other_version, .. } = *self;
+        let Neighbour { incarnation, record_sent, other_version, .. } = *self;
         let (ask_due, tell_due) = (Some(now + PATIENCE), Some(now));
-        *self = Neighbour { meeting, ask_due, tell_due, record_sent, other_version, ..Neighbour::default() };
+        *self =
+            Neighbour { incarnation, meeting, ask_due, tell_due, record_sent, other_version, ..Neighbour::default() };
     }
 
     /// Whether each host has the other's number: neither relies on anything that the other one has forgotten.

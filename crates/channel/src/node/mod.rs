@@ -95,8 +95,10 @@ impl Node {
     /// Removes everything known of a host that was present.
     fn lose(&mut self, host: &Name, now: Instant) {
         self.delivery.part(host);
-        self.forget(host);
-        self.exit.notice(Notice::HostVanished(host.clone()));
+        if self.members.directory.host(host).is_some() {
+            self.forget(host);
+            self.exit.notice(Notice::HostVanished(host.clone()));
+        }
         self.settle(now);
     }
 

@@ -103,7 +103,7 @@ mod tests {
     fn a_wrong_key_or_value_is_refused_with_the_accepted_form() {
         for (text, said) in [
             ("[hosts.alpha]\nnetwork = { 'eth0 up' = '10M' }", "INTERFACE out|in"),
-            ("[hosts.alpha]\nmemory = '64Q'", "256M"),
+            ("[hosts.alpha]\nmemory = '64Q'", "such as 64M"),
             ("[hosts.alpha]\ncpus = 1", "unknown field"),
             ("[groups.video]\ncpu = 1", "groups"),
         ] {

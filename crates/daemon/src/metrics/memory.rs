@@ -10,7 +10,7 @@ use qfabric_types::api::memory::{HostMemory, MemoryStatus};
 use super::Value::{Counter, Gauge};
 use super::{Metric, family, labels, of, one};
 
-const HOST: [Metric<HostMemory>; 7] = [
+pub(super) const HOST: [Metric<HostMemory>; 7] = [
     of("memory_reserve_bytes", "largest amount of memory that may be promised in total", |m| bytes(m.global_reserve)),
     of("memory_promised_bytes", "memory promised to stay resident", |m| bytes(m.promised)),
     of("memory_used_bytes", "promised memory in use; of each reserve at most its promise", |m| bytes(m.used)),
@@ -24,7 +24,7 @@ const HOST: [Metric<HostMemory>; 7] = [
     of("memory_prefaulted_bytes", "memory of programs fetched before they needed it", |m| Counter(m.prefaulted.get())),
 ];
 
-const APPLICATION: [Metric<MemoryStatus>; 7] = [
+pub(super) const APPLICATION: [Metric<MemoryStatus>; 7] = [
     of("app_memory_promised_bytes", "memory promised to the application", |m| bytes(m.promised)),
     of("app_memory_used_bytes", "resident memory of the application's process", |m| bytes(m.used)),
     of("app_memory_swapped_bytes", "memory of the application's process that is swapped out", |m| bytes(m.swapped)),
