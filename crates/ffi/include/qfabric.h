@@ -411,6 +411,8 @@ typedef struct qf_memory {
    */
   uint64_t offered_bytes;
 } qf_memory;
+
+/**
  * One resource of one host in a joint contract. Amounts are CPUs, bytes, or bits per second.
  */
 typedef struct qf_joint_resource {
