@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod filling;
+mod fit;
 mod holds;
 mod limits;
 mod link_refusal;
@@ -23,6 +24,7 @@ mod pool;
 mod refusal;
 mod supervisor;
 
+pub use fit::as_much_as_fits;
 pub use holds::{HoldRefusal, HoldRequest, Holds, NotHeld, UserCaps};
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};

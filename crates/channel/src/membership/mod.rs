@@ -119,7 +119,7 @@ impl Membership {
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant, exit: &mut Exit) {
         let Some(neighbour) = self.neighbours.get_mut(host) else { return };
         if neighbour.is_confirmed || neighbour.theirs != 0 {
-            // A restart without a disappearance before it: what was confirmed was told to the earlier start.
+            // The host has restarted, and no disappearance was reported. Only its earlier start knows the number.
             neighbour.begin(neighbour.meeting, now);
             exit.wake_by(now);
         }

@@ -116,7 +116,8 @@ impl Book {
         self.brokers.free(&entry.holder);
     }
 
-    /// Frees what is over. Contracts are also released by their participant; a lost order leaks nothing.
+    /// Frees the entries and upgrades whose time is over. The participant releases them too; here nothing leaks if its
+    /// order is lost.
     pub(super) fn expire(&mut self, now: Instant) {
         let ids: Vec<JointId> = self.entries.keys().cloned().collect();
         for id in ids {

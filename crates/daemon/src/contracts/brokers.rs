@@ -18,7 +18,7 @@ pub(super) struct Brokers {
     pub links: Links,
 }
 
-/// Who holds the amounts of one contract, and the numbers of its rates.
+/// The contract and the owner for whom amounts are held, with the numbers of the held rates.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub id: JointId,

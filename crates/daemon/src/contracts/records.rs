@@ -18,7 +18,7 @@ pub(super) struct Record {
     pub request: JointRequest,
     /// The granted vectors; empty until the contract is in force.
     pub granted: BTreeMap<Name, Resources>,
-    /// Who waits for the outcome.
+    /// The request that waits for the outcome; `None` after the answer.
     pub reply: Option<oneshot::Sender<Result<JointContract, NotMade>>>,
 }
 

@@ -126,7 +126,7 @@ impl Runner {
         self.end();
     }
 
-    /// The hosts of the own contracts are told; what is held here is free at once.
+    /// Ends the contracts that users of this host asked for, and frees at once what this host holds.
     fn end(&mut self) {
         let own: Vec<JointId> = self.records.0.keys().cloned().collect();
         own.iter().for_each(|id| _ = self.coordinator.end(id));

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use qfabric_broker::as_much_as_fits;
 use qfabric_host::Input;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Claim, Problem};
@@ -67,15 +68,8 @@ impl Engine {
         let ShareHold { id, owner, most, least } = hold;
         let empty = || Joint { owner, share: Share::ZERO, kept: None, users: BTreeMap::new() };
         let before = self.joints.0.entry(id.clone()).or_insert_with(empty).share;
-        let mut asked = most;
-        let granted = loop {
-            match self.keep_share(&id, asked, now) {
-                Ok(()) => break Ok(asked),
-                // One bound after the other is checked, so a smaller share may exceed the next one.
-                Err(largest) if (least.max(Share::from_ppm(1))..asked).contains(&largest) => asked = largest,
-                Err(largest) => break Err(largest),
-            }
-        };
+        let least = least.max(Share::from_ppm(1));
+        let granted = as_much_as_fits(most, least, |asked| self.keep_share(&id, asked, now), |largest| *largest);
         granted.map_err(|largest| {
             // Free in this turn, so it is not refused.
             let _ = self.keep_share(&id, before, now);

@@ -2,7 +2,7 @@
 //!
 //! It is counted like every promise, and protects no pages: a group is protected when an application draws.
 
-use qfabric_broker::{MemoryRefusal, MemoryRequester};
+use qfabric_broker::{MemoryRefusal, MemoryRequester, as_much_as_fits};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::ReserveId;
 use qfabric_types::{Bytes, Owner};
@@ -24,18 +24,9 @@ impl Memory {
     /// # Errors
     /// Less than `least` is free; the contract keeps what it had.
     pub(crate) fn hold(&self, id: &JointId, owner: Owner, most: Bytes, least: Bytes) -> Result<Bytes, MemoryRefusal> {
+        let least = least.max(Bytes::new(1));
         self.accounts.with(|accounts| {
-            let mut asked = most;
-            loop {
-                match accounts.hold(id, owner, asked) {
-                    Ok(()) => return Ok(asked),
-                    // One bound after the other is checked, so a smaller amount may exceed the next one.
-                    Err(refusal) if (least.max(Bytes::new(1))..asked).contains(&refusal.largest) => {
-                        asked = refusal.largest;
-                    }
-                    Err(refusal) => return Err(refusal),
-                }
-            }
+            as_much_as_fits(most, least, |asked| accounts.hold(id, owner, asked), |refusal| refusal.largest)
         })
     }
 
