@@ -7,22 +7,29 @@
 //! ```
 //! A hold takes an amount of every resource in one step, or nothing. No entry waits for another one, so the cycle of
 //! QualMan's Figure 6 cannot occur; and every entry has an end, so that nothing leaks if its initiator crashes.
+//!
+//! The book keeps identities, times and amounts; [`JointBrokers`] hold the amounts. A daemon's brokers are the real ones;
+//! [`CountedBrokers`] count. So a simulation runs the book of the daemon.
 //! Source: QualMan §2.3. Departure: the paper lets a reservation wait for resources and avoids or detects deadlocks.
+
+mod brokers;
+mod counted;
 
 use std::collections::BTreeMap;
 
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::{Amount, Instant, Resource, Resources};
+use qfabric_types::{Instant, Owner, Resource, Resources};
 
-/// One user's part of what is promised; a user without an entry has no maximum.
-pub type UserCaps = BTreeMap<u32, Resources>;
+use crate::Deadlines;
+pub use brokers::{HoldBound, HoldError, HoldRefusal, JointBrokers, Lack};
+pub use counted::{CountedBrokers, CountedHolder, UserCaps};
 
 /// A request for a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldRequest {
     pub id: JointId,
-    /// The user whose maximum counts.
-    pub uid: u32,
+    /// The user and group whose maxima count.
+    pub owner: Owner,
     pub wanted: Resources,
     /// Smallest amounts to hold; no component is larger than in `wanted`.
     pub minimum: Resources,
@@ -30,64 +37,87 @@ pub struct HoldRequest {
     pub until: Instant,
 }
 
-/// A resource of which less than the minimum is free. Nothing was held.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{resource}: asked for {asked}, at least {minimum}; {free} is free, and {largest} would fit")]
-pub struct HoldRefusal {
-    pub resource: Resource,
-    pub asked: Amount,
-    pub minimum: Amount,
-    /// The free amount on this host.
-    pub free: Amount,
-    /// The largest amount that would be granted: less than `free` if the user's maximum is the limit.
-    pub largest: Amount,
-    /// Whether the minimum would fit if all holds ended that are not committed: a later attempt may succeed.
-    pub is_transient: bool,
-}
-
-/// There is no entry of this identity, or its time was over.
+/// There is no entry of this identity, its time was over, or the brokers hold its amounts no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing is held for this contract")]
 pub struct NotHeld;
 
+/// One contract in the book.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    uid: u32,
+pub struct HeldContract<H> {
+    /// What the brokers know it by.
+    pub holder: H,
+    pub owner: Owner,
     wanted: Resources,
     amount: Resources,
-    until: Instant,
-    is_committed: bool,
-    /// Held beyond `amount` for an upgrade.
+    /// When the contract is free without another message.
+    pub until: Instant,
+    /// Whether the amounts are committed; otherwise they are only held.
+    pub is_committed: bool,
+    /// The whole vector with a held upgrade, and the end of the upgrade.
     upgrade: Option<(Resources, Instant)>,
 }
 
-impl Entry {
-    fn committed(&self, resource: &Resource) -> u64 {
-        if self.is_committed { self.amount.units(resource) } else { 0 }
+impl<H> HeldContract<H> {
+    /// What the brokers hold for the contract, with a held upgrade.
+    pub fn held(&self) -> &Resources {
+        self.upgrade.as_ref().map_or(&self.amount, |(whole, _)| whole)
     }
 
-    fn total(&self, resource: &Resource) -> u64 {
-        self.amount.units(resource) + self.upgrade.as_ref().map_or(0, |(more, _)| more.units(resource))
+    /// Whether it is committed with less than was wanted.
+    pub fn is_partial(&self) -> bool {
+        self.is_committed && !self.amount.covers(&self.wanted)
+    }
+
+    /// What would be free if the contract held no more than is committed.
+    fn uncommitted(&self, resource: &Resource) -> u64 {
+        let committed = if self.is_committed { self.amount.units(resource) } else { 0 };
+        self.held().units(resource).saturating_sub(committed)
+    }
+
+    fn next_end(&self) -> Instant {
+        self.upgrade.as_ref().map_or(self.until, |(_, until)| self.until.min(*until))
     }
 }
 
-/// The sums over all entries, or over those of one user. Absent resources are zero.
-type Sums = BTreeMap<Resource, u64>;
-
-/// The holds and commitments of one host, within its capacity and the maxima of its users.
+/// The holds and commitments of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
-    capacity: Resources,
-    caps: UserCaps,
-    entries: BTreeMap<JointId, Entry>,
-    promised: Sums,
-    by_user: BTreeMap<u32, Sums>,
+pub struct Holds<B: JointBrokers = CountedBrokers> {
+    brokers: B,
+    entries: BTreeMap<JointId, HeldContract<B::Holder>>,
+    ends: Deadlines<JointId>,
+    partial: usize,
+    expired: u64,
 }
 
 impl Holds {
-    /// An empty book. A link that `capacity` does not name has no capacity.
+    /// An empty book of brokers that count. A link that `capacity` does not name has no capacity.
     pub fn new(capacity: Resources, caps: UserCaps) -> Holds {
-        Holds { capacity, caps, ..Holds::default() }
+        Holds::over(CountedBrokers::new(capacity, caps))
+    }
+
+    /// The amount of each resource that is neither held nor committed.
+    pub fn free(&self) -> Resources {
+        self.brokers.free()
+    }
+
+    /// Closes a resource for a moment: see [`CountedBrokers::close`].
+    pub fn close(&mut self, resource: &Resource) {
+        self.brokers.close(resource);
+    }
+
+    /// Panics unless the sums are those of the entries and within capacity and maxima; for tests.
+    pub fn check(&self) {
+        self.brokers.check(self.entries.values().map(|entry| &entry.holder));
+        assert_eq!(self.entries.values().filter(|entry| entry.is_partial()).count(), self.partial);
+        assert_eq!(self.entries.values().map(HeldContract::next_end).min(), self.next_wakeup());
+    }
+}
+
+impl<B: JointBrokers> Holds<B> {
+    /// An empty book over the brokers of a host.
+    pub fn over(brokers: B) -> Holds<B> {
+        Holds { brokers, entries: BTreeMap::new(), ends: Deadlines::default(), partial: 0, expired: 0 }
     }
 
     /// Holds as much as is free of each resource, up to the wanted amount. Replaces an earlier entry of the same
@@ -95,28 +125,33 @@ impl Holds {
     ///
     /// # Errors
     /// The first resource of which less than the minimum is free.
-    pub fn hold(&mut self, request: HoldRequest) -> Result<Resources, HoldRefusal> {
+    pub fn hold(&mut self, request: HoldRequest) -> Result<Resources, HoldError> {
         self.release(&request.id);
-        let HoldRequest { id, uid, wanted, minimum, until } = request;
-        let mut amount = Resources::default();
+        let HoldRequest { id, owner, wanted, minimum, until } = request;
+        let (mut holder, mut amount) = (self.brokers.holder(&id, owner), Resources::default());
         for (resource, asked) in wanted.iter() {
-            let granted = self.grantable(uid, &resource).min(asked.units());
-            if granted < minimum.units(&resource) {
-                return Err(self.shortage(uid, resource, asked, &minimum));
+            let least = minimum.units(&resource);
+            match self.brokers.set(&mut holder, &resource, asked.units(), least) {
+                Ok(units) => amount.put(&resource, units),
+                Err(Lack::Short { .. }) if least == 0 => {}
+                Err(lack) => {
+                    self.brokers.free(holder);
+                    return Err(self.refusal(owner, resource, [asked.units(), least], lack));
+                }
             }
-            set(&mut amount, &resource, granted);
         }
-        let entry = Entry { uid, wanted, amount: amount.clone(), until, is_committed: false, upgrade: None };
-        self.book(uid, &amount);
+        let granted = amount.clone();
+        let entry = HeldContract { holder, owner, wanted, amount, until, is_committed: false, upgrade: None };
+        self.ends.set(&id, Some(until));
         self.entries.insert(id, entry);
-        Ok(amount)
+        Ok(granted)
     }
 
     /// Commits the accepted part of a hold until a later time; the rest is free at once. A commitment is renewed:
     /// it never shrinks, and it takes the held upgrade if the accepted vector is larger than it is.
     ///
     /// # Errors
-    /// Nothing is held, or its time is over.
+    /// Nothing is held, its time is over, or the brokers hold it no more: then the caller releases the entry.
     pub fn commit(
         &mut self,
         id: &JointId,
@@ -125,18 +160,26 @@ impl Holds {
         now: Instant,
     ) -> Result<Resources, NotHeld> {
         self.end_upgrade(id, now);
-        let entry = self.entries.get_mut(id).filter(|entry| entry.until > now).ok_or(NotHeld)?;
-        let (uid, was_committed) = (entry.uid, entry.is_committed);
-        (entry.until, entry.is_committed) = (until, true);
-        let (base, addition) = match was_committed {
-            true if entry.amount.covers(accepted) => return Ok(entry.amount.clone()),
-            true => (entry.amount.clone(), entry.upgrade.take().map(|(more, _)| more).unwrap_or_default()),
-            false => (Resources::default(), entry.amount.clone()),
-        };
-        let kept = addition.least(&accepted.minus(&base));
-        let amount = base.plus(&kept).expect("the links of what was wanted");
-        entry.amount = amount.clone();
-        self.unbook(uid, &addition.minus(&kept));
+        let (brokers, entries) = (&self.brokers, &mut self.entries);
+        let is_held = |entry: &&mut HeldContract<_>| entry.until > now && brokers.is_whole(&entry.holder);
+        let entry = entries.get_mut(id).filter(is_held).ok_or(NotHeld)?;
+        let was_partial = entry.is_partial();
+        let was_committed = std::mem::replace(&mut entry.is_committed, true);
+        entry.until = until;
+        let mut surplus = None;
+        if !was_committed || !entry.amount.covers(accepted) {
+            let (held, kept) = (entry.held().clone(), entry.held().least(accepted));
+            let base = if was_committed { entry.amount.minus(&kept) } else { Resources::default() };
+            entry.amount = kept.plus(&base).expect("the links of what was wanted");
+            entry.upgrade = None;
+            surplus = Some(held);
+        }
+        let (amount, is_partial) = (entry.amount.clone(), entry.is_partial());
+        self.ends.set(id, Some(entry.next_end()));
+        self.partial = self.partial + usize::from(is_partial) - usize::from(was_partial);
+        if let Some(held) = surplus {
+            self.lower(id, &held, &amount);
+        }
         Ok(amount)
     }
 
@@ -144,57 +187,41 @@ impl Holds {
     /// no such commitment, an upgrade is held already, or nothing more is free.
     pub fn grow(&mut self, id: &JointId, until: Instant, now: Instant) -> Option<Resources> {
         self.end_upgrade(id, now);
-        let entry = self.entries.get(id).filter(|entry| entry.is_committed && entry.upgrade.is_none())?;
-        let (uid, missing) = (entry.uid, entry.wanted.minus(&entry.amount));
-        let mut more = Resources::default();
-        for (resource, amount) in missing.iter() {
-            set(&mut more, &resource, self.grantable(uid, &resource).min(amount.units()));
+        let entry = self.entries.get_mut(id).filter(|entry| entry.is_committed && entry.upgrade.is_none())?;
+        let mut whole = entry.amount.clone();
+        for (resource, missing) in entry.wanted.minus(&entry.amount).iter() {
+            let has = entry.amount.units(&resource);
+            if let Ok(units) = self.brokers.set(&mut entry.holder, &resource, has + missing.units(), has + 1) {
+                whole.put(&resource, units);
+            }
         }
-        let whole = entry.amount.plus(&more).ok().filter(|_| !more.is_zero())?;
-        self.book(uid, &more);
-        self.entries.get_mut(id)?.upgrade = Some((more, until));
-        Some(whole)
+        entry.upgrade = (whole != entry.amount).then_some((whole, until));
+        self.ends.set(id, Some(entry.next_end()));
+        entry.upgrade.as_ref().map(|(whole, _)| whole.clone())
     }
 
     /// Frees an entry. Returns whether there was one.
     pub fn release(&mut self, id: &JointId) -> bool {
         let Some(entry) = self.entries.remove(id) else { return false };
-        self.unbook(entry.uid, &entry.amount);
-        if let Some((more, _)) = entry.upgrade {
-            self.unbook(entry.uid, &more);
-        }
+        self.ends.set(id, None);
+        self.partial -= usize::from(entry.is_partial());
+        self.brokers.free(entry.holder);
         true
     }
 
     /// Frees all entries and upgrades whose time is over. Returns the identities of the entries.
     pub fn expire(&mut self, now: Instant) -> Vec<JointId> {
-        // Called before every order, and nearly always nothing is over.
-        if self.next_wakeup().is_none_or(|wakeup| wakeup > now) {
-            return Vec::new();
-        }
-        let ids: Vec<JointId> = self.entries.keys().cloned().collect();
-        ids.iter().for_each(|id| self.end_upgrade(id, now));
-        let over = |id: &JointId| self.entries.get(id).is_some_and(|entry| entry.until <= now);
-        let over: Vec<JointId> = ids.into_iter().filter(over).collect();
-        over.iter().for_each(|id| {
-            self.release(id);
-        });
+        let mut over = self.ends.due(now);
+        over.iter().for_each(|id| self.end_upgrade(id, now));
+        over.retain(|id| self.entries.get(id).is_some_and(|entry| entry.until <= now));
+        over.iter().for_each(|id| _ = self.release(id));
+        self.expired += over.len() as u64;
         over
     }
 
     /// When [`Holds::expire`] is due.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        let upgrades = self.entries.values().filter_map(|entry| entry.upgrade.as_ref().map(|(_, until)| *until));
-        self.entries.values().map(|entry| entry.until).chain(upgrades).min()
-    }
-
-    /// The amount of each resource that is neither held nor committed.
-    pub fn free(&self) -> Resources {
-        let mut free = Resources::default();
-        for (resource, _) in self.capacity.iter() {
-            set(&mut free, &resource, self.free_of(&resource));
-        }
-        free
+        self.ends.next()
     }
 
     /// The committed amount of an entry; `None` if it is only held, or not known.
@@ -202,108 +229,66 @@ impl Holds {
         self.entries.get(id).filter(|entry| entry.is_committed).map(|entry| &entry.amount)
     }
 
-    /// The identities of all entries, with the end of each.
-    pub fn entries(&self) -> impl Iterator<Item = (&JointId, Instant)> {
-        self.entries.iter().map(|(id, entry)| (id, entry.until))
+    pub fn get(&self, id: &JointId) -> Option<&HeldContract<B::Holder>> {
+        self.entries.get(id)
     }
 
-    fn free_of(&self, resource: &Resource) -> u64 {
-        self.capacity.units(resource).saturating_sub(sum(&self.promised, resource))
+    /// Whether the brokers still hold everything of an entry.
+    pub fn is_whole(&self, id: &JointId) -> bool {
+        self.entries.get(id).is_some_and(|entry| self.brokers.is_whole(&entry.holder))
     }
 
-    /// The largest amount that a user may still have.
-    fn grantable(&self, uid: u32, resource: &Resource) -> u64 {
-        let left = |cap: &Resources| cap.units(resource).saturating_sub(self.of_user(uid, resource));
-        self.caps.get(&uid).map_or(u64::MAX, left).min(self.free_of(resource))
+    /// All entries, by identity.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&JointId, &HeldContract<B::Holder>)> {
+        self.entries.iter()
     }
 
-    fn of_user(&self, uid: u32, resource: &Resource) -> u64 {
-        self.by_user.get(&uid).map_or(0, |sums| sum(sums, resource))
+    /// Whether a commitment has less than was wanted.
+    pub fn is_partial(&self) -> bool {
+        self.partial > 0
     }
 
-    fn shortage(&self, uid: u32, resource: Resource, asked: Amount, minimum: &Resources) -> HoldRefusal {
-        let amount = |units| resource.amount(units);
-        let committed = |uid: Option<u32>| -> u64 {
-            let counted = self.entries.values().filter(|entry| uid.is_none_or(|uid| uid == entry.uid));
-            counted.map(|entry| entry.committed(&resource)).sum()
-        };
-        let left = self.capacity.units(&resource).saturating_sub(committed(None));
-        let cap = self.caps.get(&uid).map_or(u64::MAX, |cap| cap.units(&resource));
-        let largest_without_holds = cap.saturating_sub(committed(Some(uid))).min(left);
-        HoldRefusal {
-            asked,
-            minimum: amount(minimum.units(&resource)),
-            free: amount(self.free_of(&resource)),
-            largest: amount(self.grantable(uid, &resource)),
-            is_transient: largest_without_holds >= minimum.units(&resource),
-            resource,
-        }
+    /// Number of entries whose time was over.
+    pub fn expired(&self) -> u64 {
+        self.expired
     }
 
     fn end_upgrade(&mut self, id: &JointId, now: Instant) {
         let Some(entry) = self.entries.get_mut(id) else { return };
-        if let Some((more, _)) = entry.upgrade.take_if(|(_, until)| *until <= now) {
-            let uid = entry.uid;
-            self.unbook(uid, &more);
+        let Some((whole, _)) = entry.upgrade.take_if(|(_, until)| *until <= now) else { return };
+        let amount = entry.amount.clone();
+        self.ends.set(id, Some(entry.until));
+        self.lower(id, &whole, &amount);
+    }
+
+    /// Lowers the amounts of an entry. A broker that has lost an amount has nothing to lower.
+    fn lower(&mut self, id: &JointId, from: &Resources, to: &Resources) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        for (resource, _) in from.minus(to).iter() {
+            let units = to.units(&resource);
+            // A decrease is never refused.
+            let _ = self.brokers.set(&mut entry.holder, &resource, units, units);
         }
     }
 
-    fn book(&mut self, uid: u32, amounts: &Resources) {
-        let users = self.by_user.entry(uid).or_default();
-        for (resource, amount) in amounts.iter() {
-            *self.promised.entry(resource.clone()).or_default() += amount.units();
-            *users.entry(resource).or_default() += amount.units();
-        }
-        debug_assert!(self.is_consistent());
-    }
-
-    fn unbook(&mut self, uid: u32, amounts: &Resources) {
-        let users = self.by_user.entry(uid).or_default();
-        for (resource, amount) in amounts.iter() {
-            subtract(&mut self.promised, &resource, amount.units());
-            subtract(users, &resource, amount.units());
-        }
-        if users.is_empty() {
-            self.by_user.remove(&uid);
-        }
-    }
-
-    /// Whether no resource is promised beyond the capacity.
-    fn is_consistent(&self) -> bool {
-        self.promised.iter().all(|(resource, promised)| *promised <= self.capacity.units(resource))
-    }
-
-    /// Panics unless the sums are those of the entries and within capacity and maxima; for tests.
-    pub fn check(&self) {
-        for (resource, amount) in self.capacity.iter() {
-            let promised: u64 = self.entries.values().map(|entry| entry.total(&resource)).sum();
-            assert_eq!(promised, sum(&self.promised, &resource), "{resource}");
-            assert!(promised <= amount.units(), "{resource}: {promised} of {amount} promised");
-        }
-        for (uid, cap) in &self.caps {
-            for (resource, amount) in cap.iter() {
-                assert!(self.of_user(*uid, &resource) <= amount.units(), "user {uid}: {resource}");
-            }
-        }
-    }
-}
-
-fn sum(sums: &Sums, resource: &Resource) -> u64 {
-    sums.get(resource).copied().unwrap_or(0)
-}
-
-fn subtract(sums: &mut Sums, resource: &Resource, units: u64) {
-    let left = sum(sums, resource) - units;
-    if left == 0 {
-        sums.remove(resource);
-    } else {
-        sums.insert(resource.clone(), left);
-    }
-}
-
-/// Sets a component that another valid vector names.
-fn set(vector: &mut Resources, resource: &Resource, units: u64) {
-    if units > 0 {
-        vector.set_units(resource, units).expect("the links of a valid vector");
+    /// A shortage is transient if the minimum fits after the end of all holds that count under the bound and are not
+    /// committed. Commitments, and what others than contracts have, do not end soon.
+    fn refusal(&self, owner: Owner, resource: Resource, [asked, minimum]: [u64; 2], lack: Lack) -> HoldError {
+        let (free, largest, bound) = match lack {
+            Lack::Short { free, largest, bound } => (free, largest, bound),
+            Lack::NoBroker => return HoldError::NoBroker(resource),
+            Lack::Ending => return HoldError::Ending,
+        };
+        let counted = |bound: HoldBound| -> u64 {
+            let counted = self.entries.values().filter(|entry| bound.counts(owner, entry.owner));
+            counted.map(|entry| entry.uncommitted(&resource)).sum()
+        };
+        let fits = |units: u64, bound| units.saturating_add(counted(bound)) >= minimum;
+        let is_transient = match bound {
+            HoldBound::Number { .. } => counted(bound) > 0,
+            _ => fits(largest, bound) && fits(free, HoldBound::Free),
+        };
+        let [asked, minimum, free, largest] = [asked, minimum, free, largest].map(|units| resource.amount(units));
+        HoldError::Short(Box::new(HoldRefusal { resource, asked, minimum, free, largest, bound, is_transient }))
     }
 }

@@ -11,6 +11,7 @@
 //! reserve into segments and allocations.
 #![forbid(unsafe_code)]
 
+mod deadlines;
 mod filling;
 mod fit;
 mod holds;
@@ -24,8 +25,12 @@ mod pool;
 mod refusal;
 mod supervisor;
 
+pub use deadlines::Deadlines;
 pub use fit::as_much_as_fits;
-pub use holds::{HoldRefusal, HoldRequest, Holds, NotHeld, UserCaps};
+pub use holds::{
+    CountedBrokers, CountedHolder, HeldContract, HoldBound, HoldError, HoldRefusal, HoldRequest, Holds, JointBrokers,
+    Lack, NotHeld, UserCaps,
+};
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};
 pub use memory::{MemoryBroker, MemoryLimits, MemoryRequester};

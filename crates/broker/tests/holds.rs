@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use qfabric_broker::{HoldRequest, Holds, NotHeld};
+use qfabric_broker::{HoldBound, HoldError, HoldRefusal, HoldRequest, Holds, NotHeld};
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::{Instant, Resource, Resources};
+use qfabric_types::{Instant, Owner, Resource, Resources};
 
 fn vector(cpu: u64, memory: u64, rate: u64) -> Resources {
     let mut vector = Resources::default();
@@ -22,7 +22,17 @@ fn id(number: u64) -> JointId {
 }
 
 fn request(number: u64, wanted: Resources, minimum: Resources) -> HoldRequest {
-    HoldRequest { id: id(number), uid: 1000, wanted, minimum, until: at(10) }
+    HoldRequest { id: id(number), owner: owner(1000), wanted, minimum, until: at(10) }
+}
+
+fn owner(uid: u32) -> Owner {
+    Owner { uid, gid: uid }
+}
+
+/// The shortage that a hold met.
+fn short(holds: &mut Holds, request: HoldRequest) -> HoldRefusal {
+    let Err(HoldError::Short(short)) = holds.hold(request) else { panic!("it fits") };
+    *short
 }
 
 fn at(time: u64) -> Instant {
@@ -37,7 +47,7 @@ fn book() -> Holds {
 fn a_hold_takes_all_resources_or_none() {
     let mut holds = book();
     holds.hold(request(1, vector(10, 80, 10), vector(10, 80, 10))).unwrap();
-    let short = holds.hold(request(2, vector(10, 50, 10), vector(10, 30, 10))).unwrap_err();
+    let short = short(&mut holds, request(2, vector(10, 50, 10), vector(10, 30, 10)));
     assert_eq!(short.resource, Resource::Memory);
     assert_eq!((short.asked.units(), short.free.units(), short.largest.units()), (50, 20, 20));
     assert!(short.is_transient, "the first entry is only held");
@@ -50,14 +60,14 @@ fn a_shortage_that_only_commitments_cause_is_not_transient() {
     let all = vector(10, 80, 10);
     holds.hold(request(1, all.clone(), all.clone())).unwrap();
     holds.commit(&id(1), &all, at(20), at(1)).unwrap();
-    assert!(!holds.hold(request(2, all.clone(), all)).unwrap_err().is_transient);
+    assert!(!short(&mut holds, request(2, all.clone(), all)).is_transient);
 }
 
 #[test]
 fn a_link_without_capacity_is_refused_by_its_name() {
     let mut wanted = vector(1, 0, 0);
     wanted.set_units(&"network eth9 in".parse().unwrap(), 5).unwrap();
-    let short = book().hold(request(1, wanted.clone(), wanted)).unwrap_err();
+    let short = short(&mut book(), request(1, wanted.clone(), wanted));
     let text = "network eth9 in: asked for 5 bit/s, at least 5 bit/s; 0 bit/s is free, and 0 bit/s would fit";
     assert_eq!(short.to_string(), text);
 }
@@ -66,9 +76,10 @@ fn a_link_without_capacity_is_refused_by_its_name() {
 fn the_maximum_of_a_user_limits_what_is_granted() {
     let mut holds = Holds::new(vector(100, 100, 100), BTreeMap::from([(1000, vector(30, 100, 100))]));
     assert_eq!(holds.hold(request(1, vector(50, 0, 0), vector(20, 0, 0))).unwrap(), vector(30, 0, 0));
-    let short = holds.hold(request(2, vector(5, 0, 0), vector(5, 0, 0))).unwrap_err();
+    let short = short(&mut holds, request(2, vector(5, 0, 0), vector(5, 0, 0)));
     assert_eq!((short.free.units(), short.largest.units()), (70, 0));
-    let other = HoldRequest { uid: 7, ..request(3, vector(70, 0, 0), vector(70, 0, 0)) };
+    assert_eq!(short.bound, HoldBound::User { uid: 1000, cap: 30 });
+    let other = HoldRequest { owner: owner(7), ..request(3, vector(70, 0, 0), vector(70, 0, 0)) };
     assert!(holds.hold(other).is_ok());
 }
 
@@ -78,7 +89,7 @@ fn an_expired_hold_cannot_be_committed() {
     holds.hold(request(1, vector(10, 0, 0), vector(10, 0, 0))).unwrap();
     assert_eq!(holds.commit(&id(1), &vector(10, 0, 0), at(20), at(10)), Err(NotHeld));
     assert_eq!(holds.expire(at(10)), [id(1)]);
-    assert_eq!(holds, book());
+    assert_eq!((holds.free(), holds.entries().len(), holds.expired()), (book().free(), 0, 1));
 }
 
 #[test]
@@ -108,12 +119,42 @@ fn an_upgrade_that_is_not_accepted_ends_and_the_commitment_stays() {
     assert_eq!(holds.free(), vector(70, 100, 100));
 }
 
+#[test]
+fn a_shortage_is_transient_if_the_holds_that_count_under_its_bound_would_make_room() {
+    let mut holds = Holds::new(vector(100, 100, 100), BTreeMap::from([(1000, vector(30, 100, 100))]));
+    let cpu = |units| vector(units, 0, 0);
+    let of = |uid, number, units| HoldRequest { owner: owner(uid), ..request(number, cpu(units), cpu(units)) };
+    holds.hold(of(7, 1, 60)).unwrap();
+    holds.hold(of(1000, 2, 20)).unwrap();
+    assert!(short(&mut holds, of(1000, 3, 15)).is_transient, "the user's other hold may end");
+    assert!(short(&mut holds, of(7, 3, 50)).is_transient, "the hold of any user may end");
+    holds.commit(&id(2), &cpu(20), at(20), at(1)).unwrap();
+    let capped = short(&mut holds, of(1000, 3, 15));
+    assert!(!capped.is_transient, "the hold of another user does not count under the maximum");
+    assert!(capped.to_string().ends_with("CPU would fit into the maximum of 0 CPU of user 1000"), "{capped}");
+}
+
+#[test]
+fn a_commitment_that_lost_a_link_is_not_held_any_more() {
+    let mut holds = book();
+    let all = vector(10, 10, 80);
+    holds.hold(request(1, all.clone(), all.clone())).unwrap();
+    holds.commit(&id(1), &all, at(20), at(1)).unwrap();
+    holds.close(&"network eth0 out".parse().unwrap());
+    assert_eq!(holds.free(), vector(90, 90, 100), "the link's rates are free at once");
+    assert_eq!(holds.commit(&id(1), &all, at(30), at(2)), Err(NotHeld));
+    holds.check();
+    holds.release(&id(1));
+    assert_eq!(holds.free(), vector(100, 100, 100));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Hold(u64, u32, Resources, Resources, u64),
     Commit(u64, Resources, u64),
     Grow(u64, u64),
     Release(u64),
+    Close,
     Pass(u64),
 }
 
@@ -130,6 +171,7 @@ fn steps() -> impl Strategy<Value = Step> {
         (0..6u64, vectors(), 1..20u64).prop_map(|(id, accepted, time)| Step::Commit(id, accepted, time)),
         (0..6u64, 1..20u64).prop_map(|(id, time)| Step::Grow(id, time)),
         (0..6u64).prop_map(Step::Release),
+        Just(Step::Close),
         (1..10u64).prop_map(Step::Pass),
     ]
 }
@@ -141,17 +183,18 @@ fn take(holds: &mut Holds, now: &mut u64, step: Step) {
             let before = holds.free();
             let request = HoldRequest {
                 id: id(number),
-                uid,
+                owner: owner(uid),
                 wanted: wanted.clone(),
                 minimum: minimum.clone(),
                 until: after(time),
             };
             match holds.hold(request) {
                 Ok(granted) => assert!(wanted.covers(&granted) && granted.covers(&minimum)),
-                Err(short) => {
+                Err(HoldError::Short(short)) => {
                     assert!(short.largest.units() < short.minimum.units(), "{short}");
                     assert!(holds.free().covers(&before), "a refusal holds nothing");
                 }
+                Err(other) => panic!("{other}"),
             }
         }
         Step::Commit(number, accepted, time) => {
@@ -167,10 +210,11 @@ fn take(holds: &mut Holds, now: &mut u64, step: Step) {
         Step::Release(number) => {
             holds.release(&id(number));
         }
+        Step::Close => holds.close(&"network eth0 out".parse().unwrap()),
         Step::Pass(time) => {
             *now += time;
             holds.expire(at(*now));
-            assert!(holds.entries().all(|(_, until)| until > at(*now)));
+            assert!(holds.entries().all(|(_, entry)| entry.until > at(*now)));
         }
     }
 }
@@ -185,6 +229,7 @@ proptest! {
             holds.check();
         }
         holds.expire(at(now + 100));
-        prop_assert_eq!(holds, empty);
+        prop_assert_eq!(holds.free(), empty.free());
+        prop_assert_eq!((holds.entries().len(), holds.next_wakeup(), holds.is_partial()), (0, None, false));
     }
 }

@@ -84,7 +84,8 @@ impl Host {
         let (alpha, wanted): (Name, _) = ("alpha".parse().expect("a name"), vector(900, 1 << 20, 5_000_000));
         let minimum = if is_partial { vector(450, 1 << 19, 2_000_000) } else { wanted.clone() };
         let owner = Owner { uid: 1_000, gid: 1_000 };
-        let part = PartRequest { owner, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) };
+        let part =
+            PartRequest { owner, wanted, minimum, application: None, may_grow: true, hold: Nanos::from_millis(3_000) };
         for number in 0..CONTRACTS {
             let message = |body| ContractMessage { id: JointId { host: alpha.clone(), number }, round: 1, body };
             let request = message(Body::Request(part.clone())).encode(NOW);

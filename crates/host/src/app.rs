@@ -26,7 +26,7 @@ use qfabric_types::{
     Sample, Share, ThreadId, Usage,
 };
 
-use self::overload::Shortage;
+use self::overload::ShortJobs;
 use self::reserved::OverTime;
 use self::rest::Rest;
 use crate::consumption::Consumption;
@@ -78,7 +78,7 @@ pub(crate) struct App {
     /// The earliest of its timers.
     pub due: Instant,
     rest: Rest,
-    shortage: Shortage,
+    short_jobs: ShortJobs,
     /// Its needs, as counted in the host's sum.
     pub counted: Share,
     meter: QualityMeter,
@@ -142,7 +142,7 @@ impl App {
             rhythms: rhythms_for(jobs),
             due: Instant::NEVER,
             rest: Rest::never(),
-            shortage: Shortage::default(),
+            short_jobs: ShortJobs::default(),
             counted: Share::ZERO,
             meter,
             reserved: OverTime::default(),

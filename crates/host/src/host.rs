@@ -454,6 +454,11 @@ impl Host {
         self.refresh(at);
     }
 
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
     /// Applies changed limits: from the administrator, from a new capacity, or from another mechanism.
     fn set_limits(&mut self, limits: Limits) {
         let capacity = limits.capacity;

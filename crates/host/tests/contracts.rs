@@ -60,8 +60,8 @@ impl State {
 
     fn deliver(&mut self, at: usize) {
         let (from, to, message) = self.messages.remove(at);
-        self.coordinators[to].receive(&name(from), message.clone(), self.now);
-        self.participants[to].receive(&name(from), message, self.now);
+        let (coordinator, participant) = (&mut self.coordinators[to], &mut self.participants[to]);
+        message.deliver(&name(from), coordinator, participant, self.now);
         self.drain(to);
     }
 

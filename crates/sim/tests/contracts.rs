@@ -7,9 +7,9 @@ use qfabric_types::{Nanos, RandomNumbers};
 const HOLD: Nanos = Nanos::from_millis(3_000);
 
 fn conditions(hosts: usize) -> Conditions {
-    let (loss, duplicates, skew, consent) = (0.0, 0.0, 0.0, 1.0);
+    let (loss, duplicates, skew, consent, closings) = (0.0, 0.0, 0.0, 1.0, 0);
     let delay = Nanos::from_millis(5);
-    Conditions { hosts, loss, duplicates, delay, skew, consent, timing: Timing::default() }
+    Conditions { hosts, loss, duplicates, delay, skew, consent, closings, timing: Timing::default() }
 }
 
 /// Random conditions: up to a tenth of the messages is lost, and as many arrive twice.
@@ -22,6 +22,7 @@ fn bad_conditions(hosts: usize, random: &mut RandomNumbers) -> Conditions {
         delay: Nanos::from_f64(uniform() * 1e8),
         skew: uniform() / 128.0,
         consent: 0.5 + uniform() / 2.0,
+        closings: 0,
         timing: Timing { hold: HOLD, attempts: 1 + (uniform() * 8.0) as u32 },
     }
 }
@@ -88,6 +89,22 @@ fn requests_with_patience_keep_every_promise() {
     println!("{sum:?}");
     assert_eq!(sum.requests, sum.in_force + sum.refused);
     assert!(sum.in_force > 1_000 && sum.refused > 100 && sum.rounds > 16, "both outcomes occur, after many attempts");
+}
+
+#[test]
+fn links_that_are_closed_end_their_contracts_and_no_others() {
+    let mut sum = Report::default();
+    for seed in 0..400 {
+        let mut random = RandomNumbers::new(seed);
+        let conditions = Conditions { closings: 1 + (seed % 4) as u32, ..bad_conditions(3, &mut random) };
+        let workload = workload(3, 8, &mut random);
+        let report = World::new(conditions, workload.arrivals(seed), None, seed).run();
+        sum.requests += report.requests;
+        sum.in_force += report.in_force;
+        sum.ended += report.ended;
+    }
+    println!("{sum:?}");
+    assert!(sum.ended > 20 && sum.ended < sum.in_force / 2, "some contracts end, most do not");
 }
 
 /// The crash is placed at each output of each host: between any two messages, orders and effects.

@@ -49,6 +49,14 @@ impl Resources {
         Ok(())
     }
 
+    /// Sets the component of a resource, in [`Amount::units`], in a vector that names the links of a valid vector only.
+    ///
+    /// # Panics
+    /// The vector already names [`Resources::MAX_LINKS`] other links.
+    pub fn put(&mut self, resource: &Resource, units: u64) {
+        self.set_units(resource, units).expect("the links of a valid vector");
+    }
+
     /// Whether no component is less than that of `other`.
     pub fn covers(&self, other: &Resources) -> bool {
         other.iter().all(|(resource, amount)| self.units(&resource) >= amount.units())
@@ -83,10 +91,7 @@ impl Resources {
     fn mapped(&self, change: impl Fn(&Resource, u64) -> u64) -> Resources {
         let mut result = Resources::default();
         for (resource, amount) in self.iter() {
-            let units = change(&resource, amount.units());
-            if units > 0 {
-                result.set_units(&resource, units).expect("the links of a valid vector");
-            }
+            result.put(&resource, change(&resource, amount.units()));
         }
         result
     }
@@ -127,6 +132,16 @@ mod tests {
             prop_assert!(a.covers(&least) && b.covers(&least));
             prop_assert_eq!(a.covers(&b), a.least(&b) == b.minus(&Resources::default()));
         }
+    }
+
+    #[test]
+    fn a_component_of_zero_leaves_the_vector() {
+        let mut vector = Resources::default();
+        let resource = "network eth0 out".parse().unwrap();
+        vector.put(&resource, 5);
+        assert_eq!(vector.units(&resource), 5);
+        vector.put(&resource, 0);
+        assert_eq!(vector, Resources::default());
     }
 
     #[test]

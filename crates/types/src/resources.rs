@@ -234,11 +234,15 @@ impl Resources {
         self.network.get(end).copied().unwrap_or_default()
     }
 
-    /// Sets the rate on a link.
+    /// Sets the rate on a link; zero removes the link, so that equal amounts are equal values.
     ///
     /// # Errors
     /// The vector already names [`Resources::MAX_LINKS`] other links.
     pub fn set_network(&mut self, end: LinkEnd, rate: BitRate) -> Result<(), TooManyLinks> {
+        if rate == BitRate::ZERO {
+            self.network.remove(&end);
+            return Ok(());
+        }
         if self.network.len() >= Self::MAX_LINKS && !self.network.contains_key(&end) {
             return Err(TooManyLinks);
         }

@@ -20,15 +20,15 @@ const BEGIN: u32 = 8;
 /// An eighth of the jobs: an application that wavers about [`BEGIN`] is reported once.
 const END: u32 = 2;
 
-/// The shortage of the last jobs.
+/// Which of the last jobs were short.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shortage {
+pub(super) struct ShortJobs {
     /// One bit per job, 1 if it was short; the last job is the lowest bit.
     jobs: u32,
     overload: Option<Overload>,
 }
 
-impl Shortage {
+impl ShortJobs {
     /// Counts a job that wanted `wanted` and was granted `granted`.
     pub(super) fn count(&mut self, wanted: Share, granted: Share) {
         let short = granted + HYSTERESIS < wanted;
@@ -46,7 +46,7 @@ impl Shortage {
 impl App {
     /// The overload, if its jobs are short too often.
     pub(crate) fn overload(&self) -> Option<Overload> {
-        self.shortage.overload
+        self.short_jobs.overload
     }
 
     /// Counts a job of thread `at` that ends with the budget decided last.
@@ -58,7 +58,7 @@ impl App {
         if !asked_all && !self.is_resting() && !self.suspended {
             self.weigh();
             // A job that relies on unused time of others is not short, although it needs more than was requested.
-            self.shortage.count(self.needs().min(self.wanted), self.granted);
+            self.short_jobs.count(self.needs().min(self.wanted), self.granted);
         }
     }
 }
@@ -69,11 +69,11 @@ mod tests {
 
     // After each job of `short`: overloaded or not.
     fn told(short: impl IntoIterator<Item = bool>) -> Vec<bool> {
-        let (mut shortage, granted) = (Shortage::default(), Share::from_ppm(200_000));
+        let (mut jobs, granted) = (ShortJobs::default(), Share::from_ppm(200_000));
         let wanted = |short| if short { Share::from_ppm(300_000) } else { granted };
         let count = |short| {
-            shortage.count(wanted(short), granted);
-            shortage.overload.is_some()
+            jobs.count(wanted(short), granted);
+            jobs.overload.is_some()
         };
         short.into_iter().map(count).collect()
     }
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn a_shortage_below_the_hysteresis_does_not_count() {
-        let mut shortage = Shortage::default();
+        let mut jobs = ShortJobs::default();
         for _ in 0..100 {
-            shortage.count(Share::from_ppm(200_400), Share::from_ppm(200_000));
+            jobs.count(Share::from_ppm(200_400), Share::from_ppm(200_000));
         }
-        assert_eq!(shortage.overload, None);
+        assert_eq!(jobs.overload, None);
     }
 }

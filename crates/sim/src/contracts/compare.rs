@@ -63,8 +63,8 @@ pub fn compare(workload: Workload, runs: u64, patience_ms: u64, seed: u64) -> Co
 }
 
 fn conditions(workload: Workload, delay: Nanos) -> Conditions {
-    let (loss, duplicates, skew, consent) = (0.0, 0.0, 0.0, 1.0);
-    Conditions { hosts: workload.hosts, loss, duplicates, delay, skew, consent, timing: Timing::default() }
+    let (loss, duplicates, skew, consent, closings) = (0.0, 0.0, 0.0, 1.0, 0);
+    Conditions { hosts: workload.hosts, loss, duplicates, delay, skew, consent, closings, timing: Timing::default() }
 }
 
 struct Sum {

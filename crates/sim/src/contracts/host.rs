@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use qfabric_broker::Holds;
-use qfabric_host::manager::contracts::{ContractMessage, carry_out};
-use qfabric_host::manager::contracts::{Coordinator, CoordinatorOutput, Participant, ParticipantOutput, Timing};
+use qfabric_host::manager::contracts::{
+    ContractMessage, Coordinator, CoordinatorOutput, Participant, ParticipantOutput, Timing, carry_out,
+};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
@@ -48,6 +49,8 @@ pub(super) struct Host {
     pub holds: Holds,
     /// The time of the last crash.
     pub crashed: Option<Instant>,
+    /// The last time that its link was closed.
+    pub closed: Option<Instant>,
     pub is_up: bool,
     /// Outputs so far; a crash is placed at one of them.
     pub outputs: u64,
@@ -63,6 +66,7 @@ impl Host {
             name,
             clock,
             crashed: None,
+            closed: None,
             is_up: true,
             outputs: 0,
             wake_serial: 0,
@@ -78,8 +82,7 @@ impl Host {
 
     pub(super) fn receive(&mut self, from: &Name, message: ContractMessage, at: Instant) {
         let now = self.clock.local(at);
-        self.coordinator.receive(from, message.clone(), now);
-        self.participant.receive(from, message, now);
+        message.deliver(from, &mut self.coordinator, &mut self.participant, now);
     }
 
     pub(super) fn wake(&mut self, at: Instant) {
@@ -87,6 +90,12 @@ impl Host {
         self.holds.expire(now);
         self.participant.wake(now);
         self.coordinator.wake(now);
+    }
+
+    /// The administrator closes the link, and opens it again at once.
+    pub(super) fn close_link(&mut self, at: Instant) {
+        self.holds.close(&"network eth0 out".parse().expect("a resource"));
+        self.closed = Some(at);
     }
 
     /// The next output. Orders for the brokers are carried out here, in order.

@@ -46,9 +46,7 @@ fn vector(units: [u64; 3]) -> Resources {
     let mut vector = Resources::default();
     for (name, units) in ["cpu", "memory", "network eth0 out"].into_iter().zip(units) {
         let resource: Resource = name.parse().expect("a resource");
-        if units > 0 {
-            vector.set_units(&resource, units).expect("one link");
-        }
+        vector.put(&resource, units);
     }
     vector
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_host::manager::contracts::{ContractMessage, CoordinatorOutput, ParticipantOutput, Timing};
+use qfabric_host::manager::contracts::{ContractMessage, CoordinatorOutput, NoConsent, ParticipantOutput, Timing};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Owner, RandomNumbers, Resources};
 
 use super::host::{Clock, Host, Output};
-use super::workload::{Arrival, capacity, host_name};
+use super::workload::{Arrival, capacity, draw, host_name};
 
 const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 
@@ -26,6 +26,8 @@ pub struct Conditions {
     pub skew: f64,
     /// Probability that an application consents, and that an upgrade is accepted.
     pub consent: f64,
+    /// How often the link of a random host is closed and opened again, in the first 10 s.
+    pub closings: u32,
     pub timing: Timing,
 }
 
@@ -67,6 +69,7 @@ enum Event {
     Arrive { to: usize, from: Name, bytes: Vec<u8> },
     Wake { host: usize, serial: u64 },
     Consent { host: usize, id: JointId, round: u32, is_accepted: bool },
+    Close(usize),
     End { host: usize, id: JointId },
     Restart(usize),
 }
@@ -110,6 +113,10 @@ impl World {
             World { conditions, seed, random, arrivals, crash, hosts, queue, queued: 0, now, tracks, report };
         let times: Vec<Instant> = world.arrivals.iter().map(|arrival| arrival.at).collect();
         times.into_iter().enumerate().for_each(|(index, at)| world.push(at, Event::Apply(index)));
+        for _ in 0..conditions.closings {
+            let (host, at) = (draw(&mut world.random, conditions.hosts), world.random.uniform() * 1e10);
+            world.push(Instant::new(at as u64), Event::Close(host));
+        }
         world
     }
 
@@ -154,7 +161,12 @@ impl World {
             }
             Event::Consent { host, id, round, is_accepted } => {
                 let local = self.hosts[host].clock.local(now);
-                self.hosts[host].participant.consented(&id, round, is_accepted, local);
+                let answer = if is_accepted { Ok(()) } else { Err(NoConsent::Declined) };
+                self.hosts[host].participant.consented(&id, round, answer, local);
+                host
+            }
+            Event::Close(host) => {
+                self.hosts[host].close_link(now);
                 host
             }
             Event::End { host, id } => {
@@ -260,7 +272,8 @@ impl World {
             ParticipantOutput::Send(to, message) => self.send(host, &to, &message),
             ParticipantOutput::Consent { id, round, .. } => {
                 let is_accepted = self.random.uniform() < self.conditions.consent;
-                let time = self.random.uniform() * self.conditions.timing.hold.as_f64() / 8.0;
+                // Some answers come too late.
+                let time = self.random.uniform() * self.conditions.timing.hold.as_f64() / 3.0;
                 self.push(self.now + Nanos::from_f64(time), Event::Consent { host, id, round, is_accepted });
             }
             ParticipantOutput::Order(_) | ParticipantOutput::InForce { .. } | ParticipantOutput::Ended { .. } => {}
@@ -330,7 +343,7 @@ impl World {
         let track = self.tracks.remove(id).expect("a known contract");
         assert!(track.is_decided, "seed {}: {id} ended without a decision", self.seed);
         for host in &self.hosts {
-            let held = host.holds.entries().any(|(held, _)| held == id);
+            let held = host.holds.get(id).is_some();
             assert!(!held, "seed {}: {id} ended {:?}, still held on {}", self.seed, track.ended, host.name);
         }
     }
@@ -344,11 +357,12 @@ impl World {
         assert!(track.is_decided || age <= longest, "seed {}: {id} has no decision after {age}", self.seed);
         for (name, granted) in host.coordinator.granted(id).unwrap_or_default() {
             let site = self.hosts.iter().find(|host| host.name == name).expect("a known host");
-            // A coordinator relies on a host that crashed for the rest of a hold.
-            if site.crashed.is_none_or(|crashed| self.is_hold_over(crashed)) {
+            // A coordinator relies on a host that crashed, or lost a link, for the rest of a hold.
+            let lost = site.crashed.max(site.closed);
+            if lost.is_none_or(|lost| self.is_hold_over(lost)) {
                 let local = site.clock.local(self.now);
-                let is_valid = site.holds.entries().any(|(held, until)| held == id && until > local);
-                let committed = site.holds.committed(id).filter(|_| is_valid);
+                let is_valid = site.holds.get(id).is_some_and(|held| held.until > local);
+                let committed = site.holds.committed(id).filter(|_| is_valid && site.holds.is_whole(id));
                 let is_kept = committed.is_some_and(|committed| committed.covers(&granted));
                 assert!(is_kept, "seed {}: {id} is in force, and not committed on {name}", self.seed);
             }

@@ -7,6 +7,13 @@
 //! | `GET /v1/contracts` | → list of [`JointContract`] |
 //! | `GET /v1/contracts/{id}` | → [`JointContract`] |
 //! | `DELETE /v1/contracts/{id}` | → 204 |
+//! | `GET /v1/contracts/{id}/upgrade?wait_ms=N` | → 200 [`UpgradeOffer`], or 204 if none came in time |
+//! | `POST /v1/contracts/{id}/upgrade` | [`UpgradeAnswer`] → 204 |
+//! | `GET /v1/consents` | → list of [`ConsentInfo`] |
+//! | `PUT /v1/consents/{application}` | [`ConsentRequest`] → [`ConsentInfo`] |
+//! | `DELETE /v1/consents/{application}` | → 204 |
+//! | `GET /v1/consents/{application}/question?wait_ms=N` | → 200 [`ConsentQuestion`], or 204 if none came in time |
+//! | `POST /v1/consents/{application}/questions/{number}` | [`ConsentAnswer`] → 204 |
 //! | `POST /v1/contracts/{id}/streams/{interface}` | [`super::net::StreamSpec`] → 201 [`super::net::StreamInfo`]; the stream draws from the contract's rate on that link |
 //! | `POST /v1/claims/{id}` | [`super::ApplicationRequest`] → 201 [`super::Application`]; the application draws from the contract |
 
@@ -104,6 +111,119 @@ pub struct JointRequest {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[cfg_attr(feature = "openapi", schema(required = false, maximum = 60_000))]
     patience_ms: u64,
+    /// The process with which the contract ends; it must belong to the asking user. Absent: the contract stays in force
+    /// until it is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease_pid: Option<i32>,
+    /// Who decides on more for a partly satisfied contract.
+    #[serde(default, skip_serializing_if = "UpgradePolicy::is_default")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    upgrades: UpgradePolicy,
+}
+
+/// What happens if capacity becomes free for a partly satisfied contract (QualMan §5.1.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum UpgradePolicy {
+    /// The daemon accepts it at once.
+    #[default]
+    Accept,
+    /// A program decides on each [`UpgradeOffer`]; without its answer the contract stays as it is.
+    Ask,
+    /// Nothing is offered.
+    Never,
+}
+
+impl UpgradePolicy {
+    fn is_default(&self) -> bool {
+        *self == UpgradePolicy::Accept
+    }
+}
+
+/// More that a host holds for a partly satisfied contract, until it is accepted or its time is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UpgradeOffer {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// The asked amounts of that host, and the whole amounts after the upgrade.
+    pub resources: Vec<JointResource>,
+    /// Time that is left for an answer.
+    pub left_ns: Nanos,
+}
+
+/// The answer to an [`UpgradeOffer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeAnswer {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    pub accept: bool,
+}
+
+/// What a user answers for an application whose consent joint contracts need (QualMan, Figure 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ConsentPolicy {
+    Accept,
+    Decline,
+    /// The program that answers for the application decides on each [`ConsentQuestion`].
+    Ask,
+}
+
+/// From now on the caller answers for an application of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ConsentRequest {
+    pub policy: ConsentPolicy,
+    /// The process with which the caller's answers end; it must belong to the caller. Absent: they end with
+    /// `DELETE`, or with the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+}
+
+/// Who answers for an application of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ConsentInfo {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub application: Name,
+    pub uid: u32,
+    pub policy: ConsentPolicy,
+    /// The process with which the answers end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Questions without an answer yet.
+    pub open: usize,
+}
+
+/// A joint contract of another host needs the consent of an application of this host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ConsentQuestion {
+    /// Its number on this host, for the answer.
+    pub number: u64,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub application: Name,
+    /// The contract. Its number is the right to draw from the part of this host.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub contract: JointId,
+    /// What this host holds for it.
+    pub resources: Resources,
+    /// Time that is left for an answer.
+    pub left_ns: Nanos,
+}
+
+/// The answer to a [`ConsentQuestion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ConsentAnswer {
+    pub accept: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -117,6 +237,10 @@ struct RequestBody {
     parts: Vec<JointPart>,
     #[serde(default)]
     patience_ms: u64,
+    #[serde(default)]
+    lease_pid: Option<i32>,
+    #[serde(default)]
+    upgrades: UpgradePolicy,
 }
 
 /// A request for a joint contract is not valid.
@@ -165,7 +289,7 @@ impl JointRequest {
             }
             check(part)?;
         }
-        Ok(JointRequest { parts, patience_ms: 0 })
+        Ok(JointRequest { parts, patience_ms: 0, lease_pid: None, upgrades: UpgradePolicy::default() })
     }
 
     /// Tries again until this time after the request, in milliseconds.
@@ -177,6 +301,27 @@ impl JointRequest {
             true => Ok(JointRequest { patience_ms, ..self }),
             false => Err(InvalidJointRequest::Patience { given: patience_ms }),
         }
+    }
+
+    /// Ends the contract with this process.
+    #[must_use]
+    pub fn with_lease(self, pid: i32) -> JointRequest {
+        JointRequest { lease_pid: Some(pid), ..self }
+    }
+
+    /// Who decides on upgrades.
+    #[must_use]
+    pub fn with_upgrades(self, upgrades: UpgradePolicy) -> JointRequest {
+        JointRequest { upgrades, ..self }
+    }
+
+    /// The process with which the contract ends.
+    pub fn lease_pid(&self) -> Option<i32> {
+        self.lease_pid
+    }
+
+    pub fn upgrades(&self) -> UpgradePolicy {
+        self.upgrades
     }
 
     pub fn patience(&self) -> Nanos {
@@ -220,7 +365,8 @@ impl TryFrom<RequestBody> for JointRequest {
     type Error = InvalidJointRequest;
 
     fn try_from(body: RequestBody) -> Result<JointRequest, InvalidJointRequest> {
-        JointRequest::new(body.parts)?.with_patience_ms(body.patience_ms)
+        let request = JointRequest::new(body.parts)?.with_patience_ms(body.patience_ms)?;
+        Ok(JointRequest { lease_pid: body.lease_pid, upgrades: body.upgrades, ..request })
     }
 }
 
@@ -364,6 +510,10 @@ mod tests {
         let patient = good.with_patience_ms(10_000).unwrap();
         let text = serde_json::to_string(&patient).unwrap();
         assert_eq!(serde_json::from_str::<JointRequest>(&text).unwrap(), patient);
+        let leased = patient.clone().with_lease(7).with_upgrades(UpgradePolicy::Ask);
+        let shown = serde_json::to_string(&leased).unwrap();
+        assert!(shown.ends_with(r#""lease_pid":7,"upgrades":"ask"}"#), "{shown}");
+        assert_eq!(serde_json::from_str::<JointRequest>(&shown).unwrap(), leased);
         let text = text.replace("10000", "60001");
         let refused = serde_json::from_str::<JointRequest>(&text).unwrap_err().to_string();
         assert!(refused.contains("60001 ms is more than the 60000 ms allowed"), "{refused}");

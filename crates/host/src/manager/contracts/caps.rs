@@ -111,7 +111,7 @@ impl Cap {
                 return Err(over(scope, resource, part, (*cap, left)));
             }
             if left < allowed.units(resource) {
-                allowed.set_units(resource, left).expect("the links of a valid vector");
+                allowed.put(resource, left);
             }
         }
         Ok(())

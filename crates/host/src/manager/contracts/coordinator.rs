@@ -12,6 +12,7 @@ mod job;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use qfabric_broker::Deadlines;
 use qfabric_types::api::contracts::{JointId, JointRequest};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Owner, RandomNumbers, Resources};
@@ -32,7 +33,8 @@ pub enum CoordinatorOutput {
         id: JointId,
         refused: Refused,
     },
-    /// A host holds more for the contract; [`Coordinator::upgrade`] accepts it (QualMan §5.1.4).
+    /// A host holds more for the contract; [`Coordinator::upgrade`] accepts it (QualMan §5.1.4). Without acceptance it
+    /// ends after the time of a hold.
     Upgrade {
         id: JointId,
         host: Name,
@@ -58,6 +60,7 @@ pub struct Coordinator {
     timing: Timing,
     random: RandomNumbers,
     jobs: BTreeMap<u64, Job>,
+    wakeups: Deadlines<u64>,
     out: VecDeque<CoordinatorOutput>,
 }
 
@@ -72,8 +75,8 @@ impl Coordinator {
 
     /// `seed` determines the random pauses between attempts; hosts need different seeds.
     pub fn new(host: Name, timing: Timing, seed: u64) -> Coordinator {
-        let (random, jobs, out) = (RandomNumbers::new(seed), BTreeMap::new(), VecDeque::new());
-        Coordinator { host, timing, random, jobs, out }
+        let (random, (jobs, wakeups, out)) = (RandomNumbers::new(seed), Default::default());
+        Coordinator { host, timing, random, jobs, wakeups, out }
     }
 
     /// The next output; `None`: there is none.
@@ -100,12 +103,14 @@ impl Coordinator {
         let mut job = Job::new(id.clone(), owner, request, self.timing, now);
         job.begin(now, &mut self.out);
         self.jobs.insert(number, job);
+        self.track(number);
         Ok(id)
     }
 
     /// Ends a contract, whatever its stage. Returns whether there was one.
     pub fn end(&mut self, id: &JointId) -> bool {
-        let job = self.jobs.remove(&id.number).filter(|_| id.host == self.host);
+        let job = Some(id).filter(|id| id.host == self.host).and_then(|id| self.jobs.remove(&id.number));
+        self.track(id.number);
         job.is_some_and(|job| {
             job.cancel_all(&mut self.out);
             true
@@ -116,6 +121,7 @@ impl Coordinator {
     pub fn upgrade(&mut self, id: &JointId, host: &Name, now: Instant) {
         if let Some(job) = self.jobs.get_mut(&id.number) {
             job.upgrade(host, now, &mut self.out);
+            self.track(id.number);
         }
     }
 
@@ -150,9 +156,7 @@ impl Coordinator {
 
     /// Does what is due.
     pub fn wake(&mut self, now: Instant) {
-        let due: Vec<u64> =
-            self.jobs.iter().filter(|(_, job)| job.next_wakeup() <= now).map(|(number, _)| *number).collect();
-        for number in due {
+        for number in self.wakeups.due(now) {
             let event = self.jobs.get_mut(&number).and_then(|job| job.wake(now, &mut self.out));
             self.carry_out(number, event, now);
         }
@@ -160,7 +164,7 @@ impl Coordinator {
 
     /// When [`Coordinator::wake`] is due.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        self.jobs.values().map(Job::next_wakeup).min()
+        self.wakeups.next()
     }
 
     /// The vectors of a contract in force, by host; `None` if it is not in force.
@@ -194,6 +198,12 @@ impl Coordinator {
             Some(Event::Failed(refused)) => self.failed(number, refused, now),
             None => {}
         }
+        self.track(number);
+    }
+
+    /// Records what a contract waits for, after every change of it.
+    fn track(&mut self, number: u64) {
+        self.wakeups.set(&number, self.jobs.get(&number).map(Job::next_wakeup));
     }
 
     fn failed(&mut self, number: u64, refused: Refused, now: Instant) {

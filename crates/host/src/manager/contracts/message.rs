@@ -2,9 +2,9 @@
 
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Nanos, Owner, Resources};
+use qfabric_types::{Instant, Nanos, Owner, Resources};
 
-use super::Reason;
+use super::{Coordinator, Participant, Reason};
 
 /// A message about one contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,20 @@ pub struct ContractMessage {
     /// The attempt of the coordinator, from 1. A message of an earlier attempt is ignored.
     pub round: u32,
     pub body: Body,
+}
+
+impl ContractMessage {
+    /// Gives a message to the side of this host that it is for. Only a Cancel may be for both, and it is small.
+    pub fn deliver(self, from: &Name, coordinator: &mut Coordinator, participant: &mut Participant, now: Instant) {
+        match self.body {
+            Body::Request(_) | Body::Accept { .. } => participant.receive(from, self, now),
+            Body::Offer { .. } | Body::Refuse(_) | Body::Confirm { .. } => coordinator.receive(from, self, now),
+            Body::Cancel => {
+                coordinator.receive(from, self.clone(), now);
+                participant.receive(from, self, now);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +67,8 @@ pub struct PartRequest {
     pub minimum: Resources,
     /// The application that must consent, if any.
     pub application: Option<Name>,
+    /// Whether the initiator accepts more than is granted at first, up to what is wanted.
+    pub may_grow: bool,
     /// The time that a hold or a commitment lasts without a further message.
     pub hold: Nanos,
 }

@@ -36,7 +36,7 @@ pub use caps::{Cap, CapScope, InitiatorCaps, OverCap};
 pub use coordinator::{Coordinator, CoordinatorOutput};
 pub use message::{Body, ContractMessage, PartRequest};
 pub use participant::{Answer, Order, Participant, ParticipantOutput};
-pub use refusal::{Reason, Refused};
+pub use refusal::{NoConsent, Reason, Refused};
 pub use timing::Timing;
 pub use wire::{CONTRACT, NotReadable, VERSION};
 

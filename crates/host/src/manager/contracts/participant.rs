@@ -2,28 +2,25 @@
 //!
 //! ```text
 //!   Request ──> asking broker ── held ──> consenting ── consented ──> offered ── Accept, committed ──> in force
-//!                  └── refused ──> gone      └── declined ──> gone       │                                │ └ renewed
+//!                  └── refused ──> gone      └── declined, silent ──> gone                                │ └ renewed
 //!                                             └── time over, Cancel, initiator gone ─────────────────────┴──> gone
 //! ```
 //! After every call, take outputs from [`Participant::poll`] until there are none.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use qfabric_broker::{HoldRequest, NotHeld};
+use qfabric_broker::{Deadlines, HoldRequest, NotHeld};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos, Resources};
+use qfabric_types::{Instant, Nanos, Owner, Resources};
 
-use super::{Body, ContractMessage, InitiatorCaps, PartRequest, Reason, Timing, VERSION};
+use super::{Body, ContractMessage, InitiatorCaps, NoConsent, PartRequest, Reason, Timing, VERSION};
 
 /// Largest number of contracts of one host; bounds its memory.
 const MAX_CONTRACTS: usize = 4_096;
 
 /// Largest number of cancelled contracts that are remembered, so that late copies of their messages are ignored.
 const MAX_CANCELLED: usize = 1_024;
-
-/// The user whose maximum counts for contracts of other hosts: nobody, as for loans.
-const NOBODY: u32 = 65_534;
 
 /// An upgrade that was not accepted is offered again after this number of holds at the earliest.
 const UPGRADE_PAUSE: u64 = 8;
@@ -56,6 +53,8 @@ pub enum ParticipantOutput {
         round: u32,
         application: Name,
         granted: Resources,
+        /// Without an answer until then, the part is refused.
+        until: Instant,
     },
     /// The contract is in force here with this vector, first or after an upgrade.
     InForce {
@@ -84,6 +83,8 @@ struct Entry {
     stage: Stage,
     granted: Resources,
     until: Instant,
+    /// While the application is asked: the end of the time for its answer.
+    answer_by: Instant,
     /// The last accepted step.
     step: u32,
     /// Capacity became free, so an upgrade may be possible; from `upgrade_from` on.
@@ -92,8 +93,23 @@ struct Entry {
 }
 
 impl Entry {
+    /// Whether more would be accepted.
+    fn is_growing(&self) -> bool {
+        self.part.may_grow && self.stage == Stage::InForce && !self.granted.covers(&self.part.wanted)
+    }
+
     fn wants_upgrade(&self) -> bool {
-        self.may_grow && self.stage == Stage::InForce && !self.granted.covers(&self.part.wanted)
+        self.may_grow && self.is_growing()
+    }
+
+    fn is_unanswered(&self, now: Instant) -> bool {
+        self.stage == Stage::Consenting && self.answer_by <= now
+    }
+
+    fn next_wakeup(&self) -> Instant {
+        let answer = if self.stage == Stage::Consenting { self.answer_by } else { Instant::NEVER };
+        let upgrade = if self.wants_upgrade() { self.upgrade_from } else { Instant::NEVER };
+        self.until.min(answer).min(upgrade)
     }
 }
 
@@ -103,6 +119,9 @@ pub struct Participant {
     host: Name,
     caps: InitiatorCaps,
     entries: BTreeMap<JointId, Entry>,
+    wakeups: Deadlines<JointId>,
+    /// The contracts that would accept more.
+    growing: BTreeSet<JointId>,
     /// Cancelled attempts, oldest first.
     cancelled: VecDeque<(JointId, u32)>,
     out: VecDeque<ParticipantOutput>,
@@ -110,8 +129,8 @@ pub struct Participant {
 
 impl Participant {
     pub fn new(host: Name) -> Participant {
-        let (caps, cancelled, out) = (InitiatorCaps::default(), VecDeque::new(), VecDeque::new());
-        Participant { host, caps, entries: BTreeMap::new(), cancelled, out }
+        let (caps, entries, wakeups, growing, cancelled, out) = Default::default();
+        Participant { host, caps, entries, wakeups, growing, cancelled, out }
     }
 
     /// Replaces the caps of initiators. Contracts beyond a new cap stay, and their initiator gets nothing more.
@@ -154,20 +173,27 @@ impl Participant {
         }
     }
 
-    /// The application's answer to [`ParticipantOutput::Consent`].
-    pub fn consented(&mut self, id: &JointId, round: u32, is_accepted: bool, now: Instant) {
-        let Some(entry) = self.entry(id, round).filter(|entry| entry.stage == Stage::Consenting) else { return };
-        if is_accepted {
-            entry.stage = Stage::Offered;
-            return self.offer(id);
+    /// The application's answer to [`ParticipantOutput::Consent`]. Returns whether the question was still open.
+    pub fn consented(&mut self, id: &JointId, round: u32, answer: Result<(), NoConsent>, now: Instant) -> bool {
+        let is_asked = |entry: &&mut Entry| entry.stage == Stage::Consenting && entry.answer_by > now;
+        let Some(entry) = self.entry(id, round).filter(is_asked) else { return false };
+        match answer {
+            Ok(()) => {
+                entry.stage = Stage::Offered;
+                self.track(id);
+                self.offer(id);
+            }
+            Err(refusal) => self.refuse(id, Reason::NoConsent(refusal), now),
         }
-        self.release(id, now);
-        self.send(id.clone(), round, Body::Refuse(Reason::Declined));
+        true
     }
 
     /// Capacity of this host became free: contracts that have less than was wanted may get more.
     pub fn freed(&mut self, now: Instant) {
-        self.entries.values_mut().for_each(|entry| entry.may_grow = true);
+        for id in self.growing.clone() {
+            self.entries.entry(id.clone()).and_modify(|entry| entry.may_grow = true);
+            self.track(&id);
+        }
         self.upgrade(now);
     }
 
@@ -180,22 +206,27 @@ impl Participant {
 
     /// An initiator is gone: its contracts end.
     pub fn gone(&mut self, host: &Name, now: Instant) {
-        let of_host: Vec<JointId> = self.entries.keys().filter(|id| id.host == *host).cloned().collect();
+        let of_host: Vec<JointId> = self.of_initiator(host).map(|(id, _)| id.clone()).collect();
         of_host.iter().for_each(|id| self.release(id, now));
     }
 
     /// Ends what is over.
     pub fn wake(&mut self, now: Instant) {
-        let over = self.entries.iter().filter(|(_, entry)| entry.until <= now);
-        let over: Vec<JointId> = over.map(|(id, _)| id.clone()).collect();
-        over.iter().for_each(|id| self.release(id, now));
+        for id in self.wakeups.due(now) {
+            match self.entries.get(&id) {
+                Some(entry) if entry.until <= now => self.release(&id, now),
+                Some(entry) if entry.is_unanswered(now) => {
+                    self.refuse(&id, Reason::NoConsent(NoConsent::Silent), now);
+                }
+                _ => {}
+            }
+        }
         self.upgrade(now);
     }
 
     /// When [`Participant::wake`] is due.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        let upgrade = |entry: &Entry| if entry.wants_upgrade() { entry.upgrade_from } else { Instant::NEVER };
-        self.entries.values().map(|entry| entry.until.min(upgrade(entry))).min()
+        self.wakeups.next()
     }
 
     /// Number of contracts that are held or in force here.
@@ -230,20 +261,25 @@ impl Participant {
             return Err(Reason::Full { limit: MAX_CONTRACTS as u32 });
         }
         let initiator = (id.host != self.host).then_some(&id.host);
-        let [first, last] = [0, u64::MAX].map(|number| JointId { host: id.host.clone(), number });
-        let of_initiator = self.entries.range(first..=last);
-        let wanted = self.caps.admit(initiator, &part, of_initiator.map(|(_, entry)| &entry.part))?;
+        let others = self.of_initiator(&id.host).map(|(_, entry)| &entry.part);
+        let wanted = self.caps.admit(initiator, &part, others)?;
         Ok(PartRequest { wanted, ..part })
     }
 
+    fn of_initiator(&self, host: &Name) -> impl Iterator<Item = (&JointId, &Entry)> + Clone {
+        let [first, last] = [0, u64::MAX].map(|number| JointId { host: host.clone(), number });
+        self.entries.range(first..=last)
+    }
+
     fn hold(&mut self, id: JointId, round: u32, part: PartRequest, now: Instant) {
-        let uid = if id.host == self.host { part.owner.uid } else { NOBODY };
+        let owner = if id.host == self.host { part.owner } else { Owner::NOBODY };
         let (wanted, minimum, until) = (part.wanted.clone(), part.minimum.least(&part.wanted), now + part.hold);
-        let request = HoldRequest { id: id.clone(), uid, wanted, minimum, until };
-        let granted = Resources::default();
-        let (stage, step) = (Stage::AskingBroker, 0);
-        let entry = Entry { round, part, stage, granted, until, step, may_grow: false, upgrade_from: now };
-        self.entries.insert(id, entry);
+        let request = HoldRequest { id: id.clone(), owner, wanted, minimum, until };
+        let (granted, stage, step, may_grow) = (Resources::default(), Stage::AskingBroker, 0, false);
+        let (answer_by, upgrade_from) = (now + Timing::consent(part.hold), now);
+        let entry = Entry { round, part, stage, granted, until, answer_by, step, may_grow, upgrade_from };
+        self.entries.insert(id.clone(), entry);
+        self.track(&id);
         self.out.push_back(ParticipantOutput::Order(Order::Hold { round, request }));
     }
 
@@ -253,6 +289,7 @@ impl Participant {
             Ok(granted) => entry.granted = granted,
             Err(reason) => {
                 self.entries.remove(&id);
+                self.track(&id);
                 return self.send(id, round, Body::Refuse(reason));
             }
         }
@@ -261,9 +298,10 @@ impl Participant {
             return self.offer(&id);
         };
         entry.stage = Stage::Consenting;
-        let granted = entry.granted.clone();
-        if entry.until > now {
-            self.out.push_back(ParticipantOutput::Consent { id, round, application, granted });
+        let (granted, until) = (entry.granted.clone(), entry.answer_by);
+        self.track(&id);
+        if until > now {
+            self.out.push_back(ParticipantOutput::Consent { id, round, application, granted, until });
         }
     }
 
@@ -281,17 +319,16 @@ impl Participant {
         }
         (entry.step, entry.until) = (step, now + entry.part.hold);
         let until = entry.until;
+        self.track(&id);
         self.out.push_back(ParticipantOutput::Order(Order::Commit { id, round, step, accepted, until }));
     }
 
     fn committed(&mut self, id: JointId, round: u32, step: u32, result: Result<Resources, NotHeld>, now: Instant) {
         let Some(entry) = self.entry(&id, round) else { return };
-        let Ok(granted) = result else {
-            self.release(&id, now);
-            return self.send(id, round, Body::Refuse(Reason::Ended));
-        };
+        let Ok(granted) = result else { return self.refuse(&id, Reason::Ended, now) };
         let is_changed = entry.stage != Stage::InForce || entry.granted != granted;
         (entry.stage, entry.granted) = (Stage::InForce, granted.clone());
+        self.track(&id);
         if is_changed {
             self.out.push_back(ParticipantOutput::InForce { id: id.clone(), granted: granted.clone() });
         }
@@ -332,6 +369,7 @@ impl Participant {
 
     fn release(&mut self, id: &JointId, now: Instant) {
         let Some(entry) = self.entries.remove(id) else { return };
+        self.track(id);
         self.out.push_back(ParticipantOutput::Order(Order::Release { id: id.clone() }));
         if entry.stage == Stage::InForce {
             self.out.push_back(ParticipantOutput::Ended { id: id.clone() });
@@ -339,15 +377,33 @@ impl Participant {
         self.freed(now);
     }
 
+    /// Frees a part, and tells its initiator why.
+    fn refuse(&mut self, id: &JointId, reason: Reason, now: Instant) {
+        let Some(round) = self.entries.get(id).map(|entry| entry.round) else { return };
+        self.release(id, now);
+        self.send(id.clone(), round, Body::Refuse(reason));
+    }
+
     /// Asks the brokers for upgrades, after orders that released something.
     fn upgrade(&mut self, now: Instant) {
-        for (id, entry) in &mut self.entries {
-            if !entry.wants_upgrade() || entry.upgrade_from > now || entry.until <= now {
-                continue;
-            }
+        for id in self.growing.clone() {
+            let is_due = |entry: &&mut Entry| entry.wants_upgrade() && entry.upgrade_from <= now && entry.until > now;
+            let Some(entry) = self.entries.get_mut(&id).filter(is_due) else { continue };
             (entry.may_grow, entry.upgrade_from) = (false, now + pause(entry.part.hold));
-            let (id, round, until) = (id.clone(), entry.round, now + entry.part.hold);
+            let (round, until) = (entry.round, now + entry.part.hold);
+            self.track(&id);
             self.out.push_back(ParticipantOutput::Order(Order::Grow { id, round, until }));
+        }
+    }
+
+    /// Records what an entry waits for, after every change of it.
+    fn track(&mut self, id: &JointId) {
+        let entry = self.entries.get(id);
+        self.wakeups.set(id, entry.map(Entry::next_wakeup));
+        if entry.is_some_and(Entry::is_growing) {
+            self.growing.insert(id.clone());
+        } else {
+            self.growing.remove(id);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Why a host refused its part of a contract.
 
-use qfabric_broker::HoldRefusal;
+use qfabric_broker::{HoldBound, HoldError, HoldRefusal};
 use qfabric_types::Nanos;
 use qfabric_types::Resource;
 use qfabric_types::api::Problem;
@@ -13,11 +13,11 @@ use super::{OverCap, Timing, VERSION};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     #[error("{0}")]
-    Short(HoldRefusal),
+    Short(Box<HoldRefusal>),
     #[error("the host has no broker for {0}")]
     NotBrokered(Resource),
-    #[error("the application did not consent")]
-    Declined,
+    #[error("{0}")]
+    NoConsent(NoConsent),
     /// The hold or the commitment is over, or the host has restarted.
     #[error("nothing is held any more")]
     Ended,
@@ -34,6 +34,27 @@ pub enum Reason {
     /// The answer broke the protocol, such as an offer below the minimum.
     #[error("the host's answer is not valid")]
     Invalid,
+}
+
+/// Why the application that must consent did not (QualMan, Figure 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoConsent {
+    #[error("the application did not consent")]
+    Declined,
+    #[error("the application did not answer in time")]
+    Silent,
+    #[error("no program answers for the application")]
+    Absent,
+}
+
+impl From<HoldError> for Reason {
+    fn from(error: HoldError) -> Reason {
+        match error {
+            HoldError::Short(shortage) => Reason::Short(shortage),
+            HoldError::NoBroker(resource) => Reason::NotBrokered(resource),
+            HoldError::Ending => Reason::Ended,
+        }
+    }
 }
 
 impl Reason {
@@ -55,11 +76,15 @@ impl Reason {
     fn next_step(&self) -> &'static str {
         match self {
             Reason::Short(shortage) if shortage.is_transient => "try again soon: other contracts are being made",
-            Reason::Short(_) => "ask for less, lower the minimum, or end another contract (`qfabric contract ls`)",
+            Reason::Short(shortage) => short_of(shortage.bound),
             Reason::NotBrokered(_) => {
                 "ask for other resources of this host, or have its administrator add the resource"
             }
-            Reason::Declined => "ask the user of the application",
+            Reason::NoConsent(NoConsent::Declined) => "ask the user of the application",
+            Reason::NoConsent(NoConsent::Silent) => "try again, or ask the user of the application whether it works",
+            Reason::NoConsent(NoConsent::Absent) => {
+                "start the application on that host, or have its user consent with `qfabric contract consent`"
+            }
             Reason::Ended => "try again",
             Reason::Full { .. } => "end a contract that is not needed (`qfabric contract ls`)",
             Reason::OverCap(_) => {
@@ -69,6 +94,19 @@ impl Reason {
             Reason::Version { .. } | Reason::Invalid => "update the daemon of the older host",
             Reason::Silent => "check that the host is up and its daemon knows contracts (`qfabric group ls`)",
         }
+    }
+}
+
+fn short_of(bound: HoldBound) -> &'static str {
+    match bound {
+        HoldBound::Free => "ask for less, lower the minimum, or end another contract (`qfabric contract ls`)",
+        HoldBound::User { .. } => {
+            "ask for less, or have the refusing host's administrator raise the maximum of the user"
+        }
+        HoldBound::Group { .. } => {
+            "ask for less, or have the refusing host's administrator raise the maximum of the group"
+        }
+        HoldBound::Number { .. } => "end another contract (`qfabric contract ls`), or have that limit raised",
     }
 }
 

@@ -29,6 +29,12 @@ impl Timing {
         self.part(2.5)
     }
 
+    /// Time that a participant gives its application to consent, from the arrival of the request, as a part of the hold of
+    /// the request: less than [`Timing::answer_time`], so that the answer reaches the coordinator in time.
+    pub fn consent(hold: Nanos) -> Nanos {
+        Nanos::from_f64(hold.as_f64() * 0.3)
+    }
+
     /// A message without an answer is sent again after this time.
     pub fn resend(self) -> Nanos {
         self.part(16.0)

@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! tail    := host:text round:u32 body
-//! Request := uid:u32 gid:u32 wanted:vector minimum:vector application:text (empty: none) hold_ns:u64
+//! Request := uid:u32 gid:u32 wanted:vector minimum:vector application:text (empty: none) may_grow:u8
+//!            hold_ns:u64
 //! Offer   := is_upgrade:u8 vector        Accept, Confirm := step:u32 vector        Cancel :=
 //! Refuse  := reason:u8 fields of the reason
 //! vector  := cpu_ppm:u32 memory_bytes:u64 links:u8 { direction:u8 interface:text rate_bps:u64 }
@@ -111,6 +112,7 @@ fn write_body(writer: &mut Writer, body: &Body) {
             writer.vector(&part.wanted);
             writer.vector(&part.minimum);
             writer.text(part.application.as_ref().map_or("", Name::as_str));
+            writer.byte(part.may_grow.into());
             writer.long(part.hold.get());
         }
         Body::Offer { granted, is_upgrade } => {
@@ -145,9 +147,9 @@ fn read(reader: &mut Reader<'_>, kind: QualityKind, number: u64) -> Option<Contr
 fn read_part(reader: &mut Reader<'_>) -> Option<PartRequest> {
     let owner = Owner { uid: reader.word()?, gid: reader.word()? };
     let (wanted, minimum) = (reader.vector()?, reader.vector()?);
-    let (application, hold) = (reader.name()?, Nanos::new(reader.long()?));
+    let (application, may_grow, hold) = (reader.name()?, reader.flag()?, Nanos::new(reader.long()?));
     let is_valid = !wanted.is_zero() && wanted.covers(&minimum);
-    is_valid.then_some(PartRequest { owner, wanted, minimum, application, hold })
+    is_valid.then_some(PartRequest { owner, wanted, minimum, application, may_grow, hold })
 }
 
 #[cfg(test)]

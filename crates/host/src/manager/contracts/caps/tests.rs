@@ -125,7 +125,7 @@ fn part(step: &Step) -> PartRequest {
     let (wanted, half) = (vector(step.units), vector(step.units.map(|units| units / 2)));
     let minimum = if step.half { half } else { wanted.clone() };
     let owner = Owner { uid: 0, gid: step.gid };
-    PartRequest { owner, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) }
+    PartRequest { owner, wanted, minimum, application: None, may_grow: true, hold: Nanos::from_millis(3_000) }
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use qfabric_types::api::contracts::{JointId, JointRequest};
+use qfabric_types::api::contracts::{JointId, JointRequest, UpgradePolicy};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Owner, RandomNumbers, Resources};
 
@@ -75,10 +75,12 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(id: JointId, owner: Owner, request: &JointRequest, timing: Timing, now: Instant) -> Job {
+        let may_grow = request.upgrades() != UpgradePolicy::Never;
         let sites = request.parts().iter().map(|part| {
             let (wanted, minimum, application) = (&part.wanted, part.minimum(), &part.application);
             let (wanted, minimum, application) = (wanted.clone(), minimum.clone(), application.clone());
-            (part.host.clone(), Site::new(PartRequest { owner, wanted, minimum, application, hold: timing.hold }))
+            let part_request = PartRequest { owner, wanted, minimum, application, may_grow, hold: timing.hold };
+            (part.host.clone(), Site::new(part_request))
         });
         let (stage, sites) = (Stage::BackingOff { until: now }, sites.collect());
         let patient_until = now + request.patience();

@@ -1,10 +1,10 @@
 //! Reads and writes the fields of a tail.
 
-use qfabric_broker::HoldRefusal;
+use qfabric_broker::{HoldBound, HoldRefusal};
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Direction, LinkEnd, Nanos, Resource, Resources, Share};
 
-use super::super::{CapScope, OverCap, Reason};
+use super::super::{CapScope, NoConsent, OverCap, Reason};
 
 /// The written bytes.
 pub(super) struct Writer(pub Vec<u8>);
@@ -48,15 +48,18 @@ impl Writer {
             Reason::Short(shortage) => {
                 self.byte(0);
                 self.resource(&shortage.resource);
-                let HoldRefusal { asked, minimum, free, largest, .. } = shortage;
+                let HoldRefusal { asked, minimum, free, largest, .. } = &**shortage;
                 [asked, minimum, free, largest].into_iter().for_each(|amount| self.long(amount.units()));
                 self.byte(shortage.is_transient.into());
+                self.bound(shortage.bound);
             }
             Reason::NotBrokered(resource) => {
                 self.byte(1);
                 self.resource(resource);
             }
-            Reason::Declined => self.byte(2),
+            Reason::NoConsent(NoConsent::Declined) => self.byte(2),
+            Reason::NoConsent(NoConsent::Silent) => self.byte(9),
+            Reason::NoConsent(NoConsent::Absent) => self.byte(10),
             // A participant sends neither Silent nor Invalid.
             Reason::Ended | Reason::Silent | Reason::Invalid => self.byte(3),
             Reason::Full { limit } => {
@@ -89,6 +92,18 @@ impl Writer {
                 [asked, minimum, cap, left].into_iter().for_each(|amount| self.long(amount.units()));
             }
         }
+    }
+
+    fn bound(&mut self, bound: HoldBound) {
+        let (kind, number, amount) = match bound {
+            HoldBound::Free => (0, 0, 0),
+            HoldBound::User { uid, cap } => (1, uid, cap),
+            HoldBound::Group { gid, cap } => (2, gid, cap),
+            HoldBound::Number { uid, most } => (3, uid, most.into()),
+        };
+        self.byte(kind);
+        self.word(number);
+        self.long(amount);
     }
 
     fn scope(&mut self, scope: CapScope) {
@@ -168,15 +183,17 @@ impl<'a> Reader<'a> {
 
     pub(super) fn reason(&mut self) -> Option<Reason> {
         Some(match self.byte()? {
-            0 => Reason::Short(self.shortage()?),
+            0 => Reason::Short(Box::new(self.shortage()?)),
             1 => Reason::NotBrokered(self.resource()?),
-            2 => Reason::Declined,
+            2 => Reason::NoConsent(NoConsent::Declined),
             3 => Reason::Ended,
             4 => Reason::Full { limit: self.word()? },
             5 => Reason::Hold { given: Nanos::new(self.long()?) },
             6 => Reason::Version { speaks: self.byte()? },
             7 => Reason::OverCap(OverCap::Contracts { scope: self.scope()?, cap: self.word()? }),
             8 => Reason::OverCap(self.amount_over_cap()?),
+            9 => Reason::NoConsent(NoConsent::Silent),
+            10 => Reason::NoConsent(NoConsent::Absent),
             _ => return None,
         })
     }
@@ -185,7 +202,19 @@ impl<'a> Reader<'a> {
         let resource = self.resource()?;
         let mut amount = || self.long().map(|units| resource.amount(units));
         let (asked, minimum, free, largest) = (amount()?, amount()?, amount()?, amount()?);
-        Some(HoldRefusal { asked, minimum, free, largest, is_transient: self.flag()?, resource })
+        let (is_transient, bound) = (self.flag()?, self.bound()?);
+        Some(HoldRefusal { asked, minimum, free, largest, bound, is_transient, resource })
+    }
+
+    fn bound(&mut self) -> Option<HoldBound> {
+        let (kind, number, amount) = (self.byte()?, self.word()?, self.long()?);
+        match kind {
+            0 => Some(HoldBound::Free),
+            1 => Some(HoldBound::User { uid: number, cap: amount }),
+            2 => Some(HoldBound::Group { gid: number, cap: amount }),
+            3 => u32::try_from(amount).ok().map(|most| HoldBound::Number { uid: number, most }),
+            _ => None,
+        }
     }
 
     fn amount_over_cap(&mut self) -> Option<OverCap> {

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
-use qfabric_broker::HoldRefusal;
+use qfabric_broker::{HoldBound, HoldRefusal};
 use qfabric_types::{Resource, Resources};
 
-use super::super::{CapScope, OverCap, Participant, ParticipantOutput, Reason};
+use super::super::{CapScope, NoConsent, OverCap, Participant, ParticipantOutput, Reason};
 use super::*;
 
 const OWNER: Owner = Owner { uid: 1000, gid: 100 };
@@ -26,9 +26,14 @@ fn reasons() -> Vec<Reason> {
         minimum: amount(4),
         free: amount(3),
         largest: amount(2),
+        bound: HoldBound::User { uid: 65_534, cap: 9 },
         is_transient: true,
         resource: resource.clone(),
     };
+    let bounds =
+        [HoldBound::Free, short.bound, HoldBound::Group { gid: 7, cap: 9 }, HoldBound::Number { uid: 7, most: 16 }];
+    let shortages = bounds.map(|bound| Reason::Short(Box::new(HoldRefusal { bound, ..short.clone() })));
+    let consent = [NoConsent::Declined, NoConsent::Silent, NoConsent::Absent].map(Reason::NoConsent);
     let (hold, version) = (Reason::Hold { given: Nanos::new(1) }, Reason::Version { speaks: 9 });
     let not_brokered = Reason::NotBrokered(Resource::Memory);
     let contracts = OverCap::Contracts { scope: CapScope::Host, cap: 9 };
@@ -37,7 +42,8 @@ fn reasons() -> Vec<Reason> {
     let (asked, minimum, cap, left) = (amount(9), amount(8), amount(7), amount(6));
     let amount = OverCap::Amount { scope, resource, asked, minimum, cap, left };
     let full = Reason::Full { limit: 7 };
-    let mut reasons = vec![Reason::Short(short), not_brokered, Reason::Declined, Reason::Ended, full, hold, version];
+    let mut reasons = vec![not_brokered, Reason::Ended, full, hold, version];
+    reasons.extend(shortages.into_iter().chain(consent));
     reasons.extend([contracts, amount].map(Reason::OverCap));
     reasons
 }
@@ -45,7 +51,8 @@ fn reasons() -> Vec<Reason> {
 fn bodies() -> Vec<Body> {
     let (wanted, minimum) = (vector(Resources::MAX_LINKS), vector(2));
     let application = Some("a".repeat(Name::MAX).parse().unwrap());
-    let part = PartRequest { owner: OWNER, wanted, minimum, application, hold: Nanos::from_millis(3_000) };
+    let part =
+        PartRequest { owner: OWNER, wanted, minimum, application, may_grow: false, hold: Nanos::from_millis(3_000) };
     let granted = || vector(3);
     let mut bodies = vec![
         Body::Request(PartRequest { application: None, ..part.clone() }),
@@ -112,7 +119,14 @@ fn a_request_of_another_version_is_refused_with_the_version_of_this_host() {
 #[test]
 fn a_minimum_beyond_the_wanted_amount_is_refused() {
     let (wanted, minimum) = (vector(1), vector(2));
-    let part = PartRequest { owner: OWNER, wanted, minimum, application: None, hold: Nanos::from_millis(3_000) };
+    let part = PartRequest {
+        owner: OWNER,
+        wanted,
+        minimum,
+        application: None,
+        may_grow: true,
+        hold: Nanos::from_millis(3_000),
+    };
     let message = ContractMessage { body: Body::Request(part), ..messages().next().unwrap() };
     let refused = ContractMessage::decode(&message.encode(Instant::ZERO)).unwrap_err();
     assert!(matches!(refused, NotReadable::Invalid { number: u64::MAX, .. }), "{refused}");
@@ -120,7 +134,7 @@ fn a_minimum_beyond_the_wanted_amount_is_refused() {
 
 proptest! {
     #[test]
-    fn any_change_of_a_message_is_read_or_refused(which in 0..15usize, at in 0..600usize, byte in any::<u8>()) {
+    fn any_change_of_a_message_is_read_or_refused(which in 0..20usize, at in 0..600usize, byte in any::<u8>()) {
         let mut bytes = messages().nth(which).unwrap().encode(Instant::new(5));
         let at = at % bytes.len();
         bytes[at] = byte;
