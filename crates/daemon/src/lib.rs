@@ -43,7 +43,7 @@ pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig, Reclaim,
 };
-pub use contracts::{InitiatorCap, JointConfig, LinkKey};
+pub use contracts::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
 pub use memory::{MemoryAmount, MemoryConfig};

@@ -87,6 +87,13 @@ pub(crate) fn document() -> String {
         contracts::show,
         contracts::end,
         contracts::begin,
+        contracts::asking::next_offer,
+        contracts::asking::answer_offer,
+        contracts::asking::consents,
+        contracts::asking::consent,
+        contracts::asking::end_consent,
+        contracts::asking::next_question,
+        contracts::asking::answer_question,
         routes::describe
     )
 )]
@@ -136,6 +143,11 @@ mod tests {
             ("/v1/contracts", &["get", "post"]),
             ("/v1/contracts/{id}", &["get", "delete"]),
             ("/v1/contracts/{id}/streams/{interface}", &["post"]),
+            ("/v1/contracts/{id}/upgrade", &["get", "post"]),
+            ("/v1/consents", &["get"]),
+            ("/v1/consents/{application}", &["put", "delete"]),
+            ("/v1/consents/{application}/question", &["get"]),
+            ("/v1/consents/{application}/questions/{number}", &["post"]),
             ("/v1/openapi.json", &["get"]),
         ] {
             assert!(methods.iter().all(|method| paths[path][method].is_object()), "{path}");

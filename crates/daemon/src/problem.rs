@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 72] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 74] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -100,6 +100,8 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 72] = [
     ("channel_invalid", StatusCode::UNPROCESSABLE_ENTITY, "a name, format or value is not valid"),
     ("no_such_contract", StatusCode::NOT_FOUND, "no such joint contract of this host is in force"),
     ("too_many_contracts", StatusCode::TOO_MANY_REQUESTS, "the limit of joint contracts is reached"),
+    ("no_such_offer", StatusCode::NOT_FOUND, "the host offers no upgrade of the contract, or its time is over"),
+    ("no_such_question", StatusCode::NOT_FOUND, "no such question, or application, of this user"),
     ("contracts_off", StatusCode::CONFLICT, "this host makes no joint contracts with other hosts"),
 ];
 

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qfabric_host::manager::contracts::InitiatorCaps;
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
@@ -21,7 +20,7 @@ use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
-use crate::contracts::{self, ContractsThread};
+use crate::contracts::{self, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
@@ -45,7 +44,9 @@ pub(crate) struct Service {
     channels: Arc<Channels>,
     /// The name of this host in joint contracts.
     host: Name,
-    caps: InitiatorCaps,
+    joint: JointConfig,
+    /// Real-time priority of the threads that carry events and contracts.
+    priority: u32,
     places: usize,
     timeout: Duration,
     ending: Ending,
@@ -90,7 +91,8 @@ impl Service {
             memory,
             channels,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
-            caps: config.joint.caps(),
+            joint: config.joint.clone(),
+            priority: config.channels.priority,
             places: config.api.max_connections,
             timeout,
             ending: ending.clone(),
@@ -132,7 +134,8 @@ impl Service {
             memory: self.memory.clone(),
             net: self.net.clone(),
             channels: self.channels.clone(),
-            caps: self.caps.clone(),
+            config: self.joint.clone(),
+            priority: self.priority,
         }
     }
 

@@ -27,6 +27,12 @@ impl Process {
     }
 }
 
+impl From<Process> for OwnedFd {
+    fn from(process: Process) -> OwnedFd {
+        process.fd
+    }
+}
+
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -310,7 +310,7 @@ pub(crate) async fn leave(
 ))]
 pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
-    let (_, joint) = context.contracts.look().await?;
+    let joint = context.contracts.count().await?;
     let scrape = move || {
         let mut report = *report;
         context.memory.complete_status(&mut report.status);
@@ -341,7 +341,7 @@ async fn status_without_profiles(context: &Context) -> Result<HostStatus, Proble
         Ok(status)
     })
     .await?;
-    (status.joint, _) = context.contracts.look().await?;
+    status.joint = context.contracts.look().await?;
     status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }

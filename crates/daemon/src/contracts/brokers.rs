@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use qfabric_broker::{HoldBound, JointBrokers, Lack, LinkBound, MemoryBound, MemoryRefusal};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::net::HeldRateId;
 use qfabric_types::{BitRate, Bytes, LinkEnd, Owner, Resource, Share};
 
-use crate::control::{Requests, ShareHold};
+use crate::control::{Requests, ShareHold, ShareShortage};
 use crate::memory::Memory;
-use crate::net::Links;
+use crate::net::{Links, RateRefusal};
 
 /// The brokers. Calls may wait for the control thread, and for an exchange with the kernel.
 pub(super) struct Brokers {
@@ -28,30 +29,14 @@ pub(super) struct Holder {
     has_share: bool,
 }
 
-/// Why a broker does not hold the amount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
-    /// Less than the smallest useful amount is free, in the units of [`qfabric_types::Amount::units`].
-    Short { free: u64, largest: u64 },
-    /// The link is not open.
-    NoBroker,
-    /// The service ends.
-    Ending,
-}
+impl JointBrokers for Brokers {
+    type Holder = Holder;
 
-impl Holder {
-    pub(super) fn new(id: JointId, owner: Owner) -> Holder {
-        Holder { id, owner, links: BTreeMap::new(), has_share: false }
+    fn holder(&mut self, id: &JointId, owner: Owner) -> Holder {
+        Holder { id: id.clone(), owner, links: BTreeMap::new(), has_share: false }
     }
-}
 
-impl Brokers {
-    /// Holds `most` for the contract, or as much as is free, but at least `least`, instead of what it has so far. A
-    /// decrease is never refused.
-    ///
-    /// # Errors
-    /// The contract keeps what it had.
-    pub(super) fn set(&self, holder: &mut Holder, resource: &Resource, most: u64, least: u64) -> Result<u64, Lack> {
+    fn set(&mut self, holder: &mut Holder, resource: &Resource, most: u64, least: u64) -> Result<u64, Lack> {
         match resource {
             Resource::Cpu => self.set_share(holder, most, least),
             Resource::Memory => self.set_memory(holder, most, least),
@@ -59,8 +44,7 @@ impl Brokers {
         }
     }
 
-    /// Frees everything that the contract holds.
-    pub(super) fn free(&self, holder: &Holder) {
+    fn free(&mut self, holder: Holder) {
         // First, because the applications that draw from the contract leave with their memory.
         if holder.has_share {
             self.requests.free_share(holder.id.clone());
@@ -69,20 +53,26 @@ impl Brokers {
         holder.links.values().for_each(|rate| self.links.release(*rate));
     }
 
-    /// Whether all rates of the contract are still held: the administrator may have closed a link.
-    pub(super) fn has_rates(&self, holder: &Holder) -> bool {
+    /// An administrator may have closed a link; the other amounts last as long as the daemon.
+    fn is_whole(&self, holder: &Holder) -> bool {
         holder.links.values().all(|rate| self.links.rate(*rate).is_some())
     }
+}
 
+impl Brokers {
     fn set_share(&self, holder: &mut Holder, most: u64, least: u64) -> Result<u64, Lack> {
         let share = |units: u64| Share::from_ppm(u32::try_from(units).unwrap_or(u32::MAX));
         let (id, owner) = (holder.id.clone(), holder.owner);
         let hold = ShareHold { id, owner, most: share(most), least: share(least) };
         let answer = self.requests.hold_share(hold).ok_or(Lack::Ending)?;
         holder.has_share |= answer.is_ok();
-        let short =
-            answer.map_err(|short| Lack::Short { free: short.free.ppm().into(), largest: short.largest.ppm().into() });
-        short.map(|granted| granted.ppm().into())
+        let units = |share: Share| share.ppm().into();
+        let lack = |short: ShareShortage| Lack::Short {
+            free: units(short.free),
+            largest: units(short.largest),
+            bound: short.bound,
+        };
+        answer.map(units).map_err(lack)
     }
 
     fn set_memory(&self, holder: &mut Holder, most: u64, least: u64) -> Result<u64, Lack> {
@@ -90,8 +80,7 @@ impl Brokers {
             self.set_share(holder, 0, 0)?;
         }
         let held = self.memory.hold(&holder.id, holder.owner, Bytes::new(most), Bytes::new(least));
-        let short = held.map_err(|refusal| Lack::Short { free: refusal.free.get(), largest: refusal.largest.get() });
-        short.map(Bytes::get)
+        held.map(Bytes::get).map_err(|refusal| of_memory(&refusal))
     }
 
     fn set_rate(&self, holder: &mut Holder, end: &LinkEnd, most: u64, least: u64) -> Result<u64, Lack> {
@@ -103,7 +92,7 @@ impl Brokers {
         }
         let refused = match self.links.resize(rate, BitRate::new(most)) {
             Ok(()) => return Ok(most),
-            Err(problem) => lack(problem.shortage.as_deref()),
+            Err(refusal) => of_link(&refusal),
         };
         match refused {
             Lack::Short { largest, .. } if largest >= least && largest > 0 => {
@@ -120,15 +109,33 @@ impl Brokers {
         // The number is the right to the parts on other hosts, and every user may read refusals.
         let name = format!("contract of {}", holder.id.host);
         let held = self.links.hold(holder.owner, end, BitRate::new(most), BitRate::new(least), &name);
-        let (rate, granted) = held.map_err(|problem| lack(problem.shortage.as_deref()))?;
+        let (rate, granted) = held.map_err(|refusal| of_link(&refusal))?;
         holder.links.insert(end.clone(), rate);
         Ok(granted.get())
     }
 }
 
-fn lack(shortage: Option<&qfabric_types::api::Shortage>) -> Lack {
-    // Rates are whole numbers below 2^53.
-    let amounts =
-        |short: &qfabric_types::api::Shortage| Lack::Short { free: short.free as u64, largest: short.largest as u64 };
-    shortage.map_or(Lack::NoBroker, amounts)
+fn of_memory(refusal: &MemoryRefusal) -> Lack {
+    let bound = match refusal.bound {
+        MemoryBound::Reserve(_) => HoldBound::Free,
+        MemoryBound::User { uid, cap } => HoldBound::User { uid, cap: cap.get() },
+        MemoryBound::Group { gid, cap } => HoldBound::Group { gid, cap: cap.get() },
+        MemoryBound::Reserves { uid, most } => HoldBound::Number { uid, most: u32::try_from(most).unwrap_or(u32::MAX) },
+    };
+    Lack::Short { free: refusal.free.get(), largest: refusal.largest.get(), bound }
+}
+
+fn of_link(refusal: &RateRefusal) -> Lack {
+    let (free, refusal) = match refusal {
+        RateRefusal::Link { free, refusal } => (free.get(), refusal),
+        RateRefusal::Other(problem) if problem.code == "stopping" => return Lack::Ending,
+        RateRefusal::Other(_) => return Lack::NoBroker,
+    };
+    let (largest, bound) = match refusal.bound {
+        LinkBound::User { uid, cap } => (refusal.free.get(), HoldBound::User { uid, cap: cap.get() }),
+        LinkBound::Group { gid, cap } => (refusal.free.get(), HoldBound::Group { gid, cap: cap.get() }),
+        LinkBound::HeldRates { uid, most } | LinkBound::Streams { uid, most } => (0, HoldBound::Number { uid, most }),
+        _ => (refusal.free.get(), HoldBound::Free),
+    };
+    Lack::Short { free, largest, bound }
 }

@@ -1,5 +1,5 @@
 //! The section `[joint]` of the configuration: caps on the joint contracts of each initiating host, and of each user
-//! group of it.
+//! group of it; and who consents for applications.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,19 @@ pub struct JointConfig {
     pub hosts: BTreeMap<Name, InitiatorCap>,
     /// By gid on the initiating host, for each host by itself.
     pub groups: BTreeMap<u32, InitiatorCap>,
+    /// The answer for an application for which nobody answers.
+    pub consent: DefaultConsent,
+    /// Names of applications, with the uid of the only user who may answer for each.
+    pub applications: BTreeMap<Name, u32>,
+}
+
+/// The answer for an application for which nobody answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefaultConsent {
+    Accept,
+    #[default]
+    Decline,
 }
 
 /// Largest number and amounts of contracts together. A missing key is no bound.
@@ -77,7 +90,8 @@ impl JointConfig {
 
     /// The first key that has too many entries, their number, and the next step.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
-        let named = [("joint.hosts", self.hosts.len()), ("joint.groups", self.groups.len())];
+        let applications = ("joint.applications", self.applications.len());
+        let named = [("joint.hosts", self.hosts.len()), ("joint.groups", self.groups.len()), applications];
         let (key, count) = named.into_iter().find(|(_, count)| *count > MOST_ENTRIES)?;
         Some((key, format!("{count} entries"), "at most 10000, and joint.default_host for the others"))
     }
@@ -106,6 +120,8 @@ mod tests {
             ("[hosts.alpha]\nmemory = '64Q'", "such as 64M"),
             ("[hosts.alpha]\ncpus = 1", "unknown field"),
             ("[groups.video]\ncpu = 1", "groups"),
+            ("consent = 'ask'", "`accept` or `decline`"),
+            ("[applications]\nplayer = 'root'", "player"),
         ] {
             let refused = toml::from_str::<JointConfig>(text).unwrap_err().to_string();
             assert!(refused.contains(said), "{text}: {refused}");

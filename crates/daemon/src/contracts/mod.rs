@@ -1,109 +1,54 @@
 //! Joint contracts in the service: users ask for them through the API, and other hosts for their parts here.
 //!
 //! ```text
-//!   API ── apply, list, end ──┐                       ┌── orders ──> Book ──> control thread, memory, links
+//!   API ── apply, list, end ──┐                       ┌── orders ──> Holds ─> control thread, memory, links
 //!                             ├──> thread of contracts┤
 //!   Member ── messages ───────┘   Coordinator,        └── messages ──> Member ──> group `contracts`
 //!                                 Participant
 //! ```
 //! | file | contents |
 //! |---|---|
-//! | `thread.rs` | the thread: it owns coordinator, participant and book, and reads one clock |
+//! | `thread.rs`, `thread/` | the thread: it owns coordinator, participant and book, and reads one clock |
+//! | `calls.rs` | what the API and the network ask of the thread |
 //! | `records.rs` | the contracts that users of this host asked for |
-//! | `book.rs`, `brokers.rs` | what this host holds for contracts, in its brokers |
-//! | `config.rs` | the caps of initiators, section `[joint]` |
-//! | `routes.rs`, `problems.rs` | the API's paths, and their refusals |
+//! | `brokers.rs` | the brokers of this host behind the book ([`qfabric_broker::Holds`]) |
+//! | `consents.rs` | who answers for the applications of this host |
+//! | `lease.rs` | contracts and answers that end with a process |
+//! | `config.rs` | the section `[joint]`: caps of initiators, reserved names, the default answer |
+//! | `routes.rs`, `routes/`, `problems.rs` | the API's paths, and their refusals |
 
-mod book;
 mod brokers;
+mod calls;
 mod config;
+mod consents;
+mod lease;
 mod problems;
 mod records;
 pub(crate) mod routes;
 mod thread;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
 
 use qfabric_host::manager::contracts::{ContractMessage, NotReadable};
 use qfabric_types::LinkEnd;
 use qfabric_types::api::Problem;
-use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRefusal, JointRequest};
+use qfabric_types::api::contracts::{
+    ConsentInfo, ConsentQuestion, ConsentRequest, JointContract, JointHolding, JointId, JointRequest, UpgradeOffer,
+};
 use qfabric_types::api::net::HeldRateId;
 use qfabric_types::channel::Name;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::auth::Peer;
 use crate::problem;
-pub use config::{InitiatorCap, JointConfig, LinkKey};
+use calls::{Call, ConsentCall, WAITING};
+pub(crate) use calls::{ContractsReport, NotMade};
+pub use config::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub(crate) use thread::{ContractsThread, Parts};
-
-/// Calls that may wait for the thread; a message beyond is lost, and sent again by its host.
-const WAITING: usize = 1_024;
-
-/// Why a contract was not made.
-pub(crate) enum NotMade {
-    /// A host refused its part.
-    Refused(Box<JointRefusal>),
-    /// The request is not possible, whatever is free.
-    Problem(Problem),
-}
-
-impl From<Problem> for NotMade {
-    fn from(problem: Problem) -> NotMade {
-        NotMade::Problem(problem)
-    }
-}
-
-/// Something for the thread.
-enum Call {
-    Apply {
-        peer: Peer,
-        request: Box<JointRequest>,
-        reply: oneshot::Sender<Result<JointContract, NotMade>>,
-    },
-    List {
-        peer: Peer,
-        reply: oneshot::Sender<Vec<JointContract>>,
-    },
-    End {
-        peer: Peer,
-        id: JointId,
-        reply: oneshot::Sender<Result<(), Problem>>,
-    },
-    Rate {
-        id: JointId,
-        end: LinkEnd,
-        reply: oneshot::Sender<Option<HeldRateId>>,
-    },
-    /// What this host holds, and the counters; made when asked for, because contracts in force have many messages.
-    Look {
-        reply: oneshot::Sender<(Vec<JointHolding>, ContractsReport)>,
-    },
-    /// A message of another host.
-    Heard(Name, Result<ContractMessage, NotReadable>),
-    /// Another host is gone.
-    Gone(Name),
-    Stop,
-}
-
-/// Counters of contracts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ContractsReport {
-    /// Contracts in force that users of this host asked for.
-    pub in_force: usize,
-    /// Parts that this host holds or has committed, for contracts of all hosts.
-    pub parts: usize,
-    pub made: u64,
-    pub refused: u64,
-    /// Contracts in force that ended because of a host, not because a user ended them.
-    pub lost: u64,
-    pub upgraded: u64,
-    /// Parts that this host freed because their time was over.
-    pub expired: u64,
-    /// Messages that were lost because too many waited.
-    pub dropped: u64,
-}
 
 /// The way to the thread of contracts.
 pub(crate) struct Contracts {
@@ -111,6 +56,8 @@ pub(crate) struct Contracts {
     host: Name,
     calls: SyncSender<Call>,
     dropped: AtomicU64,
+    /// Number of the next lease.
+    leases: AtomicU64,
 }
 
 impl Contracts {
@@ -120,9 +67,81 @@ impl Contracts {
     }
 
     /// Makes a contract. The answer may take as long as all attempts.
-    pub(crate) async fn apply(&self, peer: Peer, request: JointRequest) -> Result<JointContract, NotMade> {
+    pub(crate) async fn apply(self: &Arc<Self>, peer: Peer, request: JointRequest) -> Result<JointContract, NotMade> {
+        let lease = match request.lease_pid() {
+            Some(pid) => Some(self.lease(peer, pid).await?),
+            None => None,
+        };
         let request = Box::new(request);
-        self.ask(|reply| Call::Apply { peer, request, reply }).await?
+        self.ask(|reply| Call::Apply { peer, request, lease, reply }).await?
+    }
+
+    /// The next upgrade that a host offers; `None`: there is none in this time.
+    pub(crate) async fn next_offer(
+        &self,
+        peer: Peer,
+        id: JointId,
+        wait: Duration,
+    ) -> Result<Option<UpgradeOffer>, Problem> {
+        let (waiting, offer) = oneshot::channel();
+        self.ask(|reply| Call::NextOffer { peer, id, waiting, reply }).await??;
+        Ok(timeout(wait, offer).await.ok().and_then(Result::ok))
+    }
+
+    /// Accepts or declines an offer.
+    pub(crate) async fn answer_offer(
+        &self,
+        peer: Peer,
+        id: JointId,
+        host: Name,
+        is_accepted: bool,
+    ) -> Result<(), Problem> {
+        self.ask(|reply| Call::AnswerOffer { peer, id, host, is_accepted, reply }).await?
+    }
+
+    /// From now on the peer answers for an application, until a process ends if one is named.
+    pub(crate) async fn consent(
+        self: &Arc<Self>,
+        peer: Peer,
+        application: Name,
+        request: ConsentRequest,
+    ) -> Result<ConsentInfo, Problem> {
+        let lease = match request.pid {
+            Some(pid) => Some(self.lease(peer, pid).await?),
+            None => None,
+        };
+        let policy = request.policy;
+        self.ask(|reply| Call::Consent(ConsentCall::Set { peer, application, policy, lease, reply })).await?
+    }
+
+    pub(crate) async fn consents(&self, peer: Peer) -> Result<Vec<ConsentInfo>, Problem> {
+        self.ask(|reply| Call::Consent(ConsentCall::List { peer, reply })).await
+    }
+
+    pub(crate) async fn end_consent(&self, peer: Peer, application: Name) -> Result<(), Problem> {
+        self.ask(|reply| Call::Consent(ConsentCall::End { peer, application, reply })).await?
+    }
+
+    /// The next question; `None`: there is none in this time.
+    pub(crate) async fn next_question(
+        &self,
+        peer: Peer,
+        application: Name,
+        wait: Duration,
+    ) -> Result<Option<ConsentQuestion>, Problem> {
+        let (waiting, question) = oneshot::channel();
+        self.ask(|reply| Call::Consent(ConsentCall::Next { peer, application, waiting, reply })).await??;
+        Ok(timeout(wait, question).await.ok().and_then(Result::ok))
+    }
+
+    pub(crate) async fn answer_question(
+        &self,
+        peer: Peer,
+        application: Name,
+        number: u64,
+        is_accepted: bool,
+    ) -> Result<(), Problem> {
+        self.ask(|reply| Call::Consent(ConsentCall::Answer { peer, application, number, is_accepted, reply })).await?
     }
 
     /// The contracts that the peer may end. The others are not shown, because the number of a contract is the right to
@@ -146,10 +165,15 @@ impl Contracts {
         self.ask(|reply| Call::Rate { id, end, reply }).await?.ok_or(refused)
     }
 
-    /// What this host holds for contracts, and the counters.
-    pub(crate) async fn look(&self) -> Result<(Vec<JointHolding>, ContractsReport), Problem> {
-        let (holdings, report) = self.ask(|reply| Call::Look { reply }).await?;
-        Ok((holdings, ContractsReport { dropped: self.dropped.load(Ordering::Relaxed), ..report }))
+    /// What this host holds for contracts.
+    pub(crate) async fn look(&self) -> Result<Vec<JointHolding>, Problem> {
+        self.ask(|reply| Call::Look { reply }).await
+    }
+
+    /// The counters.
+    pub(crate) async fn count(&self) -> Result<ContractsReport, Problem> {
+        let report = self.ask(|reply| Call::Count { reply }).await?;
+        Ok(ContractsReport { dropped: self.dropped.load(Ordering::Relaxed), ..report })
     }
 
     /// Passes a message of another host to the thread. Never waits.

@@ -33,3 +33,38 @@ pub(super) fn only_here(host: &Name, own: &Name) -> Problem {
         "set contracts = true in the section [channels] of both hosts' daemons, or ask for resources of this host only";
     new("contracts_off", message, next)
 }
+
+pub(super) fn no_such_offer(id: &JointId, host: &Name) -> Problem {
+    let message = format!("host {host} offers no more for contract {id}, or the time for an answer is over");
+    new("no_such_offer", message, "wait for the next offer with `qfabric contract upgrade`")
+}
+
+pub(super) fn not_asked(id: &JointId) -> Problem {
+    let message = format!("contract {id} was not applied with upgrades that ask, so nobody is asked");
+    new("no_such_offer", message, "apply it with `qfabric contract apply --upgrades ask`")
+}
+
+pub(super) fn no_such_question(application: &Name, number: u64) -> Problem {
+    let message = format!("application {application} has no question {number}, or the time for its answer is over");
+    new("no_such_question", message, "wait for the next question, and answer it in its time")
+}
+
+pub(super) fn nobody_answers(application: &Name) -> Problem {
+    let message = format!("nobody answers for application {application}");
+    new("no_such_question", message, "begin with `qfabric contract consent`")
+}
+
+pub(super) fn not_your_application(application: &Name, theirs: u32, yours: u32) -> Problem {
+    let message = format!("user {theirs} answers for application {application}, you are user {yours}");
+    new("not_yours", message, "choose another name, or have the administrator reserve it in [joint.applications]")
+}
+
+pub(super) fn too_many_applications(uid: u32, of_user: usize, all: usize) -> Problem {
+    let message = format!("user {uid} answers for {of_user} applications, or all users for {all}: the largest numbers");
+    new("too_many_contracts", message, "end one with `qfabric contract consent NAME --forget`")
+}
+
+pub(super) fn holder_ended(pid: i32) -> Problem {
+    let message = format!("process {pid}, with which the contract ends, has ended");
+    new("gone", message, "name a process that lives")
+}

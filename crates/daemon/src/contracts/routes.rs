@@ -1,6 +1,8 @@
 //! The paths of joint contracts. An answer to a request may take as long as all attempts, so that the time limit of the
 //! other paths does not hold for them; it holds for reading the body.
 
+pub(crate) mod asking;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointId, JointRefusal, JointRequest};
@@ -36,6 +38,11 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(context: Context) -> Rout
         .route("/v1/contracts", get(list).post(apply))
         .route("/v1/contracts/{id}", get(show).delete(end))
         .route("/v1/contracts/{id}/streams/{interface}", post(begin))
+        .route("/v1/contracts/{id}/upgrade", get(asking::next_offer).post(asking::answer_offer))
+        .route("/v1/consents", get(asking::consents))
+        .route("/v1/consents/{application}", put(asking::consent).delete(asking::end_consent))
+        .route("/v1/consents/{application}/question", get(asking::next_question))
+        .route("/v1/consents/{application}/questions/{number}", post(asking::answer_question))
         .with_state(context)
 }
 
@@ -63,11 +70,13 @@ pub(crate) async fn own(State(context): State<Context>) -> Json<OwnHost> {
 /// Make a joint contract: resources of several hosts, all or nothing
 ///
 /// Each host holds its part, and all are committed together. After a refusal nothing is held. The contract lives until it
-/// is ended, or until the daemon of this host ends.
+/// is ended, until the process of its lease ends, or until the daemon of this host ends.
 #[utoipa::path(post, path = "/v1/contracts", request_body = JointRequest, responses(
     (status = 201, description = "In force on all hosts", body = JointContract),
     (status = 400, description = "The request does not parse, or breaks a rule", body = Problem),
+    (status = 403, description = "The process of the lease belongs to another user", body = Problem),
     (status = 409, description = "A host refused its part; nothing is held", body = JointRefusal),
+    (status = 410, description = "The process of the lease has ended", body = Problem),
     (status = 429, description = "The user, or the host, has the largest number of contracts", body = Problem),
     (status = 503, description = "Too many requests wait, or the service is stopping", body = Problem),
 ))]

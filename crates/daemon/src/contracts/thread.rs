@@ -1,31 +1,40 @@
 //! The thread of contracts. It owns coordinator, participant and book, and reads one clock. Orders to the brokers are
 //! carried out here, one after the other, because they may wait for the control thread and for the kernel.
+//!
+//! It has the real-time priority of the threads that carry events between hosts. It has no budget (SCHED_DEADLINE),
+//! because it waits for others.
+
+mod asking;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use qfabric_broker::{HeldContract, Holds};
 use qfabric_host::manager::contracts::{
-    Answer, ContractMessage, Coordinator, CoordinatorOutput, InitiatorCaps, NotReadable, Order, Participant,
-    ParticipantOutput, Reason, Refused, Timing,
+    ContractMessage, Coordinator, CoordinatorOutput, NotReadable, Participant, ParticipantOutput, Reason, Refused,
+    Timing, carry_out,
 };
 use qfabric_linux::clock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRequest};
+use qfabric_types::api::net::HeldRateId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos, Owner};
+use qfabric_types::{Instant, LinkEnd, Nanos};
 use tokio::sync::oneshot;
 
-use super::book::Book;
-use super::brokers::Brokers;
+use super::brokers::{Brokers, Holder};
+use super::calls::{Call, ContractsReport, NotMade, WAITING};
+use super::config::DefaultConsent;
+use super::consents::{Attempt, Consents};
+use super::lease::Lease;
 use super::records::{MOST_PER_USER, Record, Records};
-use super::{Call, Contracts, ContractsReport, NotMade, WAITING, problems};
+use super::{Contracts, JointConfig, problems};
 use crate::auth::Peer;
-use crate::channels::Channels;
+use crate::channels::{self, Channels};
 use crate::control::Requests;
 use crate::ending::Ending;
 use crate::memory::Memory;
@@ -40,8 +49,9 @@ pub(crate) struct Parts {
     pub memory: Arc<Memory>,
     pub net: Arc<Net>,
     pub channels: Arc<Channels>,
-    /// Caps on the contracts of other hosts.
-    pub caps: InitiatorCaps,
+    pub config: JointConfig,
+    /// Real-time priority (SCHED_FIFO) of the thread; 0: none.
+    pub priority: u32,
 }
 
 /// Interval at which partly satisfied contracts are tried again, because applications that leave free capacity, too.
@@ -59,11 +69,15 @@ pub(crate) struct ContractsThread {
 impl ContractsThread {
     pub(crate) fn start(parts: Parts, ending: &Ending) -> std::io::Result<(ContractsThread, Arc<Contracts>)> {
         let (calls, receiver) = sync_channel(WAITING);
-        let (host, dropped) = (parts.host.clone(), AtomicU64::default());
-        let contracts = Arc::new(Contracts { host, calls: calls.clone(), dropped });
+        let (host, priority, (dropped, leases)) = (parts.host.clone(), parts.priority, Default::default());
+        let contracts = Arc::new(Contracts { host, calls: calls.clone(), dropped, leases });
         parts.channels.hear_contracts(&contracts);
         let runner = Runner::new(parts);
-        let thread = ending.spawn("qf-contracts", move || runner.run(&receiver))?;
+        let run = move || {
+            channels::enter(priority);
+            runner.run(&receiver);
+        };
+        let thread = ending.spawn("qf-contracts", run)?;
         Ok((ContractsThread { calls, thread: Some(thread) }, contracts))
     }
 }
@@ -83,8 +97,9 @@ struct Runner {
     host: Name,
     coordinator: Coordinator,
     participant: Participant,
-    book: Book,
+    book: Holds<Brokers>,
     records: Records,
+    consents: Consents,
     channels: Arc<Channels>,
     retry_at: Instant,
     report: ContractsReport,
@@ -97,16 +112,17 @@ fn random() -> u64 {
 
 impl Runner {
     fn new(parts: Parts) -> Runner {
-        let Parts { host, requests, memory, net, channels, caps } = parts;
+        let Parts { host, requests, memory, net, channels, config, .. } = parts;
         let mut participant = Participant::new(host.clone());
-        participant.set_caps(caps);
-        let book = Book::new(Brokers { requests, memory, links: Links::of(&net) });
+        participant.set_caps(config.caps());
+        let book = Holds::over(Brokers { requests, memory, links: Links::of(&net) });
         Runner {
             coordinator: Coordinator::new(host.clone(), Timing::default(), random()),
             participant,
             host,
             book,
             records: Records::default(),
+            consents: Consents::new(config.applications, config.consent == DefaultConsent::Accept),
             channels,
             retry_at: Instant::NEVER,
             report: ContractsReport::default(),
@@ -162,7 +178,7 @@ impl Runner {
     fn handle(&mut self, call: Call, now: Instant) {
         // An answer without a receiver is dropped.
         match call {
-            Call::Apply { peer, request, reply } => self.apply(peer, *request, reply, now),
+            Call::Apply { peer, request, lease, reply } => self.apply(peer, *request, lease, reply, now),
             Call::List { peer, reply } => {
                 let own = self.records.in_force().filter(|(_, record)| peer.may_touch(record.owner));
                 _ = reply.send(own.map(|(id, record)| record.shown(id)).collect());
@@ -173,8 +189,17 @@ impl Runner {
                 self.drain();
                 _ = reply.send(ended);
             }
-            Call::Rate { id, end, reply } => _ = reply.send(self.book.rate(&id, &end)),
+            Call::Rate { id, end, reply } => _ = reply.send(self.rate(&id, &end)),
+            Call::NextOffer { peer, id, waiting, reply } => {
+                _ = reply.send(self.next_offer(peer, &id, waiting, now));
+            }
+            Call::AnswerOffer { peer, id, host, is_accepted, reply } => {
+                _ = reply.send(self.answer_offer(peer, &id, &host, is_accepted, now));
+            }
+            Call::Consent(call) => self.consent(call, now),
             Call::Look { reply } => _ = reply.send(self.look(now)),
+            Call::Count { reply } => _ = reply.send(self.count()),
+            Call::HolderEnded(lease) => self.holder_ended(lease, now),
             Call::Heard(host, message) => self.heard(&host, message, now),
             Call::Gone(host) => {
                 self.coordinator.gone(&host, now);
@@ -188,6 +213,7 @@ impl Runner {
         &mut self,
         peer: Peer,
         request: JointRequest,
+        lease: Option<Lease>,
         reply: oneshot::Sender<Result<JointContract, NotMade>>,
         now: Instant,
     ) {
@@ -197,9 +223,7 @@ impl Runner {
         });
         match begun {
             Ok(id) => {
-                let granted = std::collections::BTreeMap::new();
-                let record = Record { owner: peer.owner, request, granted, reply: Some(reply) };
-                self.records.0.insert(id, record);
+                self.records.0.insert(id, Record::new(peer.owner, request, lease, reply));
             }
             Err(refused) => {
                 self.report.refused += 1;
@@ -226,28 +250,34 @@ impl Runner {
     }
 
     fn end_contract(&mut self, peer: Peer, id: &JointId) -> Result<(), Problem> {
-        let record = self.records.0.get(id).filter(|record| record.is_in_force());
-        let owner = record.ok_or_else(|| problems::no_such_contract(id))?.owner;
-        if !peer.may_touch(owner) {
-            return Err(problem::not_your_contract(id, owner.uid, peer.owner.uid));
-        }
+        self.own_contract(peer, id)?;
         self.records.0.remove(id);
         self.coordinator.end(id);
         Ok(())
     }
 
+    /// A contract in force that the peer may change.
+    fn own_contract(&mut self, peer: Peer, id: &JointId) -> Result<&mut Record, Problem> {
+        let record = self.records.0.get_mut(id).filter(|record| record.is_in_force());
+        let record = record.ok_or_else(|| problems::no_such_contract(id))?;
+        match record.owner {
+            owner if peer.may_touch(owner) => Ok(record),
+            owner => Err(problem::not_your_contract(id, owner.uid, peer.owner.uid)),
+        }
+    }
+
+    /// A message that names this host as its sender is not believed: the user in it counts here.
     fn heard(&mut self, host: &Name, message: Result<ContractMessage, NotReadable>, now: Instant) {
         match message {
+            Ok(_) if *host == self.host => {}
             Ok(message) => self.receive(host, message, now),
             Err(NotReadable::Version { number, .. }) => self.participant.not_readable(host, number),
             Err(error) => tracing::debug!(%host, %error, "a message about a contract cannot be read"),
         }
     }
 
-    /// Both sides ignore messages for the other one.
     fn receive(&mut self, from: &Name, message: ContractMessage, now: Instant) {
-        self.coordinator.receive(from, message.clone(), now);
-        self.participant.receive(from, message, now);
+        message.deliver(from, &mut self.coordinator, &mut self.participant, now);
     }
 
     /// Carries out all outputs, and those that they cause.
@@ -274,8 +304,7 @@ impl Runner {
                     _ = reply.send(Err(NotMade::Refused(Box::new(refused.answer()))));
                 }
             }
-            // The user asked for this amount, so an upgrade is accepted.
-            CoordinatorOutput::Upgrade { id, host, .. } => self.coordinator.upgrade(&id, &host, clock::now()),
+            CoordinatorOutput::Upgrade { id, host, granted } => self.offered(&id, host, granted, clock::now()),
             CoordinatorOutput::Upgraded { id, host, granted } => {
                 self.report.upgraded += 1;
                 if let Some(record) = self.records.0.get_mut(&id) {
@@ -307,39 +336,16 @@ impl Runner {
     fn carry_out_part(&mut self, output: ParticipantOutput) {
         match output {
             ParticipantOutput::Send(to, message) => self.send(&to, message),
-            ParticipantOutput::Order(order) => self.order(order),
-            // No application of this host can be asked yet.
-            ParticipantOutput::Consent { id, round, .. } => {
-                self.participant.consented(&id, round, false, clock::now());
+            ParticipantOutput::Order(order) => {
+                if let Some(answer) = carry_out(&mut self.book, order, clock::now()) {
+                    self.participant.answered(answer, clock::now());
+                }
+            }
+            ParticipantOutput::Consent { id, round, application, granted, until } => {
+                self.ask_application(&application, Attempt { id, round }, granted, until);
             }
             ParticipantOutput::InForce { .. } | ParticipantOutput::Ended { .. } => {}
         }
-    }
-
-    fn order(&mut self, order: Order) {
-        let now = clock::now();
-        let answer = match order {
-            Order::Hold { round, request } => {
-                let (id, owner) = (request.id.clone(), self.owner(&request.id, request.uid));
-                Answer::Held { id, round, result: self.book.hold(request, owner, now) }
-            }
-            Order::Commit { id, round, step, accepted, until } => {
-                let result = self.book.commit(&id, &accepted, until, now);
-                Answer::Committed { id, round, step, result }
-            }
-            Order::Grow { id, round, until } => {
-                let whole = self.book.grow(&id, until, now);
-                Answer::Grown { id, round, whole }
-            }
-            Order::Release { id } => return self.book.release(&id, now),
-        };
-        self.participant.answered(answer, clock::now());
-    }
-
-    /// Who answers for a part on this host.
-    fn owner(&self, id: &JointId, uid: u32) -> Owner {
-        let own = self.records.0.get(id).map(|record| record.owner);
-        own.filter(|owner| owner.uid == uid).unwrap_or(Owner::NOBODY)
     }
 
     fn send(&mut self, to: &Name, message: ContractMessage) {
@@ -350,9 +356,24 @@ impl Runner {
         self.channels.tell_contract(to, &message);
     }
 
-    fn look(&self, now: Instant) -> (Vec<JointHolding>, ContractsReport) {
-        let holdings = self.book.holdings(now);
-        let (in_force, parts) = (self.records.in_force().count(), holdings.len());
-        (holdings, ContractsReport { in_force, parts, expired: self.book.expired, ..self.report })
+    /// The rate that a contract in force has on a link.
+    fn rate(&self, id: &JointId, end: &LinkEnd) -> Option<HeldRateId> {
+        self.book.get(id).filter(|held| held.is_committed)?.holder.links.get(end).copied()
+    }
+
+    fn look(&self, now: Instant) -> Vec<JointHolding> {
+        let holding = |(id, held): (&JointId, &HeldContract<Holder>)| JointHolding {
+            initiator: id.host.clone(),
+            uid: held.owner.uid,
+            resources: held.held().clone(),
+            in_force: held.is_committed,
+            left_ns: held.until.since(now),
+        };
+        self.book.entries().map(holding).collect()
+    }
+
+    fn count(&self) -> ContractsReport {
+        let (in_force, parts) = (self.records.in_force().count(), self.book.entries().len());
+        ContractsReport { in_force, parts, expired: self.book.expired(), ..self.report }
     }
 }

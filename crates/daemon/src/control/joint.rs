@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_broker::as_much_as_fits;
+use qfabric_broker::{HoldBound, as_much_as_fits};
 use qfabric_host::Input;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Claim, Problem};
@@ -38,6 +38,8 @@ pub(crate) struct ShareShortage {
     pub free: Share,
     /// The largest share that this contract could have.
     pub largest: Share,
+    /// The limit that decides on it.
+    pub bound: HoldBound,
 }
 
 struct Joint {
@@ -69,20 +71,21 @@ impl Engine {
         let empty = || Joint { owner, share: Share::ZERO, kept: None, users: BTreeMap::new() };
         let before = self.joints.0.entry(id.clone()).or_insert_with(empty).share;
         let least = least.max(Share::from_ppm(1));
-        let granted = as_much_as_fits(most, least, |asked| self.keep_share(&id, asked, now), |largest| *largest);
-        granted.map_err(|largest| {
+        let keep = |asked| self.keep_share(&id, asked, now);
+        let granted = as_much_as_fits(most, least, keep, |(largest, _)| *largest);
+        granted.map_err(|(largest, bound)| {
             // Free in this turn, so it is not refused.
             let _ = self.keep_share(&id, before, now);
             if before == Share::ZERO {
                 self.joints.0.remove(&id);
             }
-            ShareShortage { free: self.core.host.free(), largest }
+            ShareShortage { free: self.core.host.free(), largest, bound }
         })
     }
 
     /// Keeps `share` for a contract, less the part that its applications use. An error is the largest share that would
-    /// fit; then nothing is kept.
-    fn keep_share(&mut self, id: &JointId, share: Share, now: Instant) -> Result<(), Share> {
+    /// fit, and the limit that decides on it; then nothing is kept.
+    fn keep_share(&mut self, id: &JointId, share: Share, now: Instant) -> Result<(), (Share, HoldBound)> {
         let Some(joint) = self.joints.0.get_mut(id) else { return Ok(()) };
         let (owner, used, kept) = (joint.owner, joint.used(), joint.kept.take());
         if let Some(app) = kept {
@@ -92,12 +95,24 @@ impl Engine {
         let kept = (rest > Share::ZERO).then(|| self.keep_rest(id, owner, rest, now)).transpose();
         let kept = kept.map_err(|refused| {
             let free = refused.free.unwrap_or_default();
-            Share::from_ppm(used.ppm().saturating_add(free.ppm()))
+            (Share::from_ppm(used.ppm().saturating_add(free.ppm())), self.bound(&refused, owner))
         })?;
         if let Some(joint) = self.joints.0.get_mut(id) {
             (joint.share, joint.kept) = (share, kept);
         }
         Ok(())
+    }
+
+    /// The limit behind a refusal of the supervisor.
+    fn bound(&self, refused: &Problem, owner: Owner) -> HoldBound {
+        let Owner { uid, gid } = owner;
+        let units = |cap: Option<Share>| cap.unwrap_or_default().ppm().into();
+        let limits = self.core.host.limits();
+        match refused.code.as_str() {
+            "user_cap" | "not_permitted" => HoldBound::User { uid, cap: units(limits.user_cap(owner)) },
+            "group_cap" => HoldBound::Group { gid, cap: units(limits.group_cap(owner)) },
+            _ => HoldBound::Free,
+        }
     }
 
     fn keep_rest(&mut self, id: &JointId, owner: Owner, share: Share, now: Instant) -> Answer {

@@ -31,7 +31,7 @@ mod thread;
 pub(crate) use command::requests;
 pub(crate) use command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
-pub(crate) use joint::ShareHold;
+pub(crate) use joint::{ShareHold, ShareShortage};
 pub(crate) use loans::{Keep, LoanWord, Teller};
 pub(crate) use logbook::Logbook;
 pub(crate) use mechanism::best_effort_is_possible;

@@ -28,8 +28,33 @@ pub(super) struct Ends {
     last: HeldRateId,
 }
 
+/// Why a rate is not held.
+#[derive(Debug)]
+pub(crate) enum RateRefusal {
+    /// The link does not have it.
+    Link {
+        /// The free rate of the link, whatever the owner's maximum.
+        free: BitRate,
+        refusal: Box<LinkRefusal>,
+    },
+    /// The link is not open, the rate is not held, or the service ends.
+    Other(Problem),
+}
+
+impl RateRefusal {
+    fn of(broker: &LinkBroker, refusal: LinkRefusal) -> RateRefusal {
+        RateRefusal::Link { free: broker.free(), refusal: Box::new(refusal) }
+    }
+}
+
+impl From<Problem> for RateRefusal {
+    fn from(problem: Problem) -> RateRefusal {
+        RateRefusal::Other(problem)
+    }
+}
+
 /// Holds rates on the open links of this host. Every call may wait for an exchange with the kernel, so no thread with a
-/// reservation makes one.
+/// budget (SCHED_DEADLINE) makes one.
 #[derive(Clone)]
 pub(crate) struct Links(Arc<Net>);
 
@@ -50,13 +75,13 @@ impl Links {
         wanted: BitRate,
         least: BitRate,
         name: &str,
-    ) -> Result<(HeldRateId, BitRate), Problem> {
+    ) -> Result<(HeldRateId, BitRate), RateRefusal> {
         if wanted == BitRate::ZERO {
-            return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s"));
+            return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s").into());
         }
         let mut state = self.0.state();
         if state.is_over {
-            return Err(problem::stopping());
+            return Err(problem::stopping().into());
         }
         let state = &mut *state;
         let id = state.held.last + 1;
@@ -65,7 +90,8 @@ impl Links {
         let broker = entry.book(end.direction);
         let owner = broker.limits().counted(owner, &[]);
         let name = name.chars().take(LONGEST_NAME).collect();
-        let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None }).map_err(refused)?;
+        let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None });
+        let granted = granted.map_err(|refusal| RateRefusal::of(broker, refusal))?;
         state.held.last = id;
         state.held.ends.insert(id, end.clone());
         Ok((id, granted))
@@ -75,10 +101,11 @@ impl Links {
     ///
     /// # Errors
     /// The increase does not fit, streams draw more than `rate`, or the rate is not held any more. Nothing changes.
-    pub(crate) fn resize(&self, id: HeldRateId, rate: BitRate) -> Result<(), Problem> {
+    pub(crate) fn resize(&self, id: HeldRateId, rate: BitRate) -> Result<(), RateRefusal> {
         let mut state = self.0.state();
         let (entry, direction) = state.holding(id)?;
-        entry.book(direction).resize(id, rate).map_err(refused)?;
+        let broker = entry.book(direction);
+        broker.resize(id, rate).map_err(|refusal| RateRefusal::of(broker, refusal))?;
         entry.is_freed = true;
         Ok(())
     }
@@ -101,10 +128,12 @@ impl Links {
         entry.book(direction).held(id).map(|(rate, _)| rate)
     }
 
-    /// Begins a stream that draws from a held rate of the caller: its rate is counted within the held rate.
+    /// Begins a stream that draws from a held rate: its rate is counted within the held rate. A rate of nobody belongs to a
+    /// contract of another host; the number of the contract is the right to it, and the caller knows the number. The
+    /// stream belongs to the caller, and takes only the caller's packets.
     ///
     /// # Errors
-    /// The rate belongs to another user, is not held or is one of direction *in*, less of it is left than the stream
+    /// The rate belongs to another user of this host, is not held or is one of direction *in*, less of it is left than the stream
     /// needs, the packets may belong to other users, or DWCS does not admit the stream's periods.
     pub(crate) fn begin(&self, peer: Peer, id: HeldRateId, spec: &StreamSpec) -> Result<StreamInfo, Problem> {
         let caller = Caller::of(peer);
@@ -114,16 +143,12 @@ impl Links {
             return Err(problems::only_counted(id));
         }
         let owner = entry.broker.held(id).map_or(0, |(_, uid)| uid);
-        if !caller.is_privileged && owner != peer.owner.uid {
+        if !caller.is_privileged && ![peer.owner.uid, Owner::NOBODY.uid].contains(&owner) {
             return Err(problems::not_your_rate(id, owner, peer.owner.uid));
         }
         let lease = lease(caller, spec)?;
         entry.begin(spec, lease, Some(id))
     }
-}
-
-fn refused(refusal: LinkRefusal) -> Problem {
-    refusal.problem()
 }
 
 impl State {

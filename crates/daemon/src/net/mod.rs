@@ -49,7 +49,7 @@ use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
 pub use config::{LinkConfig, NetConfig, Rate};
-pub(crate) use held::Links;
+pub(crate) use held::{Links, RateRefusal};
 use interface::Interface;
 use leases::Lease;
 use rights::Caller;
