@@ -16,24 +16,32 @@
 //! # }
 //! ```
 //!
-//! A contract lives until it is ended, or until the daemon of this host ends: it survives the program that made it.
+//! A contract lives until it is ended, or until the daemon of this host ends: it survives the program that made it,
+//! except with [`JointBuilder::leased`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{
-    JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource, NoJointId,
+    JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource, NoJointId, UpgradeAnswer,
+    UpgradeOffer, UpgradePolicy,
 };
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Resource, Resources, Share};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::ClientError;
 
 /// Longest time from a request without patience to its decision: eight attempts of at most 5.4 s.
 const LONGEST: Duration = Duration::from_secs(44);
+
+/// Longest time that the daemon waits for something to answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Client {
     /// Makes a joint contract. May block until all attempts are over: 44 s, and the patience of the request. Fails with
@@ -65,6 +73,32 @@ impl Client {
         self.exchange("DELETE", &path(id), None).map(drop).map_err(|error| self.older(error))
     }
 
+    /// Waits for a host to offer more for a partly satisfied contract of [`UpgradePolicy::Ask`], for at most this time and
+    /// 30 s. `None`: no host did.
+    pub fn next_offer(&self, id: &JointId, wait: Duration) -> Result<Option<UpgradeOffer>, ClientError> {
+        self.wait(&format!("{}/upgrade", path(id)), wait)
+    }
+
+    /// Accepts or declines an offer. Fails with [`ClientError::Refused`] if its time is over.
+    pub fn answer_offer(&self, id: &JointId, offer: &UpgradeOffer, accept: bool) -> Result<(), ClientError> {
+        let body = serde_json::to_vec(&UpgradeAnswer { host: offer.host.clone(), accept });
+        let body = body.expect("the API's bodies are plain values");
+        self.exchange("POST", &format!("{}/upgrade", path(id)), Some(body)).map(drop)
+    }
+
+    /// Asks a path that answers with 204 if nothing came in time.
+    pub(crate) fn wait<A: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Option<A>, ClientError> {
+        let wait = wait.min(LONGEST_WAIT);
+        let path = format!("{path}?wait_ms={}", wait.as_millis());
+        let client = self.clone().with_patience(self.patience() + wait);
+        let (status, answer) = client.answer("GET", &path, None)?;
+        if status == 204 {
+            return Ok(None);
+        }
+        let answer = Client::successful("GET", &path, status, answer).map_err(|error| self.older(error))?;
+        Client::parsed("GET", &path, &answer).map(Some)
+    }
+
     /// The name of the daemon's host in joint contracts.
     pub fn host_name(&self) -> Result<Name, ClientError> {
         #[derive(Deserialize)]
@@ -75,7 +109,7 @@ impl Client {
     }
 
     /// An older daemon of the same minor version knows no path of contracts.
-    fn older(&self, error: ClientError) -> ClientError {
+    pub(crate) fn older(&self, error: ClientError) -> ClientError {
         let is_unknown = match &error {
             ClientError::Refused(problem) => problem.code == "no_such_path",
             ClientError::Answer { why, .. } => why.starts_with("HTTP status 404"),
@@ -103,7 +137,11 @@ type Wanted = (Resource, f64, f64);
 pub struct JointBuilder {
     /// The amounts by host; the empty name is this host.
     hosts: BTreeMap<String, Vec<Wanted>>,
+    /// The applications that must consent, by host.
+    applications: BTreeMap<String, String>,
     patience_ms: u64,
+    lease_pid: Option<i32>,
+    upgrades: UpgradePolicy,
 }
 
 impl JointBuilder {
@@ -131,11 +169,42 @@ impl JointBuilder {
         self
     }
 
+    /// Needs the consent of an application on this host, as it is named there (QualMan, Figure 8).
+    pub fn application(mut self, host: &str, application: &str) -> Self {
+        self.applications.insert(host.to_owned(), application.to_owned());
+        self
+    }
+
+    /// Ends the contract with the calling process, however it ends, and when the last copy of its handle is dropped.
+    pub fn leased(self) -> Self {
+        self.with_process(std::process::id() as i32)
+    }
+
+    /// Ends the contract with another process of the same user.
+    pub fn with_process(mut self, pid: i32) -> Self {
+        self.lease_pid = Some(pid);
+        self
+    }
+
+    /// Who decides on more, if the contract is satisfied partly; the daemon accepts it by default.
+    pub fn upgrades(mut self, upgrades: UpgradePolicy) -> Self {
+        self.upgrades = upgrades;
+        self
+    }
+
     /// The request, with the name `here` for this host.
     pub fn request(&self, here: &Name) -> Result<JointRequest, ClientError> {
-        let parts = self.hosts.iter().map(|(host, amounts)| part(host, here, amounts)).collect::<Result<_, _>>()?;
+        if let Some(host) = self.applications.keys().find(|host| !self.hosts.contains_key(*host)) {
+            return Err(ClientError::Value(format!("an application of host {host:?}, of which nothing is wanted")));
+        }
+        let part = |(host, amounts): (&String, &Vec<Wanted>)| part(host, here, amounts, self.applications.get(host));
+        let parts = self.hosts.iter().map(part).collect::<Result<_, _>>()?;
         let request = JointRequest::new(parts).and_then(|request| request.with_patience_ms(self.patience_ms));
-        request.map_err(|error| invalid(&error.problem()))
+        let request = request.map_err(|error| invalid(&error.problem()))?.with_upgrades(self.upgrades);
+        Ok(match self.lease_pid {
+            Some(pid) => request.with_lease(pid),
+            None => request,
+        })
     }
 
     /// Makes the contract: see [`Client::apply`].
@@ -144,7 +213,7 @@ impl JointBuilder {
     }
 }
 
-fn part(host: &str, here: &Name, amounts: &[Wanted]) -> Result<JointPart, ClientError> {
+fn part(host: &str, here: &Name, amounts: &[Wanted], application: Option<&String>) -> Result<JointPart, ClientError> {
     let host = match host {
         "" => here.clone(),
         name => name.parse().map_err(|error| ClientError::Value(format!("the host {name:?}: {error}")))?,
@@ -154,7 +223,9 @@ fn part(host: &str, here: &Name, amounts: &[Wanted]) -> Result<JointPart, Client
         set(&mut wanted, resource, *most)?;
         set(&mut minimum, resource, *least)?;
     }
-    Ok(JointPart { host, wanted, minimum: Some(minimum), application: None })
+    let named =
+        |name: &String| name.parse().map_err(|error| ClientError::Value(format!("the application {name:?}: {error}")));
+    Ok(JointPart { host, wanted, minimum: Some(minimum), application: application.map(named).transpose()? })
 }
 
 fn set(vector: &mut Resources, resource: &Resource, amount: f64) -> Result<(), ClientError> {
@@ -182,23 +253,44 @@ fn invalid(problem: &Problem) -> ClientError {
     ClientError::Value(format!("{}; {}", problem.message, problem.next_step))
 }
 
-/// A joint contract of this host, and the way to its daemon. The contract survives this value; [`JointHandle::end`]
-/// ends it.
+/// A joint contract of this host, and the way to its daemon. The contract survives this value, except if the calling
+/// process is its lease; [`JointHandle::end`] ends it.
 #[derive(Clone, Debug)]
 pub struct JointHandle {
     client: Client,
     contract: JointContract,
+    lease: Option<Arc<Lease>>,
+}
+
+/// A contract that ends with the last copy of its handle.
+#[derive(Debug)]
+struct Lease {
+    client: Client,
+    id: JointId,
+    has_ended: AtomicBool,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.has_ended.load(Ordering::Relaxed) {
+            // If it fails, the contract ends with this process.
+            let _ = self.client.end_joint_contract(&self.id);
+        }
+    }
 }
 
 impl JointHandle {
     /// Makes a contract: see [`Client::apply`].
     pub fn apply(client: &Client, request: &JointRequest) -> Result<JointHandle, ClientError> {
-        Ok(JointHandle { client: client.clone(), contract: client.apply(request)? })
+        let (contract, own) = (client.apply(request)?, Some(std::process::id() as i32));
+        let lease = || Lease { client: client.clone(), id: contract.id.clone(), has_ended: AtomicBool::new(false) };
+        let lease = (request.lease_pid() == own).then(|| Arc::new(lease()));
+        Ok(JointHandle { client: client.clone(), contract, lease })
     }
 
     /// A contract that is in force already.
     pub fn open(client: &Client, id: &JointId) -> Result<JointHandle, ClientError> {
-        Ok(JointHandle { client: client.clone(), contract: client.joint_contract(id)? })
+        Ok(JointHandle { client: client.clone(), contract: client.joint_contract(id)?, lease: None })
     }
 
     /// Like [`JointHandle::open`], for an identity as it is printed.
@@ -229,8 +321,19 @@ impl JointHandle {
         Ok(())
     }
 
+    /// Waits for a host to offer more: see [`Client::next_offer`].
+    pub fn next_offer(&self, wait: Duration) -> Result<Option<UpgradeOffer>, ClientError> {
+        self.client.next_offer(&self.contract.id, wait)
+    }
+
+    /// Accepts or declines an offer: see [`Client::answer_offer`].
+    pub fn answer_offer(&self, offer: &UpgradeOffer, accept: bool) -> Result<(), ClientError> {
+        self.client.answer_offer(&self.contract.id, offer, accept)
+    }
+
     /// Ends the contract on all hosts.
     pub fn end(self) -> Result<(), ClientError> {
+        self.lease.iter().for_each(|lease| lease.has_ended.store(true, Ordering::Relaxed));
         self.client.end_joint_contract(&self.contract.id)
     }
 }
@@ -258,6 +361,18 @@ mod tests {
         assert_eq!((alpha.wanted.units(&out), alpha.minimum().units(&out)), (5_000_000, 1_000_000));
         assert_eq!((bob.wanted.memory, bob.minimum().memory), (Bytes::new(4_096), Bytes::ZERO));
         assert_eq!(request.patience().get(), 2_000_000_000);
+        assert_eq!((request.lease_pid(), request.upgrades()), (None, UpgradePolicy::Accept));
+    }
+
+    #[test]
+    fn a_lease_a_policy_and_an_application_become_part_of_the_request() {
+        let builder = || JointBuilder::new().want("bob", Resource::Cpu, 0.3, 0.2).unwrap();
+        let request = builder().leased().upgrades(UpgradePolicy::Ask).application("bob", "player").request(&here());
+        let request = request.unwrap();
+        assert_eq!((request.lease_pid(), request.upgrades()), (Some(std::process::id() as i32), UpgradePolicy::Ask));
+        assert_eq!(request.parts()[0].application.as_ref().unwrap().as_str(), "player");
+        let refused = |host, name| builder().application(host, name).request(&here()).unwrap_err().to_string();
+        assert!(refused("carl", "player").contains("carl") && refused("bob", "no/name").contains("no/name"));
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod attempt;
 pub mod channel;
 mod client;
 pub mod clock;
+mod consent;
 mod cpu;
 pub mod ecalls;
 mod error;
@@ -67,6 +68,7 @@ mod sync {
 }
 
 pub use client::{Client, sockets};
+pub use consent::ConsentHandle;
 pub use cpu::{Cpu, Probe};
 pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
@@ -80,7 +82,10 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use session::Session;
 
 pub use qfabric_shm::Process;
-pub use qfabric_types::api::contracts::{JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource};
+pub use qfabric_types::api::contracts::{
+    ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,
+    JointRequest, JointResource, UpgradeOffer, UpgradePolicy,
+};
 pub use qfabric_types::api::memory::{
     AllocationId, HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, PageKind, PoolStatus, ReserveId,
 };

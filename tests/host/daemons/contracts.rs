@@ -18,11 +18,16 @@ const SLACK: Duration = Duration::from_secs(2);
 const CAPACITY: f64 = 0.8;
 
 /// Hosts that make contracts with each other, with more lines for the configuration of each.
-struct Partners(Site);
+pub(crate) struct Partners(pub Site, f64);
 
 impl Partners {
-    fn new(hosts: usize) -> Option<Partners> {
-        let mut partners = Partners(Site::new(&vec![0; hosts])?);
+    pub(crate) fn new(hosts: usize) -> Option<Partners> {
+        Partners::with_maximum(hosts, CAPACITY)
+    }
+
+    /// The contracts of other hosts get this many CPUs of each host.
+    fn with_maximum(hosts: usize, maximum: f64) -> Option<Partners> {
+        let mut partners = Partners(Site::new(&vec![0; hosts])?, maximum);
         (0..hosts).for_each(|host| partners.start(host));
         partners.meet(hosts);
         Some(partners)
@@ -30,7 +35,7 @@ impl Partners {
 
     fn start(&mut self, host: usize) {
         // Contracts of other hosts count against user 65534.
-        let limits = format!("[limits]\ncapacity = {CAPACITY}\n[limits.users]\n65534 = {CAPACITY}");
+        let limits = format!("[limits]\ncapacity = {CAPACITY}\n[limits.users]\n65534 = {}", self.1);
         self.0.start(host, &format!("contracts = true\n{limits}\n[memory]\nglobal_reserve = '64M'"));
     }
 
@@ -44,13 +49,13 @@ impl Partners {
     }
 
     /// Nothing is held or promised on any of these hosts.
-    fn is_free(&self, hosts: &[usize]) -> bool {
+    pub(crate) fn is_free(&self, hosts: &[usize]) -> bool {
         hosts.iter().all(|host| parts(&self.0[*host]).is_empty() && guaranteed(&self.0[*host]) == 0.0)
     }
 }
 
 /// The status line and the body of an answer.
-fn call(host: &Host, request: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn call(host: &Host, request: &str, body: &Value) -> (u16, Value) {
     let text = if body.is_null() { String::new() } else { body.to_string() };
     let answer = host.http(request, &text);
     let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
@@ -60,21 +65,21 @@ fn call(host: &Host, request: &str, body: &Value) -> (u16, Value) {
     (code, json.unwrap_or(Value::Null))
 }
 
-fn part(host: usize, cpu: f64, least: f64) -> Value {
+pub(crate) fn part(host: usize, cpu: f64, least: f64) -> Value {
     json!({"host": format!("h{host}"), "wanted": {"cpu": cpu}, "minimum": {"cpu": least}})
 }
 
-fn apply(host: &Host, parts: &[Value]) -> (u16, Value) {
+pub(crate) fn apply(host: &Host, parts: &[Value]) -> (u16, Value) {
     call(host, "POST /v1/contracts", &json!({"parts": parts}))
 }
 
-fn made(host: &Host, parts: &[Value]) -> Value {
+pub(crate) fn made(host: &Host, parts: &[Value]) -> Value {
     let (code, contract) = apply(host, parts);
     assert_eq!(code, 201, "{contract}\n{}", host.log());
     contract
 }
 
-fn end(host: &Host, contract: &Value) -> u16 {
+pub(crate) fn end(host: &Host, contract: &Value) -> u16 {
     call(host, &format!("DELETE /v1/contracts/{}", contract["id"].as_str().unwrap()), &Value::Null).0
 }
 
@@ -87,11 +92,11 @@ fn parts(host: &Host) -> Vec<Value> {
     status(host)["joint"].as_array().cloned().unwrap_or_default()
 }
 
-fn guaranteed(host: &Host) -> f64 {
+pub(crate) fn guaranteed(host: &Host) -> f64 {
     status(host)["guaranteed"].as_f64().unwrap()
 }
 
-fn granted(contract: &Value) -> Vec<f64> {
+pub(crate) fn granted(contract: &Value) -> Vec<f64> {
     contract["resources"].as_array().unwrap().iter().map(|resource| resource["granted"].as_f64().unwrap()).collect()
 }
 
@@ -140,6 +145,20 @@ fn the_third_resource_refuses_and_nothing_is_held() {
     eventually("nothing is held", || partners.is_free(&[0, 1]));
     let (code, refusal) = apply(&site[0], &[json!({"host": "h9", "wanted": {"cpu": 0.1}})]);
     assert_eq!((code, &refusal["refused_by"]), (409, &json!("h9")));
+}
+
+#[test]
+fn a_refusal_by_the_maximum_of_other_hosts_names_it() {
+    let Some(partners) = Partners::with_maximum(2, 0.25) else { return };
+    let (code, refusal) = apply(&partners.0[0], &[part(1, 0.5, 0.5)]);
+    let text = refusal["problem"]["message"].as_str().unwrap();
+    let maximum = "0.8 CPU is free, and 0.25 CPU would fit into the maximum of 0.25 CPU of user 65534, \
+                   which counts the contracts of other hosts";
+    assert!(code == 409 && text.contains(maximum), "{text}");
+    let next = refusal["problem"]["next_step"].as_str().unwrap();
+    assert!(next.contains("raise the maximum of the user"), "{next}");
+    let partial = made(&partners.0[0], &[part(1, 0.5, 0.1)]);
+    assert_eq!(granted(&partial), [0.25]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 #[path = "../../../crates/cli/tests/cli/answer.rs"]
 mod answer;
+mod asking;
 mod churn;
 mod contracts;
 mod creators;

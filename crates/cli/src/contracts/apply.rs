@@ -1,11 +1,16 @@
 //! `qfabric contract apply`: reserves the resources of a stream on all its hosts, or nothing.
 
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::str::FromStr;
 
 use qfabric_client::ClientError;
 use qfabric_translate::{Host, Offer, Profiles, Stream};
 use qfabric_types::api::Problem;
-use qfabric_types::api::contracts::{JointContract, JointPart, JointRefusal, JointRequest};
+use qfabric_types::api::contracts::{JointContract, JointPart, JointRefusal, JointRequest, UpgradePolicy};
 use qfabric_types::channel::Name;
 use qfabric_types::{Nanos, Resource, Resources};
 use serde::Serialize;
@@ -21,12 +26,15 @@ use crate::output;
 /// Translates the stream file as `qfabric contract explain` does. Every host grants each resource between the amounts
 /// of the worst accepted quality and of the best one. If a host refuses, nothing is held, the message names the host,
 /// the resource and the largest amount that would have been granted, and the command ends with 3. The contract stays in
-/// force until `qfabric contract rm`, or until the daemon of this host ends. Other hosts take part if their daemons
-/// have contracts = true in the section [channels] of the configuration.
+/// force until `qfabric contract rm`, or until the daemon of this host ends; with --while or a COMMAND, until that process
+/// ends, however it ends. COMMAND runs in place of this one, with the contract's identity in QFABRIC_CONTRACT. Other hosts
+/// take part if their daemons have contracts = true in the section [channels] of the configuration.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric contract apply stream.toml
           qfabric contract apply stream.toml --whole --patience 10s
-          qfabric contract apply - --json <stream.toml")]
+          qfabric contract apply - --json <stream.toml
+          qfabric contract apply stream.toml --while 4711 --application bob=player
+          qfabric contract apply stream.toml -- ./server")]
 pub(super) struct Args {
     /// Stream file; - is the standard input
     file: PathBuf,
@@ -36,11 +44,48 @@ pub(super) struct Args {
     /// Try again for this time, such as 10s, if a refusal may pass when other contracts end; at most 60s
     #[arg(long, value_name = "TIME", default_value = "0s")]
     patience: Nanos,
+    /// End the contract with this process
+    #[arg(long = "while", value_name = "PID", conflicts_with = "command")]
+    lease_pid: Option<i32>,
+    /// Need the consent of an application on another host; may be given once per host
+    #[arg(long = "application", value_name = "HOST=NAME")]
+    applications: Vec<Application>,
+    /// Who decides if more becomes free for a partly satisfied contract: the daemon accepts it, a program is asked
+    /// (`qfabric contract upgrade`), or nothing is offered
+    #[arg(long, value_enum, default_value = "accept")]
+    upgrades: Upgrades,
     /// Print JSON instead of text, also for a refusal
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
+    /// Run this program with the contract, which ends with it
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Upgrades {
+    Accept,
+    Ask,
+    Never,
+}
+
+/// The application on a host that must consent.
+#[derive(Clone, Debug)]
+struct Application {
+    host: Name,
+    name: Name,
+}
+
+impl FromStr for Application {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Application, String> {
+        let (host, name) = text.split_once('=').ok_or("use HOST=NAME, such as bob=player")?;
+        let parsed = |part: &str| part.parse::<Name>().map_err(|error| format!("{part:?}: {error}"));
+        Ok(Application { host: parsed(host)?, name: parsed(name)? })
+    }
 }
 
 /// A refusal for tools: each key is always there.
@@ -67,12 +112,25 @@ pub(super) fn run(args: Args) -> Outcome {
     let client = args.daemon.client()?;
     let here = client.host_name().map_err(connect::failure)?;
     let request = asked.request(&here, &args).map_err(|failure| failure.context(&name))?;
-    match client.apply(&request) {
-        Ok(contract) if args.json => output::print_json(&contract)?,
-        Ok(contract) => output::print(&asked.text(&contract, &here))?,
+    let contract = match client.apply(&request) {
+        Ok(contract) => contract,
         Err(error) => return Err(refused(error, &here, args.json)?),
+    };
+    if let Some((program, arguments)) = args.command.split_first() {
+        return Err(run_with(&contract, program, arguments));
+    }
+    match args.json {
+        true => output::print_json(&contract)?,
+        false => output::print(&asked.text(&contract, &here))?,
     }
     Ok(Done(0))
+}
+
+/// Runs a program in place of this one, so that the contract ends with it. Returns only if that fails.
+fn run_with(contract: &JointContract, program: &OsString, arguments: &[OsString]) -> Failure {
+    let error = Command::new(program).args(arguments).env("QFABRIC_CONTRACT", contract.id.to_string()).exec();
+    let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+    Failure::program(code, format!("cannot run {}: {error}", program.display()))
 }
 
 impl Asked {
@@ -87,8 +145,10 @@ impl Asked {
 
     fn request(&self, here: &Name, args: &Args) -> Result<JointRequest, Failure> {
         let part = |(host, minimum, wanted): &(Host, Resources, Resources)| {
-            let minimum = (!args.whole).then(|| minimum.clone());
-            JointPart { host: name(host, here), wanted: wanted.clone(), minimum, application: None }
+            let (minimum, host) = ((!args.whole).then(|| minimum.clone()), name(host, here));
+            let of_host = args.applications.iter().find(|application| application.host == host);
+            let application = of_host.map(|application| application.name.clone());
+            JointPart { host, wanted: wanted.clone(), minimum, application }
         };
         let parts: Vec<JointPart> = self.amounts.iter().filter(|(.., wanted)| !wanted.is_zero()).map(part).collect();
         if parts.is_empty() {
@@ -96,9 +156,24 @@ impl Asked {
                 "the stream needs no resource\ntry: give [local] a computation time, or memory",
             ));
         }
+        let is_part = |application: &&Application| parts.iter().any(|part| part.host == application.host);
+        if let Some(other) = args.applications.iter().find(|application| !is_part(application)) {
+            let message = format!("--application names host {}, of which the stream needs nothing", other.host);
+            return Err(Failure::usage(format!("{message}\ntry: name a host of `qfabric contract explain`")));
+        }
         let request = JointRequest::new(parts);
         let request = request.and_then(|request| request.with_patience_ms(args.patience.get().div_ceil(1_000_000)));
-        request.map_err(|error| invalid(&error.problem()))
+        let request = request.map_err(|error| invalid(&error.problem()))?.with_upgrades(match args.upgrades {
+            Upgrades::Accept => UpgradePolicy::Accept,
+            Upgrades::Ask => UpgradePolicy::Ask,
+            Upgrades::Never => UpgradePolicy::Never,
+        });
+        // The command runs in this process.
+        let own = (!args.command.is_empty()).then(|| std::process::id() as i32);
+        Ok(match args.lease_pid.or(own) {
+            Some(pid) => request.with_lease(pid),
+            None => request,
+        })
     }
 
     fn text(&self, contract: &JointContract, here: &Name) -> String {

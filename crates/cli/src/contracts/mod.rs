@@ -1,8 +1,10 @@
 //! `qfabric contract`: contracts in the application's language, and joint contracts over resources and hosts.
 
 mod apply;
+mod consent;
 mod explain;
 mod list;
+mod upgrade;
 
 use clap::Subcommand;
 use qfabric_types::api::contracts::{JointContract, JointResource};
@@ -24,6 +26,8 @@ enum Command {
     Ls(list::LsArgs),
     Show(list::ShowArgs),
     Rm(list::RmArgs),
+    Upgrade(upgrade::Args),
+    Consent(consent::Args),
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -33,6 +37,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Ls(args) => list::ls(args),
         Command::Show(args) => list::show(args),
         Command::Rm(args) => list::rm(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
+        Command::Consent(args) => consent::run(args),
     }
 }
 

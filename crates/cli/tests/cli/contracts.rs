@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::harness::{Answer, qfabric};
-use crate::live::{Daemon, live};
+use crate::live::{Daemon, live, wait_until};
 
 const PAGE: &str = include_str!("../../../../docs/guide/src/contracts.md");
 
@@ -165,6 +165,49 @@ fn a_refused_contract_ends_with_3_names_the_resource_and_holds_nothing() {
     assert!(alone.json()["resource"].is_null() && alone.json()["free"].is_null());
     run(LOCAL, "--patience 61s").expect(2, &["61000 ms", "60000 ms"]);
     assert_eq!(contract(folder.path(), "ls --json").json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_contract_ends_with_its_command_and_with_a_process() {
+    let Some(_alone) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), CONFIG);
+    std::fs::write(folder.path().join("stream.toml"), LOCAL).unwrap();
+    let run = |line: &str| contract(folder.path(), line);
+    let mut with = qfabric(folder.path());
+    with.current_dir(folder.path()).args(["contract", "apply", "stream.toml", "--", "sh", "-c"]);
+    let script = format!("{} contract show $QFABRIC_CONTRACT; exit 7", env!("CARGO_BIN_EXE_qfabric"));
+    Answer::of(with.arg(script)).expect(7, &["in force", "0.25 CPU"]);
+    wait_until(|| run("ls").out.contains("no joint contract is in force"));
+    let mut holder = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    run(&format!("apply stream.toml --while {}", holder.id())).expect(0, &["is in force"]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    wait_until(|| run("ls").out.contains("no joint contract is in force"));
+    run(&format!("apply stream.toml --while {}", holder.id())).expect(3, &["try: "]);
+    run("apply stream.toml -- /nowhere/program").expect(127, &["/nowhere/program"]);
+    run("apply stream.toml --while 1 -- true").expect(2, &["--while"]);
+    run("apply stream.toml --application bob").expect(2, &["HOST=NAME"]);
+    run("apply stream.toml --application bob=player").expect(2, &["host bob", "contract explain"]);
+    wait_until(|| run("ls").out.contains("no joint contract is in force"));
+}
+
+#[test]
+fn answers_for_an_application_are_set_listed_and_ended() {
+    let Some(_alone) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), &format!("{CONFIG}[joint]\napplications = {{ camera = 54321 }}\n"));
+    let run = |line: &str| contract(folder.path(), line);
+    run("consent").expect(0, &["you answer for no application", "--accept"]);
+    run("consent player").expect(2, &["no answer given", "--accept"]);
+    run("consent no/name --accept").expect(2, &["no/name"]);
+    run("consent player --accept").expect(0, &["consents to every contract"]);
+    assert_eq!(run("consent --json").json()[0]["policy"], "accept");
+    run("consent player --decline --while 1").expect(0, &["declines every contract"]);
+    run("consent").expect(0, &["player", "decline"]);
+    run("consent player --forget").expect(0, &["nobody answers"]);
+    run("upgrade alpha:0000000000000007 --accept --wait 0s").expect(3, &["no contract alpha:0000000000000007"]);
+    run("upgrade alpha:0000000000000007").expect(2, &["--accept"]);
 }
 
 #[test]
