@@ -85,7 +85,7 @@ pub(crate) use lending::RequestKind;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub use rules::{Right, Rule};
-pub(crate) use socket::{SocketThread, enter};
+pub(crate) use socket::SocketThread;
 
 /// The channels of this host; they may be switched off.
 pub(crate) struct Channels {

@@ -101,7 +101,7 @@ impl Lines {
 }
 
 /// Gives the calling thread the real-time policy of events.
-pub(crate) fn enter(priority: u32) {
+pub(super) fn enter(priority: u32) {
     if priority > 0
         && let Err(error) = SchedAttr::fifo(priority).give(ThreadId(0))
     {

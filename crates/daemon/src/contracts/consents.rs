@@ -258,7 +258,7 @@ mod tests {
         let (mut consents, player) = (consents(), name("player"));
         consents.set(peer(5), &player, ConsentPolicy::Ask, None).unwrap();
         assert_eq!((ask(&mut consents, 1), ask(&mut consents, 2)), (None, None));
-        let mut next = |consents: &mut Consents| {
+        let next = |consents: &mut Consents| {
             let (reply, mut told) = oneshot::channel();
             consents.next(peer(5), &player, reply, NOW).unwrap();
             told.try_recv().ok().map(|question| question.number)

@@ -35,7 +35,8 @@ impl Drop for Lease {
 }
 
 impl Contracts {
-    /// Watches a process of the peer.
+    /// Watches a process of the peer. The API's runtime has one thread, so the report of its end does not overtake the call
+    /// that brings the lease, if no other task runs in between.
     ///
     /// # Errors
     /// It has ended, or belongs to another user.

@@ -5,6 +5,7 @@
 //! because it waits for others.
 
 mod asking;
+mod outputs;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -15,26 +16,26 @@ use std::time::Duration;
 
 use qfabric_broker::{HeldContract, Holds};
 use qfabric_host::manager::contracts::{
-    ContractMessage, Coordinator, CoordinatorOutput, NotReadable, Participant, ParticipantOutput, Reason, Refused,
-    Timing, carry_out,
+    ContractMessage, Coordinator, NotReadable, Participant, Reason, Refused, Timing,
 };
 use qfabric_linux::clock;
+use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRequest};
 use qfabric_types::api::net::HeldRateId;
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, LinkEnd, Nanos};
+use qfabric_types::{Instant, LinkEnd, Nanos, ThreadId};
 use tokio::sync::oneshot;
 
 use super::brokers::{Brokers, Holder};
 use super::calls::{Call, ContractsReport, NotMade, WAITING};
 use super::config::DefaultConsent;
-use super::consents::{Attempt, Consents};
+use super::consents::Consents;
 use super::lease::Lease;
 use super::records::{MOST_PER_USER, Record, Records};
 use super::{Contracts, JointConfig, problems};
 use crate::auth::Peer;
-use crate::channels::{self, Channels};
+use crate::channels::Channels;
 use crate::control::Requests;
 use crate::ending::Ending;
 use crate::memory::Memory;
@@ -74,7 +75,7 @@ impl ContractsThread {
         parts.channels.hear_contracts(&contracts);
         let runner = Runner::new(parts);
         let run = move || {
-            channels::enter(priority);
+            runner.enter(priority);
             runner.run(&receiver);
         };
         let thread = ending.spawn("qf-contracts", run)?;
@@ -126,6 +127,16 @@ impl Runner {
             channels,
             retry_at: Instant::NEVER,
             report: ContractsReport::default(),
+        }
+    }
+
+    /// Gives the calling thread its real-time priority.
+    fn enter(&self, priority: u32) {
+        let given = if priority > 0 { SchedAttr::fifo(priority).give(ThreadId(0)) } else { Ok(()) };
+        let Err(error) = given else { return };
+        match self.channels.makes_contracts() {
+            true => tracing::warn!(%error, priority, "contracts with other hosts wait behind other work"),
+            false => tracing::debug!(%error, priority, "contracts wait behind other work"),
         }
     }
 
@@ -278,82 +289,6 @@ impl Runner {
 
     fn receive(&mut self, from: &Name, message: ContractMessage, now: Instant) {
         message.deliver(from, &mut self.coordinator, &mut self.participant, now);
-    }
-
-    /// Carries out all outputs, and those that they cause.
-    fn drain(&mut self) {
-        loop {
-            if let Some(output) = self.coordinator.poll() {
-                self.carry_out(output);
-            } else if let Some(output) = self.participant.poll() {
-                self.carry_out_part(output);
-            } else {
-                return;
-            }
-        }
-    }
-
-    fn carry_out(&mut self, output: CoordinatorOutput) {
-        match output {
-            CoordinatorOutput::Send(to, message) => self.send(&to, message),
-            CoordinatorOutput::InForce { id, granted } => self.made(&id, granted),
-            CoordinatorOutput::Refused { id, refused } => {
-                self.report.refused += 1;
-                tracing::info!(contract = %id, %refused, "a contract is refused");
-                if let Some(reply) = self.records.0.remove(&id).and_then(|record| record.reply) {
-                    _ = reply.send(Err(NotMade::Refused(Box::new(refused.answer()))));
-                }
-            }
-            CoordinatorOutput::Upgrade { id, host, granted } => self.offered(&id, host, granted, clock::now()),
-            CoordinatorOutput::Upgraded { id, host, granted } => {
-                self.report.upgraded += 1;
-                if let Some(record) = self.records.0.get_mut(&id) {
-                    record.granted.insert(host, granted);
-                }
-            }
-            CoordinatorOutput::Ended { id, refused } => {
-                self.report.lost += 1;
-                tracing::warn!(contract = %id, %refused, "a contract in force has ended");
-                self.records.0.remove(&id);
-            }
-        }
-    }
-
-    fn made(&mut self, id: &JointId, granted: std::collections::BTreeMap<Name, qfabric_types::Resources>) {
-        let Some(record) = self.records.0.get_mut(id) else { return };
-        record.granted = granted;
-        let shown = record.shown(id);
-        if record.reply.take().is_some_and(|reply| reply.send(Ok(shown)).is_err()) {
-            // Nobody waits any more, and nobody would end the contract.
-            self.records.0.remove(id);
-            self.coordinator.end(id);
-            return;
-        }
-        self.report.made += 1;
-        tracing::info!(contract = %id, "a contract is in force");
-    }
-
-    fn carry_out_part(&mut self, output: ParticipantOutput) {
-        match output {
-            ParticipantOutput::Send(to, message) => self.send(&to, message),
-            ParticipantOutput::Order(order) => {
-                if let Some(answer) = carry_out(&mut self.book, order, clock::now()) {
-                    self.participant.answered(answer, clock::now());
-                }
-            }
-            ParticipantOutput::Consent { id, round, application, granted, until } => {
-                self.ask_application(&application, Attempt { id, round }, granted, until);
-            }
-            ParticipantOutput::InForce { .. } | ParticipantOutput::Ended { .. } => {}
-        }
-    }
-
-    fn send(&mut self, to: &Name, message: ContractMessage) {
-        if *to == self.host {
-            let host = self.host.clone();
-            return self.receive(&host, message, clock::now());
-        }
-        self.channels.tell_contract(to, &message);
     }
 
     /// The rate that a contract in force has on a link.
