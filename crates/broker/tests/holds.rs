@@ -135,6 +135,22 @@ fn a_shortage_is_transient_if_the_holds_that_count_under_its_bound_would_make_ro
 }
 
 #[test]
+fn a_refusal_names_its_bound_and_what_it_stands_for() {
+    let mut holds = book();
+    let refusal = short(&mut holds, request(1, vector(0, 0, 101), vector(0, 0, 101)));
+    let text = |bound| HoldRefusal { bound, ..refusal.clone() }.to_string();
+    assert!(text(HoldBound::Free).ends_with("100 bit/s would fit"));
+    let others = ", which counts the contracts of other hosts";
+    let group = text(HoldBound::Group { gid: 65_534, cap: 7 });
+    assert!(group.ends_with(&format!("fit into the maximum of 7 bit/s of group 65534{others}")), "{group}");
+    let number = text(HoldBound::Number { uid: 65_534, most: 16 });
+    assert!(
+        number.ends_with(&format!("fit into the largest number (16) of amounts of user 65534{others}")),
+        "{number}"
+    );
+}
+
+#[test]
 fn a_commitment_that_lost_a_link_is_not_held_any_more() {
     let mut holds = book();
     let all = vector(10, 10, 80);

@@ -88,10 +88,7 @@ impl HoldRefusal {
                 format!(" into the maximum of {} of group {gid}{}", self.resource.amount(cap), stands_for(gid))
             }
             HoldBound::Number { uid, most } => {
-                format!(
-                    ", because user {uid}{} holds {most} amounts of it, the largest number allowed",
-                    stands_for(uid)
-                )
+                format!(" into the largest number ({most}) of amounts of user {uid}{}", stands_for(uid))
             }
         }
     }
