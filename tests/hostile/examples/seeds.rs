@@ -10,7 +10,7 @@ use qfabric_channel::{
     SourceSpec, Submission, Target,
 };
 use qfabric_ecode::testing::texts::Text;
-use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, OverCap, PartRequest, Reason};
+use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, NoConsent, OverCap, PartRequest, Reason};
 use qfabric_hostile::{NodeOutputs, seeding};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
@@ -198,7 +198,7 @@ fn contracts() -> Vec<Vec<u8>> {
     granted.set_units(&"network eth0 out".parse().expect("a link"), 5_000).expect("one link");
     let (owner, hold) = (Owner { uid: 1, gid: 2 }, Nanos::from_millis(3_000));
     let (wanted, minimum) = (granted.clone(), Resources::default());
-    let part = PartRequest { owner, wanted, minimum, application: None, hold };
+    let part = PartRequest { owner, wanted, minimum, application: None, may_grow: true, hold };
     let asked = PartRequest { application: Some(name("viewer")), ..part.clone() };
     let bodies = [
         Body::Request(part),
@@ -208,6 +208,7 @@ fn contracts() -> Vec<Vec<u8>> {
         Body::Offer { granted: granted.clone(), is_upgrade: false },
         Body::Confirm { step: 1, granted },
         Body::Refuse(Reason::Full { limit: 7 }),
+        Body::Refuse(Reason::NoConsent(NoConsent::Silent)),
         Body::Refuse(Reason::OverCap(OverCap::Contracts { scope: CapScope::Group(7), cap: 3 })),
     ];
     let id = JointId { host: name("b"), number: 3 };

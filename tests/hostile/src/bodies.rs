@@ -4,7 +4,9 @@ use qfabric_types::api::channel::{
     AttributeChanges, BindingRequest, ChannelRequest, FilterRemoval, FilterRequest, GroupRequest, Lease,
     MonitorRequest, ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
-use qfabric_types::api::contracts::{JointContract, JointRefusal, JointRequest};
+use qfabric_types::api::contracts::{
+    ConsentAnswer, ConsentRequest, JointContract, JointRefusal, JointRequest, UpgradeAnswer,
+};
 use qfabric_types::api::ecalls::{
     AttributeChange, CallRequest, EventRequest, HandlerRequest, ServiceRequest, SubscriptionRequest,
 };
@@ -32,9 +34,12 @@ pub fn api_body(bytes: &[u8]) {
     parse_and_round_trip::<Problem>(bytes);
     limits(bytes);
     let memory: [fn(&[u8]); 3] = [round_trip::<MemoryRequest>, round_trip::<MemoryAnswer>, round_trip::<HostLimits>];
-    let others: [fn(&[u8]); 11] = [
+    let others: [fn(&[u8]); 14] = [
         round_trip::<JointContract>,
         round_trip::<JointRefusal>,
+        round_trip::<ConsentRequest>,
+        round_trip::<ConsentAnswer>,
+        round_trip::<UpgradeAnswer>,
         round_trip::<ServiceRequest>,
         round_trip::<EventRequest>,
         round_trip::<CallRequest>,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use qfabric_broker::Holds;
 use qfabric_host::manager::contracts::{
-    Body, Cap, ContractMessage, Coordinator, CoordinatorOutput, InitiatorCaps, NotReadable, PartRequest, Participant,
-    ParticipantOutput, Timing, carry_out,
+    Body, Cap, ContractMessage, Coordinator, CoordinatorOutput, InitiatorCaps, NoConsent, NotReadable, PartRequest,
+    Participant, ParticipantOutput, Timing, carry_out,
 };
-use qfabric_types::api::contracts::{JointId, JointPart, JointRequest};
+use qfabric_types::api::contracts::{JointId, JointPart, JointRequest, UpgradePolicy};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Owner, Resource, Resources};
 
@@ -28,7 +28,7 @@ fn name(text: &str) -> Name {
 fn vector(cpu: u64, memory: u64, rate: u64) -> Resources {
     let mut vector = Resources::default();
     for (resource, units) in [("cpu", cpu), ("memory", memory), ("network eth0 out", rate)] {
-        vector.set_units(&resource.parse().expect("a resource"), units).expect("one link");
+        vector.put(&resource.parse().expect("a resource"), units);
     }
     vector
 }
@@ -55,7 +55,9 @@ pub(crate) fn assert_request_is_carried(request: &JointRequest) {
     for part in request.parts() {
         let (wanted, minimum) = (part.wanted.clone(), part.minimum().clone());
         let (owner, application) = (Owner { uid: 1, gid: 2 }, part.application.clone());
-        let body = Body::Request(PartRequest { owner, wanted, minimum, application, hold: Timing::default().hold });
+        let may_grow = request.upgrades() != UpgradePolicy::Never;
+        let body =
+            Body::Request(PartRequest { owner, wanted, minimum, application, may_grow, hold: Timing::default().hold });
         let message = ContractMessage { id: JointId { host: part.host.clone(), number: 7 }, round: 1, body };
         assert_eq!(ContractMessage::decode(&message.encode(BEGIN)), Ok(message));
     }
@@ -98,7 +100,8 @@ impl Host {
             1 => {
                 let id = JointId { host: from, number: u64::from(script.byte()) };
                 let (round, is_accepted) = (u32::from(script.byte()), script.below(2) == 0);
-                self.participant.consented(&id, round, is_accepted, self.now);
+                let answer = if is_accepted { Ok(()) } else { Err(NoConsent::Declined) };
+                self.participant.consented(&id, round, answer, self.now);
             }
             _ => self.receive(&from, script.piece()),
         }
@@ -108,8 +111,7 @@ impl Host {
     fn receive(&mut self, from: &Name, bytes: &[u8]) {
         match read_and_write(bytes) {
             Ok(message) => {
-                self.coordinator.receive(from, message.clone(), self.now);
-                self.participant.receive(from, message, self.now);
+                message.deliver(from, &mut self.coordinator, &mut self.participant, self.now);
             }
             Err(NotReadable::Version { number, .. }) => self.participant.not_readable(from, number),
             Err(_) => {}
@@ -142,8 +144,7 @@ impl Host {
             for (to, message) in sent.into_iter().flatten() {
                 assert_eq!(ContractMessage::decode(&message.encode(self.now)).as_ref(), Ok(&message));
                 if to == name("a") {
-                    self.coordinator.receive(&to, message.clone(), self.now);
-                    self.participant.receive(&to, message, self.now);
+                    message.deliver(&to, &mut self.coordinator, &mut self.participant, self.now);
                 }
             }
             outputs += 1;

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 39] = [
     "run",
     "probe",
     "doctor",
@@ -29,6 +29,8 @@ const COMMANDS: [&str; 37] = [
     "contract ls",
     "contract show",
     "contract rm",
+    "contract upgrade",
+    "contract consent",
     "channel ls",
     "channel show",
     "channel watch",
