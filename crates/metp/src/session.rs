@@ -228,7 +228,16 @@ impl Session {
             self.end.is_told = true;
             return Some(Output::Ended(reason));
         }
-        self.next_datagram().map(|carrier| Output::Datagram { carrier })
+        let datagram = self.next_datagram();
+        datagram.map(|carrier| Output::Datagram { carrier }).or_else(|| self.poll_overdue())
+    }
+
+    /// An input may move the time of a timeout to the past, such as a report that makes the timeout shorter.
+    fn poll_overdue(&mut self) -> Option<Output> {
+        self.sender.next_wakeup().filter(|at| *at <= self.now)?;
+        self.sender.on_time(self.now);
+        let outcome = self.sender.next_outcome();
+        outcome.or_else(|| self.next_datagram().map(|carrier| Output::Datagram { carrier }))
     }
 
     /// The bytes of the last [`Output::Datagram`].

@@ -237,8 +237,11 @@ impl Sender {
 
     /// Memory for messages, of settled ones too.
     pub(crate) fn memory(&self) -> Bytes {
-        let queued: usize = self.queue.iter().map(|message| message.data.capacity()).sum();
-        Bytes::new((queued + self.spare.bytes()) as u64)
+        Bytes::new(self.queue_capacity() + self.spare.bytes() as u64)
+    }
+
+    fn queue_capacity(&self) -> u64 {
+        self.queue.iter().map(|message| message.data.capacity() as u64).sum()
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
@@ -258,7 +261,8 @@ impl Sender {
         self.count(message.kind, outcome);
         let (number, kind) = (MessageNumber::new(message.number), message.kind);
         self.outcomes.push_back(Output::Outcome { number, kind, outcome });
-        self.spare.keep(message, self.memory, self.messages_in_flight);
+        let most = self.memory.saturating_sub(self.queue_capacity());
+        self.spare.keep(message, most, self.messages_in_flight);
     }
 
     fn count(&mut self, kind: FrameKind, outcome: Outcome) {

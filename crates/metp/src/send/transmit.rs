@@ -125,6 +125,7 @@ impl Sender {
             offset: choice.offset,
             remaining_ms: message.deadline.map(|deadline| whole_ms(deadline.since(now))),
             is_retransmission: choice.tpdu < message.tpdus.len(),
+            is_behind_reliable: self.queue.range(..choice.message).any(|earlier| !earlier.is_partial),
             is_all_sent: message.is_all_sent() || choice.offset + choice.blocks == message.blocks(),
         };
         header.write(self.tag, out);
