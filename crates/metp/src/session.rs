@@ -130,7 +130,9 @@ impl Session {
     /// # Errors
     /// The carrier is not attached.
     pub fn detach(&mut self, now: Instant, id: CarrierId) -> Result<(), CarrierRefusal> {
-        self.change_carriers(now, |carriers| carriers.detach(id))
+        self.change_carriers(now, |carriers| carriers.detach(id))?;
+        self.sender.carrier_lost(id);
+        Ok(())
     }
 
     /// Selects the carrier of the data that this side sends, and the carrier of its acknowledgments. Datagrams of
@@ -307,9 +309,6 @@ impl Session {
         self.advance(now);
         let before = self.carriers.sending().map(|carrier| carrier.id);
         change(&mut self.carriers)?;
-        if before.is_some_and(|id| self.carriers.find(id).is_none()) {
-            self.sender.carrier_lost();
-        }
         if let Some(after) = self.carriers.sending().filter(|after| before != Some(after.id)) {
             self.sender.carrier_changed(self.now, after.info.max_datagram, after.info.min_rtt, true);
         }
@@ -378,7 +377,7 @@ impl Session {
 
     fn next_data(&mut self) -> Option<CarrierId> {
         let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable)?;
-        let (id, way) = (carrier.id, Way::of(&carrier.info));
+        let (id, way) = (carrier.id, Way::of(carrier));
         match self.sender.transmit(self.now, way, &mut self.bucket, &mut self.datagram) {
             Step::Sent => Some(id),
             Step::Wait(at) => {

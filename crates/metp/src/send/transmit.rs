@@ -133,18 +133,20 @@ impl Sender {
     }
 
     fn record(&mut self, now: Instant, choice: Choice) {
-        let (transmission, message) = (self.next_transmission, &mut self.queue[choice.message]);
+        let (transmission, carrier) = (self.next_transmission, self.way.carrier);
+        let message = &mut self.queue[choice.message];
         self.next_transmission += 1;
         self.statistics.tpdus += 1;
         message.last_sent = now;
         if choice.tpdu < message.tpdus.len() {
-            message.tpdus[choice.tpdu].transmission = transmission;
+            let tpdu = &mut message.tpdus[choice.tpdu];
+            (tpdu.transmission, tpdu.carrier) = (transmission, carrier);
             message.set_state(choice.tpdu, TpduState::InFlight);
             self.statistics.retransmissions += 1;
             return;
         }
         let Choice { offset, blocks, .. } = choice;
-        message.tpdus.push(Tpdu { offset, blocks, transmission, state: TpduState::InFlight });
+        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state: TpduState::InFlight });
         message.cut_at += blocks;
         debug_assert!(u64::from(message.cut_at) * u64::from(BLOCK) < u64::from(message.size() + BLOCK));
     }
