@@ -209,7 +209,8 @@ impl Session {
 
     /// When to call [`Session::on_timer`], if no other input comes first. Call it after `poll` has returned `None`.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        let halves = [self.sender.next_wakeup(), self.receiver.next_wakeup(), self.tokens_at];
+        let sender = self.sender.next_wakeup().filter(|_| self.end.reason.is_none());
+        let halves = [sender, self.receiver.next_wakeup(), self.tokens_at];
         let life = [self.idle_at(), self.sign_of_life_at()];
         // What is due and still not done waits for a carrier.
         halves.into_iter().chain(life).flatten().filter(|at| *at > self.now).min()
@@ -359,7 +360,7 @@ impl Session {
     }
 
     fn next_status(&mut self) -> Option<CarrierId> {
-        let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable)?;
+        let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable && self.end.reason.is_none())?;
         let (id, overhead) = (carrier.id, carrier.info.overhead);
         self.sender.due_status(self.now)?.write(self.tag, &mut self.datagram);
         self.pay(overhead)?;
