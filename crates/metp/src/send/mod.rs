@@ -267,6 +267,7 @@ impl Sender {
         self.outcomes.push_back(Output::Outcome { number, kind, outcome });
         let most = self.memory.saturating_sub(self.queue_capacity());
         self.spare.keep(message, most, self.messages_in_flight);
+        self.announce_floor();
     }
 
     fn count(&mut self, kind: FrameKind, outcome: Outcome) {
