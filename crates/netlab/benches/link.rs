@@ -116,7 +116,7 @@ fn round_trips(link: &impl Link, expected: Duration) -> Vec<f64> {
             client.recv(&mut [0; 64]).unwrap();
             1e6 * (begin.elapsed().as_secs_f64() - expected.as_secs_f64())
         };
-        let pings = scope.spawn(|| {
+        let pings = scope.spawn(move || {
             run_before_others();
             (0..PINGS).map(trip).collect::<Vec<_>>()
         });
