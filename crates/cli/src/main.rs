@@ -18,6 +18,7 @@ mod exit;
 mod group;
 mod guard;
 mod interrupt;
+mod lab;
 mod limits;
 mod monitor;
 mod net;
