@@ -234,11 +234,15 @@ impl Resources {
         self.network.get(end).copied().unwrap_or_default()
     }
 
-    /// Sets the rate on a link.
+    /// Sets the rate on a link; zero removes the link, so that equal amounts are equal values.
     ///
     /// # Errors
     /// The vector already names [`Resources::MAX_LINKS`] other links.
     pub fn set_network(&mut self, end: LinkEnd, rate: BitRate) -> Result<(), TooManyLinks> {
+        if rate == BitRate::ZERO {
+            self.network.remove(&end);
+            return Ok(());
+        }
         if self.network.len() >= Self::MAX_LINKS && !self.network.contains_key(&end) {
             return Err(TooManyLinks);
         }
@@ -332,6 +336,9 @@ mod tests {
         asked.set_network(eth0(Direction::Out), BitRate::new(5)).unwrap();
         let shown: Vec<_> = asked.iter().map(|(resource, amount)| format!("{resource}: {amount}")).collect();
         assert_eq!(shown, ["memory: 1 MiB", "network eth0 out: 5 bit/s"]);
+        asked.set_network(eth0(Direction::Out), BitRate::ZERO).unwrap();
+        asked.set_network(eth0(Direction::In), BitRate::ZERO).unwrap();
+        assert_eq!(asked, Resources { memory: Bytes::from_mib(1), ..Resources::default() });
     }
 
     #[test]
