@@ -106,7 +106,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// Like [`Cpu::reserve`], from the share of a joint contract, on any of its hosts. What exceeds the contract comes
+    /// Like [`Cpu::reserve`], from the share of a joint contract, on any of its hosts. The part beyond the contract comes
     /// from the free capacity.
     pub fn reserve_from(
         &mut self,

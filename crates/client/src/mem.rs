@@ -71,7 +71,7 @@ impl Mem {
         self.made(&MemoryRequest::Reserve(Bytes::new(bytes)))
     }
 
-    /// Like [`Mem::reserve`], from the memory of a joint contract, on any of its hosts. What exceeds the contract comes
+    /// Like [`Mem::reserve`], from the memory of a joint contract, on any of its hosts. The part beyond the contract comes
     /// from the free memory. Freed memory returns to the contract; when the contract ends, the reserve stays.
     pub fn reserve_from(&self, contract: &JointId, bytes: u64) -> Result<ReserveId, ClientError> {
         self.made(&MemoryRequest::ReserveFrom { contract: contract.clone(), bytes: Bytes::new(bytes) })

@@ -1002,8 +1002,8 @@ enum qf_status qf_cpu_reserve(struct qf_cpu *cpu,
                               uint64_t period_ns);
 
 /**
- * Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. What exceeds
- * the contract comes from the free capacity.
+ * Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. The part
+ * beyond the contract comes from the free capacity.
  */
 enum qf_status qf_cpu_reserve_from(struct qf_cpu *cpu,
                                    const char *contract,
@@ -1053,8 +1053,8 @@ enum qf_status qf_mem_reserve_huge(const struct qf_mem *mem,
                                    uint64_t *reserve);
 
 /**
- * Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. What exceeds
- * the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
+ * Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. The part
+ * beyond the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
  * stays.
  */
 enum qf_status qf_mem_reserve_from(const struct qf_mem *mem,

@@ -77,8 +77,8 @@ pub unsafe extern "C" fn qf_cpu_reserve(cpu: *mut qf_cpu, pid: i32, utilisation:
     settle(unsafe { with(cpu, reserve) })
 }
 
-/// Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. What exceeds
-/// the contract comes from the free capacity.
+/// Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. The part
+/// beyond the contract comes from the free capacity.
 ///
 /// # Safety
 /// `cpu` is a live handle, `contract` a zero-terminated string.

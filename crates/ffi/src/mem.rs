@@ -89,8 +89,8 @@ pub unsafe extern "C" fn qf_mem_reserve_huge(mem: *const qf_mem, bytes: u64, res
     unsafe { ask(mem, "the reserve", reserve, |mem| Ok(mem.reserve_huge(bytes)?.reserve.0)) }
 }
 
-/// Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. What exceeds
-/// the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
+/// Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. The part
+/// beyond the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
 /// stays.
 ///
 /// # Safety

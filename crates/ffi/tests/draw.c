@@ -1,7 +1,10 @@
 /* A program draws CPU time, memory and a rate from a joint contract that has all of them: 0.5 CPU, 256 MiB, and what the
  * link qf0 gives. Without the contract nothing is free. */
 #include <qfabric.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -20,10 +23,18 @@ int main(void)
     char id[QF_CLAIM_SIZE];
     uint64_t reserve = 0;
     uint32_t stream = 0, size;
+    pid_t other = fork();
+
+    if (other == 0) { /* a program that this one reserves for */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    CHECK(other > 0);
 
     CHECK(qf_joint_want(request, NULL, "cpu", 0.5, 0.5) == QF_OK);
     CHECK(qf_joint_want(request, NULL, "memory", 256 << 20, 256 << 20) == QF_OK);
-    CHECK(qf_joint_want(request, NULL, "network qf0 out", 9e6, 1e6) == QF_OK);
+    CHECK(qf_joint_want(request, NULL, "network qf0 out", 8e6, 1e6) == QF_OK);
     CHECK(qf_joint_apply(request, &contract) == QF_OK && qf_joint_id(contract, &id) == QF_OK);
     CHECK(qf_joint_at(contract, 2, &rate) == QF_OK && strcmp(rate.resource, "network qf0 out") == 0);
     size = (uint32_t)(rate.granted * 0.04 / 8);
@@ -37,7 +48,7 @@ int main(void)
     for (int i = 0; i < 5; i++)
         CHECK(qf_cpu_yield(cpu) == QF_OK);
     CHECK(qf_cpu_free_reserve(cpu) == QF_OK);
-    CHECK(qf_cpu_reserve_from(cpu, id, getppid(), 0.5, PERIOD) == QF_OK);
+    CHECK(qf_cpu_reserve_from(cpu, id, other, 0.5, PERIOD) == QF_OK);
 
     /* Memory. */
     CHECK(qf_mem_connect(&mem) == QF_OK && qf_mem_reserve(mem, 4096, &reserve) == QF_REFUSED);
@@ -58,6 +69,7 @@ int main(void)
     /* The stream ends with the contract; the reserve stays. */
     CHECK(qf_joint_end(contract) == QF_OK && qf_stream_end("qf0", stream) == QF_REFUSED);
     CHECK(((unsigned char *)qf_allocation_data(frame))[76799] == 1);
+    kill(other, SIGKILL);
     qf_allocation_free(frame);
     qf_mem_free(mem);
     qf_cpu_free(cpu);

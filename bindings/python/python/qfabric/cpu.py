@@ -49,7 +49,7 @@ class Cpu:
     def reserve(self, utilisation, period_ms, *, contract=None):
         """Reserves `utilisation` of one CPU in every period for the calling thread. Ends a running measurement or
         reservation. `Refused` names the free capacity and its holders. With a joint `contract` (a `JointContract`, or the
-        identity of one, on any of its hosts), the share comes from it; what exceeds it comes from the free capacity."""
+        identity of one, on any of its hosts), the share comes from it; the part beyond it comes from the free capacity."""
         self.free()
         share = {"cls": "B", "guaranteed": utilisation, "max_bandwidth": utilisation, "claim": identity(contract)}
         self._session = self._begin(period_ms, socket=self._socket, **share)

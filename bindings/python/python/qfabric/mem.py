@@ -61,7 +61,7 @@ class Mem:
         """Reserves ``size`` bytes that stay resident, rounded up to whole pages; returns the number of the reserve.
 
         With a joint ``contract`` (a `JointContract`, or the identity of one, on any of its hosts), the memory comes from
-        it; what exceeds it comes from the free memory. The reserve stays when the contract ends.
+        it; the part beyond it comes from the free memory. The reserve stays when the contract ends.
         """
         return self._native.reserve(size) if contract is None else self._native.reserve_from(identity(contract), size)
 

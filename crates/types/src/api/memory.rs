@@ -154,7 +154,7 @@ pub enum MemoryRequest {
     Reserve(Bytes),
     /// Makes a reserve like `Reserve`, in huge pages where the host has free ones.
     ReserveHuge(Bytes),
-    /// Makes a reserve like `Reserve`, from the memory of a joint contract. What exceeds the contract comes from the free
+    /// Makes a reserve like `Reserve`, from the memory of a joint contract. The part beyond the contract comes from the free
     /// memory.
     ReserveFrom { contract: JointId, bytes: Bytes },
     /// Takes part in a reserve that another process of the same user made.
