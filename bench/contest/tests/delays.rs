@@ -14,7 +14,7 @@ fn main() {
         "child" => qfabric_contest::actor::child().expect("the child's output above gives the reason"),
         "--list" => println!("promises_of_delay_are_kept: test"),
         _ if std::env::var_os("QFABRIC_VM").is_none() => {
-            skip("delays need a separate machine; run `cargo run -p xtask -- vm test --only contest`");
+            skip("promises of delay need the test machine: make vm-test ARGS='--only contest'");
         }
         _ => promises_of_delay_are_kept(),
     }
