@@ -177,13 +177,11 @@ fn admitted_by_delay(profile: &DelayProfile) -> (Vec<usize>, Vec<String>) {
     (fast.repeat(ROUNDS), refused)
 }
 
+/// The traces of the admitted streams, and the refusals.
+type Performance = (Vec<(Member, Trace)>, Vec<String>);
+
 /// Runs streams of these kinds beside a flood, as far as the link admits them.
-fn perform(
-    competitor: Competitor,
-    kinds: &[usize],
-    span: Nanos,
-    work: Work,
-) -> Result<(Vec<(Member, Trace)>, Vec<String>)> {
+fn perform(competitor: Competitor, kinds: &[usize], span: Nanos, work: Work) -> Result<Performance> {
     let link = Link::new(RATE_BPS)?;
     let mut queue = link.set_scheduler(competitor)?;
     let (mut members, mut streams, mut refused) = (Vec::new(), Vec::new(), Vec::new());
