@@ -151,15 +151,19 @@ impl NetError {
                 format!("{}: {source}; nothing was changed", path.display()),
                 "free some space in the run folder",
             ),
-            NetError::Running { path, pid } => refused(
-                format!("{} belongs to a running service, process {pid}; nothing was changed", path.display()),
-                format!("stop process {pid}: it restores its interfaces when it ends"),
-            ),
+            NetError::Running { path, pid } => running(path, *pid),
             NetError::Kernel { interface, what, source } => {
                 refused(format!("{interface}: {what}: {source}"), "look at the interface with `qfabric net show`")
             }
         }
     }
+}
+
+fn running(path: &std::path::Path, pid: i32) -> Problem {
+    refused(
+        format!("{} belongs to a running service, process {pid}; nothing was changed", path.display()),
+        format!("stop process {pid}: it restores its interfaces when it ends"),
+    )
 }
 
 /// The request contradicts the present state of the host or of the interface.
