@@ -46,6 +46,7 @@ fn main() {
         .with_src(folder.join("src/cpu.rs"))
         .with_src(folder.join("src/mem.rs"))
         .with_src(folder.join("src/joint.rs"))
+        .with_src(folder.join("src/stream.rs"))
         .with_src(folder.join("src/ecalls.rs"))
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))

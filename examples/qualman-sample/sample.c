@@ -14,6 +14,7 @@
 #define FRAME_BYTES 19200 /* 320 x 240 pixels, four in a byte */
 #define PIXELS 76800
 #define FRAMES_PER_SECOND 10
+#define MEMORY (64 << 20) /* bytes: the text with its libraries, and the buffers */
 #define CHECK(call) do { if ((call) != QF_OK) { fprintf(stderr, #call ": %s\n", qf_last_error()); exit(1); } } while (0)
 
 static int listen_at(int port)
@@ -28,6 +29,8 @@ static int listen_at(int port)
     }
     return server;
 }
+
+static unsigned char packed_probe[FRAME_BYTES], pixels_probe[PIXELS]; /* buffers of the probe */
 
 static unsigned long play(int server, unsigned char *decoder_buffer, unsigned char *display_buffer)
 {
@@ -63,27 +66,30 @@ int main(int argc, char **argv)
     }
     int server = listen_at(atoi(argv[2])), frames = atoi(argv[3]);
 
+    CHECK(qf_cpu_probe_on(cpu, period_ns)); /* begin of the probe */
+    for (int i = 0; i < 5; i++) {
+        play(server, packed_probe, pixels_probe);
+        qf_cpu_yield(cpu); /* marks the end of one iteration */
+    }
+    CHECK(qf_cpu_probe_off(cpu, &utilisation)); /* end of the probe */
+    utilisation += 0.02; /* longer iterations may follow */
+
+    /* All three resources, or none. */
+    snprintf(network, sizeof(network), "network %.15s in", argv[1]);
+    CHECK(qf_joint_want(request, NULL, "cpu", utilisation, utilisation));
+    CHECK(qf_joint_want(request, NULL, "memory", MEMORY, MEMORY));
+    CHECK(qf_joint_want(request, NULL, network, rate, rate));
+    CHECK(qf_joint_apply(request, &connection));
+    CHECK(qf_joint_id(connection, &id));
+
     CHECK(qf_mem_connect(&mem));
-    CHECK(qf_mem_reserve(mem, 64 << 20, &reserve)); /* bytes: the text with its libraries, and the buffers */
+    CHECK(qf_mem_reserve_from(mem, id, MEMORY, &reserve));
     CHECK(qf_mem_lock_text(mem, reserve, &locked));
     CHECK(qf_mem_alloc(mem, reserve, PIXELS, &display_buffer));
     CHECK(qf_mem_alloc(mem, reserve, FRAME_BYTES, &decoder_buffer));
     unsigned char *pixels = qf_allocation_data(display_buffer), *packed = qf_allocation_data(decoder_buffer);
 
-    snprintf(network, sizeof(network), "network %.15s in", argv[1]);
-    CHECK(qf_joint_want(request, NULL, network, rate, rate));
-    CHECK(qf_joint_apply(request, &connection));
-    CHECK(qf_joint_id(connection, &id));
-
-    CHECK(qf_cpu_probe_on(cpu, period_ns)); /* begin of the probe */
-    for (int i = 0; i < 5; i++) {
-        play(server, packed, pixels);
-        qf_cpu_yield(cpu); /* marks the end of one iteration */
-    }
-    CHECK(qf_cpu_probe_off(cpu, &utilisation)); /* end of the probe */
-
-    utilisation += 0.02; /* longer iterations may follow */
-    CHECK(qf_cpu_reserve(cpu, getpid(), utilisation, period_ns));
+    CHECK(qf_cpu_reserve_from(cpu, id, getpid(), utilisation, period_ns));
     CHECK(qf_cpu_start(cpu));
     for (int i = 0; i < frames; i++) {
         brightness = play(server, packed, pixels);

@@ -10,7 +10,18 @@ import qfabric
 
 FRAME_BYTES = 19_200  # 320 x 240 pixels, four in a byte
 FRAMES_PER_SECOND = 10
+MEMORY = 64 << 20  # bytes: the text with its libraries, and the buffers
 PIXELS = [bytes((byte >> 6, byte >> 4 & 3, byte >> 2 & 3, byte & 3)) for byte in range(256)]
+
+
+class Buffer(bytearray):
+    """Ordinary memory, for the probe."""
+
+    def write(self, data):
+        self[:] = data
+
+    def read(self, length):
+        return bytes(self[:length])
 
 
 def main(interface, port, frames):
@@ -20,33 +31,32 @@ def main(interface, port, frames):
     rate = 8 * 1.2 * FRAME_BYTES * FRAMES_PER_SECOND  # a fifth more for headers
     period_ms = 1000 / FRAMES_PER_SECOND
 
-    with qfabric.Mem() as mem:
-        reserve = mem.reserve(64 << 20)  # bytes: the text with its libraries, and the buffers
+    def play(decoder_buffer, display_buffer):
+        decoder_buffer.write(server.recv(FRAME_BYTES))
+        packed = decoder_buffer.read(FRAME_BYTES)
+        display_buffer.write(b"".join(map(PIXELS.__getitem__, packed)))  # decode
+        return sum(display_buffer.read(76_800))  # display: the sum of all pixels stands for a screen
+
+    cpu = qfabric.Cpu()
+    cpu.probe_on(period_ms)
+    for _ in range(5):
+        play(Buffer(FRAME_BYTES), Buffer(76_800))
+        cpu.yield_now()  # marks the end of one iteration
+    utilisation = cpu.probe_off().utilisation + 0.02  # longer iterations may follow
+
+    amounts = {"cpu": utilisation, "memory": MEMORY, f"network {interface} in": rate}
+    with qfabric.JointContract.apply({None: amounts}) as connection, qfabric.Mem() as mem:  # all three, or none
+        reserve = mem.reserve(MEMORY, contract=connection)
         mem.lock_text(reserve)
         display_buffer = mem.alloc(reserve, 76_800)
         decoder_buffer = mem.alloc(reserve, FRAME_BYTES)
-
-        def play():
-            decoder_buffer.write(server.recv(FRAME_BYTES))
-            packed = decoder_buffer.read(FRAME_BYTES)
-            display_buffer.write(b"".join(map(PIXELS.__getitem__, packed)))  # decode
-            return sum(display_buffer.read(76_800))  # display: the sum of all pixels stands for a screen
-
-        with qfabric.JointContract.apply({None: {f"network {interface} in": rate}}) as connection:
-            cpu = qfabric.Cpu()
-            cpu.probe_on(period_ms)
-            for _ in range(5):
-                play()
-                cpu.yield_now()  # marks the end of one iteration
-            utilisation = cpu.probe_off().utilisation + 0.02  # longer iterations may follow
-
-            cpu.reserve(utilisation, period_ms)
-            cpu.start()
-            for _ in range(int(frames)):
-                brightness = play()
-                cpu.yield_now()
-            print(f"{frames} frames, brightness {brightness}, {utilisation:.3f} CPU, contract {connection.id}")
-            cpu.free()
+        cpu.reserve(utilisation, period_ms, contract=connection)
+        cpu.start()
+        for _ in range(int(frames)):
+            brightness = play(decoder_buffer, display_buffer)
+            cpu.yield_now()
+        print(f"{frames} frames, brightness {brightness}, {utilisation:.3f} CPU, contract {connection.id}")
+        cpu.free()
         mem.free_reserve(reserve)
 
 

@@ -7,6 +7,7 @@
 //! | which processes take part, and what do they report | [`actor`], [`role`], [`trace`] |
 //! | how is a task put under each scheduler | [`regime`], [`link`] |
 //! | which experiments are there | [`experiment`] |
+//! | which messages keep their promised delay | [`delays`] |
 //! | what are the results, and do they meet the claims | [`row`], [`claims`] |
 //! | how are results shown | [`report`] |
 //!
@@ -18,6 +19,7 @@
 
 pub mod actor;
 pub mod claims;
+pub mod delays;
 pub mod experiment;
 pub mod link;
 pub mod regime;

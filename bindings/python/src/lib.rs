@@ -11,6 +11,7 @@ mod held;
 mod joint;
 mod mem;
 mod session;
+mod stream;
 mod suggest;
 
 use pyo3::prelude::*;
@@ -95,6 +96,8 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(joint::joint_contracts_json, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;
+    module.add_function(wrap_pyfunction!(stream::stream_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(stream::stream_end, module)?)?;
     module.add_function(wrap_pyfunction!(suggest::suggest_json, module)?)?;
     module.add_function(wrap_pyfunction!(status_json, module)?)
 }

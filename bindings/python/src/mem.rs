@@ -29,6 +29,12 @@ impl NativeMem {
         self.0.with(py, CLOSED, |mem| Ok(mem.reserve(bytes).map_err(python)?.0))
     }
 
+    /// From the memory of a joint contract.
+    fn reserve_from(&self, py: Python<'_>, contract: &str, bytes: u64) -> PyResult<u64> {
+        let contract = contract.parse().map_err(value_error)?;
+        self.0.with(py, CLOSED, |mem| Ok(mem.reserve_from(&contract, bytes).map_err(python)?.0))
+    }
+
     /// The number of the reserve, its size, and the text of what is missing for huge pages.
     fn reserve_huge(&self, py: Python<'_>, bytes: u64) -> PyResult<(u64, u64, Option<String>)> {
         let made = self.0.with(py, CLOSED, |mem| mem.reserve_huge(bytes).map_err(python))?;

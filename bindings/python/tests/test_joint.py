@@ -48,22 +48,90 @@ def test_a_refusal_names_host_resource_and_the_largest_amount(socket):
             qfabric.JointContract.apply(amounts, socket=socket)
 
 
-SCRIPT = """
+def test_cpu_and_memory_are_drawn_from_a_contract(socket):
+    with qfabric.JointContract.apply({None: {"cpu": 0.5, "memory": 256 << 20}}, socket=socket) as contract:
+        cpu = qfabric.Cpu(socket=socket)
+        with pytest.raises(qfabric.Refused, match="contract of"):
+            cpu.reserve(0.3, 40)
+        with pytest.raises(ValueError, match="claim"):
+            cpu.reserve(0.3, 40, contract="nonsense")
+        cpu.reserve(0.3, 40, contract=contract)
+        cpu.start()
+        cpu.yield_now()
+        cpu.free()
+        with qfabric.Mem(socket) as mem:
+            with pytest.raises(qfabric.Refused):
+                mem.reserve(4096)
+            with pytest.raises(qfabric.Refused, match="nobody:"):
+                mem.reserve(4096, contract="nobody:7")
+            reserve = mem.reserve(255 << 20, contract=contract.id)
+            with mem.alloc(reserve, 76_800) as frame:
+                frame.write(b"x" * 76_800)
+        for packets in ("flow 7", "port 80", "mark 0"):
+            with pytest.raises(ValueError):
+                qfabric.Stream("lo", packets, 40, 1500, contract=contract, socket=socket)
+        with pytest.raises(qfabric.Refused, match="contract"):
+            qfabric.Stream("lo", "mark 7", 40, 1500, contract=contract, socket=socket)
+
+
+DAEMON = """
 ip link set lo up && ip link add qf0 type veth peer name qf0-far && ip link set qf0 up || exit 77
 "$QFABRIC" daemon --config "$FOLDER/daemon.toml" --directory "$FOLDER" 2>"$FOLDER/log" & daemon=$!
 until [ -S "$QFABRIC_SOCKET" ]; do kill -0 $daemon || exit 78; sleep 0.05; done
 "$QFABRIC" net link add qf0 --rate 10M --htb >&2 || exit 79
+"""
+
+SAMPLE = """
 "$PYTHON" -c 'import socket, time
 while True:
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes([0x55]) * 19200, ("127.0.0.1", 5004))
     time.sleep(0.05)' & server=$!
-"$PYTHON" "$SAMPLE" qf0 5004 20; code=$?
+"$PYTHON" "$PROGRAM" qf0 5004 20; code=$?
 "$QFABRIC" contract ls
 kill $server; kill $daemon; wait $daemon; exit $code
 """
 
 
+STREAM = """
+"$PYTHON" "$PROGRAM"; code=$?
+kill $daemon; wait $daemon; exit $code
+"""
+
+DRAWS = """
+import qfabric
+def begin(contract=None, size=6_000):
+    return qfabric.Stream("qf0", "flow udp,127.0.0.1:5000,127.0.0.1:6000", 40, size, contract=contract)
+with qfabric.JointContract.apply({None: {"network qf0 out": (9e6, 1e6)}}) as contract:
+    rate = contract.resources[0]["granted"]
+    for refused in (lambda: begin(), lambda: begin(contract, int(rate * 0.04 / 8) * 2)):
+        try:
+            refused()
+        except qfabric.Refused:
+            continue
+        raise SystemExit("more than the contract was given")
+    with begin(contract) as stream:
+        assert stream.id is not None
+    last = begin(contract.id)
+try:
+    last.end()
+except qfabric.Refused:
+    print("the stream ended with its contract")
+"""
+
+
+def test_a_rate_is_drawn_from_a_contract(tmp_path):
+    (tmp_path / "draws.py").write_text(DRAWS)
+    assert inside(tmp_path, STREAM, tmp_path / "draws.py") == "the stream ended with its contract\n"
+
+
 def test_the_sample_reserves_memory_network_and_cpu(tmp_path):
+    shown = inside(tmp_path, SAMPLE, ROOT / "examples/qualman-sample/sample.py")
+    assert shown.startswith("20 frames, brightness 76800, ")
+    assert "no joint contract is in force" in shown
+
+
+def inside(tmp_path, script, program_path):
+    """Runs a script beside a daemon in a network of its own; returns its output."""
     if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
         pytest.skip("needs root, unshare and ip for a network of its own")
     (tmp_path / "daemon.toml").write_text(CONFIG)
@@ -72,13 +140,12 @@ def test_the_sample_reserves_memory_network_and_cpu(tmp_path):
         "QFABRIC_SOCKET": tmp_path / "qfabric.sock",
         "FOLDER": tmp_path,
         "PYTHON": sys.executable,
-        "SAMPLE": ROOT / "examples/qualman-sample/sample.py",
+        "PROGRAM": program_path,
     }
     env = {**os.environ, **{key: str(value) for key, value in more.items()}}
-    done = subprocess.run(["unshare", "--net", "sh", "-c", SCRIPT], env=env, capture_output=True, text=True)
+    done = subprocess.run(["unshare", "--net", "sh", "-c", DAEMON + script], env=env, capture_output=True, text=True)
     log = tmp_path / "log"
     if done.returncode == 78 and "CAP_SYS_NICE" in log.read_text():
         pytest.skip("needs CAP_SYS_NICE")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("20 frames, brightness 76800, "), done
-    assert "no joint contract is in force" in done.stdout
+    assert done.returncode == 0, done
+    return done.stdout

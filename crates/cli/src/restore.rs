@@ -1,10 +1,13 @@
 //! `qfabric restore`: undoes the changes that a killed daemon, or a killed `qfabric run` without a daemon, left behind.
 
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use qfabric_daemon::Config;
 use qfabric_linux::books;
 use qfabric_linux::journal::{self, JournalError, Restored, own};
+use rustix::net::sockopt;
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::{doctor, output};
@@ -33,6 +36,9 @@ struct Report {
     journals: Vec<Journal>,
     /// Journals of daemons that still run; they restore their own changes.
     held: Vec<PathBuf>,
+    /// The processes of these daemons, by journal; absent if a daemon does not answer.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    daemons: BTreeMap<PathBuf, i32>,
 }
 
 #[derive(Debug, serde::Serialize)]
@@ -73,15 +79,36 @@ impl Report {
     /// Turns the journals of running daemons into failures if the user named a folder.
     fn refuse_held(&mut self, asked_for: bool) {
         if asked_for {
-            let error = |path: PathBuf| JournalError::Held { path }.to_string();
-            self.sum.failed.extend(std::mem::take(&mut self.held).into_iter().map(error));
+            let held = std::mem::take(&mut self.held).into_iter();
+            let error = |path: PathBuf| match self.daemons.get(&path) {
+                Some(pid) => format!("{} (process {pid})", JournalError::Held { path }),
+                None => JournalError::Held { path }.to_string(),
+            };
+            self.sum.failed.extend(held.map(error));
         }
     }
 
     /// Restores from the journal of the folder, from its record of interfaces, and from the journals of killed runs
-    /// below it.
+    /// below it. A running daemon keeps what it has changed, interfaces and groups too.
     fn restore(&mut self, directory: &Path) {
-        self.add(directory.join(journal::FILE), journal::restore(directory));
+        let journal = directory.join(journal::FILE);
+        let restored = journal::restore(directory);
+        let is_held = matches!(restored, Err(JournalError::Held { .. }));
+        if let Some(pid) = listener(directory).filter(|_| is_held) {
+            self.daemons.insert(journal.clone(), pid);
+        }
+        self.add(journal, restored);
+        if !is_held {
+            self.restore_more(directory);
+        }
+        match own::restore_stale(directory) {
+            Ok(found) => found.into_iter().for_each(|(path, restored)| self.add(path, restored)),
+            Err(error) => self.sum.failed.push(error.to_string()),
+        }
+    }
+
+    /// Restores interfaces and control groups.
+    fn restore_more(&mut self, directory: &Path) {
         match qfabric_linux::net::restore(directory) {
             Ok(networks) => {
                 self.sum.settings += networks.interfaces;
@@ -92,10 +119,6 @@ impl Report {
         let groups = qfabric_linux::memory_groups::restore(directory);
         self.sum.settings += groups.settings;
         self.sum.failed.extend(groups.failed);
-        match own::restore_stale(directory) {
-            Ok(found) => found.into_iter().for_each(|(path, restored)| self.add(path, restored)),
-            Err(error) => self.sum.failed.push(error.to_string()),
-        }
     }
 
     fn add(&mut self, path: PathBuf, restored: Result<Restored, JournalError>) {
@@ -115,6 +138,12 @@ impl Report {
     }
 }
 
+/// The process that listens at the socket of a folder.
+fn listener(directory: &Path) -> Option<i32> {
+    let socket = UnixStream::connect(directory.join("qfabric.sock")).ok()?;
+    Some(sockopt::socket_peercred(&socket).ok()?.pid.as_raw_nonzero().get())
+}
+
 fn text(report: &Report) -> String {
     let Restored { threads, skipped, settings, failed } = &report.sum;
     let mut text = format!("{threads} threads and {settings} host settings restored, {skipped} threads had ended\n");
@@ -125,7 +154,8 @@ fn text(report: &Report) -> String {
             &format!("journal {path}: {threads} threads and {settings} host settings restored, {skipped} had ended\n");
     }
     for path in &report.held {
-        text += &format!("journal {}: its daemon still runs and restores its own changes\n", path.display());
+        let process = report.daemons.get(path).map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        text += &format!("journal {}: its daemon still runs{process} and restores its own changes\n", path.display());
     }
     for failure in failed {
         text += &format!("not restored: {failure}\n");

@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let service = Service::find(args.socket.as_deref(), mechanism(args.mechanism, &contract))?;
     check_mechanism(&service.client, args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
-    let drawn = args.joint.as_ref().map(|id| Claim { host: id.host.clone(), number: id.number });
+    let drawn = args.joint.as_ref().map(Claim::from);
     let admit = || admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()));
     let (running, admitted) = match args.after {
         None => {

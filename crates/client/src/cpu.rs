@@ -29,7 +29,8 @@
 use std::process;
 
 use qfabric_shm::Process;
-use qfabric_types::api::{ApplicationRequest, ApplicationScope};
+use qfabric_types::api::contracts::JointId;
+use qfabric_types::api::{ApplicationRequest, ApplicationScope, Claim};
 use qfabric_types::{AppId, Class, Contract, Foresight, JobSource, Nanos, Profile, Share};
 
 use crate::client::Client;
@@ -101,14 +102,22 @@ impl Cpu {
     /// reservation. On [`ClientError::Refused`] the problem names the free capacity and its holders.
     pub fn reserve(&mut self, client: &Client, pid: i32, utilisation: Share, period: Nanos) -> Result<(), ClientError> {
         self.state = State::Free;
-        let contract = contract(pid, utilisation, period);
-        self.state = if pid == process::id() as i32 {
-            State::Reserved(Box::new(Session::start(client, contract)?))
-        } else {
-            let request = ApplicationRequest { pid, covers: ApplicationScope::Program, contract };
-            let by = Process::current().map_err(ClientError::unnumbered)?;
-            State::ReservedFor { client: client.clone(), id: client.admit(&request)?.id, by }
-        };
+        self.state = begin(client, None, pid, utilisation, period)?;
+        Ok(())
+    }
+
+    /// Like [`Cpu::reserve`], from the share of a joint contract, on any of its hosts. The part beyond the contract comes
+    /// from the free capacity.
+    pub fn reserve_from(
+        &mut self,
+        client: &Client,
+        contract: &JointId,
+        pid: i32,
+        utilisation: Share,
+        period: Nanos,
+    ) -> Result<(), ClientError> {
+        self.state = State::Free;
+        self.state = begin(client, Some(&contract.into()), pid, utilisation, period)?;
         Ok(())
     }
 
@@ -155,6 +164,31 @@ impl Cpu {
             _ => None,
         }
     }
+}
+
+/// Requests the reservation, with a loan or a joint contract if `claim` names one.
+fn begin(
+    client: &Client,
+    claim: Option<&Claim>,
+    pid: i32,
+    utilisation: Share,
+    period: Nanos,
+) -> Result<State, ClientError> {
+    let contract = contract(pid, utilisation, period);
+    if pid == process::id() as i32 {
+        let session = match claim {
+            Some(claim) => Session::claim(client, contract, claim)?,
+            None => Session::start(client, contract)?,
+        };
+        return Ok(State::Reserved(Box::new(session)));
+    }
+    let request = ApplicationRequest { pid, covers: ApplicationScope::Program, contract };
+    let by = Process::current().map_err(ClientError::unnumbered)?;
+    let admitted = match claim {
+        Some(claim) => client.claim(claim, &request)?,
+        None => client.admit(&request)?,
+    };
+    Ok(State::ReservedFor { client: client.clone(), id: admitted.id, by })
 }
 
 /// The guaranteed and the largest bandwidth are equal.

@@ -48,6 +48,7 @@ mod client;
 pub mod clock;
 mod consent;
 mod cpu;
+mod delays;
 pub mod ecalls;
 mod error;
 mod grid;
@@ -70,6 +71,7 @@ mod sync {
 pub use client::{Client, sockets};
 pub use consent::ConsentHandle;
 pub use cpu::{Cpu, Probe};
+pub use delays::DelayRecorder;
 pub use error::ClientError;
 pub use grid::{Job, LatePolicy};
 pub use jobs::Jobs;
@@ -95,8 +97,8 @@ pub use qfabric_types::api::{
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec, Profile,
-    Quality, Reclaiming, Resource, Resources, Share, Usage, Window,
+    AppId, BitRate, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec,
+    Profile, Quality, Reclaiming, Resource, Resources, Share, Usage, Window,
 };
 
 /// Compiles the programs in the guide.

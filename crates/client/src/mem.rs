@@ -28,6 +28,7 @@ use std::sync::{Arc, Weak};
 
 use qfabric_shm::{Process, SharedSegment, fds};
 use qfabric_types::Bytes;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest, PageKind, ReserveId};
 
 use crate::client::Client;
@@ -67,16 +68,19 @@ impl Mem {
     /// Reserves memory that stays resident; rounded up to whole pages. Fails with [`ClientError::Refused`] if it does
     /// not fit beside the reserves of others; the problem names the free amount and the holders.
     pub fn reserve(&self, bytes: u64) -> Result<ReserveId, ClientError> {
-        match self.0.call(MemoryRequest::Reserve(Bytes::new(bytes)))?.0 {
-            MemoryAnswer::Reserved { reserve, .. } => Ok(reserve),
-            other => Err(self.0.unexpected(&other)),
-        }
+        self.made(&MemoryRequest::Reserve(Bytes::new(bytes)))
+    }
+
+    /// Like [`Mem::reserve`], from the memory of a joint contract, on any of its hosts. The part beyond the contract comes
+    /// from the free memory. Freed memory returns to the contract; when the contract ends, the reserve stays.
+    pub fn reserve_from(&self, contract: &JointId, bytes: u64) -> Result<ReserveId, ClientError> {
+        self.made(&MemoryRequest::ReserveFrom { contract: contract.clone(), bytes: Bytes::new(bytes) })
     }
 
     /// Like [`Mem::reserve`], in whole huge pages where the host has free ones: fewer entries of the page table for large
     /// buffers. Allocations below a huge page share one.
     pub fn reserve_huge(&self, bytes: u64) -> Result<HugeReserve, ClientError> {
-        match self.0.call(MemoryRequest::ReserveHuge(Bytes::new(bytes)))?.0 {
+        match self.0.call(&MemoryRequest::ReserveHuge(Bytes::new(bytes)))?.0 {
             MemoryAnswer::HugeReserved { reserve, bytes, missing } => {
                 Ok(HugeReserve { reserve, bytes: bytes.get(), missing })
             }
@@ -86,18 +90,18 @@ impl Mem {
 
     /// Takes part in a reserve that another process of the same user made. Returns its size in bytes.
     pub fn join(&self, reserve: ReserveId) -> Result<u64, ClientError> {
-        self.reserved(MemoryRequest::Join(reserve))
+        self.reserved(&MemoryRequest::Join(reserve))
     }
 
     /// Lets a reserve grow or shrink. Returns its new size in bytes. A reserve cannot be smaller than its part in use.
     pub fn resize(&self, reserve: ReserveId, bytes: u64) -> Result<u64, ClientError> {
-        self.reserved(MemoryRequest::Resize { reserve, bytes: Bytes::new(bytes) })
+        self.reserved(&MemoryRequest::Resize { reserve, bytes: Bytes::new(bytes) })
     }
 
     /// Locks the program text of this process, with its libraries, and counts it against the reserve. Call it after all
     /// libraries are loaded; a second call replaces the first. Returns the locked number of bytes.
     pub fn lock_text(&self, reserve: ReserveId) -> Result<u64, ClientError> {
-        match self.0.call(MemoryRequest::LockText(reserve))?.0 {
+        match self.0.call(&MemoryRequest::LockText(reserve))?.0 {
             MemoryAnswer::TextLocked { bytes, .. } => Ok(bytes.get()),
             other => Err(self.0.unexpected(&other)),
         }
@@ -106,28 +110,35 @@ impl Mem {
     /// Allocates zeroed or formerly used bytes of the reserve. Allocations below a page share pages and begin at a
     /// multiple of 16; others begin at a page.
     pub fn alloc(&self, reserve: ReserveId, bytes: u64) -> Result<Allocation, ClientError> {
-        self.placed(reserve, MemoryRequest::Allocate { reserve, bytes: Bytes::new(bytes) }, true)
+        self.placed(reserve, &MemoryRequest::Allocate { reserve, bytes: Bytes::new(bytes) }, true)
     }
 
     /// Opens an allocation of another member of the reserve: the same memory, without a copy.
     pub fn open(&self, reserve: ReserveId, allocation: AllocationId) -> Result<Allocation, ClientError> {
-        self.placed(reserve, MemoryRequest::Open { reserve, allocation }, false)
+        self.placed(reserve, &MemoryRequest::Open { reserve, allocation }, false)
     }
 
     /// Leaves a reserve and frees the allocations of this connection in it; a mapping of a freed page reads zeros. The
     /// last member ends the reserve.
     pub fn free_reserve(&self, reserve: ReserveId) -> Result<(), ClientError> {
-        self.0.call(MemoryRequest::FreeReserve(reserve)).map(drop)
+        self.0.call(&MemoryRequest::FreeReserve(reserve)).map(drop)
     }
 
-    fn reserved(&self, request: MemoryRequest) -> Result<u64, ClientError> {
+    fn made(&self, request: &MemoryRequest) -> Result<ReserveId, ClientError> {
+        match self.0.call(request)?.0 {
+            MemoryAnswer::Reserved { reserve, .. } => Ok(reserve),
+            other => Err(self.0.unexpected(&other)),
+        }
+    }
+
+    fn reserved(&self, request: &MemoryRequest) -> Result<u64, ClientError> {
         match self.0.call(request)?.0 {
             MemoryAnswer::Reserved { bytes, .. } => Ok(bytes.get()),
             other => Err(self.0.unexpected(&other)),
         }
     }
 
-    fn placed(&self, reserve: ReserveId, request: MemoryRequest, is_own: bool) -> Result<Allocation, ClientError> {
+    fn placed(&self, reserve: ReserveId, request: &MemoryRequest, is_own: bool) -> Result<Allocation, ClientError> {
         let (place, file) = match self.0.call(request)? {
             (MemoryAnswer::Placed(place), Some(file)) => (place, file),
             (other, _) => return Err(self.0.unexpected(&other)),
@@ -140,12 +151,12 @@ impl Mem {
 
 impl Inner {
     /// Sends a request and waits for its answer.
-    fn call(&self, request: MemoryRequest) -> Result<(MemoryAnswer, Option<OwnedFd>), ClientError> {
+    fn call(&self, request: &MemoryRequest) -> Result<(MemoryAnswer, Option<OwnedFd>), ClientError> {
         if !self.process.is_current() {
             return Err(ClientError::Forked { what: "the connection for memory" });
         }
         let connection = held(&self.connection);
-        let text = serde_json::to_vec(&request).expect("requests are plain values");
+        let text = serde_json::to_vec(request).expect("requests are plain values");
         let mut buffer = vec![0; MemoryRequest::MAX_BYTES];
         let exchanged = fds::send(&*connection, &text, &[]).and_then(|()| fds::recv(&*connection, &mut buffer));
         let mut received = exchanged.map_err(|why| self.failed(why.to_string()))?;
@@ -276,7 +287,7 @@ impl Allocation {
         match std::mem::take(&mut self.is_own) {
             true => {
                 let (reserve, allocation) = (self.reserve, self.place.allocation);
-                self.mem.call(MemoryRequest::Free { reserve, allocation }).map(drop)
+                self.mem.call(&MemoryRequest::Free { reserve, allocation }).map(drop)
             }
             false => Ok(()),
         }

@@ -44,6 +44,49 @@ fn the_sample_of_the_paper_reserves_locks_allocates_and_frees() {
     assert_eq!(host.promised(), Bytes::ZERO);
 }
 
+/// One row of QualMan's Table 4: a limit of System V segments, its default and suggested value, and the file of this
+/// host. Linux has no limit of segments per process.
+const TABLE_4: [(&str, &str, &str, Option<&str>); 3] = [
+    ("largest segment (shmmax)", "1 MB", "5 MB", Some("/proc/sys/kernel/shmmax")),
+    ("segments of the host (shmmni)", "100", "1000", Some("/proc/sys/kernel/shmmni")),
+    ("segments of a process (shmseg)", "6", "100", None),
+];
+
+/// Table 4: what the paper reaches after the administrator has changed system parameters, a reserve reaches without.
+#[test]
+fn the_segments_of_table_4_need_no_system_parameter() {
+    let Some(host) = Host::start() else { return };
+    let parameters = || TABLE_4.map(|row| row.3.and_then(|file| std::fs::read_to_string(file).ok()));
+    let before = parameters();
+    // Ten programs, each with a connection of its own, a hundred segments, and one of 5 MB.
+    let program = || {
+        let mem = Mem::connect(&host.client).unwrap();
+        let reserve = mem.reserve(12 << 20).unwrap();
+        let large = mem.alloc(reserve, 5_000_000).unwrap();
+        large.write(4_999_999, &[7]);
+        let page = 4_096;
+        let segments: Vec<_> = (0..99).map(|_| mem.alloc(reserve, page).unwrap()).collect();
+        segments.iter().for_each(|segment| segment.write(4_095, &[7]));
+        (mem, large, segments)
+    };
+    let programs: Vec<_> = (0..10).map(|_| program()).collect();
+    let segments: usize = programs.iter().map(|(_, _, segments)| segments.len() + 1).sum();
+    let of_one = programs[0].2.len() + 1;
+    println!("| limit | default of the paper | suggested | System V here | segments of reserves here |");
+    let reached = ["5000000 bytes".to_owned(), segments.to_string(), of_one.to_string()];
+    for (((name, default, suggested, _), here), reached) in TABLE_4.iter().zip(&before).zip(&reached) {
+        let here = here.as_deref().map_or("none", str::trim);
+        println!("| {name} | {default} | {suggested} | {here} | {reached} |");
+    }
+    assert_eq!((segments, of_one), (1_000, 100));
+    assert_eq!(parameters(), before, "no system parameter was changed");
+    drop(programs);
+    let free = || host.promised() == Bytes::ZERO;
+    while !free() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_reserve_has_huge_pages_or_says_what_is_missing() {
     let Some(host) = Host::start() else { return };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
-//! | `net` | links are opened, changed and closed; rates never fall below the promises |
+//! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the sections that differ |
 //!
 //! A file with an error changes nothing. Limits of the file replace limits that were set through the API. SIGHUP
@@ -101,6 +101,7 @@ impl Reload {
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
             ("log", now.log != new.log),
+            ("net.answer", now.net.answer != new.net.answer),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }

@@ -16,6 +16,7 @@ use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
+use crate::answer::AnswerThread;
 use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
@@ -42,6 +43,8 @@ pub(crate) struct Service {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    /// Present if the daemon answers measurements of delays.
+    _answer: Option<AnswerThread>,
     /// The name of this host in joint contracts.
     host: Name,
     joint: JointConfig,
@@ -82,6 +85,10 @@ impl Service {
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
         let channels = Arc::new(Channels::start(&config.channels, control.requests.clone(), ending)?);
+        let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
+        let answer = answer.map_err(|error| {
+            DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
+        })?;
         let sockets = api::bind(config, &directory)?;
         Ok(Service {
             control,
@@ -90,6 +97,7 @@ impl Service {
             net,
             memory,
             channels,
+            _answer: answer,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
             joint: config.joint.clone(),
             priority: config.channels.priority,

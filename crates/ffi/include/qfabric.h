@@ -1002,6 +1002,16 @@ enum qf_status qf_cpu_reserve(struct qf_cpu *cpu,
                               uint64_t period_ns);
 
 /**
+ * Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. The part
+ * beyond the contract comes from the free capacity.
+ */
+enum qf_status qf_cpu_reserve_from(struct qf_cpu *cpu,
+                                   const char *contract,
+                                   int32_t pid,
+                                   double utilisation,
+                                   uint64_t period_ns);
+
+/**
  * Begins the first iteration now.
  */
 enum qf_status qf_cpu_start(struct qf_cpu *cpu);
@@ -1039,6 +1049,16 @@ enum qf_status qf_mem_reserve(const struct qf_mem *mem,
  * of an allocation: qf_allocation_pages.
  */
 enum qf_status qf_mem_reserve_huge(const struct qf_mem *mem,
+                                   uint64_t bytes,
+                                   uint64_t *reserve);
+
+/**
+ * Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. The part
+ * beyond the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
+ * stays.
+ */
+enum qf_status qf_mem_reserve_from(const struct qf_mem *mem,
+                                   const char *contract,
                                    uint64_t bytes,
                                    uint64_t *reserve);
 
@@ -1196,6 +1216,25 @@ void qf_joint_free(struct qf_joint *contract);
  * refusal.
  */
 enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
+
+/**
+ * Begins a stream: `bytes` of `packets` are sent out of `interface` in every `period_ns`. It ends with the calling
+ * process, or with qf_stream_end. `packets` is "flow udp,FROM,TO" or "flow tcp,FROM,TO" with ADDRESS:PORT, "cgroup PATH",
+ * or "mark NUMBER" (only for administrators). `bytes` count headers too. `contract` is the identity of the joint contract
+ * from whose rate the stream draws, on any of its hosts; the stream then ends with the contract. Null: no contract.
+ * `*stream` is its number on the interface.
+ */
+enum qf_status qf_stream_begin(const char *contract,
+                               const char *interface,
+                               const char *packets,
+                               uint64_t period_ns,
+                               uint32_t bytes,
+                               uint32_t *stream);
+
+/**
+ * Ends a stream. A rate that it drew is kept for the contract.
+ */
+enum qf_status qf_stream_end(const char *interface, uint32_t stream);
 
 /**
  * Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.

@@ -1,9 +1,12 @@
 //! The CPU interface of QualMan (§6.4): probe, reserve, start, yield, free.
 
+use std::ffi::c_char;
+
 use qfabric_client::{Client, Cpu, Nanos};
 
 use crate::contract::share;
 use crate::ecalls::take_back;
+use crate::joint::identity;
 use crate::status::{Exclusive, Failure, borrow, put, qf_status, settle};
 
 /// The CPU interface of QualMan. Belongs to one thread.
@@ -69,6 +72,29 @@ pub unsafe extern "C" fn qf_cpu_reserve(cpu: *mut qf_cpu, pid: i32, utilisation:
     let reserve = |cpu: &mut Cpu| {
         let utilisation = share("the utilisation", utilisation)?;
         Ok(cpu.reserve(&Client::connect()?, pid, utilisation, Nanos::new(period_ns))?)
+    };
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { with(cpu, reserve) })
+}
+
+/// Like qf_cpu_reserve, from the share of a joint contract: `contract` is its identity, on any of its hosts. The part
+/// beyond the contract comes from the free capacity.
+///
+/// # Safety
+/// `cpu` is a live handle, `contract` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_cpu_reserve_from(
+    cpu: *mut qf_cpu,
+    contract: *const c_char,
+    pid: i32,
+    utilisation: f64,
+    period_ns: u64,
+) -> qf_status {
+    let reserve = |cpu: &mut Cpu| {
+        // SAFETY: the caller guarantees it.
+        let contract = unsafe { identity(contract) }?;
+        let utilisation = share("the utilisation", utilisation)?;
+        Ok(cpu.reserve_from(&Client::connect()?, &contract, pid, utilisation, Nanos::new(period_ns))?)
     };
     // SAFETY: the caller guarantees it.
     settle(unsafe { with(cpu, reserve) })

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use qfabric_client::{Client, JointBuilder, JointHandle, JointRefusal, JointResource, Resource};
+use qfabric_client::{Client, JointBuilder, JointHandle, JointId, JointRefusal, JointResource, Resource};
 
 use crate::ecalls::{give, optional, take_back};
 use crate::offer::{QF_CLAIM_SIZE, QF_HOST_SIZE, chars};
@@ -66,6 +66,15 @@ impl From<&JointRefusal> for qf_joint_refusal {
             largest: refusal.largest.unwrap_or(-1.0),
         }
     }
+}
+
+/// Reads the identity of a contract, as qf_joint_id writes it.
+///
+/// # Safety
+/// `contract` is null or a zero-terminated string.
+pub(crate) unsafe fn identity(contract: *const c_char) -> Result<JointId, Failure> {
+    // SAFETY: the caller guarantees it.
+    unsafe { text("the contract", contract) }?.parse().map_err(Failure::invalid)
 }
 
 /// Returns a request without amounts. Never null. Free it with qf_joint_request_free.

@@ -1,10 +1,11 @@
 //! The memory interface of QualMan (§6.4): reserve, lock the text, allocate, free, free the reserve.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use qfabric_client::{Allocation, AllocationId, Bytes, Client, Mem, PageKind, ReserveId};
 
 use crate::ecalls::{give, take_back};
+use crate::joint::identity;
 use crate::status::{Failure, borrow, put, qf_status, settle};
 
 /// A connection to the memory of the daemon. Any thread may use it.
@@ -86,6 +87,25 @@ pub unsafe extern "C" fn qf_mem_reserve(mem: *const qf_mem, bytes: u64, reserve:
 pub unsafe extern "C" fn qf_mem_reserve_huge(mem: *const qf_mem, bytes: u64, reserve: *mut u64) -> qf_status {
     // SAFETY: the caller guarantees it.
     unsafe { ask(mem, "the reserve", reserve, |mem| Ok(mem.reserve_huge(bytes)?.reserve.0)) }
+}
+
+/// Like qf_mem_reserve, from the memory of a joint contract: `contract` is its identity, on any of its hosts. The part
+/// beyond the contract comes from the free memory. Freed memory returns to the contract; when the contract ends, the reserve
+/// stays.
+///
+/// # Safety
+/// `mem` is a live handle, `contract` a zero-terminated string, `reserve` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_reserve_from(
+    mem: *const qf_mem,
+    contract: *const c_char,
+    bytes: u64,
+    reserve: *mut u64,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let make = |mem: &Mem| Ok(mem.reserve_from(&unsafe { identity(contract) }?, bytes)?.0);
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the reserve", reserve, make) }
 }
 
 /// Reads the memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole

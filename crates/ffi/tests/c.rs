@@ -246,6 +246,42 @@ fn a_c_program_makes_reads_and_ends_a_joint_contract() {
     run_beside_a_daemon("joint.c");
 }
 
+/// A daemon in a network of its own with the open link qf0, and its client.
+fn beside_a_link(config: Config) -> (Interface, Embedded, Client) {
+    own_network().unwrap();
+    for words in ["link set lo up", "addr add 10.9.9.1/24 dev lo"] {
+        assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
+    }
+    let interface = Interface::veth("qf0", "qf0-far").unwrap();
+    let daemon = Embedded::start(config).unwrap();
+    let client = Client::connect_to(daemon.socket()).unwrap();
+    let link = LinkRequest { mechanism: Some(NetMechanism::Htb), ..LinkRequest::of_rate(BitRate::new(10_000_000)) };
+    client.open_link("qf0", &link).unwrap();
+    (interface, daemon, client)
+}
+
+/// The reserve of memory that the programs know.
+fn with_memory() -> Config {
+    let mut config = Config::default();
+    config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256)));
+    config
+}
+
+#[test]
+fn a_c_program_draws_cpu_memory_and_a_rate_from_a_joint_contract() {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", &PathBuf::from(format!("{CRATE}/tests/draw.c")), shared);
+    let _alone = live_lock();
+    let mut config = with_memory();
+    config.limits.capacity = Some(Share::from_ppm(500_000));
+    let (_link, daemon, client) = beside_a_link(config);
+    let output = program.run(daemon.socket(), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(client.joint_contracts().unwrap().is_empty() && client.interface("qf0").unwrap().streams.is_empty());
+}
+
 /// QualMan's sample program. A frame arrives every 50 ms, so that a late one does not decide the test.
 #[test]
 fn the_c_sample_reserves_memory_network_and_cpu() {
@@ -254,15 +290,7 @@ fn the_c_sample_reserves_memory_network_and_cpu() {
     }
     let program = compile("cc", &PathBuf::from(format!("{CRATE}/../../examples/qualman-sample/sample.c")), shared);
     let _alone = live_lock();
-    own_network().unwrap();
-    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-    let _link = Interface::veth("qf0", "qf0-far").unwrap();
-    let mut config = Config::default();
-    config.memory.global_reserve = Some(MemoryAmount(Bytes::from_mib(256)));
-    let daemon = Embedded::start(config).unwrap();
-    let client = Client::connect_to(daemon.socket()).unwrap();
-    let link = LinkRequest { mechanism: Some(NetMechanism::Htb), ..LinkRequest::of_rate(BitRate::new(10_000_000)) };
-    client.open_link("qf0", &link).unwrap();
+    let (_link, daemon, client) = beside_a_link(with_memory());
     let ended = AtomicBool::new(false);
     let output = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -11,6 +11,7 @@ pub mod channel;
 pub mod channel_wire;
 mod contract;
 mod delay_profile;
+mod delay_renewal;
 mod dispatch;
 pub mod ecalls_wire;
 pub mod event_json;
@@ -48,6 +49,7 @@ const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) &&
 
 pub use contract::{Contract, InvalidContract, JobSource, Profile, SERVICE};
 pub use delay_profile::{DelayPoint, DelayProfile, NoDelay};
+pub use delay_renewal::DelayRenewal;
 pub use dispatch::{DispatchOrder, DispatchRules, InvalidDispatchRules};
 pub use ids::{AppId, Owner, ThreadId};
 pub use invariance::Invariance;

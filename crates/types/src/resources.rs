@@ -336,6 +336,9 @@ mod tests {
         asked.set_network(eth0(Direction::Out), BitRate::new(5)).unwrap();
         let shown: Vec<_> = asked.iter().map(|(resource, amount)| format!("{resource}: {amount}")).collect();
         assert_eq!(shown, ["memory: 1 MiB", "network eth0 out: 5 bit/s"]);
+        asked.set_network(eth0(Direction::Out), BitRate::ZERO).unwrap();
+        asked.set_network(eth0(Direction::In), BitRate::ZERO).unwrap();
+        assert_eq!(asked, Resources { memory: Bytes::from_mib(1), ..Resources::default() });
     }
 
     #[test]

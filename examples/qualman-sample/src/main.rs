@@ -4,14 +4,17 @@
 #![forbid(unsafe_code)]
 
 use std::net::UdpSocket;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context;
-use qfabric_client::{Allocation, Client, Cpu, JointBuilder, Mem, Nanos, Resource, Share};
+use qfabric_client::{Client, Cpu, JointBuilder, Mem, Nanos, Resource, Share};
 
 const FRAME_BYTES: usize = 19_200; // 320 x 240 pixels, four in a byte
 const PIXELS: usize = 76_800;
 const FRAMES_PER_SECOND: u64 = 10;
+const MEMORY: u64 = 64 << 20; // bytes: the text with its libraries, and the buffers
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,32 +26,36 @@ fn main() -> anyhow::Result<()> {
     server.set_read_timeout(Some(Duration::from_secs(10)))?;
     let client = Client::connect()?;
 
+    let mut cpu = Cpu::new();
+    let period = Nanos::from_millis(1_000 / FRAMES_PER_SECOND);
+    let plain = |length| (0..length).map(|_| AtomicU8::new(0)).collect::<Vec<_>>();
+    let (packed, pixels) = (plain(FRAME_BYTES), plain(PIXELS));
+    cpu.probe_on(period); // begin of the probe
+    for _ in 0..5 {
+        play(&server, &packed, &pixels)?;
+        cpu.yield_now(); // marks the end of one iteration
+    }
+    let probe = cpu.probe_off(); // end of the probe
+    let utilisation = probe.utilisation + Share::from_ppm(20_000); // longer iterations may follow
+
+    // All three resources, or none.
+    let network: Resource = format!("network {interface} in").parse()?;
+    let rate = 8.0 * 1.2 * (FRAME_BYTES as u64 * FRAMES_PER_SECOND) as f64; // a fifth more for headers
+    let share = utilisation.as_f64();
+    let request = JointBuilder::new().want("", Resource::Cpu, share, share)?.want("", network, rate, rate)?;
+    let connection = request.want("", Resource::Memory, MEMORY as f64, MEMORY as f64)?.apply(&client)?;
+
     let mem = Mem::connect(&client)?;
-    let reserve = mem.reserve(64 << 20)?; // bytes: the text with its libraries, and the buffers
+    let reserve = mem.reserve_from(connection.id(), MEMORY)?;
     mem.lock_text(reserve)?;
     let display_buffer = mem.alloc(reserve, PIXELS as u64)?;
     let decoder_buffer = mem.alloc(reserve, FRAME_BYTES as u64)?;
 
-    let network: Resource = format!("network {interface} in").parse()?;
-    let rate = 8.0 * 1.2 * (FRAME_BYTES as u64 * FRAMES_PER_SECOND) as f64; // a fifth more for headers
-    let connection = JointBuilder::new().want("", network, rate, rate)?.apply(&client)?;
-
-    let play = || play(&server, &decoder_buffer, &display_buffer);
-    let mut cpu = Cpu::new();
-    let period = Nanos::from_millis(1_000 / FRAMES_PER_SECOND);
-    cpu.probe_on(period); // begin of the probe
-    for _ in 0..5 {
-        play()?;
-        cpu.yield_now(); // marks the end of one iteration
-    }
-    let probe = cpu.probe_off(); // end of the probe
-
-    let utilisation = probe.utilisation + Share::from_ppm(20_000); // longer iterations may follow
-    cpu.reserve(&client, std::process::id() as i32, utilisation, period)?;
+    cpu.reserve_from(&client, connection.id(), std::process::id() as i32, utilisation, period)?;
     cpu.start();
     let mut brightness = 0;
     for _ in 0..frames {
-        brightness = play()?;
+        brightness = play(&server, decoder_buffer.bytes(), display_buffer.bytes())?;
         cpu.yield_now();
     }
     println!("{frames} frames, brightness {brightness}, {utilisation}, contract {}", connection.id());
@@ -62,26 +69,24 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Receives, decodes and shows a frame; returns its brightness.
-fn play(server: &UdpSocket, decoder_buffer: &Allocation, display_buffer: &Allocation) -> anyhow::Result<u64> {
+fn play(server: &UdpSocket, packed: &[AtomicU8], pixels: &[AtomicU8]) -> anyhow::Result<u64> {
     let mut frame = [0; FRAME_BYTES];
     let length = server.recv(&mut frame).context("no frame arrived within 10 s")?;
     anyhow::ensure!(length == FRAME_BYTES, "a frame has {length} bytes instead of {FRAME_BYTES}");
-    decoder_buffer.write(0, &frame);
-    decode(decoder_buffer, display_buffer);
-    Ok(display(display_buffer))
+    packed.iter().zip(frame).for_each(|(byte, new)| byte.store(new, Relaxed));
+    decode(packed, pixels);
+    Ok(display(pixels))
 }
 
 /// Unpacks four pixels of each byte.
-fn decode(decoder_buffer: &Allocation, display_buffer: &Allocation) {
-    let (mut packed, mut pixels) = (vec![0; FRAME_BYTES], Vec::with_capacity(PIXELS));
-    decoder_buffer.read(0, &mut packed);
-    pixels.extend(packed.iter().flat_map(|byte| [byte >> 6, byte >> 4 & 3, byte >> 2 & 3, byte & 3]));
-    display_buffer.write(0, &pixels);
+fn decode(packed: &[AtomicU8], pixels: &[AtomicU8]) {
+    for (byte, four) in packed.iter().zip(pixels.chunks_exact(4)) {
+        let byte = byte.load(Relaxed);
+        four.iter().zip([6, 4, 2, 0]).for_each(|(pixel, shift)| pixel.store(byte >> shift & 3, Relaxed));
+    }
 }
 
 /// Stands for a screen: the sum of all pixels.
-fn display(display_buffer: &Allocation) -> u64 {
-    let mut pixels = vec![0; PIXELS];
-    display_buffer.read(0, &mut pixels);
-    pixels.iter().map(|pixel| u64::from(*pixel)).sum()
+fn display(pixels: &[AtomicU8]) -> u64 {
+    pixels.iter().map(|pixel| u64::from(pixel.load(Relaxed))).sum()
 }

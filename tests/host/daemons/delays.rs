@@ -68,6 +68,20 @@ fn check_admission(site: &Site) {
 }
 
 #[test]
+fn the_daemon_of_the_other_host_answers_if_its_configuration_says_so() {
+    let Some(mut site) = Site::new(&[0, 0]) else { return };
+    site.start(0, "");
+    site.start(1, "[net]\nanswer = 59714");
+    site[0].run(&["net", "link", "add", "eth0", "--rate", "10M", "--htb"]).expect(0, &["eth0 in:"]);
+    let answer = Answer::of(&mut measure(&site, &["--sizes", "1kB", "--rates", "2M", "--json"]));
+    answer.expect(0, &[]);
+    assert_eq!(answer.json()["profile"]["points"].as_array().unwrap().len(), 1);
+    // The port is taken: the next daemon says which key to change.
+    let mut more = site[1].inside(&["net", "answer"]);
+    Answer::of(&mut more).expect(1, &["cannot answer at port 59714"]);
+}
+
+#[test]
 fn a_stopped_measurement_removes_its_stream_and_stores_nothing() {
     let Some(site) = Site::started(&[0, 0]) else { return };
     site[0].run(&["net", "link", "add", "eth0", "--rate", "10M", "--htb"]).expect(0, &[]);

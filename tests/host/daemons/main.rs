@@ -19,6 +19,7 @@ mod lending;
 mod pings;
 #[path = "../../../crates/cli/tests/cli/player.rs"]
 mod player;
+mod rates;
 mod refusals;
 mod reload;
 mod roles;

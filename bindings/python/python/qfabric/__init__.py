@@ -16,6 +16,7 @@ from .cpu import Cpu, Probe
 from .ecalls import ECalls
 from .joint import JointContract, contracts
 from .mem import Allocation, Mem
+from .stream import Stream
 
 __all__ = [
     "Allocation",
@@ -31,6 +32,7 @@ __all__ = [
     "Probe",
     "Refused",
     "Session",
+    "Stream",
     "change_limits",
     "contracts",
     "give_back",

@@ -3,6 +3,8 @@
 import time as _time
 from typing import NamedTuple as _NamedTuple
 
+from .joint import identity
+
 
 class Probe(_NamedTuple):
     """Result of a measurement: mean computation time / period, and the costs of the iterations in ns."""
@@ -44,11 +46,12 @@ class Cpu:
         self.free()
         return Probe(sum(costs) / len(costs) / (self._period_ms * 1e6) if costs else 0.0, costs)
 
-    def reserve(self, utilisation, period_ms):
+    def reserve(self, utilisation, period_ms, *, contract=None):
         """Reserves `utilisation` of one CPU in every period for the calling thread. Ends a running measurement or
-        reservation. `Refused` names the free capacity and its holders."""
+        reservation. `Refused` names the free capacity and its holders. With a joint `contract` (a `JointContract`, or the
+        identity of one, on any of its hosts), the share comes from it; the part beyond it comes from the free capacity."""
         self.free()
-        share = {"cls": "B", "guaranteed": utilisation, "max_bandwidth": utilisation}
+        share = {"cls": "B", "guaranteed": utilisation, "max_bandwidth": utilisation, "claim": identity(contract)}
         self._session = self._begin(period_ms, socket=self._socket, **share)
 
     def start(self):

@@ -13,6 +13,11 @@ def _amounts(hosts):
             yield host or "", resource, float(wanted), float(minimum)
 
 
+def identity(contract):
+    """HOST:NUMBER of a contract, which may be given as such; None of None."""
+    return contract.id if isinstance(contract, JointContract) else contract
+
+
 class JointContract:
     """A joint contract in force. Ended by ``end`` or at the end of a ``with`` block; otherwise it survives the program.
 
@@ -25,7 +30,8 @@ class JointContract:
         with qfabric.JointContract.apply(amounts) as contract:
             print(contract.id, contract.resources)
 
-    Amounts are CPUs, bytes, or bits per second.
+    Amounts are CPUs, bytes, or bits per second. Programs draw from it with ``contract=``: ``Cpu.reserve``,
+    ``Mem.reserve`` and ``Stream`` take the contract or its ``id``.
     """
 
     def __init__(self, native):

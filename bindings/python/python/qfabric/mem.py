@@ -1,6 +1,7 @@
 """QualMan's interface to memory (its section 6.4): reserve, lock the text, allocate, free, free the reserve."""
 
 from ._qfabric import NativeMem
+from .joint import identity
 
 
 class Allocation:
@@ -56,9 +57,13 @@ class Mem:
     def __init__(self, socket=None):
         self._native = NativeMem(socket)
 
-    def reserve(self, size):
-        """Reserves ``size`` bytes that stay resident, rounded up to whole pages; returns the number of the reserve."""
-        return self._native.reserve(size)
+    def reserve(self, size, *, contract=None):
+        """Reserves ``size`` bytes that stay resident, rounded up to whole pages; returns the number of the reserve.
+
+        With a joint ``contract`` (a `JointContract`, or the identity of one, on any of its hosts), the memory comes from
+        it; the part beyond it comes from the free memory. The reserve stays when the contract ends.
+        """
+        return self._native.reserve(size) if contract is None else self._native.reserve_from(identity(contract), size)
 
     def reserve_huge(self, size):
         """Like :meth:`reserve`, in whole huge pages where the host has free ones.

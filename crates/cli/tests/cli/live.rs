@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use qfabric_linux::net::testing::{Interface, own_network};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -315,6 +316,32 @@ fn restore_ends_the_reservations_of_a_killed_daemon() {
     assert_eq!(restore()["threads"], 0, "a second restore has nothing to do");
     signal(&run, Signal::TERM);
     assert_eq!(run.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn restore_leaves_the_interfaces_of_a_running_daemon_and_names_its_process() {
+    let Some(_lock) = live() else { return };
+    if own_network().is_err() {
+        return qfabric_linux::testing::skip("needs root for a network of its own");
+    }
+    let _link = Interface::veth("qf0", "qf0-far").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let net = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric"));
+        Answer::of(command.args(words.split(' ')).arg("--socket").arg(folder.path().join("qfabric/qfabric.sock")))
+    };
+    let daemon = Daemon::start(folder.path(), "");
+    net("net attach qf0 --rate 10M --htb").expect(0, &[]);
+    let restore = || {
+        let mut command = qfabric(folder.path());
+        Answer::of(command.args(["restore", "--directory"]).arg(folder.path().join("qfabric")))
+    };
+    restore().expect(
+        1,
+        &["0 host settings restored", "belongs to a running service", &format!("process {}", daemon.0.id())],
+    );
+    assert_eq!(net("net show --json").json()[0]["interface"], "qf0");
+    net("net detach qf0").expect(0, &[]);
 }
 
 #[test]

@@ -3,16 +3,24 @@
 //! It is counted like every promise, and protects no pages: a group is protected when an application draws.
 
 use qfabric_broker::{MemoryRefusal, MemoryRequester, as_much_as_fits};
+use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::ReserveId;
 use qfabric_types::{Bytes, Owner};
 
-use super::{Accounts, Memory};
+use super::{Accounts, Memory, problems};
+use crate::auth::Peer;
+use crate::problem;
+
+/// A contract, and what a reserve took of its memory.
+pub(super) type Drawn = Option<(JointId, Bytes)>;
 
 /// The promise to one joint contract.
 pub(super) struct HeldMemory {
+    /// Who may draw.
+    owner: Owner,
     /// What no application uses.
-    reserve: ReserveId,
+    pub(super) reserve: ReserveId,
     /// What applications use.
     drawn: Bytes,
 }
@@ -30,6 +38,18 @@ impl Memory {
         })
     }
 
+    /// Whether the caller may draw from the memory of a contract: its owner, and for contracts of other hosts everybody who
+    /// knows its number, as for loans.
+    pub(super) fn check_drawer(&self, peer: Peer, id: &JointId) -> Result<(), Problem> {
+        match self.accounts.with(|accounts| accounts.held.get(id).map(|held| held.owner)) {
+            None => Err(problems::no_memory_of(id)),
+            Some(owner) if owner != Owner::NOBODY && !peer.may_touch(owner) => {
+                Err(problem::not_your_contract(id, owner.uid, peer.owner.uid))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Frees the memory of a contract. What its applications use is free when they leave.
     pub(crate) fn free_held(&self, id: &JointId) {
         self.accounts.with(|accounts| {
@@ -45,9 +65,9 @@ impl Accounts {
         let Some(held) = self.held.get(id) else {
             // The number is the right to the parts on other hosts, and every user may read refusals.
             let (name, pid) = (format!("contract of {}", id.host), std::process::id() as i32);
-            let owner = self.broker.limits().counted_for(owner, &[]);
+            let (drawer, owner) = (owner, self.broker.limits().counted_for(owner, &[]));
             let reserve = self.broker.admit(MemoryRequester { owner, name: &name, pid }, bytes)?;
-            self.held.insert(id.clone(), HeldMemory { reserve, drawn: Bytes::ZERO });
+            self.held.insert(id.clone(), HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO });
             return Ok(());
         };
         let (reserve, drawn) = (held.reserve, held.drawn);
@@ -58,7 +78,7 @@ impl Accounts {
     }
 
     /// Takes up to `bytes` from the memory of a contract, for an application. `None`: it has none.
-    pub(super) fn take_from(&mut self, id: JointId, bytes: Bytes) -> Option<(JointId, Bytes)> {
+    pub(super) fn take_from(&mut self, id: JointId, bytes: Bytes) -> Drawn {
         let asked = self.broker.whole_pages(bytes);
         let held = self.held.get_mut(&id)?;
         let left = self.broker.granted(held.reserve)?;
@@ -68,6 +88,34 @@ impl Accounts {
         let _ = self.broker.want(held.reserve, left - taken);
         self.broker.settle(held.reserve);
         Some((id, taken))
+    }
+
+    /// Changes a reserve at once. What it needs more is taken from its contract first; what it no longer needs returns
+    /// there. A refusal changes nothing.
+    pub(super) fn resize(
+        &mut self,
+        reserve: ReserveId,
+        drawn: &mut Drawn,
+        bytes: Bytes,
+    ) -> Result<Bytes, MemoryRefusal> {
+        let more = bytes - self.broker.granted(reserve).unwrap_or_default();
+        let contract = drawn.as_ref().filter(|_| more > Bytes::ZERO).map(|(id, _)| id.clone());
+        let taken = contract.and_then(|id| self.take_from(id, more));
+        let granted = match self.broker.want(reserve, bytes) {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                self.return_to(taken.as_ref());
+                return Err(refusal);
+            }
+        };
+        self.broker.settle(reserve);
+        if let Some((id, amount)) = drawn {
+            *amount += taken.map_or(Bytes::ZERO, |(_, taken)| taken);
+            let over = *amount - granted;
+            *amount = *amount - over;
+            self.return_to(Some(&(id.clone(), over)));
+        }
+        Ok(granted)
     }
 
     /// Returns what [`Accounts::take_from`] took, after the application's own promise ended.

@@ -46,7 +46,7 @@ use qfabric_types::api::{Application, HostMemoryLimits, HostStatus, Problem};
 use qfabric_types::{AppId, Bytes, Owner};
 
 use crate::ending::Ending;
-use held::HeldMemory;
+use held::{Drawn, HeldMemory};
 use keeper::Keeper;
 use pools::Reserve;
 use watcher::Watcher;
@@ -78,7 +78,7 @@ struct Program {
     used_under_pressure: Bytes,
     prefaulted: Bytes,
     /// The joint contract that a part of the promise returns to.
-    drawn: Option<(JointId, Bytes)>,
+    drawn: Drawn,
 }
 
 type SharedAccounts = Arc<Lock<Accounts, { rank::MEMORY_ACCOUNTS }>>;

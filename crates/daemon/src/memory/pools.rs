@@ -12,7 +12,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::memory::{AllocationId, AllocationPlace, PoolStatus, ReserveId};
 use qfabric_types::{Bytes, Owner};
 
-use super::{Memory, PromiseTarget, problems};
+use super::{Accounts, Drawn, Memory, PromiseTarget, problems};
 
 /// A reserve that a program made.
 pub(super) struct Reserve {
@@ -31,6 +31,8 @@ struct State {
     members: BTreeSet<Member>,
     segments: BTreeMap<u64, LockedSegment>,
     texts: BTreeMap<Member, Vec<LockedPages>>,
+    /// The part that a joint contract gave.
+    drawn: Drawn,
     /// The last member has left.
     is_over: bool,
 }
@@ -49,18 +51,15 @@ impl Memory {
     ) -> Result<Arc<Reserve>, Problem> {
         let page = huge.map_or(self.page, Bytes::get);
         let bytes = bytes.round_up(page);
-        let PromiseTarget { owner, groups, name, pid, .. } = whom;
-        let admitted = self.accounts.with(|accounts| {
-            let counted = accounts.broker.limits().counted_for(owner, groups);
-            accounts.broker.admit(MemoryRequester { owner: counted, name, pid }, bytes)
-        });
-        let id = admitted.map_err(|refusal| refusal.problem())?;
+        let (owner, pid) = (whom.owner, whom.pid);
+        let (id, drawn) = self.accounts.with(|accounts| accounts.admit(whom, bytes))?;
         let state = State {
             pool: Pool::new(page, self.granted(id)),
             is_huge: huge.is_some(),
             members: [member].into(),
             segments: BTreeMap::new(),
             texts: BTreeMap::new(),
+            drawn,
             is_over: false,
         };
         let reserve = Arc::new(Reserve { id, owner, pid, state: state.into() });
@@ -78,13 +77,9 @@ impl Memory {
         let mut state = reserve.state.lock();
         let bytes = bytes.round_up(state.pool.page());
         state.pool.check_size(bytes).map_err(|refusal| refusal.problem())?;
-        let granted = self.accounts.with(|accounts| {
-            let granted = accounts.broker.want(reserve.id, bytes)?;
-            // The pages beyond the new amount are not in use, as checked above.
-            accounts.broker.settle(reserve.id);
-            Ok(granted)
-        });
-        let granted = granted.map_err(|refusal: qfabric_broker::MemoryRefusal| refusal.problem())?;
+        // The pages beyond the new amount are not in use, as checked above.
+        let granted = self.accounts.with(|accounts| accounts.resize(reserve.id, &mut state.drawn, bytes));
+        let granted = granted.map_err(|refusal| refusal.problem())?;
         state.pool.resize(granted);
         Ok(granted)
     }
@@ -99,7 +94,10 @@ impl Memory {
         state.members.remove(&member);
         if state.members.is_empty() && !std::mem::replace(&mut state.is_over, true) {
             self.reserves.with(|reserves| reserves.remove(&reserve.id));
-            self.accounts.with(|accounts| accounts.broker.release(reserve.id));
+            self.accounts.with(|accounts| {
+                accounts.broker.release(reserve.id);
+                accounts.return_to(state.drawn.as_ref());
+            });
         }
     }
 
@@ -107,6 +105,25 @@ impl Memory {
     pub(super) fn pools(&self) -> Vec<PoolStatus> {
         let reserves: Vec<Arc<Reserve>> = self.reserves.with(|reserves| reserves.values().cloned().collect());
         reserves.iter().map(|reserve| reserve.status()).collect()
+    }
+}
+
+impl Accounts {
+    /// Admits a reserve of a program, as far as possible from the memory of its joint contract.
+    fn admit(&mut self, whom: PromiseTarget<'_>, bytes: Bytes) -> Result<(ReserveId, Drawn), Problem> {
+        let PromiseTarget { owner, groups, name, pid, from } = whom;
+        let owner = self.broker.limits().counted_for(owner, groups);
+        let drawn = match from {
+            Some(id) => Some(self.take_from(id.clone(), bytes).ok_or_else(|| problems::no_memory_of(&id))?),
+            None => None,
+        };
+        match self.broker.admit(MemoryRequester { owner, name, pid }, bytes) {
+            Ok(id) => Ok((id, drawn)),
+            Err(refusal) => {
+                self.return_to(drawn.as_ref());
+                Err(refusal.problem())
+            }
+        }
     }
 }
 

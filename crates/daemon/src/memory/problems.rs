@@ -4,6 +4,7 @@ use std::io;
 
 use qfabric_types::Bytes;
 use qfabric_types::api::Problem;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::ReserveId;
 
 use crate::problem::new;
@@ -32,6 +33,11 @@ pub(super) fn cannot_read_text(error: &io::Error) -> Problem {
 pub(super) fn too_many_joined(most: usize) -> Problem {
     let message = format!("this connection holds {most} reserves, which is the limit");
     new("too_many_reserves", message, "free a reserve first")
+}
+
+pub(super) fn no_memory_of(id: &JointId) -> Problem {
+    let message = format!("contract {id} has no memory on this host");
+    new("no_such_claim", message, "ask for memory of this host in the contract, or reserve without a contract")
 }
 
 pub(crate) fn not_for_a_thread() -> Problem {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qfabric_broker::Member;
 use qfabric_linux::memory;
 use qfabric_types::Bytes;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest, ReserveId};
 use qfabric_types::api::{ApplicationScope, Problem};
 
@@ -51,7 +52,12 @@ impl Session {
     fn carry_out(&mut self, request: MemoryRequest) -> Result<Answered, Problem> {
         let answer = match request {
             MemoryRequest::Reserve(bytes) => {
-                let (reserve, bytes) = self.reserve(bytes, None)?;
+                let (reserve, bytes) = self.reserve(bytes, None, None)?;
+                MemoryAnswer::Reserved { reserve, bytes }
+            }
+            MemoryRequest::ReserveFrom { contract, bytes } => {
+                self.memory.check_drawer(self.peer, &contract)?;
+                let (reserve, bytes) = self.reserve(bytes, None, Some(contract))?;
                 MemoryAnswer::Reserved { reserve, bytes }
             }
             MemoryRequest::ReserveHuge(bytes) => self.reserve_huge(bytes)?,
@@ -85,12 +91,17 @@ impl Session {
         self.held.get(&reserve).map(|reserve| &**reserve).ok_or_else(|| problems::no_such_reserve(reserve))
     }
 
-    /// Makes a reserve. Returns its number and its amount.
-    fn reserve(&mut self, bytes: Bytes, huge: Option<Bytes>) -> Result<(ReserveId, Bytes), Problem> {
+    /// Makes a reserve, in pages of the size `huge`, or from a joint contract. Returns its number and its amount.
+    fn reserve(
+        &mut self,
+        bytes: Bytes,
+        huge: Option<Bytes>,
+        from: Option<JointId>,
+    ) -> Result<(ReserveId, Bytes), Problem> {
         self.check_places()?;
         let Target { owner, groups, pid, .. } = &self.target;
         let name = qfabric_linux::threads::name(qfabric_types::ThreadId(*pid)).unwrap_or_default();
-        let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid, from: None };
+        let whom = PromiseTarget { owner: *owner, groups, name: &name, pid: *pid, from };
         let reserve = self.memory.reserve(whom, self.member, bytes, huge)?;
         let made = (reserve.id, self.memory.granted(reserve.id));
         self.held.insert(reserve.id, reserve);
@@ -100,7 +111,7 @@ impl Session {
     fn reserve_huge(&mut self, bytes: Bytes) -> Result<MemoryAnswer, Problem> {
         let host = memory::huge_pages();
         let size = host.map_or(HUGE_PAGE, |host| host.size);
-        let (reserve, bytes) = self.reserve(bytes, Some(size))?;
+        let (reserve, bytes) = self.reserve(bytes, Some(size), None)?;
         let needed = bytes.get() / size.get();
         let free = host.map_or(0, |host| host.free);
         let missing = (free < needed).then(|| match host {

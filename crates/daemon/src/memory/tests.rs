@@ -29,7 +29,7 @@ fn reserve(session: &mut Session, bytes: u64) -> ReserveId {
 }
 
 fn refused(session: &mut Session, request: MemoryRequest) -> Problem {
-    match session.answer(request).0 {
+    match session.answer(request.clone()).0 {
         MemoryAnswer::Refused(problem) => *problem,
         other => panic!("{request:?}: {other:?}"),
     }
@@ -78,6 +78,46 @@ fn a_reserve_grows_and_shrinks_within_the_global_reserve() {
 }
 
 #[test]
+fn a_reserve_draws_from_a_contract_grows_shrinks_and_returns_the_rest() {
+    let memory = memory("global_reserve = \"1M\"\ndefault_user = \"1M\"");
+    let mut session = session(&memory);
+    let owner = Owner { uid: rustix::process::geteuid().as_raw(), gid: 0 };
+    let contract: JointId = "alpha:7".parse().unwrap();
+    let from = |bytes| MemoryRequest::ReserveFrom { contract: contract.clone(), bytes: Bytes::new(bytes) };
+    let held = |pages: u64| assert_eq!(memory.accounts.with(|a| a.held_pages(&contract)), Some(pages));
+    assert_eq!(refused(&mut session, from(PAGE)).code, "no_such_claim");
+    memory.hold(&contract, owner, Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
+    let _rest = reserve(&mut session, Bytes::from_mib(1).get() - 100 * PAGE);
+    assert_eq!(refused(&mut session, from(101 * PAGE)).code, "over_committed");
+    held(100);
+    let MemoryAnswer::Reserved { reserve, .. } = session.answer(from(40 * PAGE)).0 else { panic!("refused") };
+    held(60);
+    let resize = |pages| MemoryRequest::Resize { reserve, bytes: Bytes::new(pages * PAGE) };
+    session.answer(resize(90));
+    held(10);
+    assert_eq!(refused(&mut session, resize(101)).code, "over_committed");
+    held(10);
+    session.answer(resize(20));
+    held(80);
+    drop(session);
+    held(100);
+    assert_eq!(promised(&memory), Bytes::new(100 * PAGE));
+}
+
+#[test]
+fn only_the_user_of_a_contract_draws_its_memory_unless_another_host_made_it() {
+    let memory = memory("global_reserve = \"1M\"");
+    let (mine, theirs) = ("alpha:7".parse::<JointId>().unwrap(), "beta:8".parse::<JointId>().unwrap());
+    let user = |uid| Peer { pid: 1, owner: Owner { uid, gid: uid } };
+    memory.hold(&mine, Owner { uid: 7, gid: 7 }, Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&theirs, Owner::NOBODY, Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    assert_eq!(memory.check_drawer(user(8), &mine).unwrap_err().code, "not_yours");
+    for (uid, id) in [(7, &mine), (0, &mine), (8, &theirs)] {
+        memory.check_drawer(user(uid), id).unwrap();
+    }
+}
+
+#[test]
 fn hostile_requests_are_refused_with_the_limit() {
     let memory = memory("global_reserve = \"1M\"");
     let mut session = session(&memory);
@@ -94,7 +134,7 @@ fn hostile_requests_are_refused_with_the_limit() {
         (MemoryRequest::FreeReserve(foreign), "no_such_reserve"),
         (MemoryRequest::LockText(own), "over_reserve"),
     ] {
-        let problem = refused(&mut session, request);
+        let problem = refused(&mut session, request.clone());
         assert!(problem.code == code && !problem.next_step.is_empty(), "{request:?}: {problem:?}");
     }
     (1..16).for_each(|_| _ = reserve(&mut session, 1));
@@ -114,7 +154,7 @@ fn changed_limits_keep_promises_and_apply_to_the_next_request() {
     assert!(set(u64::MAX).unwrap_err().message.contains("at most 80 %"));
     set(600_000).unwrap();
     let more = MemoryRequest::Resize { reserve: own, bytes: Bytes::new(700_000) };
-    assert_eq!(refused(&mut session, more).code, "over_committed");
+    assert_eq!(refused(&mut session, more.clone()).code, "over_committed");
     set(800_000).unwrap();
     assert!(matches!(session.answer(more).0, MemoryAnswer::Reserved { .. }));
 }
@@ -258,4 +298,12 @@ fn a_program_draws_from_the_memory_of_a_contract_and_returns_it() {
     memory.settle();
     assert_eq!(promised(&memory), Bytes::ZERO);
     memory.put_back();
+}
+
+impl Accounts {
+    /// The part of a contract's memory that no application uses, in pages.
+    fn held_pages(&self, id: &JointId) -> Option<u64> {
+        let held = self.held.get(id)?;
+        Some(self.broker.granted(held.reserve)?.get() / PAGE)
+    }
 }

@@ -1,6 +1,7 @@
 //! The section `[net]` of the configuration: links that are open to all users from the start.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use qfabric_types::api::InvalidLimit;
 use qfabric_types::api::net::LinkRequest;
@@ -10,6 +11,9 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetConfig {
+    /// UDP port at which the daemon acknowledges the messages of `qfabric net profile` on other hosts, of everybody who
+    /// reaches the port. Default: it does not.
+    pub answer: Option<NonZeroU16>,
     /// By interface: the links that all users may use.
     pub links: BTreeMap<InterfaceName, LinkConfig>,
 }
@@ -115,6 +119,9 @@ mod tests {
             let error = toml::from_str::<NetConfig>(bad).unwrap_err().to_string();
             assert!(error.contains(said), "{bad}: {error}");
         }
+        let port = |text: &str| toml::from_str::<NetConfig>(text).map(|config| config.answer.map(NonZeroU16::get));
+        assert_eq!((port(""), port("answer = 59714")), (Ok(None), Ok(Some(59_714))));
+        assert!(port("answer = 0").is_err() && port("answer = 65536").is_err());
         let slow: NetConfig = toml::from_str("[links.eth0]\nrate = \"999\"").unwrap();
         assert!(slow.check().unwrap_err().to_string().starts_with("net.links.*.rate is 999 bit/s; use 1k"));
     }

@@ -9,12 +9,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use qfabric_types::ThreadId;
 use serde::{Deserialize, Serialize};
 
 use super::error::NetError;
 use super::former::Former;
 use crate::files;
-use crate::release;
+use crate::{release, threads};
 
 /// Name of the file in the run folder.
 pub(super) const FILE: &str = "net.json";
@@ -42,7 +43,24 @@ struct RecordFile {
     boot: String,
     /// The network namespace, by its inode: interface indexes have no meaning in another namespace.
     namespace: u64,
+    /// Process and start time of the service. Absent in records of earlier versions.
+    #[serde(default)]
+    service: Option<(i32, Option<u64>)>,
     entries: Vec<Entry>,
+}
+
+impl RecordFile {
+    /// The service of the record, if it is another process that still runs.
+    fn running_service(&self) -> Option<i32> {
+        let (pid, start) = self.service?;
+        let runs = start.is_some() && threads::start_time(ThreadId(pid)) == start;
+        (runs && self.service != Some(own_process())).then_some(pid)
+    }
+}
+
+fn own_process() -> (i32, Option<u64>) {
+    let pid = std::process::id() as i32;
+    (pid, threads::start_time(ThreadId(pid)))
 }
 
 impl Book {
@@ -68,7 +86,12 @@ impl Book {
 
     /// Replaces the file atomically.
     fn write(&self) -> Result<(), NetError> {
-        let written = RecordFile { boot: release::boot_id(), namespace: namespace(), entries: self.entries.clone() };
+        let written = RecordFile {
+            boot: release::boot_id(),
+            namespace: namespace(),
+            service: Some(own_process()),
+            entries: self.entries.clone(),
+        };
         let text = serde_json::to_vec(&written).expect("plain data");
         let aside = self.path.with_extension("new");
         let _ = fs::remove_file(&aside);
@@ -92,11 +115,19 @@ pub struct NetRestored {
 
 /// Puts back the disciplines that the record in `directory` lists and that are still replaced; safe to repeat. Does
 /// nothing if there is no record.
+///
+/// # Errors
+/// The record belongs to a service that runs, or cannot be used; nothing is changed.
 pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     let path = directory.join(FILE);
     let failed = |source| NetError::Journal { path: path.clone(), source };
     let Some(written) = read(&path).map_err(failed)? else { return Ok(NetRestored::default()) };
     let mut done = NetRestored::default();
+    if written.boot == release::boot_id()
+        && let Some(pid) = written.running_service()
+    {
+        return Err(NetError::Running { path, pid });
+    }
     if written.boot == release::boot_id() && written.namespace == namespace() {
         for entry in &written.entries {
             match entry.former.put_back(entry.ifindex) {
@@ -134,6 +165,24 @@ mod tests {
 
     fn entry(book: &mut Book) {
         book.record("qf-none", u32::MAX >> 1, &Former::Default { kind: "noqueue".into() }).unwrap();
+    }
+
+    #[test]
+    fn the_record_of_a_running_service_is_kept_and_its_process_named() {
+        let folder = tempfile::tempdir().unwrap();
+        entry(&mut Book::open(folder.path()));
+        let path = folder.path().join(FILE);
+        let mut record = read(&path).unwrap().unwrap();
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = other.id() as i32;
+        record.service = Some((pid, threads::start_time(ThreadId(pid))));
+        fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        let refused = restore(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {pid}")) && path.exists(), "{refused}");
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(restore(folder.path()).unwrap().interfaces, 1);
+        assert!(!path.exists());
     }
 
     #[test]

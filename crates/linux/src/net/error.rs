@@ -82,6 +82,12 @@ pub enum NetError {
         path: std::path::PathBuf,
         source: io::Error,
     },
+    /// The recorded interfaces belong to a service that runs, and restores them when it ends.
+    Running {
+        path: std::path::PathBuf,
+        /// The process of the service.
+        pid: i32,
+    },
     Kernel {
         interface: String,
         /// The attempted operation.
@@ -145,11 +151,19 @@ impl NetError {
                 format!("{}: {source}; nothing was changed", path.display()),
                 "free some space in the run folder",
             ),
+            NetError::Running { path, pid } => running(path, *pid),
             NetError::Kernel { interface, what, source } => {
                 refused(format!("{interface}: {what}: {source}"), "look at the interface with `qfabric net show`")
             }
         }
     }
+}
+
+fn running(path: &std::path::Path, pid: i32) -> Problem {
+    refused(
+        format!("{} belongs to a running service, process {pid}; nothing was changed", path.display()),
+        format!("stop process {pid}: it restores its interfaces when it ends"),
+    )
 }
 
 /// The request contradicts the present state of the host or of the interface.

@@ -67,6 +67,13 @@ impl TryFrom<String> for JointId {
     }
 }
 
+/// Applications draw from a contract as they use a loan.
+impl From<&JointId> for Claim {
+    fn from(id: &JointId) -> Claim {
+        Claim { host: id.host.clone(), number: id.number }
+    }
+}
+
 impl From<JointId> for String {
     fn from(id: JointId) -> String {
         id.to_string()

@@ -11,6 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
+use super::contracts::JointId;
 use crate::{Bytes, Owner};
 
 /// The number of a reserve: QualMan's `rsv_id`.
@@ -146,13 +147,16 @@ pub struct HostMemory {
 }
 
 /// A request through `memory.sock`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum MemoryRequest {
     /// Makes a reserve of this number of bytes: QualMan's `Mem::reserve`.
     Reserve(Bytes),
     /// Makes a reserve like `Reserve`, in huge pages where the host has free ones.
     ReserveHuge(Bytes),
+    /// Makes a reserve like `Reserve`, from the memory of a joint contract. The part beyond the contract comes from the free
+    /// memory.
+    ReserveFrom { contract: JointId, bytes: Bytes },
     /// Takes part in a reserve that another process of the same user made.
     Join(ReserveId),
     /// Changes the amount of a reserve.

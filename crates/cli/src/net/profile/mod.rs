@@ -1,15 +1,14 @@
 //! `qfabric net profile` and `qfabric net answer`: measure the delay of messages from end to end, by message size and
 //! granted rate (QualMan §5.1.2).
 
-mod answerer;
 mod sender;
-mod wire;
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
 use qfabric_client::Client;
+use qfabric_daemon::answer::{self, Answerer, MOST_BYTES, PORT};
 use qfabric_types::api::net::{Flow, InterfaceInfo, Protocol, Selector, StreamId, StreamSpec};
 use qfabric_types::{BitRate, Bytes, DelayPoint, DelayProfile, Nanos};
 
@@ -56,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=MOST_MESSAGES))]
     count: u32,
     /// Port of `qfabric net answer`
-    #[arg(long, default_value_t = wire::PORT)]
+    #[arg(long, default_value_t = PORT)]
     port: u16,
     /// Print JSON instead of text
     #[arg(long)]
@@ -67,7 +66,7 @@ pub(super) struct Args {
 
 /// Acknowledges the messages of `qfabric net profile` on another host, until Ctrl-C.
 ///
-/// Needs no daemon. Everybody who reaches the port can send messages; the answers are shorter than what arrives.
+/// Needs no daemon; a daemon with `answer = 59714` in its section `[net]` does the same. Everybody who reaches the port can send messages; the answers are shorter than what arrives.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net answer")]
 pub(super) struct AnswerArgs {
@@ -75,7 +74,7 @@ pub(super) struct AnswerArgs {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<IpAddr>,
     /// UDP port
-    #[arg(long, default_value_t = wire::PORT)]
+    #[arg(long, default_value_t = PORT)]
     port: u16,
 }
 
@@ -83,13 +82,9 @@ pub(super) fn answer(args: AnswerArgs) -> Outcome {
     let stop = interrupted()?;
     let port = args.port;
     let failed = |error| Failure::fault(format!("cannot answer at port {port}: {error}; choose another --port"));
-    // A host without IPv6 has only the second of all addresses.
-    let all = [IpAddr::from([0u16; 8]), IpAddr::from([0; 4])];
-    let listen = args.listen.map_or(all.to_vec(), |address| vec![address]);
-    let addresses: Vec<_> = listen.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-    let socket = UdpSocket::bind(&addresses[..]).map_err(failed)?;
+    let socket = answer::listen(args.listen, port).map_err(failed)?;
     eprintln!("answering at {} until Ctrl-C", socket.local_addr().map_err(failed)?);
-    let answered = answerer::Answerer::default().run(&socket, &stop).map_err(failed)?;
+    let answered = Answerer::default().run(&socket, &stop).map_err(failed)?;
     output::print(&format!("{answered} messages answered\n"))?;
     Ok(Done(0))
 }
@@ -133,13 +128,9 @@ fn kernel() -> String {
 }
 
 fn check(args: &Args) -> Result<(), Failure> {
-    let is_sent = |size: &&Bytes| (1..=wire::MOST_BYTES).contains(&size.get());
+    let is_sent = |size: &&Bytes| (1..=MOST_BYTES).contains(&size.get());
     if let Some(size) = args.sizes.iter().find(|size| !is_sent(size)) {
-        return Err(Failure::usage(format!(
-            "a message has {} bytes; use 1 to {} (1 MiB)",
-            size.get(),
-            wire::MOST_BYTES
-        )));
+        return Err(Failure::usage(format!("a message has {} bytes; use 1 to {} (1 MiB)", size.get(), MOST_BYTES)));
     }
     if let Some(rate) = args.rates.iter().find(|rate| **rate < slowest()) {
         return Err(Failure::usage(format!("the rate is {rate}; use at least {}", slowest())));

@@ -7,10 +7,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use qfabric_daemon::answer::{LONGEST, MessageId, Part, is_for_a_moment};
 use qfabric_types::{BitRate, Bytes, DelayPoint, Nanos};
 
-use super::answerer::is_for_a_moment;
-use super::wire::{LONGEST, MessageId, Part};
 use crate::exit::Failure;
 
 /// Messages that measure the shortest round trip.
@@ -148,7 +147,10 @@ impl<'a> Sender<'a> {
 
     /// The failure if no program answers.
     pub(super) fn nobody(&self) -> Failure {
-        Failure::refused(format!("nobody answers at {}; run `qfabric net answer` on that host first", self.to))
+        Failure::refused(format!(
+            "nobody answers at {}; run `qfabric net answer` on that host first, or set `answer` in `[net]` of its daemon",
+            self.to
+        ))
     }
 
     fn pause(&self, time: Duration) -> Result<(), Stopped> {
@@ -176,7 +178,8 @@ fn quantile(sorted: &[Nanos], part: f64) -> Nanos {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::answerer::Answerer;
+    use qfabric_daemon::answer::Answerer;
+
     use super::*;
 
     #[test]

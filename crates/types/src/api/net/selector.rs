@@ -33,6 +33,23 @@ impl fmt::Display for Selector {
     }
 }
 
+impl FromStr for Selector {
+    type Err = InvalidSelector;
+
+    /// Reads the printed form.
+    fn from_str(text: &str) -> Result<Self, InvalidSelector> {
+        let refused = || InvalidSelector::Kind(text.chars().take(80).collect());
+        let (kind, value) = text.trim().split_once(' ').ok_or_else(refused)?;
+        let selector = match kind {
+            "mark" => Selector::Mark(value.parse().map_err(|_| refused())?),
+            "cgroup" => Selector::Cgroup(value.to_owned()),
+            "flow" => Selector::Flow(value.parse()?),
+            _ => return Err(refused()),
+        };
+        selector.check().map(|()| selector)
+    }
+}
+
 /// The transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -69,6 +86,8 @@ pub struct Flow {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum InvalidSelector {
+    /// Not one of the three kinds.
+    Kind(String),
     /// Not a five-tuple.
     Flow(String),
     /// The addresses have different IP versions.
@@ -83,6 +102,10 @@ impl InvalidSelector {
     /// The refusal with its next step.
     pub fn problem(&self) -> Problem {
         let (message, next_step) = match self {
+            InvalidSelector::Kind(text) => (
+                format!("{text:?} does not select packets"),
+                "write mark 7, cgroup /user.slice/x.scope, or flow udp,10.0.0.1:5000,10.0.0.2:6000",
+            ),
             InvalidSelector::Flow(flow) => (
                 format!("flow {flow:?} is not of the form protocol,from,to"),
                 "write it such as udp,10.0.0.1:5000,10.0.0.2:6000 or tcp,[::1]:80,[::1]:4000",
@@ -163,6 +186,17 @@ mod tests {
         let json = serde_json::to_string(&Selector::Flow("udp,1.2.3.4:5,6.7.8.9:10".parse().unwrap())).unwrap();
         assert_eq!(json, r#"{"flow":"udp,1.2.3.4:5,6.7.8.9:10"}"#);
         assert!(serde_json::from_str::<Selector>(&json).is_ok());
+    }
+
+    #[test]
+    fn a_printed_selector_parses_to_itself() {
+        for text in ["mark 7", "cgroup /user.slice/a b.scope", "flow udp,10.0.0.1:5000,10.0.0.2:6000"] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        }
+        for text in ["", "mark", "mark 0", "mark -1", "cgroup x", "flow udp", "port 80", &"x".repeat(10_000)] {
+            let problem = text.parse::<Selector>().unwrap_err().problem();
+            assert!(problem.message.len() < 200 && !problem.next_step.is_empty(), "{problem:?}");
+        }
     }
 
     #[test]

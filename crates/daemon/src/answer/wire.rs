@@ -4,13 +4,13 @@
 //! than a part, so an answerer sends less than it receives.
 
 /// The port of `qfabric net answer`, from the range that nobody registers.
-pub(super) const PORT: u16 = 59_714;
+pub const PORT: u16 = 59_714;
 /// The longest datagram: with the headers of UDP, IPv6 and Ethernet, it is a packet of 1,514 bytes.
-pub(super) const LONGEST: usize = 1_452;
+pub const LONGEST: usize = 1_452;
 /// Bytes of a message in one datagram.
-pub(super) const DATA: usize = LONGEST - PART_HEADER;
+const DATA: usize = LONGEST - PART_HEADER;
 /// Largest message in bytes.
-pub(super) const MOST_BYTES: u64 = 1 << 20;
+pub const MOST_BYTES: u64 = 1 << 20;
 /// Largest number of parts of a message.
 pub(super) const MOST_PARTS: u16 = (MOST_BYTES as usize).div_ceil(DATA) as u16;
 
@@ -20,7 +20,7 @@ const ACKNOWLEDGED: [u8; 4] = *b"QFma";
 
 /// The identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MessageId {
+pub struct MessageId {
     /// The number of the sender's process.
     pub run: u32,
     pub number: u32,
@@ -28,7 +28,7 @@ pub(super) struct MessageId {
 
 /// One part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub struct Part {
     pub of: MessageId,
     /// From 0.
     pub index: u16,
@@ -37,13 +37,15 @@ pub(super) struct Part {
 }
 
 impl MessageId {
-    pub(super) fn acknowledgment(self) -> [u8; 12] {
+    /// The datagram that acknowledges the message.
+    pub fn acknowledgment(self) -> [u8; 12] {
         let mut datagram = [0; 12];
         self.write(ACKNOWLEDGED, &mut datagram);
         datagram
     }
 
-    pub(super) fn acknowledged_by(datagram: &[u8]) -> Option<MessageId> {
+    /// The message that a datagram acknowledges; `None` for anything else.
+    pub fn acknowledged_by(datagram: &[u8]) -> Option<MessageId> {
         MessageId::read(ACKNOWLEDGED, datagram)
     }
 
@@ -62,21 +64,21 @@ impl MessageId {
 
 impl Part {
     /// Writes the header; the rest of the datagram is data without a meaning.
-    pub(super) fn write(self, datagram: &mut [u8]) {
+    pub fn write(self, datagram: &mut [u8]) {
         self.of.write(PART, datagram);
         datagram[12..14].copy_from_slice(&self.index.to_be_bytes());
         datagram[14..16].copy_from_slice(&self.parts.to_be_bytes());
     }
 
     /// `None` for anything else, and for more parts than a message has.
-    pub(super) fn read(datagram: &[u8]) -> Option<Part> {
+    pub fn read(datagram: &[u8]) -> Option<Part> {
         let half = |at: usize| Some(u16::from_be_bytes(datagram.get(at..at + 2)?.try_into().ok()?));
         let part = Part { of: MessageId::read(PART, datagram)?, index: half(12)?, parts: half(14)? };
         (part.index < part.parts && part.parts <= MOST_PARTS).then_some(part)
     }
 
     /// The parts of a message of `bytes` bytes, each with the length of its datagram.
-    pub(super) fn all(of: MessageId, bytes: u64) -> impl Iterator<Item = (Part, usize)> {
+    pub fn all(of: MessageId, bytes: u64) -> impl Iterator<Item = (Part, usize)> {
         let bytes = bytes.clamp(1, MOST_BYTES) as usize;
         let parts = bytes.div_ceil(DATA) as u16;
         (0..parts).map(move |index| {

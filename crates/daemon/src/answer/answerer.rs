@@ -14,6 +14,7 @@ const MOST_SENDERS: usize = 64;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The parts of one message that have arrived.
+#[derive(Debug)]
 struct Arriving {
     of: MessageId,
     parts: u16,
@@ -23,8 +24,8 @@ struct Arriving {
 }
 
 /// The newest message of each sender.
-#[derive(Default)]
-pub(super) struct Answerer {
+#[derive(Debug, Default)]
+pub struct Answerer {
     senders: HashMap<SocketAddr, Arriving>,
 }
 
@@ -57,7 +58,7 @@ impl Answerer {
     }
 
     /// Answers until `stop` is set; returns the number of acknowledged messages.
-    pub(super) fn run(&mut self, socket: &UdpSocket, stop: &AtomicBool) -> std::io::Result<u64> {
+    pub fn run(&mut self, socket: &UdpSocket, stop: &AtomicBool) -> std::io::Result<u64> {
         socket.set_read_timeout(Some(LOOK))?;
         let (mut datagram, mut answered) = ([0; LONGEST + 1], 0);
         while !stop.load(Ordering::Relaxed) {
@@ -76,7 +77,7 @@ impl Answerer {
 }
 
 /// Nothing arrived, a signal came, or an earlier acknowledgment found its receiver closed.
-pub(super) fn is_for_a_moment(error: &std::io::Error) -> bool {
+pub fn is_for_a_moment(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::ConnectionRefused
