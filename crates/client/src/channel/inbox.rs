@@ -268,6 +268,7 @@ mod tests {
             assert_eq!((message.as_ptr(), &message, buffer.len()), (memory, &bytes, MAX_MESSAGE));
             inbox.give_back(message);
         }
+        buffer[0] = 7;
         assert!(inbox.take_in_buffer(&mut buffer, LARGE).is_none(), "nonsense");
     }
 
