@@ -15,14 +15,12 @@ pub(crate) struct Exit {
     pub counts: NodeCounts,
     /// The earliest time at which some part has work.
     due: Option<Instant>,
-    /// The last frame; its memory is used again.
-    frame: Vec<u8>,
 }
 
 impl Exit {
     pub(crate) fn new(incarnation: Incarnation) -> Exit {
-        let (out, counts, frame) = Default::default();
-        Exit { incarnation, out, counts, due: None, frame }
+        let (out, counts) = Default::default();
+        Exit { incarnation, out, counts, due: None }
     }
 
     /// The incarnation of this host that its frames carry.
@@ -32,15 +30,20 @@ impl Exit {
 
     /// Writes a frame and sends it.
     pub(crate) fn send(&mut self, to: Destination, lane: Lane, kind: Kind, write: impl FnOnce(&mut Writer<'_>)) {
-        write(&mut wire::begin(&mut self.frame, kind, self.incarnation.0));
-        self.out.send(to, lane, &self.frame);
+        let incarnation = self.incarnation.0;
+        self.out.send(to, lane, |frames| write(&mut wire::begin(frames, kind, incarnation)));
         self.counts.frames_out += 1;
     }
 
     /// Sends a frame that is written already.
     pub(crate) fn send_raw(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
-        self.out.send(to, lane, frame);
+        self.send_written(to, lane, |frames| frames.extend_from_slice(frame));
+    }
+
+    /// Sends the frame that `write` appends; returns its length.
+    pub(crate) fn send_written(&mut self, to: Destination, lane: Lane, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         self.counts.frames_out += 1;
+        self.out.send(to, lane, write)
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {

@@ -84,10 +84,13 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    pub(crate) fn send(&mut self, to: Destination, lane: Lane, frame: &[u8]) {
+    /// `write` appends the frame to the bytes of the frames before it. Returns its length.
+    pub(crate) fn send(&mut self, to: Destination, lane: Lane, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let from = self.frames.len();
-        self.frames.extend_from_slice(frame);
-        self.queue.push_back(Output::Send(to, lane, Frame { from, end: self.frames.len() }));
+        write(&mut self.frames);
+        let end = self.frames.len();
+        self.queue.push_back(Output::Send(to, lane, Frame { from, end }));
+        end - from
     }
 
     pub(crate) fn listen(&mut self, channel: &ChannelId) {
@@ -134,9 +137,9 @@ mod tests {
         let mut outputs = Outputs::default();
         let to = Destination::Host(Arc::new("h1".parse().unwrap()));
         for round in 0..3 {
-            outputs.send(to.clone(), Lane::Data, &[round; 5]);
+            outputs.send(to.clone(), Lane::Data, |frames| frames.extend([round; 5]));
             outputs.ready(SinkId(7));
-            outputs.send(Destination::Everyone, Lane::Control, b"all");
+            assert_eq!(outputs.send(Destination::Everyone, Lane::Control, |frames| frames.extend(b"all")), 3);
             let Some(Output::Send(first, Lane::Data, frame)) = outputs.poll() else { panic!("a frame is first") };
             assert_eq!((first, outputs.frame(frame)), (to.clone(), &[round; 5][..]));
             assert_eq!(outputs.poll(), Some(Output::Ready(SinkId(7))));
@@ -152,7 +155,8 @@ mod tests {
     #[test]
     fn memory_of_a_flood_is_given_back() {
         let mut outputs = Outputs::default();
-        (0..100).for_each(|_| outputs.send(Destination::Everyone, Lane::Control, &[0; 64 << 10]));
+        let send = |frames: &mut Vec<u8>| frames.extend([0; 64 << 10]);
+        (0..100).for_each(|_| _ = outputs.send(Destination::Everyone, Lane::Control, send));
         while outputs.poll().is_some() {}
         assert!(outputs.frames.capacity() <= KEPT_BYTES);
     }

@@ -65,7 +65,15 @@ impl Duplex {
     /// # Errors
     /// The other side has closed the socket.
     pub fn send(&mut self, socket: impl AsFd, message: &[u8]) -> io::Result<bool> {
-        match self.write(message) {
+        self.send_joined(socket, message, &[])
+    }
+
+    /// Like [`Duplex::send`], for a message that is `head` with `body` behind it.
+    ///
+    /// # Errors
+    /// The other side has closed the socket.
+    pub fn send_joined(&mut self, socket: impl AsFd, head: &[u8], body: &[u8]) -> io::Result<bool> {
+        match self.write_joined(head, body) {
             WriteOutcome::Quiet => Ok(true),
             WriteOutcome::Wake => nudge(socket).map(|()| true),
             WriteOutcome::Full => Ok(false),
@@ -74,8 +82,13 @@ impl Duplex {
 
     /// Like [`Duplex::send`], for a caller that wakes the other side later, with [`nudge`].
     pub fn write(&mut self, message: &[u8]) -> WriteOutcome {
+        self.write_joined(message, &[])
+    }
+
+    /// Like [`Duplex::write`], for a message that is `head` with `body` behind it.
+    pub fn write_joined(&mut self, head: &[u8], body: &[u8]) -> WriteOutcome {
         let Duplex { rings, side, writer, .. } = self;
-        writer.write(outgoing(rings, *side), message)
+        writer.write_joined(outgoing(rings, *side), head, body)
     }
 
     /// Reads the next message into `buffer` and returns its length. `None` means that there is no message, and that

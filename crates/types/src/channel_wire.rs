@@ -179,10 +179,20 @@ pub struct Refused<'a> {
 impl<'a> FromClient<'a> {
     /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let payload = self.encode_head(out);
+        out.extend(payload);
+    }
+
+    /// Writes the message without an event's payload into `out`, after clearing it; returns the payload, which has to
+    /// follow. So a sender need not copy it.
+    pub fn encode_head(&self, out: &mut Vec<u8>) -> &'a [u8] {
         out.clear();
         match self {
             FromClient::Hello { version } => out.extend([1, *version]),
-            FromClient::Submit(submit) => submit.encode(out),
+            FromClient::Submit(submit) => {
+                submit.encode_head(out);
+                return submit.payload;
+            }
             FromClient::More { sink, events } => {
                 out.push(3);
                 word(out, *sink);
@@ -200,6 +210,7 @@ impl<'a> FromClient<'a> {
                 text(out, host);
             }
         }
+        &[]
     }
 
     /// Reads a message; `None` if it is invalid.
@@ -226,6 +237,12 @@ impl<'a> FromClient<'a> {
 impl<'a> FromDaemon<'a> {
     /// Writes the message into `out`, after clearing it.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let payload = self.encode_head(out);
+        out.extend(payload);
+    }
+
+    /// Like [`FromClient::encode_head`].
+    pub fn encode_head(&self, out: &mut Vec<u8>) -> &'a [u8] {
         out.clear();
         match self {
             FromDaemon::Welcome { lease, host } => {
@@ -233,7 +250,10 @@ impl<'a> FromDaemon<'a> {
                 out.extend(lease.to_le_bytes());
                 text(out, host);
             }
-            FromDaemon::Event(event) => event.encode(out),
+            FromDaemon::Event(event) => {
+                event.encode_head(out);
+                return event.payload;
+            }
             FromDaemon::Sent(sent) => sent.encode(out),
             FromDaemon::Refused(refused) => refused.encode(out),
             FromDaemon::Writable(source) => {
@@ -247,6 +267,7 @@ impl<'a> FromDaemon<'a> {
             }
             FromDaemon::Decided(decided) => decided.encode(out),
         }
+        &[]
     }
 
     /// Reads a message; `None` if it is invalid.

@@ -110,6 +110,70 @@ fn words_of(bytes: usize) -> u64 {
     1 + bytes.div_ceil(8) as u64
 }
 
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// The words from `position` to the end of the ring's memory, and the words before them: a message that reaches the end
+/// goes on at the beginning.
+fn runs(ring: &MessageRing, position: u64) -> (&[AtomicU64], &[AtomicU64]) {
+    let (before, from) = ring.words.split_at((position % WORDS) as usize);
+    (from, before)
+}
+
+/// Writes two slices, one directly behind the other, in whole words; returns the position behind them.
+fn put(ring: &MessageRing, position: u64, head: &[u8], body: &[u8]) -> u64 {
+    let (whole, rest) = head.split_at(head.len() / WORD * WORD);
+    let at = put_whole(ring, position, whole);
+    // The word that has the end of the first slice and the beginning of the second.
+    let (joint, body) = body.split_at(body.len().min((WORD - rest.len()) % WORD));
+    let at = put_rest(ring, at, rest, joint);
+    let (whole, rest) = body.split_at(body.len() / WORD * WORD);
+    let at = put_whole(ring, at, whole);
+    put_rest(ring, at, rest, &[])
+}
+
+/// Writes whole words. A loop without a remainder or a wrap in it: the compiler makes one load and one store for each.
+fn put_whole(ring: &MessageRing, position: u64, bytes: &[u8]) -> u64 {
+    let (from, before) = runs(ring, position);
+    let (first, second) = bytes.split_at(bytes.len().min(from.len() * WORD));
+    for (words, bytes) in [(from, first), (before, second)] {
+        for (word, chunk) in words.iter().zip(bytes.as_chunks::<WORD>().0) {
+            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        }
+    }
+    position.wrapping_add((bytes.len() / WORD) as u64)
+}
+
+/// Writes less than a word's bytes, from two slices, as one word; nothing if there are none.
+fn put_rest(ring: &MessageRing, position: u64, one: &[u8], other: &[u8]) -> u64 {
+    if one.is_empty() && other.is_empty() {
+        return position;
+    }
+    let mut bytes = [0; WORD];
+    for (to, from) in bytes.iter_mut().zip(one.iter().chain(other)) {
+        *to = *from;
+    }
+    ring.word(position).store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    position.wrapping_add(1)
+}
+
+/// Copies bytes out of the ring.
+fn get(ring: &MessageRing, position: u64, bytes: &mut [u8]) {
+    let (from, before) = runs(ring, position);
+    let (whole, rest) = bytes.split_at_mut(bytes.len() / WORD * WORD);
+    let last = position.wrapping_add((whole.len() / WORD) as u64);
+    let (first, second) = whole.split_at_mut(whole.len().min(from.len() * WORD));
+    for (words, bytes) in [(from, first), (before, second)] {
+        for (word, chunk) in words.iter().zip(bytes.as_chunks_mut::<WORD>().0) {
+            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+    }
+    if !rest.is_empty() {
+        let bytes = ring.word(last).load(Ordering::Relaxed).to_le_bytes();
+        rest.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    }
+}
+
 /// Clears a flag of the other side; returns whether it was set.
 fn clear_flag(word: &AtomicU64) -> bool {
     word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
@@ -125,7 +189,14 @@ impl Writer {
     /// Puts a message into the ring, or sets the flag that the writer waits for room. Wait-free, without a system
     /// call. A message longer than the ring never finds room.
     pub fn write(&mut self, ring: &MessageRing, message: &[u8]) -> WriteOutcome {
-        let need = words_of(message.len());
+        self.write_joined(ring, message, &[])
+    }
+
+    /// Like [`Writer::write`], for a message that is `head` with `body` behind it, so that the caller need not copy
+    /// both into one piece of memory.
+    pub fn write_joined(&mut self, ring: &MessageRing, head: &[u8], body: &[u8]) -> WriteOutcome {
+        let length = head.len() + body.len();
+        let need = words_of(length);
         if !self.has_room(ring, need) {
             ring.waits_for_room().store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -134,13 +205,10 @@ impl Writer {
             }
             ring.waits_for_room().store(0, Ordering::Relaxed);
         }
-        ring.word(self.at).store(message.len() as u64, Ordering::Relaxed);
-        for (behind, part) in (1..).zip(message.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..part.len()].copy_from_slice(part);
-            ring.word(self.at.wrapping_add(behind)).store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
-        self.at = self.at.wrapping_add(need);
+        ring.word(self.at).store(length as u64, Ordering::Relaxed);
+        let behind = put(ring, self.at.wrapping_add(1), head, body);
+        debug_assert_eq!(behind, self.at.wrapping_add(need));
+        self.at = behind;
         ring.written().store(self.at, Ordering::Release);
         fence(Ordering::SeqCst);
         if clear_flag(ring.sleeps()) { WriteOutcome::Wake } else { WriteOutcome::Quiet }
@@ -173,10 +241,7 @@ impl Reader {
             self.go_to(ring, written);
             return TakeOutcome::Nonsense;
         };
-        for (behind, part) in (1..).zip(buffer[..length].chunks_mut(8)) {
-            let bytes = ring.word(self.at.wrapping_add(behind)).load(Ordering::Relaxed).to_le_bytes();
-            part.copy_from_slice(&bytes[..part.len()]);
-        }
+        get(ring, self.at.wrapping_add(1), &mut buffer[..length]);
         self.go_to(ring, self.at.wrapping_add(words_of(length)));
         TakeOutcome::Message(length)
     }
@@ -250,6 +315,18 @@ mod tests {
                 prop_assert_eq!(Some(message), waiting.pop_front());
             }
             prop_assert!(waiting.is_empty());
+        }
+
+        #[test]
+        fn a_message_in_two_pieces_is_read_as_one(
+            begin in 0..WORDS, head in prop::collection::vec(any::<u8>(), 0..40), body in 0..700usize,
+        ) {
+            let (ring, mut writer, mut reader) = (ring(), Writer { at: begin }, Reader { at: begin });
+            [ring.read(), ring.written()].iter().for_each(|at| at.store(begin, Ordering::Relaxed));
+            let body: Vec<u8> = (0..body).map(|byte| byte as u8).collect();
+            prop_assert_ne!(writer.write_joined(&ring, &head, &body), WriteOutcome::Full);
+            prop_assert_eq!(taken(&mut reader, &ring), Some([head, body].concat()));
+            prop_assert_eq!(taken(&mut reader, &ring), None);
         }
 
         #[test]

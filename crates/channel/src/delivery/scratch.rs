@@ -21,7 +21,6 @@ pub(crate) struct Scratch {
     pub copies_out: Copies,
     /// The payloads that IN-filters for single sinks have changed, by seat of this host's part of the roster.
     pub copies_in: Copies,
-    pub frame: Vec<u8>,
     pub sinks: Vec<u32>,
     /// A copy of `chosen` for this host's seats, made before the filters ran.
     pub meant: Vec<bool>,

@@ -103,19 +103,21 @@ impl Step<'_> {
 
     fn send_now(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
         let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
-        let Scratch { chosen, attributes, changed, copies_out: copies, frame, sinks, .. } = &mut *self.scratch;
-        let payload = changed.payload(submission.payload);
+        let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
+        let (payload, mut bytes) = (changed.payload(submission.payload), 0);
         if whole {
-            header.write(frame, incarnation, ALL, attributes, payload);
-            self.exit.send_raw(Destination::Channel(self.channel.id.clone()), lane, frame);
+            let to = Destination::Channel(self.channel.id.clone());
+            let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, ALL, attributes, payload);
+            bytes = self.exit.send_written(to, lane, write);
         } else {
             each(&self.channel.roster, chosen, copies, sinks, payload, |span, sinks, payload| {
-                header.write(frame, incarnation, Some((span.incarnation, sinks.iter())), attributes, payload);
-                self.exit.send_raw(Destination::Host(span.host.clone()), lane, frame);
+                let list = Some((span.incarnation, sinks.iter()));
+                let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, list, attributes, payload);
+                bytes = self.exit.send_written(Destination::Host(span.host.clone()), lane, write);
             });
         }
         if lane != Lane::Control && (header.left_ns.is_some() || self.channel.blocks()) {
-            self.follow(self.scratch.frame.len(), header.left_ns.is_some());
+            self.follow(bytes, header.left_ns.is_some());
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct EventFrame<'a> {
 }
 
 impl Header {
-    /// Writes the whole frame; returns the number of bytes that [`withdraw`] keeps. `attributes` are in the encoding of
+    /// Appends the whole frame; returns the number of its bytes that [`withdraw`] keeps. `attributes` are in the encoding of
     /// [`write_attributes`].
     pub(crate) fn write<'s>(
         &self,
@@ -56,6 +56,7 @@ impl Header {
         attributes: &[u8],
         payload: &[u8],
     ) -> usize {
+        let from = frame.len();
         let mut writer = begin(frame, Kind::Event, incarnation);
         let flag = |set, bit| if set { bit } else { 0 };
         let flags = flag(self.left_ns.is_some(), DEADLINE) | flag(list.is_some(), LIST);
@@ -72,7 +73,7 @@ impl Header {
             writer.u64(to);
             writer.list(sinks, |writer, sink| writer.u32(*sink));
         }
-        let head = writer.0.len();
+        let head = writer.0.len() - from;
         if !attributes.is_empty() {
             writer.u8(AttributesRef::checked(attributes).iter().count() as u8);
         }

@@ -93,9 +93,8 @@ pub(crate) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, Unreadable>
     Ok(Prefix { kind, incarnation: reader.u64()? })
 }
 
-/// Writes the beginning of a frame.
+/// Appends the beginning of a frame.
 pub(crate) fn begin(frame: &mut Vec<u8>, kind: Kind, incarnation: u64) -> Writer<'_> {
-    frame.clear();
     let mut writer = Writer(frame);
     writer.u8(VERSION);
     writer.u8(kind as u8);

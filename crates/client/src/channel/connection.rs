@@ -19,7 +19,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::handlers::{Handler, Handlers};
-use super::inbox::{Answer, Inbox, LateEvents, Notice};
+use super::inbox::{Answer, Inbox, LARGE, LateEvents, Notice};
 use super::slot::Slot;
 use super::turns::Turns;
 use crate::client::Client;
@@ -70,6 +70,8 @@ pub(super) struct State {
     /// Events read of each sink since credit was last given.
     read: BTreeMap<u32, u32>,
     pub turns: Turns,
+    /// Somebody waits for [`Inner::notify`], so it has to be readable whenever something waits.
+    pub is_watched: bool,
     /// [`Inner::waiting`] is readable.
     is_readable: bool,
 }
@@ -134,6 +136,7 @@ impl Inner {
             part: Vec::with_capacity(MAX_MESSAGE),
             read: BTreeMap::new(),
             turns: Turns::default(),
+            is_watched: false,
             is_readable: false,
         };
         Ok(Inner {
@@ -164,11 +167,20 @@ impl Inner {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // In a child of a fork a lock may be held for ever, and the descriptor is of no use.
+        if self.own().is_ok() {
+            let mut state = self.state();
+            state.is_watched = true;
+            // Messages that a thread has left in the ring wake nobody; an error comes again at the next read.
+            let _ = self.receive_all(&mut state);
+            self.remember(&mut state);
+        }
         self.notify.as_fd()
     }
 
     pub(super) fn poll(&self, patience: Duration) -> Result<usize, ClientError> {
         self.own()?;
+        self.state().is_watched = true;
         let until = Instant::now() + patience;
         loop {
             let handled = self.handle_all()?;
@@ -257,27 +269,34 @@ impl Inner {
     }
 
     pub(super) fn send_with(&self, state: &mut State, message: &FromClient<'_>) -> Result<(), ClientError> {
-        message.encode(&mut state.out);
-        let (out, mut part) = (std::mem::take(&mut state.out), std::mem::take(&mut state.part));
-        let mut all = parts(&out);
-        let mut done = Ok(());
-        while done.is_ok() && out.len() > MAX_MESSAGE && all.next(&mut part) {
-            done = self.send_piece(state, &part);
-        }
-        if out.len() <= MAX_MESSAGE {
-            done = self.send_piece(state, &out);
-        }
-        (state.out, state.part) = (out, part);
+        let mut out = std::mem::take(&mut state.out);
+        let payload = message.encode_head(&mut out);
+        let done = match out.len() + payload.len() <= MAX_MESSAGE {
+            true => self.send_piece(state, &out, payload),
+            false => self.send_parts(state, &mut out, payload),
+        };
+        state.out = out;
         state.out.clear();
         state.out.shrink_to(KEPT_BYTES);
         done
     }
 
+    /// Sends a message that is longer than one piece; `out` is its beginning.
+    fn send_parts(&self, state: &mut State, out: &mut Vec<u8>, payload: &[u8]) -> Result<(), ClientError> {
+        out.extend(payload);
+        let (mut part, mut all, mut done) = (std::mem::take(&mut state.part), parts(out), Ok(()));
+        while done.is_ok() && all.next(&mut part) {
+            done = self.send_piece(state, &part, &[]);
+        }
+        state.part = part;
+        done
+    }
+
     /// What is in the ring stays: a message of which a part found no room in time ends the connection.
-    fn send_piece(&self, state: &mut State, piece: &[u8]) -> Result<(), ClientError> {
+    fn send_piece(&self, state: &mut State, head: &[u8], body: &[u8]) -> Result<(), ClientError> {
         let until = Instant::now() + self.client.patience();
         loop {
-            match state.duplex.send(&self.socket, piece) {
+            match state.duplex.send_joined(&self.socket, head, body) {
                 Ok(true) => return Ok(()),
                 Ok(false) if self.wait_for_socket(until)? => {}
                 Ok(false) => return Err(lost(&self.path, "the daemon does not read")),
@@ -315,6 +334,9 @@ impl Inner {
     /// What was read beside an answer makes the descriptor readable.
     pub(super) fn remember(&self, state: &mut State) {
         self.share(state);
+        if !state.is_watched {
+            return;
+        }
         let waits = !state.inbox.is_empty();
         match std::mem::replace(&mut state.is_readable, waits) {
             before if before == waits => {}
@@ -335,6 +357,10 @@ impl Inner {
             Err(error) => return Err(lost(&self.path, &error.to_string())),
         };
         let sorted = match reassembler.add(&buffer[..length]) {
+            // It came in one piece and is large: its memory is kept, not copied.
+            ReassemblyOutcome::Message(message) if length >= LARGE && message.as_ptr() == buffer.as_ptr() => {
+                inbox.take_in_buffer(buffer, length)
+            }
             ReassemblyOutcome::Message(message) => inbox.take_in(message),
             ReassemblyOutcome::More => Some(None),
             ReassemblyOutcome::Nonsense => None,
@@ -342,13 +368,17 @@ impl Inner {
         sorted.map(Some).ok_or_else(|| lost(&self.path, "the daemon said something that is not understood"))
     }
 
+    /// Sorts one message in, if one is there; returns whether it was.
+    pub(super) fn receive_one(&self, state: &mut State) -> Result<bool, ClientError> {
+        match self.receive(state)? {
+            Some(Some(Answer::Refused { tag: 0, why, .. })) => Err(lost(&self.path, &why)),
+            received => Ok(received.is_some()),
+        }
+    }
+
     /// Everything that is there.
     pub(super) fn receive_all(&self, state: &mut State) -> Result<(), ClientError> {
-        while let Some(answer) = self.receive(state)? {
-            if let Some(Answer::Refused { tag: 0, why, .. }) = answer {
-                return Err(lost(&self.path, &why));
-            }
-        }
+        while self.receive_one(state)? {}
         Ok(())
     }
 

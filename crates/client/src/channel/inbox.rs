@@ -3,15 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use qfabric_types::channel_wire::{FromDaemon, Member, Sent};
+use qfabric_types::channel_wire::{FromDaemon, MAX_MESSAGE, Member, Sent};
 
 use super::queued::Queued;
 
 /// Notices that wait to be read; the oldest is dropped for the next one.
 const WAITING: usize = 256;
-/// Emptied messages whose memory is used again, and the largest of them.
+/// Emptied messages whose memory is used again, of each of the two sizes, and the largest of them.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 32 << 10;
+/// From this number of bytes on, a message keeps the memory that it was read into, and the reader gets other memory:
+/// cheaper than a copy.
+pub(super) const LARGE: usize = MAX_MESSAGE / 2;
 
 /// Something the daemon tells without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub(super) struct Inbox {
     writable: BTreeSet<u32>,
     notices: VecDeque<Notice>,
     spare: Vec<Vec<u8>>,
+    /// The same, of at least [`LARGE`] bytes.
+    spare_large: Vec<Vec<u8>>,
     /// No more than there were events.
     late: VecDeque<LateEvents>,
     /// The event that is waited for.
@@ -121,10 +126,29 @@ impl Inbox {
         Some(None)
     }
 
+    /// Like [`Inbox::take_in`], for a large message at the beginning of `buffer`, which has [`MAX_MESSAGE`] bytes. An
+    /// event keeps this memory, and `buffer` gets other memory of that size.
+    pub(super) fn take_in_buffer(&mut self, buffer: &mut Vec<u8>, length: usize) -> Option<Option<Answer>> {
+        let FromDaemon::Event(event) = FromDaemon::decode(&buffer[..length])? else {
+            return self.take_in(&buffer[..length]);
+        };
+        let sink = event.sink;
+        let mut kept = self.spare_large.pop().unwrap_or_default();
+        kept.resize(MAX_MESSAGE, 0);
+        std::mem::swap(&mut kept, buffer);
+        kept.truncate(length);
+        self.put(sink, kept);
+        Some(None)
+    }
+
     fn keep(&mut self, sink: u32, message: &[u8]) {
         let mut kept = self.spare.pop().unwrap_or_default();
         kept.clear();
         kept.extend_from_slice(message);
+        self.put(sink, kept);
+    }
+
+    fn put(&mut self, sink: u32, kept: Vec<u8>) {
         self.sinks.entry(sink).or_default().push_back(kept);
         self.order.push_back(sink);
     }
@@ -167,8 +191,9 @@ impl Inbox {
 
     /// The memory of a message that has been read.
     pub(super) fn give_back(&mut self, message: Vec<u8>) {
-        if self.spare.len() < SPARE && message.capacity() <= SPARE_BYTES {
-            self.spare.push(message);
+        let spare = if message.capacity() < LARGE { &mut self.spare } else { &mut self.spare_large };
+        if spare.len() < SPARE && message.capacity() <= SPARE_BYTES {
+            spare.push(message);
         }
     }
 
@@ -226,6 +251,25 @@ mod tests {
         assert_eq!((sink, first.number), (1, 1));
         inbox.forget(1);
         assert!(inbox.next_of(0, |_| true).is_none() && inbox.is_empty());
+    }
+
+    #[test]
+    fn a_large_event_keeps_the_memory_it_was_read_into() {
+        let (mut inbox, payload) = (Inbox::default(), vec![5; LARGE]);
+        let mut buffer = vec![0; MAX_MESSAGE];
+        for number in 1..4 {
+            let event = Event { sink: 1, number, host: "a", payload: &payload, ..Event::default() };
+            let mut bytes = Vec::new();
+            FromDaemon::Event(event).encode(&mut bytes);
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            let memory = buffer.as_ptr();
+            assert_eq!(inbox.take_in_buffer(&mut buffer, bytes.len()), Some(None));
+            let (_, message) = inbox.next_of(0, |_| true).unwrap();
+            assert_eq!((message.as_ptr(), &message, buffer.len()), (memory, &bytes, MAX_MESSAGE));
+            inbox.give_back(message);
+        }
+        buffer[0] = 7;
+        assert!(inbox.take_in_buffer(&mut buffer, LARGE).is_none(), "nonsense");
     }
 
     #[test]

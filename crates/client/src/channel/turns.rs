@@ -19,6 +19,9 @@ pub(super) struct Turns {
 
 impl Inner {
     /// Reads messages until `look` finds something. None: not before `until`.
+    ///
+    /// While this thread is the only one that waits, and nobody waits for [`Inner::fd`], it reads one message at a time
+    /// and looks before each: it makes no system call while there are messages, and the daemon need not wake it.
     pub(super) fn wait_until<T>(
         &self,
         until: Instant,
@@ -27,12 +30,29 @@ impl Inner {
         self.own()?;
         let mut state = self.state();
         loop {
-            let found = self.receive_all(&mut state).and_then(|()| look(&mut state));
+            let found = self.look_and_receive(&mut state, &mut look);
             self.remember(&mut state);
             match found? {
                 Some(found) => return Ok(Some(found)),
                 None if Instant::now() >= until => return Ok(None),
                 None => state = self.rest(state, until)?,
+            }
+        }
+    }
+
+    fn look_and_receive<T>(
+        &self,
+        state: &mut State,
+        look: &mut impl FnMut(&mut State) -> Result<Option<T>, ClientError>,
+    ) -> Result<Option<T>, ClientError> {
+        if state.is_watched || state.turns.has_leader || state.turns.followers > 0 {
+            self.receive_all(state)?;
+            return look(state);
+        }
+        loop {
+            match look(state)? {
+                None if self.receive_one(state)? => {}
+                found => return Ok(found),
             }
         }
     }
@@ -54,10 +74,13 @@ impl Inner {
         drop(state);
         let mut fds = [&self.socket, &self.kick].map(|fd| PollFd::new(fd, PollFlags::IN));
         let waited = poll(&mut fds, Some(&timeout(until)));
+        let is_kicked = fds[1].revents().contains(PollFlags::IN);
         let mut state = self.state();
         state.turns.has_leader = false;
-        // If there is nothing to read, nobody has woken this thread.
-        let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+        if is_kicked {
+            // If there is nothing to read, another thread has read it.
+            let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+        }
         match waited {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(state),
             Err(error) => {

@@ -90,10 +90,10 @@ impl Fabric {
                     return;
                 };
                 credit.events -= 1;
-                encode(sink, &event, &mut message);
+                encode_head(sink, &event, &mut message);
                 count(&self.totals.delivered);
                 self.reports.handed(&event, now);
-                wakes |= write(duplex, outbox, &message, &mut part);
+                wakes |= write(duplex, outbox, (&mut message, event.payload), &mut part);
                 if !outbox.is_empty() {
                     return;
                 }
@@ -210,30 +210,51 @@ impl Lease {
         }
     }
 
-    fn wake(&self) {
-        // The connection may have ended, which is noticed when it is read.
-        let _ = nudge(&*self.socket);
+    fn wake(&mut self) {
+        if self.is_read {
+            self.owes_wake = true;
+        } else {
+            // The connection may have ended, which is noticed when it is read.
+            let _ = nudge(&*self.socket);
+        }
+    }
+
+    /// The connection's messages are read from now on, or no longer.
+    pub(super) fn set_read(&mut self, is_read: bool) {
+        self.is_read = is_read;
+        if !is_read && std::mem::take(&mut self.owes_wake) {
+            self.wake();
+        }
     }
 }
 
-/// Writes an event, in parts if it is large; parts that do not fit wait. Returns whether the reader must be woken.
-fn write(duplex: &mut Duplex, outbox: &mut VecDeque<Vec<u8>>, message: &[u8], part: &mut Vec<u8>) -> bool {
-    let (mut wakes, mut parts) = (false, parts(message));
-    let mut put = |piece: &[u8]| match outbox.is_empty().then(|| duplex.write(piece)) {
-        Some(WriteOutcome::Full) | None => outbox.push_back(piece.to_vec()),
+/// Writes an event, in parts if it is large; parts that do not fit wait. `message` is all of it but the payload. Returns
+/// whether the reader must be woken.
+fn write(
+    duplex: &mut Duplex,
+    outbox: &mut VecDeque<Vec<u8>>,
+    (message, payload): (&mut Vec<u8>, &[u8]),
+    part: &mut Vec<u8>,
+) -> bool {
+    let mut wakes = false;
+    let mut put = |head: &[u8], body: &[u8]| match outbox.is_empty().then(|| duplex.write_joined(head, body)) {
+        Some(WriteOutcome::Full) | None => outbox.push_back([head, body].concat()),
         Some(written) => wakes |= written == WriteOutcome::Wake,
     };
-    if message.len() <= MAX_MESSAGE {
-        put(message);
+    if message.len() + payload.len() <= MAX_MESSAGE {
+        put(message, payload);
     } else {
+        message.extend_from_slice(payload);
+        let mut parts = parts(message);
         while parts.next(part) {
-            put(part);
+            put(part, &[]);
         }
     }
     wakes
 }
 
-fn encode(sink: SinkId, event: &Event<'_>, message: &mut Vec<u8>) {
+/// Writes all of an event's message but the payload.
+fn encode_head(sink: SinkId, event: &Event<'_>, message: &mut Vec<u8>) {
     let mut attributes = [("", 0); MAX_ATTRIBUTES];
     let count = event.attributes.iter().zip(&mut attributes).map(|(from, to)| *to = from).count();
     let event = wire::Event {
@@ -246,7 +267,7 @@ fn encode(sink: SinkId, event: &Event<'_>, message: &mut Vec<u8>) {
         sent_ns: event.sent.get(),
         deadline_ns: event.deadline.map_or(0, Instant::get),
         attributes: Attributes::Listed(&attributes[..count]),
-        payload: event.payload,
+        payload: &[],
     };
-    FromDaemon::Event(event).encode(message);
+    FromDaemon::Event(event).encode_head(message);
 }

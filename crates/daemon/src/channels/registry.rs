@@ -46,6 +46,10 @@ pub(super) struct Lease {
     /// answer, the answers of its kept events, and one notice for each of its members wait.
     pub outbox: VecDeque<Vec<u8>>,
     pub held: Held,
+    /// Whether this service is reading the connection's messages now, and whether the connection has to be woken
+    /// afterwards: one wake-up is enough for all answers of a turn.
+    pub is_read: bool,
+    pub owes_wake: bool,
 }
 
 /// Number of events of a sink that its reader has room for.
@@ -78,6 +82,8 @@ impl Registry {
             registrations: Vec::new(),
             outbox: VecDeque::new(),
             held: Held::default(),
+            is_read: false,
+            owes_wake: false,
         };
         self.leases.insert(self.last, lease);
         self.last

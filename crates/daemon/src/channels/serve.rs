@@ -145,34 +145,51 @@ impl Fabric {
 
     /// Reads a connection's messages, as long as it takes its answers. The connection wakes this service for the next
     /// one, unless the thread has `looks` and the connection is busy.
-    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8], mut looks: Option<&mut Looks>) {
+    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8], looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
+        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.set_read(true));
+        let is_cut = self.read_turn(&mut registry, id, buffer, looks);
+        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.set_read(false));
+        drop(registry);
+        if is_cut {
+            self.mailbox.unread(id);
+        }
+    }
+
+    /// Returns whether the turn ended at one of its bounds.
+    fn read_turn(
+        &self,
+        registry: &mut Registry,
+        id: LeaseId,
+        buffer: &mut [u8],
+        mut looks: Option<&mut Looks>,
+    ) -> bool {
         let mut bytes = 0;
         for read in 0..MESSAGES_PER_TURN {
             if bytes >= BYTES_PER_TURN {
                 break;
             }
             let is_open = |lease: &&mut Lease| lease.outbox.is_empty() && !lease.held.is_full();
-            let Some(lease) = registry.leases.get_mut(&id).filter(is_open) else { return };
-            let Some(duplex) = lease.duplex.as_mut() else { return };
+            let Some(lease) = registry.leases.get_mut(&id).filter(is_open) else { return false };
+            let Some(duplex) = lease.duplex.as_mut() else { return false };
             // If the client has ended, its socket shows it.
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
                 TakeOutcome::Message(length) => {
                     bytes += length;
-                    self.read_piece(&mut registry, id, &buffer[..length]);
+                    self.read_piece(registry, id, &buffer[..length]);
                 }
                 TakeOutcome::Nonsense => count(&self.totals.nonsense),
                 TakeOutcome::Nothing => {
                     let habit = &mut lease.habit;
                     let looks_again = looks.as_mut().is_some_and(|looks| looks.again(id, habit, read, clock::now()));
                     if looks_again || duplex.may_sleep() {
-                        return;
+                        return false;
                     }
                 }
             }
         }
-        self.mailbox.unread(id);
+        true
     }
 
     /// Reads a message, or a part of one; carries out the message once it is complete.

@@ -125,7 +125,8 @@ fn attribute<'a>(reader: &mut Reader<'a>) -> Option<(&'a str, i64)> {
 }
 
 impl<'a> SubmitRequest<'a> {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// All but the payload.
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
         out.extend([2, u8::from(self.confirm) | u8::from(self.keep) << 1, self.priority]);
         word(out, self.source);
         word(out, self.tag);
@@ -133,7 +134,6 @@ impl<'a> SubmitRequest<'a> {
         out.extend(self.deadline_ns.to_le_bytes());
         self.to.encode(out);
         self.attributes.encode(out);
-        out.extend(self.payload);
     }
 
     pub(super) fn decode(mut reader: Reader<'a>) -> Option<SubmitRequest<'a>> {
@@ -181,7 +181,8 @@ impl<'a> Destination<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// All but the payload.
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
         out.extend([130, self.priority]);
         word(out, self.sink);
         text(out, self.host);
@@ -191,7 +192,6 @@ impl<'a> Event<'a> {
         out.extend(self.sent_ns.to_le_bytes());
         out.extend(self.deadline_ns.to_le_bytes());
         self.attributes.encode(out);
-        out.extend(self.payload);
     }
 
     pub(super) fn decode(mut reader: Reader<'a>) -> Option<Event<'a>> {
