@@ -79,7 +79,11 @@ pub(crate) trait Carrier {
     }
     /// Changes the own address; the other side follows.
     fn rebind(&mut self, local: SocketAddr) -> Result<(), Error> {
-        Err(Error::Option { option: "carrier", value: format!("{:?} at {local}", self.kind()), allowed: "QUIC carriers" })
+        Err(Error::Option {
+            option: "carrier",
+            value: format!("{:?} at {local}", self.kind()),
+            allowed: "QUIC carriers",
+        })
     }
     /// Why the path is closed, if it is.
     fn close_reason(&self) -> Option<String> {

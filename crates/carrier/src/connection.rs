@@ -46,12 +46,28 @@ impl Connection {
         deadline: Option<Duration>,
         within: Duration,
     ) -> Result<u64, Error> {
+        self.try_send(kind, data, deadline, within).map_err(|(error, _)| error)
+    }
+
+    /// Like [`Connection::send`]; an error gives the data back.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn try_send(
+        &self,
+        kind: FrameKind,
+        data: Vec<u8>,
+        deadline: Option<Duration>,
+        within: Duration,
+    ) -> Result<u64, (Error, Vec<u8>)> {
         if data.is_empty() || data.len() as u64 > self.largest_message.get() {
             let value = format!("{} bytes", data.len());
-            return Err(Error::Option { option: "message", value, allowed: "1 byte up to the admitted largest message" });
+            let allowed = "1 byte up to the admitted largest message";
+            return Err((Error::Option { option: "message", value, allowed }, data));
         }
         let deadline = deadline.map(|time| Instant::now() + time);
-        self.handover.submit(Submitted { kind, deadline, data }, within)
+        let message = Submitted { kind, deadline, data };
+        self.handover.submit(message, within).map_err(|(error, message)| (error, message.data))
     }
 
     /// The next message. In partially reliable mode it may have holes.

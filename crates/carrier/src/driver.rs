@@ -130,7 +130,8 @@ impl Driver {
         for attached in self.carriers.values_mut() {
             attached.carrier.close("the session has ended");
         }
-        self.handover.end(end, self.statistics());
+        let statistics = self.statistics();
+        self.handover.end(end, statistics);
     }
 
     /// Until something can be done.
@@ -139,7 +140,8 @@ impl Driver {
         let tick = nanos(TICK).saturating_sub(now().since(self.ticked));
         let (handover, sleep) = (self.handover.clone(), Duration::from_nanos(due.min(tick).get()));
         let woken = {
-            let carriers = poll_fn(|context| poll_carriers(&mut self.session, &mut self.carriers, &mut self.buffer, context));
+            let carriers =
+                poll_fn(|context| poll_carriers(&mut self.session, &mut self.carriers, &mut self.buffer, context));
             tokio::select! {
                 _ = tokio::time::sleep(sleep), if !sleep.is_zero() => Woken::Time,
                 () = carriers => Woken::Carriers,

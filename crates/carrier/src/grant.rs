@@ -1,6 +1,5 @@
 //! Permission to send at a rate without retreating when packets are lost.
 
-
 use qfabric_client::ReservedRate;
 use qfabric_types::BitRate;
 

@@ -51,15 +51,30 @@ impl Message {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The result of a message that this side sent; each accepted message has exactly one.
-    Outcome { number: u64, kind: FrameKind, outcome: Outcome },
+    Outcome {
+        number: u64,
+        kind: FrameKind,
+        outcome: Outcome,
+    },
     /// Messages that will not arrive: the other side dropped them, or nothing of them arrived in time.
-    Skipped { first: u64, count: u64 },
+    Skipped {
+        first: u64,
+        count: u64,
+    },
     /// The other side switched the mode of its messages, from this message on.
-    ModeChanged { mode: Mode, from: u64 },
+    ModeChanged {
+        mode: Mode,
+        from: u64,
+    },
     /// The other side sends no more messages.
     PeerFinished,
-    CarrierAttached { carrier: u32 },
-    CarrierLost { carrier: u32, why: String },
+    CarrierAttached {
+        carrier: u32,
+    },
+    CarrierLost {
+        carrier: u32,
+        why: String,
+    },
     /// Sending at the granted rate stopped; congestion control decides from now on.
     Revoked(Revocation),
 }
@@ -149,9 +164,10 @@ impl Handover {
 
     // The application's side.
 
-    pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, Error> {
+    /// Gives the message back if it is not taken.
+    pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, (Error, Submitted)> {
         let mut message = Some(message);
-        let number = self.wait("sending", within, |state| {
+        let taken = self.wait("sending", within, |state| {
             if state.end.is_some() || state.outgoing.len() >= MOST_OUTGOING {
                 return None;
             }
@@ -159,9 +175,12 @@ impl Handover {
             state.accepted += 1;
             state.pending += 1;
             Some(state.accepted - 1)
-        })?;
+        });
         self.wake.notify_one();
-        Ok(number)
+        match (taken, message) {
+            (Err(error), Some(message)) => Err((error, message)),
+            (taken, _) => Ok(taken.expect("a message is kept only if it is not taken")),
+        }
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {

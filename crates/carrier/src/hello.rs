@@ -62,7 +62,11 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
 /// Why a text is refused.
 pub(crate) fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(text).map_err(|error| {
-        Problem::new("bad_hello", format!("cannot read the other side's first message: {error}"), "use the same version of qfabric on both hosts")
+        Problem::new(
+            "bad_hello",
+            format!("cannot read the other side's first message: {error}"),
+            "use the same version of qfabric on both hosts",
+        )
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct MemoryCarrier {
 /// Both ends of a path whose datagrams have at most `max_datagram` bytes.
 pub(crate) fn memory_pair(max_datagram: usize) -> (MemoryCarrier, MemoryCarrier) {
     let (there, back) = (Rc::<RefCell<Queue>>::default(), Rc::<RefCell<Queue>>::default());
-    let end = |out: &Rc<_>, input: &Rc<_>| MemoryCarrier {
+    let end = |out: &Rc<RefCell<Queue>>, input: &Rc<RefCell<Queue>>| MemoryCarrier {
         out: out.clone(),
         input: input.clone(),
         max_datagram,

@@ -108,7 +108,9 @@ impl Options {
     /// Memory for the messages of one direction: as many as fit, at least two.
     pub(crate) fn memory(&self) -> Bytes {
         let largest = self.largest_message.get();
-        Bytes::new(largest.saturating_mul(u64::from(self.messages_in_flight)).clamp(2 * largest, (32 << 20).max(2 * largest)))
+        Bytes::new(
+            largest.saturating_mul(u64::from(self.messages_in_flight)).clamp(2 * largest, (32 << 20).max(2 * largest)),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ mod rate;
 mod serve;
 mod watch;
 
-pub(crate) use connect::{Greeted, connect};
+pub(crate) use connect::connect;
 pub(crate) use datagrams::QuicDatagrams;
 pub(crate) use rate::Governor;
 pub(crate) use serve::{Arrival, Door};

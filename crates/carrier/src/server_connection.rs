@@ -158,8 +158,7 @@ impl Desk {
         let attachments = driver.attachments();
         self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
         tokio::task::spawn_local(driver.run());
-        let connection =
-            Connection { handover, peer: host.clone(), largest_message: self.options.largest_message };
+        let connection = Connection { handover, peer: host.clone(), largest_message: self.options.largest_message };
         self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
         self.opened.changed.notify_all();
         Ok((Answer::Opened { session }, attachments))

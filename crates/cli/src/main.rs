@@ -19,6 +19,8 @@ mod group;
 mod guard;
 mod interrupt;
 mod limits;
+#[cfg(feature = "metp")]
+mod metp;
 mod monitor;
 mod net;
 mod output;

@@ -56,9 +56,11 @@ impl Client {
         let (client, name, live, stream) = (self.clone(), interface.to_owned(), is_live.clone(), info.id);
         // The stream of a contract has no lease of its own; its end is noticed all the same.
         let renews = info.promise.ends_in.is_some();
-        let renew = move || while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
-            let change = StreamChange { lease: renews.then_some(LEASE), ..StreamChange::default() };
-            live.store(client.change_stream(&name, stream, &change).is_ok(), Ordering::Relaxed);
+        let renew = move || {
+            while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+                let change = StreamChange { lease: renews.then_some(LEASE), ..StreamChange::default() };
+                live.store(client.change_stream(&name, stream, &change).is_ok(), Ordering::Relaxed);
+            }
         };
         let thread = thread::Builder::new().name("reserved-rate".to_owned()).spawn(renew);
         let thread = thread.map_err(|error| {

@@ -90,7 +90,7 @@ impl Driver {
         Ok(id)
     }
 
-    pub(super) fn attach_connection(&mut self, attachment: Attachment) {
+    pub(crate) fn attach_connection(&mut self, attachment: Attachment) {
         let attached = attachment.path.and_then(|path| self.attach(Box::new(QuicDatagrams::new(path))));
         if let Some(reply) = attachment.reply {
             // The caller's time may be over.

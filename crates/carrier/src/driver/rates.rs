@@ -66,7 +66,9 @@ impl Driver {
 
     /// A reservation that ended, and the watchdog's verdict, end the grant.
     fn watch_grant(&mut self) {
-        let Some(governor) = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()) else { return };
+        let Some(governor) = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()) else {
+            return;
+        };
         if self.grant.as_ref().is_some_and(|grant| !grant.is_live()) {
             governor.revoke(Revocation::ReservationEnded);
         }

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use super::rate::Governor;
 use super::{Authenticated, config, failure};
+use crate::Error;
 use crate::hello::{Answer, Hello, MOST_BYTES, decode, encode};
 use crate::options::Options;
-use crate::Error;
 
 /// The name in the handshake; names are checked against the access list instead.
 const NAME: &str = "qfabric";
@@ -111,9 +111,7 @@ impl GreetError {
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<Answer, GreetError> {
     let (mut send, mut receive) = connection.open_bi().await.map_err(GreetError::Lost)?;
-    let lost = |why: String| {
-        connection.close_reason().map_or_else(|| GreetError::Unreadable(why), GreetError::Lost)
-    };
+    let lost = |why: String| connection.close_reason().map_or_else(|| GreetError::Unreadable(why), GreetError::Lost);
     send.write_all(&encode(hello)).await.map_err(|error| lost(error.to_string()))?;
     // An error means that the connection is lost; reading says why.
     let _ = send.finish();

@@ -6,11 +6,11 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_types::BitRate;
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
-use quinn_proto::{Instant, RttEstimator};
+use quinn_proto::RttEstimator;
 
 use super::watch::{Revocation, Watch};
 use crate::options::Congestion;

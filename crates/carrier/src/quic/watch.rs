@@ -72,7 +72,13 @@ struct Round {
 
 impl Watch {
     /// A packet that took `trip` was acknowledged.
-    pub(crate) fn acknowledged(&mut self, now: Duration, trip: Duration, bytes: u64, min_rtt: Duration) -> Option<Revocation> {
+    pub(crate) fn acknowledged(
+        &mut self,
+        now: Duration,
+        trip: Duration,
+        bytes: u64,
+        min_rtt: Duration,
+    ) -> Option<Revocation> {
         let verdict = (now >= self.round.ends).then(|| self.end_round(now, min_rtt)).flatten();
         let least = self.round.least.map_or(trip, |least| least.min(trip));
         self.round.least = Some(least);
