@@ -102,7 +102,23 @@ impl Carriers {
         Ok(())
     }
 
-    pub(crate) fn get_mut(&mut self, id: CarrierId) -> Result<&mut Carrier, CarrierRefusal> {
+    pub(crate) fn change(
+        &mut self,
+        id: CarrierId,
+        max_datagram: u16,
+        min_rtt: Option<Nanos>,
+    ) -> Result<(), CarrierRefusal> {
+        let info = &mut self.get_mut(id)?.info;
+        *info = bounded(CarrierInfo { max_datagram, min_rtt: min_rtt.or(info.min_rtt), ..*info });
+        Ok(())
+    }
+
+    pub(crate) fn set_writable(&mut self, id: CarrierId, is_writable: bool) -> Result<(), CarrierRefusal> {
+        self.get_mut(id)?.is_writable = is_writable;
+        Ok(())
+    }
+
+    fn get_mut(&mut self, id: CarrierId) -> Result<&mut Carrier, CarrierRefusal> {
         self.attached.iter_mut().find(|carrier| carrier.id == id).ok_or(CarrierRefusal::NotAttached(id))
     }
 
@@ -129,6 +145,6 @@ impl Carriers {
     }
 }
 
-pub(crate) fn bounded(info: CarrierInfo) -> CarrierInfo {
+fn bounded(info: CarrierInfo) -> CarrierInfo {
     CarrierInfo { max_datagram: info.max_datagram.clamp(MIN_TPDU, MAX_TPDU), ..info }
 }

@@ -3,9 +3,10 @@
 use qfabric_types::api::Problem;
 use qfabric_types::{BitRate, Bytes, Nanos};
 
-use crate::Mode;
-use crate::blocks::MOST_MESSAGE;
+use crate::blocks::{BLOCK, MOST_MESSAGE};
+use crate::send::INITIAL_WINDOW;
 use crate::wire::{MAX_TPDU, MIN_TPDU};
+use crate::{Mode, TPDU_SIZES};
 
 /// The order in which messages are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Config {
     pub mode: Mode,
     /// The datagram size that this side proposes, header included. The peer and the carrier may lower it.
     pub tpdu_size: u16,
+    /// The largest datagram that this side accepts.
+    pub accepted_tpdu: u16,
     /// The maximum time for a send: the deadline of a message that states none, in partially reliable mode.
     pub send_time: Option<Nanos>,
     /// The maximum time for a receive, from the first TPDU of a message that arrives, in partially reliable mode.
@@ -58,6 +61,7 @@ impl Default for Config {
             bucket: Bytes::new(8 * 1024),
             mode: Mode::TotallyReliable,
             tpdu_size: 1_414,
+            accepted_tpdu: MAX_TPDU,
             send_time: None,
             receive_time: None,
             order: DeliveryOrder::InOrder,
@@ -71,7 +75,7 @@ impl Default for Config {
 pub enum InvalidConfig {
     #[error("the largest message has {} bytes; allowed are 1 to {} bytes", size.get(), limit.get())]
     LargestMessage { size: Bytes, limit: Bytes },
-    #[error("the {half} memory has {} bytes; the largest message needs {} bytes", memory.get(), least.get())]
+    #[error("the {half} memory has {} bytes; it needs {} bytes", memory.get(), least.get())]
     TooLittleMemory { half: &'static str, memory: Bytes, least: Bytes },
     #[error("the {half} memory has {} bytes, of at most {} bytes", memory.get(), limit.get())]
     TooMuchMemory { half: &'static str, memory: Bytes, limit: Bytes },
@@ -109,6 +113,8 @@ impl Config {
     const MOST_MEMORY: Bytes = Bytes::from_mib(1024);
     /// A report tells the fate of 32 messages; the lists are searched one by one.
     const MOST_IN_FLIGHT: u16 = 1_024;
+    /// A peer may send this much before it has heard of the memory.
+    const LEAST_RECEIVE_MEMORY: Bytes = Bytes::new(INITIAL_WINDOW * BLOCK as u64);
     const RATES: (BitRate, BitRate) = (BitRate::new(1_000), BitRate::new(1_000_000_000_000));
     const IDLE_LIMITS: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_millis(3_600_000));
 
@@ -117,8 +123,9 @@ impl Config {
         if self.send_memory < self.largest_message {
             return Err(too_little("send", self.send_memory, self.largest_message));
         }
-        if self.receive_memory > Bytes::ZERO && self.receive_memory < self.largest_message {
-            return Err(too_little("receive", self.receive_memory, self.largest_message));
+        let least = self.largest_message.max(Config::LEAST_RECEIVE_MEMORY);
+        if self.receive_memory > Bytes::ZERO && self.receive_memory < least {
+            return Err(too_little("receive", self.receive_memory, least));
         }
         for (half, memory) in [("send", self.send_memory), ("receive", self.receive_memory)] {
             if memory > Config::MOST_MEMORY {
@@ -137,10 +144,11 @@ impl Config {
             let (messages, limit) = (self.messages_in_flight, Config::MOST_IN_FLIGHT);
             return Err(InvalidConfig::MessagesInFlight { messages, limit });
         }
-        if !(MIN_TPDU..=MAX_TPDU).contains(&self.tpdu_size) {
-            return Err(InvalidConfig::TpduSize { size: self.tpdu_size });
-        }
-        Ok(())
+        let sizes = [self.tpdu_size, self.accepted_tpdu];
+        sizes
+            .iter()
+            .find(|size| !TPDU_SIZES.contains(size))
+            .map_or(Ok(()), |size| Err(InvalidConfig::TpduSize { size: *size }))
     }
 
     fn check_rate(&self) -> Result<(), InvalidConfig> {

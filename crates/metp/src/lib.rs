@@ -7,21 +7,28 @@
 //! Units: times in nanoseconds, sizes in bytes, rates in bits per second. The design is in docs/design/0038-metp.md.
 #![forbid(unsafe_code)]
 
+mod bitmap;
 mod blocks;
+mod bucket;
 mod carriers;
+mod clock;
 mod config;
 mod message;
 mod output;
+mod receive;
+mod send;
 mod session;
 mod statistics;
 #[cfg(feature = "testing")]
-pub mod testing {}
+pub mod testing;
+mod timing;
 mod wire;
 
 pub use carriers::{CarrierId, CarrierInfo, CarrierRefusal, CarrierRoles};
 pub use config::{Config, DeliveryOrder, InvalidConfig};
 pub use message::{FrameKind, MessageNumber, Mode, Outgoing, SendRefusal};
 pub use output::{DropReason, EndReason, Outcome, Output, Received};
+pub use receive::Holes;
 pub use session::Session;
 pub use statistics::{DelaySummary, Statistics};
 pub use wire::{HEADER_BYTES, TPDU_SIZES};

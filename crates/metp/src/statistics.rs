@@ -1,5 +1,6 @@
 //! Counters of a session.
 
+use hdrhistogram::Histogram;
 use qfabric_types::Nanos;
 
 use crate::FrameKind;
@@ -65,4 +66,31 @@ pub struct DelaySummary {
     pub p50: Nanos,
     pub p99: Nanos,
     pub max: Nanos,
+}
+
+/// Delays in µs.
+#[derive(Clone, Debug)]
+pub(crate) struct DelayHistogram(Histogram<u64>);
+
+impl DelayHistogram {
+    /// One minute in µs; longer delays count as one minute.
+    const LONGEST_US: u64 = 60_000_000;
+
+    pub(crate) fn new() -> DelayHistogram {
+        // The bounds are constants that the library accepts.
+        DelayHistogram(Histogram::new_with_bounds(1, DelayHistogram::LONGEST_US, 2).expect("valid bounds"))
+    }
+
+    pub(crate) fn record(&mut self, delay: Nanos) {
+        self.0.saturating_record((delay.get() / 1_000).max(1));
+    }
+
+    pub(crate) fn summary(&self) -> DelaySummary {
+        let at = |quantile| Nanos::from_micros(self.0.value_at_quantile(quantile));
+        let count = self.0.len();
+        if count == 0 {
+            return DelaySummary::default();
+        }
+        DelaySummary { count, p50: at(0.5), p99: at(0.99), max: Nanos::from_micros(self.0.max()) }
+    }
 }
