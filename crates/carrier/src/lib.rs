@@ -22,6 +22,7 @@ mod quic;
 mod runtime;
 mod server_connection;
 mod statistics;
+mod streams;
 mod udp;
 
 pub use carrier::{CarrierCounts, CarrierKind};
