@@ -19,6 +19,7 @@ mod memory;
 mod options;
 mod plain;
 mod quic;
+mod reserve;
 mod runtime;
 mod server_connection;
 mod statistics;
