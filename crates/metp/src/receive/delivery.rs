@@ -71,7 +71,7 @@ impl Receiver {
 
     fn are_missing_before(&self, front: &Incoming, now: Instant) -> bool {
         let is_unsent = front.start == self.floor_block;
-        is_unsent || self.sender_floor().0 >= front.number || self.is_due(front, now)
+        is_unsent || self.sender_floor().0 >= front.number || (self.is_due(front, now) && !front.is_behind_reliable)
     }
 
     /// Number and position below which the sender sends nothing more.

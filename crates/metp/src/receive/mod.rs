@@ -116,6 +116,7 @@ impl Receiver {
             Err(refusal) => return self.refuse(now, data, refusal),
         };
         self.arrive(now, data);
+        self.messages[index].is_behind_reliable &= data.is_behind_reliable;
         let message = self.messages[index];
         let from = message.start + u64::from(data.offset);
         let to = from + u64::from(crate::blocks::blocks_of(part.len() as u32));
@@ -172,6 +173,7 @@ impl Receiver {
             size: extent.size,
             kind: extent.kind,
             is_partial: extent.is_partial,
+            is_behind_reliable: data.is_behind_reliable,
             sent_us: u64::from(data.sent_us),
             remaining: data.remaining_ms.map(|ms| Nanos::from_millis(u64::from(ms))),
             first_at: now,
