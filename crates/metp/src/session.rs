@@ -41,8 +41,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     reason: Option<EndReason>,
-    is_told: bool,
-    /// The peer has to be told.
+    is_reported: bool,
+    /// A datagram has to tell the peer.
     must_close: bool,
 }
 
@@ -226,8 +226,8 @@ impl Session {
         if self.end.reason.is_none() && self.sender.is_finished() && self.receiver.is_finished() {
             self.end.reason = Some(EndReason::Finished);
         }
-        if let Some(reason) = self.end.reason.filter(|_| !self.end.is_told) {
-            self.end.is_told = true;
+        if let Some(reason) = self.end.reason.filter(|_| !self.end.is_reported) {
+            self.end.is_reported = true;
             return Some(Output::Ended(reason));
         }
         let datagram = self.next_datagram();

@@ -43,8 +43,8 @@ impl Receiver {
     }
 
     fn mode_event(&mut self) -> Option<Event> {
-        let status = self.status.filter(|status| status.mode_from > self.told.mode_from)?;
-        self.told.mode_from = status.mode_from;
+        let status = self.status.filter(|status| status.mode_from > self.announced.mode_from)?;
+        self.announced.mode_from = status.mode_from;
         let mode = if status.is_partial { Mode::PartiallyReliable } else { Mode::TotallyReliable };
         Some(Event::ModeChanged { mode, from: MessageNumber::new(status.mode_from) })
     }
@@ -177,11 +177,11 @@ impl Receiver {
     }
 
     fn finish_event(&mut self) -> Option<Event> {
-        let status = self.status.filter(|status| status.is_finished && !self.told.is_finished)?;
+        let status = self.status.filter(|status| status.is_finished && !self.announced.is_finished)?;
         if self.floor_number < status.next_number {
             return None;
         }
-        self.told.is_finished = true;
+        self.announced.is_finished = true;
         Some(Event::Finished)
     }
 

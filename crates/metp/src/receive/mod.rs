@@ -53,15 +53,15 @@ pub(crate) struct Receiver {
     reporting: Reporting,
     /// The last status of the peer.
     status: Option<Status>,
-    /// What of the status the caller has been told.
-    told: Told,
+    /// Parts of the status that were put out as events.
+    announced: Announcements,
     statistics: Statistics,
     delays: DelayHistogram,
 }
 
-/// Contents of the status that were put out as events.
+/// Parts of a status that the caller knows from events.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Announcements {
     mode_from: u64,
     is_finished: bool,
 }
@@ -98,7 +98,7 @@ impl Receiver {
             transmissions: Transmissions::default(),
             reporting: Reporting::new(now),
             status: None,
-            told: Told::default(),
+            announced: Announcements::default(),
             statistics: Statistics::default(),
             delays: DelayHistogram::new(),
         }
@@ -250,7 +250,7 @@ impl Receiver {
 
     /// Whether the peer finished, and all its messages are settled.
     pub(crate) fn is_finished(&self) -> bool {
-        self.told.is_finished
+        self.announced.is_finished
     }
 
     /// The bytes of the message that is lent to the application.
