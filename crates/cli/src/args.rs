@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
+#[cfg(feature = "metp")]
+use crate::metp;
 use crate::{
     channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, lab, limits, monitor, net, policy,
     probe, restore, run, services, sim, status, top,
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Lab(lab::Args),
     Contract(contracts::Args),
     Channel(channel::Args),
+    #[cfg(feature = "metp")]
+    Metp(metp::Args),
     Monitor(monitor::Args),
     Group(group::Args),
     Policy(policy::Args),
@@ -70,6 +74,8 @@ impl Command {
             Command::Lab(args) => lab::run(args),
             Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
+            #[cfg(feature = "metp")]
+            Command::Metp(args) => metp::run(args),
             Command::Monitor(args) => monitor::run(args),
             Command::Group(args) => group::run(args),
             Command::Policy(args) => policy::run(args),

@@ -20,6 +20,8 @@ mod guard;
 mod interrupt;
 mod lab;
 mod limits;
+#[cfg(feature = "metp")]
+mod metp;
 mod monitor;
 mod net;
 mod output;

@@ -61,6 +61,7 @@ mod mem;
 mod net;
 mod overload;
 mod plugin;
+mod reserved_rate;
 mod services;
 mod session;
 /// Types that the model checker of `tests/models` replaces.
@@ -81,6 +82,7 @@ pub use mem::{Allocation, HugeReserve, Mem};
 pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
+pub use reserved_rate::ReservedRate;
 pub use session::Session;
 
 pub use qfabric_shm::Process;

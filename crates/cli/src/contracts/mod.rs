@@ -6,6 +6,8 @@ mod explain;
 mod list;
 mod upgrade;
 
+pub(crate) use explain::{invalid, read_profiles, read_stream};
+
 use clap::Subcommand;
 use qfabric_types::api::contracts::{JointContract, JointResource};
 
