@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{
-    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe,
-    restore, run, services, sim, status, top,
+    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, metp, monitor, net, policy,
+    probe, restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Net(net::Args),
     Contract(contracts::Args),
     Channel(channel::Args),
+    Metp(metp::Args),
     Monitor(monitor::Args),
     Group(group::Args),
     Policy(policy::Args),
@@ -68,6 +69,7 @@ impl Command {
             Command::Net(args) => net::run(args),
             Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
+            Command::Metp(args) => metp::run(args),
             Command::Monitor(args) => monitor::run(args),
             Command::Group(args) => group::run(args),
             Command::Policy(args) => policy::run(args),

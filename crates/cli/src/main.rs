@@ -19,6 +19,7 @@ mod group;
 mod guard;
 mod interrupt;
 mod limits;
+mod metp;
 mod monitor;
 mod net;
 mod output;

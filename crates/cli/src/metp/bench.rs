@@ -1,0 +1,81 @@
+//! `qfabric metp bench`: METP beside other transports of video, over an emulated link.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use qfabric_transport_bench::{Engine, MOST_FRAMES, Options};
+use qfabric_types::{BitRate, Nanos};
+
+use crate::exit::{Done, Failure, Outcome};
+use crate::{interrupt, output};
+
+/// 128 + SIGINT, as a shell reports it.
+const INTERRUPTED: u8 = 130;
+
+const EXAMPLES: &str = "\
+Examples: qfabric metp bench --loss 2% --rtt 40ms --rate 30M --frames 400
+          qfabric metp bench --loss ge:1%,30% --engines metp,srt120 --rounds 5 --json
+
+An engine that is not installed is named with the command that installs it. Ctrl-C prints the results so far; the exit code \
+is 130 then.";
+
+/// Compares transports of video: frames of a real clip, each with a deadline, over an emulated link.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Number of frames of a run, 25 a second
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=i64::from(MOST_FRAMES)))]
+    frames: u32,
+    /// Time from when a frame is due at the sender until it must be at the receiver
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    deadline: Nanos,
+    /// Rate that is reserved for the stream; engines that take a rate get it
+    #[arg(long, value_name = "RATE", default_value = "27M")]
+    granted: BitRate,
+    /// Number of rounds; in each round all engines take turns in random order
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seed of the losses and of the engines' order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Engines, separated by commas [default: all that this machine has]
+    #[arg(long, value_name = "ENGINE", value_delimiter = ',')]
+    engines: Vec<Engine>,
+    /// A video file whose frames are sent [default: a clip of H.264, 1080p, groups of 12 frames]
+    #[arg(long, value_name = "FILE")]
+    clip: Option<PathBuf>,
+    /// Print JSON: one row for each engine, and all runs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Outcome {
+    let stop = interrupt::interrupted()?;
+    let program = std::env::current_exe()?;
+    let options = Options {
+        frames: args.frames,
+        deadline: args.deadline,
+        granted: args.granted,
+        rounds: args.rounds,
+        seed: args.seed,
+        engines: args.engines,
+        clip: args.clip,
+        beside: false,
+        player: (program, ["metp", "bench-player"].map(str::to_owned).to_vec()),
+        stop: stop.clone(),
+        progress: Box::new(|line| eprintln!("{line}")),
+    };
+    let report = qfabric_transport_bench::run(&options).map_err(|error| Failure::fault(format!("{error:#}")))?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text())?;
+    }
+    Ok(Done(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { 0 }))
+}
+
+/// A process of an engine.
+pub(crate) fn play(words: &[String]) -> Outcome {
+    qfabric_transport_bench::play(words).map_err(|error| Failure::fault(format!("{error:#}")))?;
+    Ok(Done(0))
+}
