@@ -20,6 +20,8 @@
 //! | report the abilities of this host, with reasons and next steps | [`doctor`], [`cgroup`], [`capability`] |
 //! | list network interfaces | [`interfaces`] |
 //! | send packets by deadline on an interface | [`net`] |
+//! | run programs and threads in network namespaces that vanish with this process | [`namespace`] |
+//! | exchange IP packets with the kernel as a network device (TUN) | [`tun`] |
 //! | read attributes for the resource monitor | [`monitor`] |
 //! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
@@ -29,7 +31,8 @@
 //! | helpers for tests that need the real scheduler | [`testing`] |
 //!
 //! Times in nanoseconds, shares in millionths of one CPU. No code in this room decides a budget. `unsafe` occurs only
-//! in `sys.rs`, `observe/ring.rs`, [`launch`], `bpf/`, `ecalls/signal.rs` and `dispatcher/guardian.rs`, and each block states its reason.
+//! in `sys.rs`, `fork.rs`, `observe/ring.rs`, [`launch`], [`namespace`], [`tun`], `bpf/`, `ecalls/signal.rs` and
+//! `dispatcher/guardian.rs`, and each block states its reason.
 
 pub mod abi;
 pub mod books;
@@ -45,6 +48,7 @@ pub mod doctor;
 pub mod ecalls;
 pub mod ext;
 mod files;
+mod fork;
 pub mod hrtick;
 pub mod interfaces;
 pub mod journal;
@@ -54,6 +58,7 @@ pub mod mechanism;
 pub mod memory;
 pub mod memory_groups;
 pub mod monitor;
+pub mod namespace;
 pub mod net;
 pub mod observe;
 pub mod prefault;
@@ -65,6 +70,7 @@ pub mod sched_attr;
 mod sys;
 pub mod testing;
 pub mod threads;
+pub mod tun;
 pub mod watch;
 
 pub use deadline::Deadline;

@@ -23,6 +23,7 @@ use qfabric_types::{Instant, Nanos, ThreadId};
 
 use super::{DISPATCHING, member};
 use crate::clock;
+use crate::fork;
 use crate::journal::Dispatched;
 use crate::sched_attr::{RESET_ON_FORK, SchedAttr};
 use crate::sys::{RawSchedAttr, SCHED_ATTR_SIZE};
@@ -121,7 +122,7 @@ impl Guardian {
     pub(super) fn start() -> io::Result<Guardian> {
         let region = Arc::new(Region::map()?);
         let (reader, writer) = pipe()?;
-        let pid = fork_with_signals_blocked(|| watch(region.ward(), reader.as_raw_fd()))?;
+        let pid = fork::copy_process(|| watch(region.ward(), reader.as_raw_fd()))?;
         Ok(Guardian { region, pid, pipe: Some(writer) })
     }
 
@@ -161,10 +162,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.pipe = None;
-        // SAFETY: waits for the own child by its id and writes no status.
-        while unsafe { libc::waitpid(self.pid, ptr::null_mut(), libc::__WALL) } < 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
+        fork::wait_for(self.pid);
     }
 }
 
@@ -178,31 +176,9 @@ fn attr_of(words: [u64; ATTR_WORDS]) -> RawSchedAttr {
     unsafe { std::mem::transmute(words) }
 }
 
-/// Forks; the child runs `body`, which never returns. The child ends without SIGCHLD for this process, whose program
-/// may collect its own children. Signals are blocked, so that no handler of this process ever runs in the child.
-fn fork_with_signals_blocked(body: impl FnOnce()) -> io::Result<i32> {
-    // SAFETY: zero is a valid signal set; all three calls get pointers to live sets.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: as above.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
-    // SAFETY: without flags, `clone` copies this process as `fork` does. The child runs only `body`, which makes system
-    // calls and neither allocates nor takes a lock.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
-    if pid == 0 {
-        body();
-    }
-    let error = io::Error::last_os_error();
-    // SAFETY: restores the mask of this thread.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    if pid < 0 { Err(error) } else { Ok(pid as i32) }
-}
-
 /// The life of the child.
 fn watch(ward: &Ward, pipe: RawFd) -> ! {
-    detach(pipe);
+    fork::detach(c"qf-guardian", [pipe]);
     let fifo = SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(DISPATCHING) };
     let _ = fifo.give(ThreadId(0));
     let mut is_late = false;
@@ -218,17 +194,6 @@ fn watch(ward: &Ward, pipe: RawFd) -> ! {
     put_cpus_back(ward);
     // SAFETY: ends the child without running code of the copied process.
     unsafe { libc::_exit(0) }
-}
-
-/// Leaves the session, takes a name, and closes all descriptors but the pipe, which becomes descriptor 0.
-fn detach(pipe: RawFd) {
-    // SAFETY: system calls with numbers and a live string; the child uses no descriptor of the copied process.
-    unsafe {
-        libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, c"qf-guardian".as_ptr());
-        libc::dup2(pipe, 0);
-        libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
-    }
 }
 
 /// Waits for the next check. True if the other end of the pipe is closed.

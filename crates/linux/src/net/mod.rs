@@ -14,6 +14,7 @@
 //! | the former discipline, on disk | `former.rs`, `book.rs` |
 //! | the users whose sockets send the packets of a selector | `ownership.rs` |
 //! | requests to the kernel | `netlink.rs` |
+//! | address, size of packets and state of an interface | `device.rs` |
 //! | errors | `error.rs` |
 //! | links and packets for tests; the queue without packets | [`testing`], [`trial`] |
 //!
@@ -21,6 +22,7 @@
 
 mod book;
 mod config;
+mod device;
 mod dwcs;
 mod error;
 mod former;
@@ -38,6 +40,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 pub use book::{Book, NetRestored, restore};
+pub(crate) use device::{add_address, configure, up};
 pub use error::{BEST_EFFORT_MAX, NetError, PERIOD_MAX, PERIOD_MIN, check};
 pub use former::Former;
 pub use ownership::{cgroup_user, flow_users, is_own_address};
