@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use qfabric_netlab::LinkSettings;
 use qfabric_types::{BitRate, Nanos};
 
 pub use crate::engine::Engine;
@@ -43,6 +44,8 @@ use crate::report::Missing;
 
 /// The conditions of a bench.
 pub struct Options {
+    /// Both directions of the link.
+    pub link: LinkSettings,
     pub frames: u32,
     pub deadline: Nanos,
     pub granted: BitRate,
@@ -94,7 +97,7 @@ fn plan(options: &Options) -> Result<Plan> {
 fn conditions(options: &Options, plan: &Plan) -> String {
     let mbit = 8e-6 * plan.bytes() as f64 / (plan.period.as_secs_f64() * plan.frames.len() as f64);
     format!(
-        "{} frames, 25 a second, {mbit:.1} Mbit/s, deadline {}; granted {}; {} rounds.",
-        options.frames, options.deadline, options.granted, options.rounds
+        "{} frames, 25 a second, {mbit:.1} Mbit/s, deadline {}; granted {}; {} rounds.\nLink: {}.",
+        options.frames, options.deadline, options.granted, options.rounds, options.link
     )
 }

@@ -36,7 +36,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    pub(crate) fn new(plan: &Plan, arrived: &Arrived, link: LinkCounts, stolen_percent: f64) -> Measure {
+    pub(crate) fn new(plan: &Plan, arrived: &Arrived, link: &LinkCounts, stolen_percent: f64) -> Measure {
         let mut delays: Vec<u64> =
             arrived.frames.iter().map(|frame| frame.arrived_ns.saturating_sub(frame.due_ns)).collect();
         delays.sort_unstable();
@@ -55,7 +55,7 @@ impl Measure {
             cpu_ms: ms(arrived.cpu_ns),
             seconds: begin.zip(end).map_or(0.0, |(begin, end)| ms(end.saturating_sub(begin)) / 1e3),
             beside_bps: arrived.beside_bps,
-            late_p99_ms: link.late_p99_ns as f64 / 1e6,
+            late_p99_ms: link.late_p99_ms,
             stolen_percent,
         }
     }
@@ -132,11 +132,11 @@ mod tests {
         };
         let arrival = |number, delay_ms: u64| Arrival { number, due_ns: 7, arrived_ns: 7 + delay_ms * 1_000_000 };
         let arrived = Arrived { frames: vec![arrival(0, 200), arrival(2, 201)], cpu_ns: 8_000_000, beside_bps: None };
-        let measure = Measure::new(&plan, &arrived, LinkCounts::default(), 0.0);
+        let measure = Measure::new(&plan, &arrived, &LinkCounts::default(), 0.0);
         assert_eq!((measure.in_time, measure.delivered, measure.delivered_bytes), (1.0, 2.0, 500.0));
         assert_eq!((measure.p50_ms, measure.p99_ms), (Some(200.0), Some(201.0)));
         assert_eq!(measure.cpu_ms_per_mbit(), Some(2_000.0));
-        let nothing = Measure::new(&plan, &Arrived::default(), LinkCounts::default(), 0.0);
+        let nothing = Measure::new(&plan, &Arrived::default(), &LinkCounts::default(), 0.0);
         assert_eq!((nothing.p99_ms, nothing.cpu_ms_per_mbit(), nothing.mbit_per_s()), (None, None, None));
     }
 

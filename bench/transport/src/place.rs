@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-
-use crate::Options;
+use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkSettings};
 
 /// A side of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,40 +13,56 @@ pub(crate) enum End {
     Receiver,
 }
 
-/// What the link has seen in one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the link has seen in one run, with both directions from the sender's view.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LinkCounts {
     pub sent_bytes: u64,
     pub returned_bytes: u64,
-    pub late_p99_ns: u64,
+    pub late_p99_ms: f64,
+    /// Why the run does not count; empty if it does.
+    pub reasons: Vec<String>,
 }
 
 /// The place of one run.
 pub(crate) enum Place {
     Loopback,
+    Link(Lab),
 }
 
 impl Place {
-    pub(crate) fn start(_options: &Options, _round: u32) -> Result<Place> {
-        Ok(Place::Loopback)
+    /// A new link with these properties in both directions; the seed decides its losses.
+    pub(crate) fn link(link: &LinkSettings, seed: u64) -> Result<Place> {
+        Ok(Place::Link(Lab::new(&LabSettings::symmetric(link.clone(), seed))?))
     }
 
     /// The receiver's address.
     pub(crate) fn receiver(&self) -> IpAddr {
         match self {
             Place::Loopback => Ipv4Addr::LOCALHOST.into(),
+            Place::Link(lab) => lab.address(LabEnd::Peer).into(),
         }
     }
 
     /// A command of these words that runs at an end.
-    pub(crate) fn command(&self, _end: End, words: &[String]) -> Result<Command> {
+    pub(crate) fn command(&self, end: End, words: &[String]) -> Result<Command> {
         let (program, arguments) = words.split_first().context("a command without words")?;
         let mut command = Command::new(program);
         command.args(arguments);
-        Ok(command)
+        match (self, end) {
+            (Place::Loopback, _) => Ok(command),
+            (Place::Link(lab), End::Sender) => Ok(lab.command_local(command)?),
+            (Place::Link(lab), End::Receiver) => Ok(lab.command_peer(command)?),
+        }
     }
 
     pub(crate) fn counts(&self) -> Result<LinkCounts> {
-        Ok(LinkCounts::default())
+        let Place::Link(lab) = self else { return Ok(LinkCounts::default()) };
+        let report = lab.report()?;
+        Ok(LinkCounts {
+            sent_bytes: report.up.counters.bytes,
+            returned_bytes: report.down.counters.bytes,
+            late_p99_ms: report.lateness.p99_ms,
+            reasons: report.reasons,
+        })
     }
 }

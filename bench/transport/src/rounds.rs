@@ -1,7 +1,6 @@
 //! Rounds in which all engines take turns, in random order.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::Result;
 use qfabric_types::RandomNumbers;
@@ -15,8 +14,6 @@ use crate::report::{Record, Report};
 use crate::stolen::Ticks;
 use crate::trial::Stage;
 
-/// A run whose emulator was later than this, at p99, does not count.
-const LATEST: Duration = Duration::from_millis(2);
 /// Runs of one engine in one round until one counts.
 const ATTEMPTS: u32 = 3;
 
@@ -24,6 +21,7 @@ const ATTEMPTS: u32 = 3;
 pub(crate) fn run(options: &Options, programs: &Programs, plan: &Plan, report: &mut Report) -> Result<()> {
     let plan_file = programs.folder.join("plan");
     plan.write(&plan_file)?;
+    let stage = Stage { programs, plan, plan_file: &plan_file };
     let mut numbers = RandomNumbers::new(options.seed);
     for round in 0..options.rounds {
         let order = shuffled(&report.engines, &mut numbers);
@@ -34,8 +32,7 @@ pub(crate) fn run(options: &Options, programs: &Programs, plan: &Plan, report: &
                     return Ok(());
                 }
                 (options.progress)(&format!("{turn}: {}", engine.word()));
-                let run = || measure(options, programs, plan, &plan_file, *engine, round);
-                if take_turn(report, *engine, round, attempt, run) {
+                if take_turn(report, *engine, round, attempt, || measure(&stage, *engine, options, round)) {
                     break;
                 }
             }
@@ -44,47 +41,38 @@ pub(crate) fn run(options: &Options, programs: &Programs, plan: &Plan, report: &
     Ok(())
 }
 
-/// Whether the turn is over: with a run that counts, or one that failed.
+/// Whether the turn is over: with a run that counts, or one that failed. The run returns the reasons why it does not
+/// count.
 fn take_turn(
     report: &mut Report,
     engine: Engine,
     round: u32,
     attempt: u32,
-    run: impl FnOnce() -> Result<Measure>,
+    run: impl FnOnce() -> Result<(Measure, Vec<String>)>,
 ) -> bool {
     let (name, in_round) = (engine.word(), round + 1);
     match run() {
-        Ok(measure) if measure.late_p99_ms > LATEST.as_secs_f64() * 1e3 => {
-            let (late, attempt) = (measure.late_p99_ms, attempt + 1);
+        Ok((measure, reasons)) if reasons.is_empty() => report.records.push(Record { round, engine, measure }),
+        Ok((_, reasons)) => {
+            let (attempt, reasons) = (attempt + 1, reasons.join("; "));
             report.invalid.push(format!(
-                "{name}, round {in_round}: run {attempt} of {ATTEMPTS} does not count, the emulator was {late:.1} ms late"
+                "{name}, round {in_round}: run {attempt} of at most {ATTEMPTS} does not count: {reasons}"
             ));
-            false
+            return false;
         }
-        Ok(measure) => {
-            report.records.push(Record { round, engine, measure });
-            true
-        }
-        Err(error) => {
-            report.failures.push(format!("{name}, round {in_round}: failed: {error:#}"));
-            true
-        }
+        Err(error) => report.failures.push(format!("{name}, round {in_round}: failed: {error:#}")),
     }
+    true
 }
 
-fn measure(
-    options: &Options,
-    programs: &Programs,
-    plan: &Plan,
-    plan_file: &std::path::Path,
-    engine: Engine,
-    round: u32,
-) -> Result<Measure> {
-    let place = Place::start(options, round)?;
+/// The numbers of one run, and the reasons why it does not count.
+fn measure(stage: &Stage<'_>, engine: Engine, options: &Options, round: u32) -> Result<(Measure, Vec<String>)> {
+    // The seed of a round is the same for all engines.
+    let place = Place::link(&options.link, options.seed.wrapping_add(round.into()))?;
     let before = Ticks::read();
-    let arrived = Stage { programs, place: &place, plan, plan_file }.run(engine, options.beside)?;
-    let stolen = before.stolen_percent(Ticks::read());
-    Ok(Measure::new(plan, &arrived, place.counts()?, stolen))
+    let arrived = stage.run(&place, engine, options.beside)?;
+    let (stolen, link) = (before.stolen_percent(Ticks::read()), place.counts()?);
+    Ok((Measure::new(stage.plan, &arrived, &link, stolen), link.reasons))
 }
 
 /// Fisher and Yates.
@@ -107,10 +95,10 @@ mod tests {
     #[test]
     fn a_run_with_a_late_emulator_is_repeated() {
         let mut report = report();
-        let late = Measure { late_p99_ms: 2.1, ..Measure::default() };
-        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, || Ok(late)));
-        assert!(report.records.is_empty() && report.invalid[0].contains("2.1 ms"), "{:?}", report.invalid);
-        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, || Ok(Measure::default())));
+        let late = vec!["the emulator was late".to_owned()];
+        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, || Ok((Measure::default(), late))));
+        assert!(report.records.is_empty() && report.invalid[0].ends_with("the emulator was late"));
+        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, || Ok((Measure::default(), Vec::new()))));
         assert_eq!(report.records.len(), 1);
     }
 

@@ -41,20 +41,19 @@ pub(crate) struct Arrived {
     pub beside_bps: Option<f64>,
 }
 
-/// The processes of a run: how they start, and where.
+/// What the processes of a run need.
 pub(crate) struct Stage<'a> {
     pub programs: &'a Programs,
-    pub place: &'a Place,
     pub plan: &'a Plan,
     pub plan_file: &'a Path,
 }
 
 impl Stage<'_> {
     /// Runs the engine; `beside`: with a TCP flow on the same link.
-    pub(crate) fn run(&self, engine: Engine, beside: bool) -> Result<Arrived> {
-        let mut receiver = self.start(engine, "receive", End::Receiver)?;
-        let mut sender = self.start(engine, "send", End::Sender)?;
-        let mut bulk = beside.then(|| self.start_bulk()).transpose()?;
+    pub(crate) fn run(&self, place: &Place, engine: Engine, beside: bool) -> Result<Arrived> {
+        let mut receiver = self.start(place, engine, "receive", End::Receiver)?;
+        let mut sender = self.start(place, engine, "send", End::Sender)?;
+        let mut bulk = beside.then(|| self.start_bulk(place)).transpose()?;
         receiver.tell("go")?;
         sender.tell("go")?;
         let since = std::time::Instant::now();
@@ -73,21 +72,15 @@ impl Stage<'_> {
         self.plan.period * self.plan.frames.len() as u32
     }
 
-    fn start(&self, engine: Engine, part: &str, end: End) -> Result<Process> {
-        let address = SocketAddr::new(self.place.receiver(), PORT);
+    fn start(&self, place: &Place, engine: Engine, part: &str, end: End) -> Result<Process> {
+        let address = SocketAddr::new(place.receiver(), PORT);
         let words = self.programs.words(engine, part, address, self.plan_file);
-        self.start_process(&words, end)
+        start(place, &words, end)
     }
 
-    fn start_process(&self, words: &[String], end: End) -> Result<Process> {
-        let mut process = Process::start(self.place.command(end, words)?)?;
-        process.expect("ready", PATIENCE)?;
-        Ok(process)
-    }
-
-    fn start_bulk(&self) -> Result<Bulk> {
-        let address = SocketAddr::new(self.place.receiver(), BULK_PORT).to_string();
-        let start = |part, end| self.start_process(&self.programs.play(&[part, &address]), end);
+    fn start_bulk(&self, place: &Place) -> Result<Bulk> {
+        let address = SocketAddr::new(place.receiver(), BULK_PORT).to_string();
+        let start = |part, end| start(place, &self.programs.play(&[part, &address]), end);
         let mut bulk =
             Bulk { receiver: start("bulk-receive", End::Receiver)?, sender: start("bulk-send", End::Sender)? };
         bulk.sender.tell("go")?;
@@ -95,6 +88,12 @@ impl Stage<'_> {
         bulk.receiver.tell("go")?;
         Ok(bulk)
     }
+}
+
+fn start(place: &Place, words: &[String], end: End) -> Result<Process> {
+    let mut process = Process::start(place.command(end, words)?)?;
+    process.expect("ready", PATIENCE)?;
+    Ok(process)
 }
 
 /// The processes of a TCP flow beside an engine.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use qfabric_netlab::{LinkRate, LinkSettings, LossModel, QueueLimit};
 use qfabric_transport_bench::{Engine, MOST_FRAMES, Options};
 use qfabric_types::{BitRate, Nanos};
 
@@ -23,15 +24,27 @@ is 130 then.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Loss of packets in both directions: a probability, or ge:P,R for bursts (Gilbert-Elliott)
+    #[arg(long, value_name = "LOSS", default_value = "2%")]
+    loss: LossModel,
+    /// Time that a packet takes from one end to the other and back
+    #[arg(long, value_name = "TIME", default_value = "40ms")]
+    rtt: Nanos,
+    /// Rate of the link in both directions, in bits per second of IP packets
+    #[arg(long, value_name = "RATE", default_value = "30M")]
+    rate: BitRate,
+    /// Size of the queue before the link, as a time or an amount
+    #[arg(long, value_name = "SIZE", default_value = "100ms")]
+    queue: QueueLimit,
     /// Number of frames of a run, 25 a second
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=i64::from(MOST_FRAMES)))]
     frames: u32,
     /// Time from when a frame is due at the sender until it must be at the receiver
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     deadline: Nanos,
-    /// Rate that is reserved for the stream; engines that take a rate get it
-    #[arg(long, value_name = "RATE", default_value = "27M")]
-    granted: BitRate,
+    /// Rate that is reserved for the stream; engines that take a rate get it [default: nine tenths of --rate]
+    #[arg(long, value_name = "RATE")]
+    granted: Option<BitRate>,
     /// Number of rounds; in each round all engines take turns in random order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -53,9 +66,16 @@ pub(crate) fn run(args: Args) -> Outcome {
     let stop = interrupt::interrupted()?;
     let program = std::env::current_exe()?;
     let options = Options {
+        link: LinkSettings {
+            rate: LinkRate::Constant(args.rate),
+            queue: args.queue,
+            delay: Nanos::new(args.rtt.get() / 2),
+            loss: args.loss,
+            ..LinkSettings::default()
+        },
         frames: args.frames,
         deadline: args.deadline,
-        granted: args.granted,
+        granted: args.granted.unwrap_or(BitRate::new(args.rate.get() / 10 * 9)),
         rounds: args.rounds,
         seed: args.seed,
         engines: args.engines,
