@@ -107,7 +107,7 @@ impl Net {
     }
 
     fn certificates(&self) {
-        use qfabric_link::security::{init_ca, issue};
+        use qfabric_realm::{init_ca, issue};
         let folder = self.folder.path();
         init_ca(folder, &"test".parse().expect("a name")).expect("an authority");
         let hosts: Vec<String> = (0..self.hosts).map(|host| format!("h{host}")).collect();

@@ -3,8 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
+#[cfg(feature = "metp")]
+use crate::metp;
 use crate::{
-    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, metp, monitor, net, policy,
+    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy,
     probe, restore, run, services, sim, status, top,
 };
 
@@ -43,6 +45,7 @@ pub(crate) enum Command {
     Net(net::Args),
     Contract(contracts::Args),
     Channel(channel::Args),
+    #[cfg(feature = "metp")]
     Metp(metp::Args),
     Monitor(monitor::Args),
     Group(group::Args),
@@ -69,6 +72,7 @@ impl Command {
             Command::Net(args) => net::run(args),
             Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
+            #[cfg(feature = "metp")]
             Command::Metp(args) => metp::run(args),
             Command::Monitor(args) => monitor::run(args),
             Command::Group(args) => group::run(args),

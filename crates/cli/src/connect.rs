@@ -65,6 +65,11 @@ impl Daemon {
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         daemon(self.socket.as_deref())
     }
+
+    /// For commands that also work without a daemon.
+    pub(crate) fn client_if_any(&self) -> Result<Client, ClientError> {
+        self.socket.as_ref().map_or_else(Client::connect, Client::connect_to)
+    }
 }
 
 /// Connects to a running daemon, at `socket` or in the usual places.

@@ -19,6 +19,7 @@ mod group;
 mod guard;
 mod interrupt;
 mod limits;
+#[cfg(feature = "metp")]
 mod metp;
 mod monitor;
 mod net;

@@ -59,6 +59,7 @@ mod mem;
 mod net;
 mod overload;
 mod plugin;
+mod reserved_rate;
 mod services;
 mod session;
 /// Types that the model checker of `tests/models` replaces.
@@ -77,6 +78,7 @@ pub use mem::{Allocation, HugeReserve, Mem};
 pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
+pub use reserved_rate::ReservedRate;
 pub use session::Session;
 
 pub use qfabric_shm::Process;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use qfabric_realm::Tls;
 use qfabric_types::channel::Name;
 use serde::{Deserialize, Serialize};
 
@@ -119,21 +120,6 @@ pub enum Scouting {
     Multicast,
 }
 
-/// This host's certificate, the authority, and the access list. Files in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// The certificate of the authority that all hosts share.
-    pub ca: PathBuf,
-    /// This host's certificate; it has the host's name.
-    pub certificate: PathBuf,
-    /// The key of this host's certificate.
-    pub key: PathBuf,
-    /// A hash of the contents of these three files, by which a change of certificates is detected.
-    pub print: u64,
-    /// The rights of each host; a right that is not listed is denied.
-    pub access: crate::security::Access,
-}
-
 /// Whether hosts have to authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Security {
@@ -180,7 +166,7 @@ impl Config {
     }
 
     /// Whether a network that was opened with one configuration is the same as if it had been opened with the other.
-    /// Some rights of an access list are checked by this host alone ([`crate::security::Right`]); others are also
+    /// Some rights of an access list are checked by this host alone ([`qfabric_realm::Right`]); others are also
     /// checked by the engine, which reads them when it opens.
     pub fn opens_like(&self, other: &Config) -> bool {
         let print = |config: &Config| match &config.security {

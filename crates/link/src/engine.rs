@@ -12,7 +12,7 @@ use qfabric_types::channel::{ChannelId, Name};
 pub const MAX_FRAME: usize = 256 << 10;
 
 /// Largest number of other hosts that an engine connects to.
-pub const MAX_HOSTS: usize = 1024;
+pub const MAX_HOSTS: usize = qfabric_realm::MAX_HOSTS;
 
 /// A host that has been silent for this time counts as gone. Including the detection the time stays below 2 s.
 pub const LEASE: Duration = Duration::from_millis(1500);

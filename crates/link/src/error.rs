@@ -1,7 +1,5 @@
 //! Errors of a host's connection to the network.
 
-use std::path::PathBuf;
-
 use crate::Address;
 
 /// Why the network cannot be used, with the next step.
@@ -37,23 +35,9 @@ pub enum Error {
         what: &'static str,
         source: std::io::Error,
     },
-    /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
-    /// A certificate or key that cannot be used.
-    #[error("{}: {reason}", path.display())]
-    Certificate {
-        path: PathBuf,
-        /// The defect and the next step.
-        reason: String,
-    },
-    /// An access list that cannot be used.
-    #[error("access list {}: {reason}", path.display())]
-    Access {
-        path: PathBuf,
-        /// The defect and the next step.
-        reason: String,
-    },
+    /// A file of the realm cannot be used.
+    #[error(transparent)]
+    Realm(#[from] qfabric_realm::Error),
     /// The program was built without the feature `zenoh`.
     #[error(
         "this program was built without the engine zenoh: build it with `cargo build --release -p qfabric-cli`, \

@@ -27,9 +27,10 @@ mod zenoh;
 #[path = "without_zenoh.rs"]
 mod zenoh;
 
-pub use config::{Address, Config, EngineKind, Role, Scouting, Security, Tls};
+pub use config::{Address, Config, EngineKind, Role, Scouting, Security};
 pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_HOSTS, open};
 pub use error::Error;
 pub use link::{Link, Listener, NodeOwner};
+pub use qfabric_realm::Tls;
 pub use threads::{one_receive_thread, single_receive_thread};
 pub use zenoh::{Attending, attend};

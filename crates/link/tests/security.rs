@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{Host, Seen, Site, name, open};
 use qfabric_channel::{DestinationRef, Lane};
-use qfabric_link::security::{init_ca, issue};
 use qfabric_link::{Address, Config, EngineKind, Security, Tls};
+use qfabric_realm::{init_ca, issue};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use tempfile::TempDir;
 

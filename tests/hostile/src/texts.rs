@@ -4,9 +4,9 @@ use std::fmt::{Debug, Display};
 use std::path::Path;
 use std::str::FromStr;
 
-use qfabric_channel::{Action, Key, Policy};
+use qfabric_channel::Key;
 use qfabric_daemon::Config;
-use qfabric_link::security::Access;
+use qfabric_realm::{Access, Right};
 use qfabric_types::api::Claim;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::ecalls::Step;
@@ -34,9 +34,9 @@ pub fn access(bytes: &[u8]) {
             let channels = access.rules.iter().flat_map(|rule| &rule.channels);
             for channel in channels.filter_map(|name| name.trim_end_matches('*').parse::<Name>().ok()) {
                 let channel = ChannelId::data(channel);
-                let all = [Action::Create, Action::Join, Action::Send, Action::Install];
-                let may = all.map(|action| access.allows(&stranger, action, &channel));
-                assert!(may == [false; 4] || access.hosts.contains(&stranger));
+                let all = [Right::Create, Right::Join, Right::Send, Right::Install, Right::Connect];
+                let may = all.map(|right| access.gives(&stranger, right, &channel));
+                assert!(may == [false; 5] || access.hosts.contains(&stranger));
             }
             let printed = serde_json::to_string(&access).expect("the list can be written");
             let read = serde_json::from_str::<Access>(&printed).expect("the list can be parsed");

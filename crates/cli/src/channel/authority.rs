@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use qfabric_client::channel::Name;
-use qfabric_link::security::{self, MAX_DAYS};
+use qfabric_realm::{self as realm, MAX_DAYS};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -50,7 +50,7 @@ pub(super) struct IssueArgs {
 }
 
 pub(super) fn init(args: InitArgs) -> Outcome {
-    let made = security::init_ca(&args.folder, &args.realm).map_err(Failure::fault)?;
+    let made = realm::init_ca(&args.folder, &args.realm).map_err(Failure::fault)?;
     output::print(&format!(
         "{}: certificate, for every host\n{}: key, keep it secret\nnext: qfabric channel issue HOST … --ca {} --out FOLDER\n",
         made.certificate.display(),
@@ -67,7 +67,7 @@ pub(super) fn issue(args: IssueArgs) -> Outcome {
     }
     let folders: Vec<_> = args.hosts.iter().map(|host| folder(&args.out, host, several)).collect();
     for (host, folder) in args.hosts.iter().zip(&folders) {
-        let made = security::issue(&args.ca, host, &args.addresses, folder, args.days).map_err(Failure::fault)?;
+        let made = realm::issue(&args.ca, host, &args.addresses, folder, args.days).map_err(Failure::fault)?;
         output::print(&format!(
             "{}: certificate of {host}, for {} days\n{}: key, mode 0600\n",
             made.certificate.display(),
@@ -76,9 +76,9 @@ pub(super) fn issue(args: IssueArgs) -> Outcome {
         ))?;
     }
     // After the certificates: a host without a certificate must not be in the access list.
-    let list = security::enlist(&args.ca, &args.hosts).map_err(Failure::fault)?;
+    let list = realm::enlist(&args.ca, &args.hosts).map_err(Failure::fault)?;
     for folder in &folders {
-        security::hand_out(&list, folder).map_err(Failure::fault)?;
+        realm::hand_out(&list, folder).map_err(Failure::fault)?;
     }
     let (list, each) = (list.display(), folder(&args.out, &args.hosts[0], several));
     output::print(&format!(

@@ -40,7 +40,7 @@ pub(super) fn run(args: Args) -> Outcome {
 }
 
 /// Reads a stream file; `-` is the standard input.
-pub(super) fn read_stream(path: &Path) -> Result<Stream, Failure> {
+pub(crate) fn read_stream(path: &Path) -> Result<Stream, Failure> {
     let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
     let mut bytes = Vec::new();
     // One byte more than is allowed, so that a file that is too long is refused and not cut.
@@ -57,7 +57,7 @@ pub(super) fn read_stream(path: &Path) -> Result<Stream, Failure> {
 }
 
 /// The mean of each profile that the stream names.
-pub(super) fn read_profiles(stream: &Stream) -> Result<Profiles, Failure> {
+pub(crate) fn read_profiles(stream: &Stream) -> Result<Profiles, Failure> {
     let mean = |name: &str| match profiles::load(name)?.mean() {
         Nanos::ZERO => Err(Failure::usage(format!("the profile {name:?} has no jobs; make one with qfabric probe"))),
         mean => Ok((name.to_owned(), mean)),
@@ -66,7 +66,7 @@ pub(super) fn read_profiles(stream: &Stream) -> Result<Profiles, Failure> {
 }
 
 /// An input file that makes no sense: message and next step, exit code 2.
-pub(super) fn invalid(problem: &Problem) -> Failure {
+pub(crate) fn invalid(problem: &Problem) -> Failure {
     Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
 }
 

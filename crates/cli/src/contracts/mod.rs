@@ -4,6 +4,8 @@ mod apply;
 mod explain;
 mod list;
 
+pub(crate) use explain::{invalid, read_profiles, read_stream};
+
 use clap::Subcommand;
 use qfabric_types::api::contracts::{JointContract, JointResource};
 

@@ -1,12 +1,24 @@
-//! `qfabric metp`: video frames with deadlines from host to host.
+//! `qfabric metp`: media between hosts over METP.
 
 mod bench;
+mod frames;
+mod identity;
+mod pace;
+mod rate;
+mod recv;
+mod report;
+mod send;
 
 use clap::Subcommand;
+use qfabric_carrier::Error;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 
-/// Sends frames with deadlines to another host, and compares transports.
+/// Sends and receives media with deadlines over METP.
+///
+/// METP is the transport of Q-Fabric for frames of media: it knows the deadline and the kind of each frame, and drops
+/// whole frames that would arrive late. Both hosts need certificates of one realm: see qfabric channel init-ca, and
+/// qfabric channel issue.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -14,7 +26,10 @@ pub(crate) struct Args {
 }
 
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant)] // one value per process
 enum Command {
+    Send(send::Args),
+    Recv(recv::Args),
     Bench(bench::Args),
     /// A process of the bench (started by it)
     #[command(hide = true)]
@@ -26,7 +41,21 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
+        Command::Send(args) => send::run(&args),
+        Command::Recv(args) => recv::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::BenchPlayer { words } => bench::play(&words),
+    }
+}
+
+/// Exit code and next step of an error of a connection.
+fn failure(error: &Error) -> Failure {
+    let problem = error.problem();
+    match error {
+        Error::Refused(_) | Error::Stranger { .. } => Failure::problem(&problem),
+        Error::Option { .. } | Error::Address { .. } => {
+            Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
+        }
+        _ => Failure::fault(format!("{}\ntry: {}", problem.message, problem.next_step)),
     }
 }

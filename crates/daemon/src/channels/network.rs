@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qfabric_channel::{Frame, Node, Output};
 use qfabric_host::manager::contracts::ContractMessage;
 use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
+use qfabric_link::security::{self, ChannelRights};
 use qfabric_link::{
     self as link, Address, Attending, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
 };
@@ -52,8 +53,8 @@ impl Network {
         let mut own = node::config(host.clone());
         let linked = linked(config, host).map_err(refused)?;
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
-            own.policy = Box::new(tls.access.clone());
-            own.notary = Some(tls.notary().map_err(refused)?);
+            own.policy = Box::new(ChannelRights(tls.access.clone()));
+            own.notary = Some(security::notary(tls).map_err(refused)?);
         }
         let managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         let Some(linked) = linked else {

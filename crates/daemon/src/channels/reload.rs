@@ -4,6 +4,7 @@
 //! the session is closed and a new one opened. A file that cannot be used changes nothing.
 
 use qfabric_channel::Node;
+use qfabric_link::security::{ChannelRights, notary};
 use qfabric_link::{self as link, Link, Security};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::ReloadOutcome;
@@ -58,11 +59,11 @@ impl Fabric {
         let Security::Tls(tls) = &new.security else { return Err(problems::no_access_list()) };
         let rules = tls.access.clone();
         let (hosts, count) = (rules.hosts.len() as u32, rules.rules.len() as u32);
-        let notary = tls.notary().map_err(|error| problems::bad_access(&error))?;
+        let notary = notary(tls).map_err(|error| problems::bad_access(&error))?;
         self.network.with(|node: &mut Node, _| node.set_notary(Some(notary)));
         let same_rules = matches!(&old.security, Security::Tls(tls) if tls.access == rules);
         if !same_rules {
-            self.network.with(|node: &mut Node, now| node.set_policy(Box::new(rules), now));
+            self.network.with(|node: &mut Node, now| node.set_policy(Box::new(ChannelRights(rules)), now));
         }
         let rejoined = !link.is_open() || !new.opens_like(old);
         if rejoined {

@@ -9,11 +9,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_channel::Notary;
+use qfabric_realm::{self as realm, certificates, host_of};
 use qfabric_types::channel::Name;
 use rustls::SignatureScheme;
 use rustls::crypto::CryptoProvider;
@@ -22,7 +22,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor, UnixTime};
 use rustls::sign::SigningKey;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
-use x509_parser::parse_x509_certificate;
 
 use crate::{Error, Tls};
 
@@ -76,7 +75,7 @@ impl Good {
 impl Certified {
     fn new(tls: &Tls) -> Result<Certified, Error> {
         let provider = default_provider();
-        let bad = |reason: String| Error::Certificate { path: tls.key.clone(), reason };
+        let bad = |reason: String| realm::Error::Certificate { path: tls.key.clone(), reason };
         let key =
             PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| bad(format!("cannot use this key: {error}")))?;
         let key = provider
@@ -86,8 +85,10 @@ impl Certified {
         let authorities = certificates(&tls.ca)?;
         let anchor = |der| anchor_from_trusted_cert(der).map(|anchor| anchor.to_owned());
         let anchors = authorities.iter().map(anchor).collect::<Result<_, _>>();
-        let no_authority =
-            |error| Error::Certificate { path: tls.ca.clone(), reason: format!("cannot use this authority: {error}") };
+        let no_authority = |error| realm::Error::Certificate {
+            path: tls.ca.clone(),
+            reason: format!("cannot use this authority: {error}"),
+        };
         let anchors = anchors.map_err(no_authority)?;
         Ok(Certified { chain: certificates(&tls.certificate)?, key, anchors, provider, good: RefCell::default() })
     }
@@ -95,7 +96,7 @@ impl Certified {
     fn check(&self, creator: &Name, at: UnixTime, statement: &[u8], proof: &[u8]) -> Option<()> {
         let proof = Proof::read(proof)?;
         let (own, between) = proof.chain.split_first()?;
-        is_of(own, creator).then_some(())?;
+        (host_of(own)? == *creator).then_some(())?;
         let end = EndEntityCert::try_from(own).ok()?;
         let all = self.provider.signature_verification_algorithms;
         let usage = KeyUsage::client_auth();
@@ -125,22 +126,6 @@ impl Notary for Certified {
         }
         is_good
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bad = |reason: String| Error::Certificate {
-        path: path.to_owned(),
-        reason: format!("cannot use this certificate: {reason}"),
-    };
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
-    all.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))
-}
-
-/// Whether the certificate's name is the host's.
-fn is_of(certificate: &CertificateDer<'_>, host: &Name) -> bool {
-    let Ok((_, parsed)) = parse_x509_certificate(certificate) else { return false };
-    let mut names = parsed.subject().iter_common_name();
-    names.next().and_then(|name| name.as_str().ok()) == Some(host.as_str()) && names.next().is_none()
 }
 
 struct Proof<'a> {
@@ -188,7 +173,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::security::{Access, init_ca, issue};
+    use realm::{Access, init_ca, issue};
 
     /// An authority, and the hosts `cam` and `wall` with certificates of it.
     fn realm() -> (TempDir, Certified, Certified) {

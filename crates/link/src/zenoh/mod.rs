@@ -31,7 +31,7 @@ use zenoh::{Session, Wait};
 
 use crate::engine::{Counters, Engine, EngineEvent, Handler};
 use crate::presence::{Change, Presence};
-use crate::{Config, Error, MAX_FRAME, security, threads};
+use crate::{Config, Error, MAX_FRAME, threads};
 pub use attend::{Attending, attend};
 use keys::Keys;
 use publishers::Publishers;
@@ -71,7 +71,7 @@ pub(crate) fn open(
     enter: impl FnOnce() + Send + 'static,
 ) -> Result<Arc<dyn Engine>, Error> {
     if let crate::Security::Tls(tls) = &config.security {
-        security::check_certificate(tls, &config.host)?;
+        qfabric_realm::check_certificate(tls, &config.host)?;
     }
     if option_env!("TLS_LINGER_TIMEOUT") != Some("0") {
         tracing::warn!("built without the repository's .cargo/config.toml: a cut cable may block this host for 10 s");

@@ -6,7 +6,7 @@ use qfabric_types::channel::{Name, Plane};
 use serde_json::{Value, json};
 
 use super::keys::Keys;
-use crate::security::{Access, Right};
+use qfabric_realm::{Access, Right};
 
 /// The messages of a host besides frames.
 const ASKING: [&str; 3] = ["declare_subscriber", "declare_liveliness_subscriber", "liveliness_query"];
@@ -73,7 +73,7 @@ fn of_host(keys: &Keys, host: &Name, access: &Access) -> (Vec<String>, Vec<Strin
     for pattern in access.channels(&host, |right| right == Right::Join) {
         gets.push(keys.channel(Plane::Data, &expression(pattern), "*"));
     }
-    for pattern in access.channels(&host, |_| true) {
+    for pattern in access.channels(&host, Right::is_of_members) {
         says.push(keys.channel(Plane::Quality, &expression(pattern), host.as_str()));
         gets.push(keys.channel(Plane::Quality, &expression(pattern), "*"));
     }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use zenoh::config::Config as ZenohConfig;
 
 use super::rules;
-use crate::config::{Address, Config, Role, Scouting, Security, Tls};
+use crate::config::{Address, Config, Role, Scouting, Security};
 use crate::engine::SIGNS;
-use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS};
+use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS, Tls};
 
 /// Microseconds after which a peer that takes no control frames loses its connection. The sending thread waits for this
 /// time, so it is also the longest time for which a stopped peer holds up this host, once.

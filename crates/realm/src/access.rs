@@ -1,27 +1,29 @@
-//! The access list: the rights of each host on each channel. A right that is not listed is denied.
+//! The access list: the rights of each host on each channel and service. A right that is not listed is denied.
 //!
 //! ```toml
 //! hosts = ["cam-1", "cam-2", "wall"]   # all that take part; certificates of others are good for nothing
 //! routers = ["edge"]                   # relay for others, and are believed about who says what beyond them
 //!
 //! [[rule]]
-//! channels = ["video", "cam-*"]        # a name, the beginning of names, or "*"
+//! channels = ["video", "cam-*"]        # a name, the beginning of names, or "*"; also names of services
 //! hosts = ["cam-1"]                    # or ["*"]: all of the above
-//! rights = ["create", "send"]          # create, join, send, install
+//! rights = ["create", "send"]          # create, join, send, install, connect
 //! ```
 //! A host with any right on a channel takes part in its Q-channel, because the resource managers of its members act
-//! together.
+//! together. The right `connect` is not a right on a channel: it opens connections to a service of that name (METP).
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use qfabric_channel::{Action, Policy};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::pattern;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, MAX_HOSTS};
+use crate::Error;
+
+/// Largest number of hosts of a realm.
+pub const MAX_HOSTS: usize = 1024;
 
 /// Largest number of rules that a refusal names.
 const SHOWN_RULES: usize = 4;
@@ -38,6 +40,26 @@ pub enum Right {
     Send,
     /// Install filters for the channel on this host.
     Install,
+    /// Open connections to the service of this name.
+    Connect,
+}
+
+impl Right {
+    /// The word for it in an access list.
+    pub fn name(self) -> &'static str {
+        match self {
+            Right::Create => "create",
+            Right::Join => "join",
+            Right::Send => "send",
+            Right::Install => "install",
+            Right::Connect => "connect",
+        }
+    }
+
+    /// Whether the right makes its host a member of the channel's Q-channel.
+    pub fn is_of_members(self) -> bool {
+        self != Right::Connect
+    }
 }
 
 /// A rule of an access list.
@@ -121,7 +143,7 @@ impl Access {
     }
 
     /// The channels (names or beginnings with `*`) on which a host has a right that `wanted` accepts.
-    pub(crate) fn channels<'a>(
+    pub fn channels<'a>(
         &'a self,
         host: &'a Name,
         wanted: impl Fn(Right) -> bool + 'a,
@@ -132,38 +154,33 @@ impl Access {
         let granting = rules.filter(move |rule| rule.rights.iter().any(|right| wanted(*right)));
         granting.flat_map(|rule| &rule.channels).map(String::as_str)
     }
-}
 
-impl Policy for Access {
-    fn allows(&self, host: &Name, action: Action, channel: &ChannelId) -> bool {
-        let wanted = move |right| match (channel.plane, action) {
-            (_, Action::Install) => right == Right::Install,
-            (Plane::Quality, _) => true,
-            (Plane::Data, Action::Create) => right == Right::Create,
-            (Plane::Data, Action::Join) => right == Right::Join,
-            (Plane::Data, Action::Send) => right == Right::Send,
-        };
+    /// Whether a host has a right on a channel or a service. On a Q-channel, every member may do everything but install
+    /// filters.
+    pub fn gives(&self, host: &Name, right: Right, channel: &ChannelId) -> bool {
+        let is_open = channel.plane == Plane::Quality && !matches!(right, Right::Install | Right::Connect);
+        let wanted = move |given: Right| if is_open { given.is_of_members() } else { given == right };
         self.channels(host, wanted).any(|name| pattern::matches(name, channel.name.as_str()))
     }
 
-    /// The rules that match the host and the channel, and the rights that they give.
-    fn why_not(&self, host: &Name, action: Action, channel: &ChannelId) -> String {
+    /// Why a host does not have a right: the rules that match the host and the channel, and the rights that they give.
+    pub fn why_not(&self, host: &Name, right: Right, channel: &Name) -> String {
         let path = self.path.display();
         if !self.hosts.contains(host) {
             return format!("it is not among `hosts` in {path}");
         }
         let is_meant = |rule: &Rule| {
             rule.hosts.iter().any(|name| name == "*" || name == host.as_str())
-                && rule.channels.iter().any(|name| pattern::matches(name, channel.name.as_str()))
+                && rule.channels.iter().any(|name| pattern::matches(name, channel.as_str()))
         };
         let speaks = self.rules.iter().enumerate().filter(|(_, rule)| is_meant(rule));
         let gives = speaks.map(|(at, rule)| {
-            let rights: Vec<String> = rule.rights.iter().map(|right| format!("{right:?}").to_lowercase()).collect();
+            let rights: Vec<&str> = rule.rights.iter().map(|right| right.name()).collect();
             format!("rule {} gives {}", at + 1, if rights.is_empty() { "nothing".into() } else { rights.join(", ") })
         });
         match gives.take(SHOWN_RULES).collect::<Vec<_>>() {
-            none if none.is_empty() => format!("no rule of {path} gives it `{}`, none names both", action.name()),
-            some => format!("no rule of {path} gives it `{}`: {}", action.name(), some.join(", ")),
+            none if none.is_empty() => format!("no rule of {path} gives it `{}`, none names both", right.name()),
+            some => format!("no rule of {path} gives it `{}`: {}", right.name(), some.join(", ")),
         }
     }
 }
@@ -200,34 +217,44 @@ mod tests {
         let access = read(LIST).unwrap();
         let (cam, wall, other) = ("cam-1".parse().unwrap(), "wall".parse().unwrap(), "other".parse().unwrap());
         let video = channel(Plane::Data, "cam-left");
-        assert!(access.allows(&cam, Action::Send, &video));
-        assert!(access.allows(&wall, Action::Join, &video));
-        assert!(!access.allows(&wall, Action::Send, &video));
-        assert!(!access.allows(&cam, Action::Send, &channel(Plane::Data, "video")));
-        assert!(!access.allows(&cam, Action::Install, &video));
-        assert!(!access.allows(&other, Action::Join, &video));
+        assert!(access.gives(&cam, Right::Send, &video));
+        assert!(access.gives(&wall, Right::Join, &video));
+        assert!(!access.gives(&wall, Right::Send, &video));
+        assert!(!access.gives(&cam, Right::Send, &channel(Plane::Data, "video")));
+        assert!(!access.gives(&cam, Right::Install, &video));
+        assert!(!access.gives(&other, Right::Join, &video));
     }
 
     #[test]
     fn a_refusal_names_the_rules_and_the_file() {
         let access = Access::parse(LIST, Path::new("/etc/list.toml")).unwrap();
-        let why =
-            |host: &str, action, name| access.why_not(&host.parse().unwrap(), action, &channel(Plane::Data, name));
+        let why = |host: &str, right, name: &str| access.why_not(&host.parse().unwrap(), right, &name.parse().unwrap());
         let said = "no rule of /etc/list.toml gives it `install`: rule 1 gives create, send, rule 2 gives join";
-        assert_eq!(why("cam-1", Action::Install, "cam-left"), said);
-        assert_eq!(why("other", Action::Join, "cam-left"), "it is not among `hosts` in /etc/list.toml");
+        assert_eq!(why("cam-1", Right::Install, "cam-left"), said);
+        assert_eq!(why("other", Right::Join, "cam-left"), "it is not among `hosts` in /etc/list.toml");
         let access = Access { rules: vec![], ..access.clone() };
         let said = "no rule of /etc/list.toml gives it `send`, none names both";
-        assert_eq!(access.why_not(&"wall".parse().unwrap(), Action::Send, &channel(Plane::Data, "video")), said);
+        assert_eq!(access.why_not(&"wall".parse().unwrap(), Right::Send, &"video".parse().unwrap()), said);
     }
 
     #[test]
     fn members_of_a_channel_speak_on_its_q_channel() {
         let access = read(LIST).unwrap();
         let (wall, other) = ("wall".parse().unwrap(), "other".parse().unwrap());
-        assert!(access.allows(&wall, Action::Send, &channel(Plane::Quality, "cam-left")));
-        assert!(!access.allows(&other, Action::Send, &channel(Plane::Quality, "cam-left")));
-        assert!(!access.allows(&wall, Action::Install, &channel(Plane::Quality, "cam-left")));
+        assert!(access.gives(&wall, Right::Send, &channel(Plane::Quality, "cam-left")));
+        assert!(!access.gives(&other, Right::Send, &channel(Plane::Quality, "cam-left")));
+        assert!(!access.gives(&wall, Right::Install, &channel(Plane::Quality, "cam-left")));
+    }
+
+    #[test]
+    fn who_may_connect_to_a_service_is_not_a_member_of_its_q_channel() {
+        let list = "hosts = ['cam']\n[[rule]]\nchannels = ['film']\nhosts = ['*']\nrights = ['connect']";
+        let access = read(list).unwrap();
+        let cam = "cam".parse().unwrap();
+        assert!(access.gives(&cam, Right::Connect, &channel(Plane::Data, "film")));
+        assert!(!access.gives(&cam, Right::Connect, &channel(Plane::Data, "news")));
+        assert!(!access.gives(&cam, Right::Send, &channel(Plane::Quality, "film")));
+        assert!(!access.gives(&"wall".parse().unwrap(), Right::Connect, &channel(Plane::Data, "film")));
     }
 
     #[test]

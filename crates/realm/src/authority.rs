@@ -116,8 +116,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::Tls;
-    use crate::security::{Access, check_certificate};
+    use crate::{Access, Tls, check_certificate};
 
     fn tls(folder: &Path, host: &str) -> Tls {
         let file = |end: &str| folder.join(format!("{host}.{end}"));
@@ -173,10 +172,10 @@ mod tests {
         let host: Name = "wall".parse().unwrap();
         let issued = issue(folder.path(), &host, &[], folder.path(), 1).unwrap();
         let later = issued.until + 60;
-        let said = super::super::check::at(&tls(folder.path(), "wall"), &host, later).unwrap_err().to_string();
+        let said = crate::check::at(&tls(folder.path(), "wall"), &host, later).unwrap_err().to_string();
         assert!(said.contains("expired") && said.contains("qfabric channel issue"), "{said}");
         let earlier = issued.until - 10 * 86_400;
-        let said = super::super::check::at(&tls(folder.path(), "wall"), &host, earlier).unwrap_err().to_string();
+        let said = crate::check::at(&tls(folder.path(), "wall"), &host, earlier).unwrap_err().to_string();
         assert!(said.contains("clock"), "{said}");
     }
 }

@@ -13,13 +13,16 @@ use x509_parser::pem::{Pem, parse_x509_pem};
 use crate::{Error, Tls};
 
 /// Whether this host can use the files now.
-pub(crate) fn check_certificate(tls: &Tls, host: &Name) -> Result<(), Error> {
+///
+/// # Errors
+/// A file cannot be read, the certificate has expired, or belongs to another host, or the authority did not make it.
+pub fn check_certificate(tls: &Tls, host: &Name) -> Result<(), Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     at(tls, host, now)
 }
 
 /// Like [`check_certificate`], at the time `now` in seconds since 1970.
-pub(super) fn at(tls: &Tls, host: &Name, now: i64) -> Result<(), Error> {
+pub(crate) fn at(tls: &Tls, host: &Name, now: i64) -> Result<(), Error> {
     check_key(&tls.key)?;
     let (own, authority) = (read(&tls.certificate)?, read(&tls.ca)?);
     let own = parse(&own, &tls.certificate)?;

@@ -1,9 +1,8 @@
-//! Replaces certificates in a build without the feature `zenoh`: making and reading certificates needs a quarter of the
-//! remaining crates, and only Zenoh uses certificates.
+//! Replaces certificates in a build without the feature `certificates`: making and reading certificates needs a quarter
+//! of the remaining crates.
 
 use std::path::{Path, PathBuf};
 
-use qfabric_channel::Notary;
 use qfabric_types::channel::Name;
 
 use crate::{Error, Tls};
@@ -22,20 +21,15 @@ pub struct Issued {
 
 /// Always refuses.
 pub fn init_ca(_: &Path, _: &Name) -> Result<Issued, Error> {
-    Err(Error::WithoutZenoh)
+    Err(Error::WithoutCertificates)
 }
 
 /// Always refuses.
 pub fn issue(_: &Path, _: &Name, _: &[String], _: &Path, _: u32) -> Result<Issued, Error> {
-    Err(Error::WithoutZenoh)
+    Err(Error::WithoutCertificates)
 }
 
 /// Always refuses.
-pub(crate) fn check_certificate(_: &Tls, _: &Name) -> Result<(), Error> {
-    Err(Error::WithoutZenoh)
-}
-
-/// Always refuses.
-pub(crate) fn certified(_: &Tls) -> Result<Box<dyn Notary>, Error> {
-    Err(Error::WithoutZenoh)
+pub fn check_certificate(_: &Tls, _: &Name) -> Result<(), Error> {
+    Err(Error::WithoutCertificates)
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use qfabric_types::channel::Name;
 
-use super::access::{Access, Right, Rule};
-use crate::Error;
+use crate::{Access, Error, Right, Rule};
 
 /// The comment at the top of a new list; it explains what may be changed.
-const HEAD: &str = "# Who takes part, and what each may do: create, join, send, install (filters on other hosts).\n\
+const HEAD: &str = "# Who takes part, and what each may do: create, join, send, install (filters on other hosts),\n\
+                    # connect (to services of this name, over METP).\n\
                     # `qfabric channel issue` adds hosts here; rules are yours. Every host has a copy beside its certificate.\n\n";
 
 /// Adds hosts to the list `access.toml` in an authority's folder. In a new list all hosts may create, join and send on all
-/// channels; an existing list keeps its rules.
+/// channels, and connect to all services; an existing list keeps its rules.
 ///
 /// # Errors
 /// The list cannot be read or written.
@@ -30,7 +30,7 @@ pub fn enlist(folder: &Path, hosts: &[Name]) -> Result<PathBuf, Error> {
 }
 
 fn open() -> Access {
-    let rights = [Right::Create, Right::Join, Right::Send].into();
+    let rights = [Right::Create, Right::Join, Right::Send, Right::Connect].into();
     let rule = Rule { channels: vec!["*".into()], hosts: vec!["*".into()], rights };
     Access { rules: vec![rule], ..Access::default() }
 }
@@ -50,8 +50,6 @@ pub fn hand_out(list: &Path, folder: &Path) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
-    use qfabric_channel::{Action, Policy};
-
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -64,10 +62,8 @@ mod tests {
         let list = enlist(folder.path(), &[name("a"), name("b")]).unwrap();
         let access = Access::read(&list).unwrap();
         let video = "video".parse().unwrap();
-        assert!(access.allows(&name("a"), Action::Create, &video) && access.allows(&name("b"), Action::Send, &video));
-        assert!(
-            !access.allows(&name("a"), Action::Install, &video) && !access.allows(&name("c"), Action::Join, &video)
-        );
+        assert!(access.gives(&name("a"), Right::Create, &video) && access.gives(&name("b"), Right::Connect, &video));
+        assert!(!access.gives(&name("a"), Right::Install, &video) && !access.gives(&name("c"), Right::Join, &video));
         fs::write(&list, "hosts = ['a', 'b']\nrouters = ['b']\n").unwrap();
         enlist(folder.path(), &[name("c")]).unwrap();
         let access = Access::read(&list).unwrap();

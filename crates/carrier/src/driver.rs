@@ -1,0 +1,287 @@
+//! Runs a session over its carriers: one task in the connection's thread.
+//!
+//! ```text
+//!   application --Handover--> Driver --> Session --Output--> carriers
+//!   application <--Handover-- Driver <-- Session <--datagrams--
+//! ```
+//! The driver decides nothing about messages. It passes inputs and the time to the session, carries out its outputs,
+//! and tells it what the carriers can take.
+
+mod carriers;
+mod commands;
+mod rates;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use qfabric_metp::{CarrierId, EndReason, Outgoing, Output, Received, SendRefusal, Session};
+use qfabric_types::{BitRate, Instant, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc;
+
+use crate::Error;
+use crate::carrier::Sent;
+use crate::grant::RateGrant;
+use crate::handover::{Event, Handover, Message, Submitted};
+use crate::options::{Options, nanos};
+use crate::quic::Authenticated;
+use crate::statistics::ConnectionStatistics;
+use carriers::Attached;
+
+/// How often paths and rates are looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// Datagrams that are taken from one carrier before the others, the application and the timer are served.
+const BATCH: usize = 64;
+/// How long an ended session answers the other side's last datagrams.
+const LINGER: Nanos = Nanos::from_millis(400);
+/// Connections that wait to become carriers.
+pub(crate) const MOST_ATTACHMENTS: usize = 4;
+
+/// Connections that become carriers of a session.
+pub(crate) type Attachments = mpsc::Sender<Attachment>;
+
+/// A connection that becomes a carrier, and who wants to know its number.
+pub(crate) struct Attachment {
+    pub(crate) path: Result<Authenticated, Error>,
+    pub(crate) reply: Option<crate::handover::Reply<u32>>,
+}
+
+pub(crate) struct Driver {
+    session: Session,
+    carriers: BTreeMap<u32, Attached>,
+    next_carrier: u32,
+    /// The carrier of the data of this side; rates follow its path.
+    sending: u32,
+    handover: Arc<Handover>,
+    attachments: mpsc::Receiver<Attachment>,
+    attach: Attachments,
+    connector: Option<Connector>,
+    options: Options,
+    wanted_rate: BitRate,
+    rate: BitRate,
+    grant: Option<RateGrant>,
+    revocations: u64,
+    is_delivering: bool,
+    is_finishing: bool,
+    ended: Option<(EndReason, Instant)>,
+    ticked: Instant,
+    buffer: Vec<u8>,
+}
+
+/// Makes further connections of a client's session.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    pub(crate) expected: qfabric_types::channel::Name,
+    pub(crate) session: crate::hello::SessionKey,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        options: Options,
+        tag: u16,
+        handover: Arc<Handover>,
+        connector: Option<Connector>,
+    ) -> Result<Driver, Error> {
+        let now = now();
+        let refused = |error: qfabric_metp::InvalidConfig| Error::Refused(Box::new(error.problem()));
+        let session = Session::new(rates::config(&options, tag), now).map_err(refused)?;
+        let (attach, attachments) = mpsc::channel(MOST_ATTACHMENTS);
+        Ok(Driver {
+            session,
+            carriers: BTreeMap::new(),
+            next_carrier: 0,
+            sending: 0,
+            handover,
+            attachments,
+            attach,
+            connector,
+            wanted_rate: options.rate,
+            rate: options.rate,
+            options,
+            grant: None,
+            revocations: 0,
+            is_delivering: true,
+            is_finishing: false,
+            ended: None,
+            ticked: now,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// The way for further carriers into the session.
+    pub(crate) fn attachments(&self) -> Attachments {
+        self.attach.clone()
+    }
+
+    /// Runs until the session has ended. Must run in a `LocalSet`.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.serve_application();
+            self.carry_out();
+            if self.is_over() {
+                break;
+            }
+            self.wait().await;
+        }
+        let end = self.ended.map_or(crate::End::Closed, |(reason, _)| reason.into());
+        for attached in self.carriers.values_mut() {
+            attached.carrier.close("the session has ended");
+        }
+        let statistics = self.statistics();
+        self.handover.end(end, statistics);
+    }
+
+    /// Until something can be done.
+    async fn wait(&mut self) {
+        let due = self.session.next_wakeup().map_or(Nanos::new(u64::MAX), |at| at.since(now()));
+        let tick = nanos(TICK).saturating_sub(now().since(self.ticked));
+        let (handover, sleep) = (self.handover.clone(), Duration::from_nanos(due.min(tick).get()));
+        let woken = {
+            let carriers =
+                poll_fn(|context| poll_carriers(&mut self.session, &mut self.carriers, &mut self.buffer, context));
+            tokio::select! {
+                _ = tokio::time::sleep(sleep), if !sleep.is_zero() => Woken::Time,
+                () = carriers => Woken::Carriers,
+                () = handover.woken() => Woken::Application,
+                Some(attachment) = self.attachments.recv() => Woken::Attachment(Box::new(attachment)),
+                () = std::future::ready(()), if sleep.is_zero() => Woken::Time,
+            }
+        };
+        let now = now();
+        if let Woken::Attachment(attachment) = woken {
+            self.attach_connection(*attachment);
+        }
+        self.session.on_timer(now);
+        if now.since(self.ticked) >= nanos(TICK) {
+            self.tick(now);
+        }
+    }
+
+    fn serve_application(&mut self) {
+        while let Some(command) = self.handover.take_command() {
+            self.obey(command);
+        }
+        self.resume_delivery();
+        let (handover, session) = (self.handover.clone(), &mut self.session);
+        while handover.offer(|message| submit(session, message)) {}
+        self.finish_when_drained();
+    }
+
+    fn resume_delivery(&mut self) {
+        if !self.is_delivering && self.handover.has_room() {
+            self.is_delivering = true;
+            self.session.set_receiving(now(), true);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(output) = self.session.poll() {
+            match output {
+                Output::Datagram { carrier } => self.send(carrier),
+                Output::Received(received) => self.deliver(&received),
+                Output::Skipped { first, count } => {
+                    self.handover.report(Event::Skipped { first: first.get(), count });
+                }
+                Output::Outcome { number, kind, outcome } => {
+                    self.handover.report(Event::Outcome { number: number.get(), kind, outcome });
+                }
+                Output::ModeChanged { mode, from } => {
+                    self.handover.report(Event::ModeChanged { mode, from: from.get() });
+                }
+                Output::PeerFinished => self.handover.report(Event::PeerFinished),
+                Output::Ended(reason) => {
+                    self.ended.get_or_insert((reason, now()));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, id: CarrierId) {
+        let Some(attached) = self.carriers.get_mut(&id.0) else { return };
+        let sent = attached.carrier.send(self.session.datagram());
+        match sent {
+            Sent::Yes | Sent::Full | Sent::Closed => {}
+            // The path shrank since the last look; METP repeats the datagram in smaller parts.
+            Sent::TooLarge => self.look_at_path(id.0),
+        }
+        self.stop_if_full(id.0);
+    }
+
+    fn deliver(&mut self, received: &Received) {
+        let message = Message {
+            number: received.number.get(),
+            kind: received.kind,
+            data: self.session.message().to_vec(),
+            holes: self.session.holes().collect(),
+            late_by: received.late_by,
+            delay: received.delay,
+        };
+        if !self.handover.deliver(message) {
+            self.is_delivering = false;
+            self.session.set_receiving(now(), false);
+        }
+    }
+
+    /// The session has ended, and the other side knows it or had time to.
+    fn is_over(&self) -> bool {
+        self.ended.is_some_and(|(_, at)| now().since(at) >= LINGER || self.carriers.is_empty())
+    }
+
+    fn statistics(&mut self) -> ConnectionStatistics {
+        let granted = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()?.granted());
+        ConnectionStatistics {
+            session: self.session.statistics(),
+            carriers: self.carriers.values().map(Attached::statistics).collect(),
+            rate: self.rate,
+            granted,
+            revocations: self.revocations,
+            dropped_events: 0,
+        }
+    }
+}
+
+enum Woken {
+    Time,
+    Carriers,
+    Application,
+    Attachment(Box<Attachment>),
+}
+
+/// Returns whether the session took the message or refused it for good.
+fn submit(session: &mut Session, message: &Submitted) -> bool {
+    let deadline = message.deadline.map(|at| nanos(at.saturating_duration_since(std::time::Instant::now())));
+    let outgoing = Outgoing { kind: message.kind, deadline, data: &message.data };
+    match session.send(now(), outgoing) {
+        Ok(_) => true,
+        Err(SendRefusal::TooManyMessages { .. } | SendRefusal::NoMemory { .. }) => false,
+        // Sizes are checked when the application submits; a finished session takes nothing.
+        Err(error) => {
+            tracing::warn!(%error, "a message was refused");
+            true
+        }
+    }
+}
+
+/// Passes arrived datagrams to the session. Ready if anything changed.
+fn poll_carriers(
+    session: &mut Session,
+    carriers: &mut BTreeMap<u32, Attached>,
+    buffer: &mut Vec<u8>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    let mut is_changed = false;
+    let now = now();
+    for (id, attached) in carriers {
+        is_changed |= attached.poll(session, *id, now, buffer, context);
+    }
+    if is_changed { Poll::Ready(()) } else { Poll::Pending }
+}
+
+/// `CLOCK_MONOTONIC`.
+pub(crate) fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    Instant::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

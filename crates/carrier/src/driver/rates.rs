@@ -1,0 +1,97 @@
+//! The rate of a session: the granted one while its reservation is live, else what congestion control allows.
+
+use qfabric_metp::Config;
+use qfabric_types::{BitRate, Bytes, Instant};
+
+use super::Driver;
+use crate::handover::Event;
+use crate::options::{Options, nanos};
+use crate::quic::Revocation;
+
+/// The session sends a little faster than the window allows, so that the window stays full and can grow; what does not
+/// fit waits in the session.
+const ABOVE_WINDOW: (u64, u64) = (5, 4);
+/// The bucket holds the bytes of this time: the runtime's timer has a resolution of 1 ms.
+const BUCKET_NS: u64 = 2_500_000;
+/// METP refuses lower rates.
+const LEAST_RATE: BitRate = BitRate::new(16_000);
+
+/// The session's configuration.
+pub(super) fn config(options: &Options, tag: u16) -> Config {
+    let bucket = options.rate.get() / 8 * BUCKET_NS / 1_000_000_000;
+    Config {
+        tag,
+        largest_message: options.largest_message,
+        messages_in_flight: options.messages_in_flight,
+        send_memory: options.memory(),
+        receive_memory: options.memory(),
+        rate: options.rate,
+        bucket: Bytes::new(bucket.max(8 * u64::from(options.mtu))),
+        mode: options.mode,
+        tpdu_size: options.mtu,
+        send_time: options.send_time.map(nanos),
+        receive_time: options.receive_time.map(nanos),
+        order: options.order,
+        idle_limit: nanos(options.idle_limit),
+    }
+}
+
+impl Driver {
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.ticked = now;
+        self.drop_lost();
+        let ids: Vec<u32> = self.carriers.keys().copied().collect();
+        for id in ids {
+            self.look_at_path(id);
+        }
+        self.watch_grant();
+        self.follow_path();
+    }
+
+    /// Puts the grant into force on the sending carrier, and on no other one.
+    pub(super) fn apply_grant(&mut self) {
+        let rate = self.grant.as_ref().filter(|grant| grant.is_live()).map(|grant| grant.rate());
+        for attached in self.carriers.values() {
+            let Some(governor) = attached.carrier.governor() else { continue };
+            match rate.filter(|_| attached.id == self.sending) {
+                Some(rate) => governor.grant(rate),
+                None => governor.revoke(Revocation::ReservationEnded),
+            }
+            // Not the watchdog's doing.
+            governor.take_revocation();
+        }
+        self.look_at_path(self.sending);
+        self.follow_path();
+    }
+
+    /// A reservation that ended, and the watchdog's verdict, end the grant.
+    fn watch_grant(&mut self) {
+        let Some(governor) = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()) else {
+            return;
+        };
+        if self.grant.as_ref().is_some_and(|grant| !grant.is_live()) {
+            governor.revoke(Revocation::ReservationEnded);
+        }
+        let Some(why) = governor.take_revocation() else { return };
+        tracing::warn!(%why, "the granted rate is revoked");
+        self.grant = None;
+        self.revocations += 1;
+        self.handover.report(Event::Revoked(why));
+    }
+
+    pub(super) fn follow_path(&mut self) {
+        let Some(sending) = self.carriers.get(&self.sending) else { return };
+        let rate = match sending.carrier.governor() {
+            Some(governor) => governor.granted().unwrap_or_else(|| {
+                let window = sending.path.rate.unwrap_or(self.wanted_rate).get();
+                self.wanted_rate.min(BitRate::new(window / ABOVE_WINDOW.1 * ABOVE_WINDOW.0))
+            }),
+            None => sending.path.rate.map_or(self.wanted_rate, |rate| rate.min(self.wanted_rate)),
+        };
+        let rate = rate.max(LEAST_RATE);
+        if rate != self.rate {
+            self.rate = rate;
+            self.session.set_rate(super::now(), rate);
+        }
+    }
+}

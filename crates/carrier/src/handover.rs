@@ -1,0 +1,304 @@
+//! What the application and the connection's thread hand each other: messages, events and commands, all bounded.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use qfabric_metp::{FrameKind, Mode, Outcome};
+use qfabric_types::{BitRate, Nanos};
+use tokio::sync::Notify;
+
+use crate::grant::RateGrant;
+use crate::quic::Revocation;
+use crate::statistics::ConnectionStatistics;
+use crate::{End, Error};
+
+/// Bytes that a message takes besides its data.
+const MESSAGE_COST: u64 = 256;
+/// Messages that wait for the connection's thread; the session has its own queue behind them.
+const MOST_OUTGOING: usize = 4;
+/// Events that the application has not taken; the oldest are dropped and counted.
+const MOST_EVENTS: usize = 1_024;
+/// Commands that the connection's thread has not taken.
+const MOST_COMMANDS: usize = 64;
+
+/// A message that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The number of the message in its direction, from 0.
+    pub number: u64,
+    pub kind: FrameKind,
+    /// Holes are zero.
+    pub data: Vec<u8>,
+    /// The parts that did not arrive, in ascending order; only in partially reliable mode.
+    pub holes: Vec<Range<usize>>,
+    /// How much later than its deadline the message was delivered.
+    pub late_by: Nanos,
+    /// From the sending of its first part to the arrival of its last one, as far as this side can know.
+    pub delay: Nanos,
+}
+
+impl Message {
+    pub fn is_complete(&self) -> bool {
+        self.holes.is_empty()
+    }
+}
+
+/// What happened on a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The result of a message that this side sent; each accepted message has exactly one.
+    Outcome {
+        number: u64,
+        kind: FrameKind,
+        outcome: Outcome,
+    },
+    /// Messages that will not arrive: the other side dropped them, or nothing of them arrived in time.
+    Skipped {
+        first: u64,
+        count: u64,
+    },
+    /// The other side switched the mode of its messages, from this message on.
+    ModeChanged {
+        mode: Mode,
+        from: u64,
+    },
+    /// The other side sends no more messages.
+    PeerFinished,
+    CarrierAttached {
+        carrier: u32,
+    },
+    CarrierLost {
+        carrier: u32,
+        why: String,
+    },
+    /// Sending at the granted rate stopped; congestion control decides from now on.
+    Revoked(Revocation),
+}
+
+/// A message for the connection's thread.
+pub(crate) struct Submitted {
+    pub(crate) kind: FrameKind,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) data: Vec<u8>,
+}
+
+pub(crate) type Reply<T> = SyncSender<Result<T, Error>>;
+
+/// What the application asks of the connection's thread.
+pub(crate) enum Command {
+    Mode(Mode),
+    Rate(BitRate),
+    TpduSize(u16, Reply<()>),
+    Grant(Option<RateGrant>),
+    Attach { local: Option<SocketAddr>, peer: SocketAddr, reply: Reply<u32> },
+    Detach(u32, Reply<()>),
+    Select { send: u32, receive: u32, reply: Reply<()> },
+    Rebind { carrier: u32, local: SocketAddr, reply: Reply<()> },
+    Statistics(Reply<ConnectionStatistics>),
+    Finish,
+    Close,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    outgoing: VecDeque<Submitted>,
+    /// Messages that were ever accepted.
+    accepted: u64,
+    commands: VecDeque<Command>,
+    received: VecDeque<Message>,
+    received_bytes: u64,
+    events: VecDeque<Event>,
+    dropped_events: u64,
+    /// Messages that have no outcome yet.
+    pending: u64,
+    last: ConnectionStatistics,
+    end: Option<End>,
+}
+
+pub(crate) struct Handover {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Wakes the connection's thread.
+    wake: Notify,
+    /// Bytes of received messages above which the session delivers no more.
+    most_received: u64,
+}
+
+impl Handover {
+    pub(crate) fn new(most_received: u64) -> Handover {
+        Handover { state: Mutex::default(), changed: Condvar::new(), wake: Notify::new(), most_received }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is complete before its thread can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `take` returns something, or the time is over, or the connection has ended.
+    fn wait<T>(
+        &self,
+        what: &'static str,
+        within: Duration,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, Error> {
+        let until = Instant::now() + within;
+        let mut state = self.lock();
+        loop {
+            if let Some(taken) = take(&mut state) {
+                return Ok(taken);
+            }
+            if let Some(end) = &state.end {
+                return Err(Error::Ended(end.clone()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::TimeOut { what, within });
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    // The application's side.
+
+    /// Gives the message back if it is not taken.
+    pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, (Error, Submitted)> {
+        let mut message = Some(message);
+        let taken = self.wait("sending", within, |state| {
+            if state.end.is_some() || state.outgoing.len() >= MOST_OUTGOING {
+                return None;
+            }
+            state.outgoing.push_back(message.take()?);
+            state.accepted += 1;
+            state.pending += 1;
+            Some(state.accepted - 1)
+        });
+        self.wake.notify_one();
+        match (taken, message) {
+            (Err(error), Some(message)) => Err((error, message)),
+            (taken, _) => Ok(taken.expect("a message is kept only if it is not taken")),
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        let mut command = Some(command);
+        self.wait("a command", Duration::from_secs(1), |state| {
+            if state.end.is_some() || state.commands.len() >= MOST_COMMANDS {
+                return None;
+            }
+            state.commands.push_back(command.take()?);
+            Some(())
+        })?;
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn receive(&self, within: Duration) -> Result<Message, Error> {
+        let (message, was_full) = self.wait("receiving", within, |state| {
+            let was_full = state.received_bytes >= self.most_received;
+            let message = state.received.pop_front()?;
+            state.received_bytes -= cost(&message);
+            Some((message, was_full))
+        })?;
+        if was_full {
+            self.wake.notify_one();
+        }
+        Ok(message)
+    }
+
+    pub(crate) fn event(&self, within: Duration) -> Result<Event, Error> {
+        self.wait("an event", within, |state| state.events.pop_front())
+    }
+
+    pub(crate) fn wait_for_outcomes(&self, within: Duration) -> Result<(), Error> {
+        self.wait("the outcome of all messages", within, |state| (state.pending == 0).then_some(()))
+    }
+
+    pub(crate) fn wait_for_end(&self, within: Duration) -> Result<End, Error> {
+        match self.wait("the end of the connection", within, |_| None::<()>) {
+            Err(Error::Ended(end)) => Ok(end),
+            Err(error) => Err(error),
+            Ok(()) => unreachable!("nothing is taken"),
+        }
+    }
+
+    pub(crate) fn ended(&self) -> Option<End> {
+        self.lock().end.clone()
+    }
+
+    pub(crate) fn last_statistics(&self) -> ConnectionStatistics {
+        let state = self.lock();
+        ConnectionStatistics { dropped_events: state.dropped_events, ..state.last.clone() }
+    }
+
+    // The side of the connection's thread.
+
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(crate) fn take_command(&self) -> Option<Command> {
+        let command = self.lock().commands.pop_front();
+        self.changed.notify_all();
+        command
+    }
+
+    /// Passes the first message to `send`, which returns whether it took it.
+    pub(crate) fn offer(&self, send: impl FnOnce(&Submitted) -> bool) -> bool {
+        let Some(message) = self.lock().outgoing.pop_front() else { return false };
+        let is_taken = send(&message);
+        if is_taken {
+            self.changed.notify_all();
+        } else {
+            self.lock().outgoing.push_front(message);
+        }
+        is_taken
+    }
+
+    /// Whether the application takes messages.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().received_bytes < self.most_received
+    }
+
+    /// Returns whether there is room for another message.
+    pub(crate) fn deliver(&self, message: Message) -> bool {
+        let mut state = self.lock();
+        state.received_bytes += cost(&message);
+        state.received.push_back(message);
+        self.changed.notify_all();
+        state.received_bytes < self.most_received
+    }
+
+    pub(crate) fn report(&self, event: Event) {
+        let mut state = self.lock();
+        if let Event::Outcome { .. } = event {
+            state.pending = state.pending.saturating_sub(1);
+        }
+        if state.events.len() >= MOST_EVENTS {
+            state.events.pop_front();
+            state.dropped_events += 1;
+        }
+        state.events.push_back(event);
+        self.changed.notify_all();
+    }
+
+    /// Whether everything that the application submitted has been taken.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().outgoing.is_empty()
+    }
+
+    /// The end, and the last statistics. Messages that arrived can still be taken.
+    pub(crate) fn end(&self, end: End, statistics: ConnectionStatistics) {
+        let mut state = self.lock();
+        state.last = statistics;
+        state.end.get_or_insert(end);
+        self.changed.notify_all();
+    }
+}
+
+fn cost(message: &Message) -> u64 {
+    message.data.len() as u64 + MESSAGE_COST
+}

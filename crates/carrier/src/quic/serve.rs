@@ -1,0 +1,141 @@
+//! The side that is connected to: accepts handshakes within bounds, and reads what each client wants.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connecting, Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::bounds::{Bounds, Verdict};
+use super::connect::peer_of;
+use super::rate::Governor;
+use super::{Authenticated, config};
+use crate::Error;
+use crate::hello::{Answer, Hello, MOST_BYTES, decode, encode};
+use crate::options::Options;
+
+/// Clients that wait for the service's answer.
+const MOST_WAITING: usize = 16;
+
+/// A client that has proved its identity and said what it wants.
+pub(crate) struct Arrival {
+    pub(crate) path: Authenticated,
+    pub(crate) hello: Hello,
+    answer: SendStream,
+}
+
+impl Arrival {
+    /// Answers. The stream ends; media may flow.
+    pub(crate) async fn answer(mut self, answer: &Answer) -> Authenticated {
+        // A client that is gone is noticed by its carrier.
+        let _ = self.answer.write_all(&encode(answer)).await;
+        let _ = self.answer.finish();
+        if matches!(answer, Answer::Refused(_)) {
+            // The client reads the answer, then closes.
+            let _ = timeout(Duration::from_secs(1), self.path.connection.closed()).await;
+            self.path.connection.close(0u32.into(), b"refused");
+        }
+        self.path
+    }
+}
+
+/// Listens on an address.
+pub(crate) struct Door {
+    endpoint: Endpoint,
+    crypto: Arc<QuicServerConfig>,
+    options: Options,
+    bounds: Rc<RefCell<Bounds>>,
+    arrivals: mpsc::Sender<Arrival>,
+}
+
+impl Door {
+    /// Must be called in a runtime.
+    pub(crate) fn open(options: &Options, local: SocketAddr) -> Result<(Door, mpsc::Receiver<Arrival>), Error> {
+        let crypto = config::server_crypto(options)?;
+        let first = config::server(crypto.clone(), options, &Arc::default());
+        let socket = config::socket(local)?;
+        let endpoint = Endpoint::new(EndpointConfig::default(), Some(first), socket, Arc::new(TokioRuntime))
+            .map_err(Error::io(format!("cannot listen on {local}")))?;
+        let (arrivals, waiting) = mpsc::channel(MOST_WAITING);
+        let bounds = Rc::default();
+        Ok((Door { endpoint, crypto, options: options.clone(), bounds, arrivals }, waiting))
+    }
+
+    pub(crate) fn address(&self) -> Result<SocketAddr, Error> {
+        self.endpoint.local_addr().map_err(Error::io("cannot read the own address"))
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    /// Accepts until the endpoint is closed. Must run in a `LocalSet`.
+    pub(crate) async fn run(self) {
+        while let Some(incoming) = self.endpoint.accept().await {
+            let address = incoming.remote_address().ip();
+            let verdict = self.bounds.borrow_mut().judge(address, incoming.remote_address_validated());
+            match verdict {
+                Verdict::Accept => self.accept(incoming),
+                // An address that is proved already is never asked again.
+                Verdict::Retry => drop(incoming.retry()),
+                Verdict::Refuse => incoming.refuse(),
+            }
+        }
+    }
+
+    fn accept(&self, incoming: Incoming) {
+        let governor = Arc::<Governor>::default();
+        let address = incoming.remote_address().ip();
+        let config = config::server(self.crypto.clone(), &self.options, &governor);
+        let Ok(connecting) = incoming.accept_with(Arc::new(config)) else { return };
+        self.bounds.borrow_mut().begin(address);
+        let (bounds, arrivals) = (self.bounds.clone(), self.arrivals.clone());
+        let (endpoint, within) = (self.endpoint.clone(), self.options.handshake_time);
+        tokio::task::spawn_local(async move {
+            let shaken = timeout(within, shake(connecting, endpoint, governor)).await;
+            bounds.borrow_mut().shaken();
+            if let Ok(Some(arrival)) = shaken {
+                let connection = arrival.path.connection.clone();
+                if arrivals.try_send(arrival).is_err() {
+                    connection.close(0u32.into(), b"too many clients wait");
+                }
+                connection.closed().await;
+            }
+            bounds.borrow_mut().end(address);
+        });
+    }
+}
+
+/// The handshake and the client's first message.
+async fn shake(connecting: Connecting, endpoint: Endpoint, governor: Arc<Governor>) -> Option<Arrival> {
+    let peer = connecting.remote_address();
+    let connection = match connecting.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::info!(%peer, %error, "a handshake failed");
+            return None;
+        }
+    };
+    let host = peer_of(&connection)?;
+    let path = Authenticated { connection: connection.clone(), endpoint, governor, host };
+    match ask(&connection).await {
+        Ok((hello, answer)) => Some(Arrival { path, hello, answer }),
+        Err(why) => {
+            tracing::info!(%peer, host = %path.host, why, "a client's first message is refused");
+            connection.close(0u32.into(), b"the first message cannot be read");
+            None
+        }
+    }
+}
+
+async fn ask(connection: &Connection) -> Result<(Hello, SendStream), String> {
+    let (answer, mut receive) = connection.accept_bi().await.map_err(|error| error.to_string())?;
+    let text = receive.read_to_end(MOST_BYTES + 2).await.map_err(|error| error.to_string())?;
+    let text = text.get(2..).unwrap_or_default();
+    decode(text).map(|hello| (hello, answer)).map_err(|problem| problem.to_string())
+}

@@ -1,0 +1,194 @@
+//! The side that offers a service and waits for clients.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use qfabric_realm::Right;
+use qfabric_types::api::Problem;
+use qfabric_types::channel::{ChannelId, Name};
+use tokio::sync::{Notify, mpsc};
+
+use crate::connection::Connection;
+use crate::driver::{Attachment, Attachments, Driver};
+use crate::handover::Handover;
+use crate::hello::{Answer, Hello, SessionKey};
+use crate::options::Options;
+use crate::quic::{Arrival, Door};
+use crate::{Error, runtime};
+
+/// Sessions that clients opened and the application has not accepted.
+const MOST_WAITING: usize = 16;
+/// Sessions at the same time.
+const MOST_SESSIONS: usize = 64;
+
+/// A service on an address. Hosts with the right `connect` on its name may open sessions.
+pub struct ServerConnection {
+    opened: Arc<Opened>,
+    address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Sessions that wait for the application.
+#[derive(Default)]
+struct Opened {
+    waiting: Mutex<VecDeque<Connection>>,
+    changed: Condvar,
+    stop: Notify,
+}
+
+impl ServerConnection {
+    /// Registers a service: listens on `local` (port 0: any free port).
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or a certificate cannot be used.
+    pub fn register(service: Name, local: SocketAddr, options: Options) -> Result<ServerConnection, Error> {
+        options.check()?;
+        let opened = Arc::<Opened>::default();
+        let inner = opened.clone();
+        let (address, thread) = runtime::start(move || async move {
+            let (door, arrivals) = Door::open(&options, local)?;
+            let address = door.address()?;
+            let desk = Desk { service, options, opened: inner, sessions: HashMap::new() };
+            Ok((address, desk.run(door, arrivals)))
+        })?;
+        Ok(ServerConnection { opened, address, thread: Some(thread) })
+    }
+
+    /// The address on which the service listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next session that a client opened.
+    ///
+    /// # Errors
+    /// None came within the time.
+    pub fn accept(&self, within: Duration) -> Result<Connection, Error> {
+        let until = Instant::now() + within;
+        let mut waiting = self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(connection) = waiting.pop_front() {
+                return Ok(connection);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::TimeOut { what: "waiting for a client", within });
+            }
+            waiting = self.opened.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for ServerConnection {
+    /// Accepts no more clients. Sessions that were accepted go on until they end.
+    fn drop(&mut self) {
+        self.opened.stop.notify_one();
+        self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // The thread ends with its last session.
+        drop(self.thread.take());
+    }
+}
+
+/// Decides about clients.
+struct Desk {
+    service: Name,
+    options: Options,
+    opened: Arc<Opened>,
+    sessions: HashMap<SessionKey, Session>,
+}
+
+/// A session that runs.
+struct Session {
+    /// The host that opened it; no other one may attach carriers.
+    host: Name,
+    attachments: Attachments,
+}
+
+impl Desk {
+    async fn run(mut self, door: Door, mut arrivals: mpsc::Receiver<Arrival>) {
+        let endpoint = door.endpoint();
+        let doorkeeper = tokio::task::spawn_local(door.run());
+        let opened = self.opened.clone();
+        loop {
+            tokio::select! {
+                () = opened.stop.notified() => break,
+                Some(arrival) = arrivals.recv() => self.welcome(arrival),
+            }
+        }
+        endpoint.set_server_config(None);
+        doorkeeper.abort();
+        for session in self.sessions.values() {
+            session.attachments.closed().await;
+        }
+        endpoint.close(0u32.into(), b"the service has ended");
+        endpoint.wait_idle().await;
+    }
+
+    fn welcome(&mut self, arrival: Arrival) {
+        self.sessions.retain(|_, session| !session.attachments.is_closed());
+        let host = arrival.path.host.clone();
+        let decided = match &arrival.hello {
+            Hello::Open { service, .. } => self.open(&host, service),
+            Hello::Attach { session } => self.attach(&host, session),
+        };
+        if let Err(problem) = &decided {
+            tracing::info!(%host, %problem, "a client is refused");
+        }
+        tokio::task::spawn_local(async move {
+            match decided {
+                Ok((answer, attachments)) => {
+                    let path = Ok(arrival.answer(&answer).await);
+                    // A session that ended meanwhile closes the connection.
+                    let _ = attachments.send(Attachment { path, reply: None }).await;
+                }
+                Err(problem) => drop(arrival.answer(&Answer::Refused(Box::new(problem))).await),
+            }
+        });
+    }
+
+    fn open(&mut self, host: &Name, service: &Name) -> Result<(Answer, Attachments), Problem> {
+        self.check(host, service)?;
+        let session = SessionKey::random();
+        let handover = Arc::new(Handover::new(self.options.memory().get()));
+        let driver = Driver::new(self.options.clone(), session.tag(), handover.clone(), None);
+        let driver = driver.map_err(|error| error.problem())?;
+        let attachments = driver.attachments();
+        self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
+        tokio::task::spawn_local(driver.run());
+        let connection = Connection { handover, peer: host.clone(), largest_message: self.options.largest_message };
+        self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
+        self.opened.changed.notify_all();
+        Ok((Answer::Opened { session }, attachments))
+    }
+
+    fn check(&self, host: &Name, service: &Name) -> Result<(), Problem> {
+        if *service != self.service {
+            let message = format!("no service {service} here; this is {}", self.service);
+            return Err(Problem::new("no_such_service", message, format!("open the service {}", self.service)));
+        }
+        let access = &self.options.tls.access;
+        if !access.gives(host, Right::Connect, &ChannelId::data(service.clone())) {
+            let why = access.why_not(host, Right::Connect, service);
+            let message = format!("{host} may not connect to the service {service}: {why}");
+            return Err(Problem::new("not_allowed", message, "add the right `connect` to the access list there"));
+        }
+        let waiting = self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if waiting >= MOST_WAITING || self.sessions.len() >= MOST_SESSIONS {
+            let message = format!(
+                "the service {service} has {} sessions, of at most {MOST_SESSIONS}; {waiting} wait, of at most {MOST_WAITING}",
+                self.sessions.len()
+            );
+            return Err(Problem::new("too_many_sessions", message, "try again later"));
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, host: &Name, session: &SessionKey) -> Result<(Answer, Attachments), Problem> {
+        let found = self.sessions.get(session).filter(|found| found.host == *host);
+        let missing = || Problem::new("no_such_session", "the host has no such session here", "open a new connection");
+        found.map(|found| (Answer::Attached, found.attachments.clone())).ok_or_else(missing)
+    }
+}

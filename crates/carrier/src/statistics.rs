@@ -1,0 +1,34 @@
+//! The numbers of a connection.
+
+use std::net::SocketAddr;
+
+use qfabric_metp::Statistics;
+use qfabric_types::BitRate;
+
+use crate::carrier::{CarrierCounts, CarrierKind};
+
+/// The numbers of a connection since its begin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnectionStatistics {
+    /// The counters of the session. The engine with streams counts in the same places, and leaves the others at zero.
+    pub session: Statistics,
+    pub carriers: Vec<CarrierStatistics>,
+    /// The rate at which this side sends now.
+    pub rate: BitRate,
+    /// The granted rate, while it is in force.
+    pub granted: Option<BitRate>,
+    pub revocations: u64,
+    /// Events that the application did not take in time.
+    pub dropped_events: u64,
+}
+
+/// One carrier that is attached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CarrierStatistics {
+    pub carrier: u32,
+    pub kind: CarrierKind,
+    /// Own address and the other side's; none within a process.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+    pub max_datagram: usize,
+    pub counts: CarrierCounts,
+}

@@ -1,0 +1,272 @@
+//! `qfabric metp send`: sends the frames of a video file, each with its deadline.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use qfabric_carrier::{
+    ClientConnection, Congestion, End, Error, Event, Mode, Options, RateGrant, Target, resolve,
+};
+use qfabric_types::BitRate;
+use qfabric_types::channel::Name;
+use std::net::SocketAddr;
+
+use super::frames::Frames;
+use super::identity::{EngineName, Identity};
+use super::pace::Pace;
+use super::rate::{self, Source, Terms, duration};
+use super::{failure, report};
+use crate::connect::Daemon;
+use crate::contracts::read_stream;
+use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
+use crate::output;
+
+/// How long one frame waits for room before Ctrl-C is looked at.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+/// How long the end waits for the last acknowledgments in partially reliable mode, beyond the last deadline.
+const LAST_ACKNOWLEDGMENTS: Duration = Duration::from_secs(5);
+
+/// Sends the frames of a video file to a receiver, each with its deadline.
+///
+/// The contract gives the frame rate, the deadline, the largest frame, the reliability and the rate. If a daemon runs
+/// here and the contract names an interface, the rate is reserved for the connection, and frames are sent at that rate.
+/// Otherwise nothing is reserved, and congestion control decides. In partially reliable mode, frames that would be late
+/// are dropped as a whole, B frames first. Frames are found by ffprobe; the file may be an elementary stream or a
+/// container that ffmpeg can read. Ends with 1 if the connection is lost, 3 if the receiver or the daemon refuses.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples: qfabric metp send --to 192.0.2.7:7800 --tls ./cam --contract stream.toml video.mpg
+          qfabric metp send --to wall:7800 --tls ./cam --contract stream.toml video.264 --mode reliable --fast
+          qfabric metp send --to 10.9.0.2:7800 --tls ./cam --contract stream.toml video.264 --lab-rate 28M --json")]
+pub(super) struct Args {
+    /// Receiver, HOST:PORT
+    #[arg(long, value_name = "HOST:PORT")]
+    to: String,
+    /// Contract: a stream file, as for qfabric contract explain
+    #[arg(long, value_name = "FILE")]
+    contract: PathBuf,
+    /// Video file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    identity: Identity,
+    /// Host that must answer [default: the peer of the contract, if it is on the access list; else any host on it]
+    #[arg(long, value_name = "NAME")]
+    expect: Option<Name>,
+    /// Own address and port [default: the system chooses them]
+    #[arg(long, value_name = "HOST:PORT")]
+    from: Option<String>,
+    /// Reliability [default: the contract's]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<ModeName>,
+    /// How messages travel over QUIC
+    #[arg(long, value_name = "ENGINE", default_value = "metp")]
+    engine: EngineName,
+    /// Congestion control while nothing is reserved
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    congestion: CongestionName,
+    /// Send as fast as the receiver takes frames, instead of at the frame rate
+    #[arg(long)]
+    fast: bool,
+    /// Reserve nothing, even if a daemon runs
+    #[arg(long, conflicts_with = "lab_rate")]
+    best_effort: bool,
+    /// Send at this rate although nobody reserved it, such as 28M: only on links of a laboratory, because it takes the
+    /// bandwidth of all other flows
+    #[arg(long, value_name = "RATE")]
+    lab_rate: Option<BitRate>,
+    /// Print statistics as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ModeName {
+    /// Every byte arrives, in order
+    Reliable,
+    /// Deadlines come first
+    Partial,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum CongestionName {
+    /// Shares a link fairly with TCP
+    Cubic,
+    /// Measures the rate of the path
+    Bbr,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let stream = read_stream(&args.contract)?;
+    let mut terms = Terms::of(&stream).map_err(|failure| failure.context(args.contract.display()))?;
+    match args.mode {
+        Some(ModeName::Reliable) => terms.mode = Mode::TotallyReliable,
+        Some(ModeName::Partial) => terms.mode = Mode::PartiallyReliable,
+        None => {}
+    }
+    let stop = interrupted()?;
+    let options = options(args, &terms)?;
+    let mut frames = Frames::open(&args.file, terms.largest.get())?;
+    let expected = stream.peer.map(|peer| peer.host).filter(|host| options.tls.access.hosts.contains(host));
+    let connection = open(args, options, expected)?;
+    let source = source(args, &connection, &terms)?;
+    say(&source, &connection, &terms, args);
+    if let Source::Reservation(grant) | Source::Laboratory(grant) = source {
+        connection.grant(Some(grant)).map_err(|error| failure(&error))?;
+    }
+    let begun = Instant::now();
+    let sent = transmit(args, &connection, &terms, &mut frames, &stop);
+    let end = sent.and_then(|()| finish(&connection, &terms, &stop));
+    print(args, &connection, end.as_ref().ok(), begun.elapsed())?;
+    match end? {
+        End::Finished => Ok(Done(0)),
+        End::Closed => Err(Failure::fault("interrupted before all frames were sent")),
+        other => Err(failure(&Error::Ended(other))),
+    }
+}
+
+fn options(args: &Args, terms: &Terms) -> Result<Options, Failure> {
+    let options = args.identity.options()?;
+    Ok(Options {
+        engine: args.engine.into(),
+        congestion: match args.congestion {
+            CongestionName::Cubic => Congestion::Cubic,
+            CongestionName::Bbr => Congestion::Bbr,
+        },
+        mode: terms.mode,
+        rate: args.lab_rate.unwrap_or(terms.rate),
+        largest_message: terms.largest,
+        send_time: terms.deadline.map(duration),
+        ..options
+    })
+}
+
+fn open(args: &Args, options: Options, expected: Option<Name>) -> Result<ClientConnection, Failure> {
+    let address = |text: &String| -> Result<SocketAddr, Failure> { resolve(text).map_err(|error| failure(&error)) };
+    let target = Target {
+        peer: address(&args.to)?,
+        local: args.from.as_ref().map(address).transpose()?,
+        service: args.identity.service.clone(),
+        host: args.expect.clone().or(expected),
+    };
+    ClientConnection::open(target, options).map_err(|error| failure(&error))
+}
+
+fn source(args: &Args, connection: &ClientConnection, terms: &Terms) -> Result<Source, Failure> {
+    match args.lab_rate {
+        Some(rate) => Ok(Source::Laboratory(RateGrant::laboratory(rate))),
+        None if args.best_effort => Ok(Source::Nothing("--best-effort".to_owned())),
+        None => rate::reserve(connection, terms, &args.daemon),
+    }
+}
+
+/// What the user has to know about the rate.
+fn say(source: &Source, connection: &ClientConnection, terms: &Terms, args: &Args) {
+    let peer = connection.peer();
+    match source {
+        Source::Reservation(grant) => eprintln!("to {peer}: {} are reserved", grant.rate()),
+        Source::Laboratory(grant) => eprintln!(
+            "to {peer}: WARNING: sending at {} that nobody reserved, without congestion control; for laboratories only",
+            grant.rate()
+        ),
+        Source::Nothing(why) => eprintln!(
+            "to {peer}: nothing is reserved ({why}); {:?} decides the rate, at most {}",
+            args.congestion, terms.rate
+        ),
+    }
+}
+
+/// Sends all frames, until Ctrl-C.
+fn transmit(
+    args: &Args,
+    connection: &ClientConnection,
+    terms: &Terms,
+    frames: &mut Frames,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let progress = progress(frames.length());
+    let mut pace = Pace::new((!args.fast).then(|| duration(terms.period)));
+    while let Some(frame) = frames.next()? {
+        if !pace.wait(stop) {
+            break;
+        }
+        let size = frame.data.len() as u64;
+        let deadline = terms.deadline.map(duration);
+        let mut data = frame.data;
+        loop {
+            match connection.try_send(frame.kind, data, deadline, SIGNAL_CHECK) {
+                Ok(_) => break,
+                Err((Error::TimeOut { .. }, unsent)) if !stop.load(Ordering::Relaxed) => data = unsent,
+                Err((Error::TimeOut { .. }, _)) => break,
+                Err((error, _)) => return Err(failure(&error)),
+            }
+        }
+        progress.inc(size);
+        warn_of_revocation(connection);
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+fn progress(bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec}");
+    let bar = ProgressBar::new(bytes);
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}
+
+fn warn_of_revocation(connection: &ClientConnection) {
+    while let Ok(event) = connection.event(Duration::ZERO) {
+        match event {
+            Event::Revoked(why) => {
+                eprintln!("the granted rate is revoked: {why}; congestion control decides from now on");
+            }
+            Event::CarrierLost { why, .. } => eprintln!("a carrier is lost: {why}"),
+            _ => {}
+        }
+    }
+}
+
+/// Lets everything arrive, then ends the connection.
+fn finish(connection: &ClientConnection, terms: &Terms, stop: &AtomicBool) -> Result<End, Failure> {
+    let ended = |error: Error| failure(&error);
+    if stop.load(Ordering::Relaxed) {
+        connection.close();
+        return connection.wait_for_end(LAST_ACKNOWLEDGMENTS).map_err(ended);
+    }
+    connection.finish().map_err(ended)?;
+    let patience = terms.deadline.map(duration).unwrap_or_default() + LAST_ACKNOWLEDGMENTS;
+    let until = (terms.mode == Mode::PartiallyReliable).then(|| Instant::now() + patience);
+    loop {
+        match connection.wait_for_end(SIGNAL_CHECK) {
+            Ok(end) => return Ok(end),
+            Err(Error::TimeOut { .. }) => {}
+            Err(error) => return Err(ended(error)),
+        }
+        let is_late = until.is_some_and(|until| Instant::now() > until);
+        if is_late || stop.load(Ordering::Relaxed) {
+            connection.close();
+        }
+    }
+}
+
+fn print(args: &Args, connection: &ClientConnection, end: Option<&End>, time: Duration) -> Result<(), Failure> {
+    warn_of_revocation(connection);
+    let report = report::sent(&connection.statistics(), end, time);
+    if args.json {
+        return output::print_json(&report);
+    }
+    let keys = [
+        ("frames", "{} frames"),
+        ("delivered", "{} delivered"),
+        ("partly", "{} in part"),
+        ("expired", "{} expired"),
+        ("dropped", "{} dropped"),
+        ("retransmissions", "{} retransmissions"),
+        ("min_rtt_ms", "round trip {} ms"),
+        ("seconds", "in {} s"),
+    ];
+    output::print(&format!("{}\n", report::line(&report, &keys)))
+}
