@@ -11,10 +11,18 @@ use crate::foreign::Foreign;
 /// A way to bring frames to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
+    /// METP in QUIC datagrams
+    Metp,
+    /// METP's second engine: a QUIC stream for each frame, reset at its deadline
+    MetpStreams,
     /// TCP with Cubic
     Tcp,
     /// TCP with BBR
     TcpBbr,
+    /// QUIC, a stream for each frame, by quinn with its own settings (Cubic)
+    Quic,
+    /// The same, with quinn's BBR
+    QuicBbr,
     /// SRT with a latency of 120 ms
     Srt120,
     /// SRT with a latency of 200 ms
@@ -33,7 +41,7 @@ impl Engine {
 
     /// Whether the engine is Q-Fabric's own.
     pub(crate) fn is_own(self) -> bool {
-        false
+        matches!(self, Engine::Metp | Engine::MetpStreams)
     }
 
     /// The rival's library in C, and its latency in milliseconds.

@@ -12,10 +12,13 @@ mod engine;
 mod foreign;
 mod goals;
 mod measure;
+mod metp;
 mod place;
 mod plan;
 mod play;
 mod process;
+mod quic;
+mod realm;
 mod report;
 mod rounds;
 mod stamp;
@@ -70,6 +73,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("qfabric-transport-").tempdir()?;
     let programs = Programs { player: options.player.clone(), folder: folder.path().to_owned() };
+    realm::make(&realm::folder(&folder.path().join("plan")))?;
     let wanted = if options.engines.is_empty() { Engine::value_variants() } else { &options.engines };
     let lacks = |engine: &Engine| Some(Missing { engine: *engine, why: programs.lacks(*engine)? });
     let missing: Vec<Missing> = wanted.iter().filter_map(lacks).collect();

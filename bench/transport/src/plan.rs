@@ -52,6 +52,11 @@ impl Plan {
         clip.iter().copied().cycle().take(count as usize).collect()
     }
 
+    /// Bytes of the largest frame.
+    pub(crate) fn largest(&self) -> u32 {
+        self.frames.iter().map(|frame| frame.size).max().unwrap_or_default()
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.frames.iter().map(|frame| u64::from(frame.size)).sum()
     }

@@ -7,13 +7,14 @@ use std::thread;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use qfabric_carrier::Congestion;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 
 use crate::conversation::{Arrivals, answer, now_ns, say, wait_for_go};
 use crate::engine::Engine;
 use crate::plan::{Frame, Kind, Plan};
 use crate::stamp::Stamp;
-use crate::{bulk, tcp};
+use crate::{bulk, metp, quic, realm, tcp};
 
 /// The sending side of an engine, connected.
 pub(crate) trait Sender {
@@ -29,10 +30,10 @@ pub fn play(words: &[String]) -> Result<()> {
         ["bulk-receive", address] => bulk::receive(address.parse()?),
         [part, engine, address, plan] => {
             let engine = Engine::from_str(engine, false).map_err(anyhow::Error::msg)?;
-            let plan = Plan::read(Path::new(plan))?;
+            let (plan, folder) = (Plan::read(Path::new(plan))?, realm::folder(Path::new(plan)));
             match part {
-                "send" => send(&plan, &mut *sender(engine, address.parse()?, &plan)?),
-                "receive" => receive(engine, address.parse()?, plan),
+                "send" => send(&plan, &mut *sender(engine, address.parse()?, &plan, &folder)?),
+                "receive" => receive(engine, address.parse()?, &plan, &folder),
                 _ => bail!("there is no part {part:?}"),
             }
         }
@@ -40,19 +41,26 @@ pub fn play(words: &[String]) -> Result<()> {
     }
 }
 
-fn sender(engine: Engine, address: SocketAddr, _plan: &Plan) -> Result<Box<dyn Sender>> {
+fn sender(engine: Engine, address: SocketAddr, plan: &Plan, folder: &Path) -> Result<Box<dyn Sender>> {
     match engine {
+        Engine::Metp => Ok(Box::new(metp::connect(address, metp::Kind::Metp, plan, folder)?)),
+        Engine::MetpStreams => Ok(Box::new(metp::connect(address, metp::Kind::Streams, plan, folder)?)),
+        Engine::Quic => Ok(Box::new(quic::connect(address, folder, Congestion::Cubic)?)),
+        Engine::QuicBbr => Ok(Box::new(quic::connect(address, folder, Congestion::Bbr)?)),
         Engine::Tcp => Ok(Box::new(tcp::connect(address, "cubic")?)),
         Engine::TcpBbr => Ok(Box::new(tcp::connect(address, "bbr")?)),
         _ => bail!("{} is not played by this program", engine.word()),
     }
 }
 
-fn receive(engine: Engine, address: SocketAddr, plan: Plan) -> Result<()> {
+fn receive(engine: Engine, address: SocketAddr, plan: &Plan, folder: &Path) -> Result<()> {
     let arrivals = Arc::new(Arrivals::new(plan.frames.len()));
-    let noted = arrivals.clone();
+    let ready = || conduct(&arrivals);
     match engine {
-        Engine::Tcp | Engine::TcpBbr => tcp::receive(address, plan.frames, move || conduct(&noted), &arrivals),
+        Engine::Metp => metp::receive(address, metp::Kind::Metp, plan, folder, ready, &arrivals),
+        Engine::MetpStreams => metp::receive(address, metp::Kind::Streams, plan, folder, ready, &arrivals),
+        Engine::Quic | Engine::QuicBbr => quic::receive(address, plan, folder, ready, &arrivals),
+        Engine::Tcp | Engine::TcpBbr => tcp::receive(address, &plan.frames, ready, &arrivals),
         _ => bail!("{} is not played by this program", engine.word()),
     }
 }

@@ -3,7 +3,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::net::sockopt::set_tcp_congestion;
@@ -30,18 +29,13 @@ impl Sender for TcpStream {
 }
 
 /// Takes the frames of one connection.
-pub(crate) fn receive(
-    address: SocketAddr,
-    frames: Vec<Frame>,
-    ready: impl FnOnce(),
-    arrivals: &Arc<Arrivals>,
-) -> Result<()> {
+pub(crate) fn receive(address: SocketAddr, frames: &[Frame], ready: impl FnOnce(), arrivals: &Arrivals) -> Result<()> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     ready();
     let mut stream = listener.accept()?.0;
     let (mut head, mut frame) = ([0; STAMP], Vec::new());
     while read_whole(&mut stream, &mut head)? {
-        let stamp = Stamp::decode(&head, &frames).context("a frame that is not in the plan")?;
+        let stamp = Stamp::decode(&head, frames).context("a frame that is not in the plan")?;
         frame.resize(stamp.size as usize, 0);
         frame[..STAMP].copy_from_slice(&head);
         stream.read_exact(&mut frame[STAMP..])?;

@@ -16,6 +16,8 @@ mod handover;
 mod hello;
 mod memory;
 mod options;
+#[cfg(feature = "plain-streams")]
+pub mod plain_streams;
 mod quic;
 mod runtime;
 mod server_connection;
