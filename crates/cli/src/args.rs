@@ -6,8 +6,8 @@ use crate::exit::Outcome;
 #[cfg(feature = "metp")]
 use crate::metp;
 use crate::{
-    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy,
-    probe, restore, run, services, sim, status, top,
+    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe,
+    restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
