@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use qfabric_carrier::{
-    ClientConnection, DeliveryOrder, Engine, Error, FrameKind, Mode, Options, RateGrant, ServerConnection, Target, Tls,
+    ClientConnection, DeliveryOrder, Engine, Error, FrameKind, Mode, Options, RateGrant, ServerConnection, Target,
     default_service,
 };
 use qfabric_types::{BitRate, Bytes};
@@ -29,7 +29,7 @@ pub(crate) struct MetpSender {
     deadline_ns: u64,
 }
 
-fn options(engine: Engine, plan: &Plan, tls: Tls) -> Options {
+fn options(engine: Engine, plan: &Plan) -> Options {
     // Without a pace there are no deadlines either: the plan measures throughput.
     let mode = if plan.period.is_zero() { Mode::TotallyReliable } else { Mode::PartiallyReliable };
     Options {
@@ -39,13 +39,13 @@ fn options(engine: Engine, plan: &Plan, tls: Tls) -> Options {
         largest_message: Bytes::new(plan.largest().into()),
         send_time: Some(plan.deadline),
         order: DeliveryOrder::WhenComplete,
-        ..Options::new(tls)
+        ..Options::default()
     }
 }
 
 pub(crate) fn connect(address: SocketAddr, engine: Engine, plan: &Plan, folder: &Path) -> Result<MetpSender> {
     let target = Target { peer: address, local: None, service: default_service(), host: None };
-    let connection = ClientConnection::open(target, options(engine, plan, tls(folder, SENDER)?))?;
+    let connection = ClientConnection::open(target, tls(folder, SENDER)?, options(engine, plan))?;
     connection.grant(Some(RateGrant::laboratory(BitRate::new(plan.granted_bps))))?;
     Ok(MetpSender { connection, deadline_ns: plan.deadline.as_nanos() as u64 })
 }
@@ -72,7 +72,7 @@ pub(crate) fn receive(
     ready: impl FnOnce(),
     arrivals: &Arrivals,
 ) -> Result<()> {
-    let server = ServerConnection::register(default_service(), address, options(engine, plan, tls(folder, RECEIVER)?))?;
+    let server = ServerConnection::register(default_service(), address, tls(folder, RECEIVER)?, options(engine, plan))?;
     ready();
     let connection = server.accept(PATIENCE)?;
     loop {

@@ -14,7 +14,7 @@ use crate::quic::Governor;
 pub enum CarrierKind {
     /// Datagrams of a QUIC connection, authenticated and encrypted.
     QuicDatagrams,
-    /// A queue in this process, for tests.
+    /// A queue within this process.
     Memory,
     /// UDP without encryption, for the laboratory.
     Udp,

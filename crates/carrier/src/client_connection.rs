@@ -5,13 +5,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qfabric_realm::Tls;
 use qfabric_types::channel::Name;
 
 use crate::connection::Connection;
 use crate::driver::{Attachment, Connector, Driver};
 use crate::handover::{Command, Handover};
 use crate::hello::{Answer, Hello};
-use crate::options::Options;
+use crate::options::{Options, Secured};
 use crate::{Error, quic, runtime};
 
 /// A connection that this side opened. It can attach further carriers.
@@ -56,11 +57,11 @@ impl ClientConnection {
     ///
     /// # Errors
     /// No answer in time, a certificate that one side does not accept, or a refusal by the service.
-    pub fn open(target: Target, options: Options) -> Result<ClientConnection, Error> {
+    pub fn open(target: Target, tls: Tls, options: Options) -> Result<ClientConnection, Error> {
         options.check()?;
         let handover = Arc::new(Handover::new(options.memory().get()));
         let (inner, largest_message) = (handover.clone(), options.largest_message);
-        let (peer, _thread) = runtime::start(move || open(target, options, inner))?;
+        let (peer, _thread) = runtime::start(move || open(target, Secured { tls, options }, inner))?;
         Ok(ClientConnection { connection: Connection { handover, peer, largest_message } })
     }
 
@@ -97,17 +98,18 @@ impl Deref for ClientConnection {
 
 async fn open(
     target: Target,
-    options: Options,
+    secured: Secured,
     handover: Arc<Handover>,
 ) -> Result<(Name, impl Future<Output = ()>), Error> {
-    let hello = Hello::Open { service: target.service, engine: options.engine };
-    let greeted = quic::connect(&options, target.local, target.peer, target.host.as_ref(), &hello).await?;
+    let hello = Hello::Open { service: target.service, engine: secured.options.engine };
+    let greeted = quic::connect(&secured, target.local, target.peer, target.host.as_ref(), &hello).await?;
     let Answer::Opened { session } = greeted.answer else {
         return Err(Error::Handshake { address: target.peer, why: "it answered another question".to_owned() });
     };
     let (peer, tag) = (greeted.path.host.clone(), session.tag());
-    let connector = Connector { expected: peer.clone(), session };
-    let mut driver = Driver::new(options, tag, handover, Some(connector))?;
+    let options = secured.options.clone();
+    let connector = Connector { expected: peer.clone(), session, secured };
+    let mut driver = Driver::new(&options, tag, handover, Some(connector))?;
     driver.attach_connection(Attachment { path: Ok(greeted.path), reply: None });
     Ok((peer, driver.run()))
 }

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::carrier::Sent;
 use crate::grant::RateGrant;
 use crate::handover::{Event, Handover, Message, Submitted};
-use crate::options::{Options, nanos};
+use crate::options::{Options, Secured, nanos};
 use crate::quic::Authenticated;
 use crate::statistics::ConnectionStatistics;
 use carriers::Attached;
@@ -59,7 +59,6 @@ pub(crate) struct Driver {
     attachments: mpsc::Receiver<Attachment>,
     attach: Attachments,
     connector: Option<Connector>,
-    options: Options,
     wanted_rate: BitRate,
     rate: BitRate,
     grant: Option<RateGrant>,
@@ -76,18 +75,19 @@ pub(crate) struct Driver {
 pub(crate) struct Connector {
     pub(crate) expected: qfabric_types::channel::Name,
     pub(crate) session: crate::hello::SessionKey,
+    pub(crate) secured: Secured,
 }
 
 impl Driver {
     pub(crate) fn new(
-        options: Options,
+        options: &Options,
         tag: u16,
         handover: Arc<Handover>,
         connector: Option<Connector>,
     ) -> Result<Driver, Error> {
         let now = now();
         let refused = |error: qfabric_metp::InvalidConfig| Error::Refused(Box::new(error.problem()));
-        let session = Session::new(rates::config(&options, tag), now).map_err(refused)?;
+        let session = Session::new(rates::config(options, tag), now).map_err(refused)?;
         let (attach, attachments) = mpsc::channel(MOST_ATTACHMENTS);
         Ok(Driver {
             session,
@@ -100,7 +100,6 @@ impl Driver {
             connector,
             wanted_rate: options.rate,
             rate: options.rate,
-            options,
             grant: None,
             revocations: 0,
             is_delivering: true,

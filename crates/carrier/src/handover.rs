@@ -116,6 +116,8 @@ pub(crate) struct State {
     /// Messages that have no outcome yet.
     pending: u64,
     last: ConnectionStatistics,
+    /// The application closed the connection; its thread may not know yet.
+    is_closed: bool,
     end: Option<End>,
 }
 
@@ -166,9 +168,12 @@ impl Handover {
 
     /// Gives the message back if it is not taken.
     pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, (Error, Submitted)> {
+        if self.lock().is_closed {
+            return Err((Error::Ended(End::Closed), message));
+        }
         let mut message = Some(message);
         let taken = self.wait("sending", within, |state| {
-            if state.end.is_some() || state.outgoing.len() >= MOST_OUTGOING {
+            if state.end.is_some() || state.is_closed || state.outgoing.len() >= MOST_OUTGOING {
                 return None;
             }
             state.outgoing.push_back(message.take()?);
@@ -184,12 +189,14 @@ impl Handover {
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        let is_last = matches!(command, Command::Close);
         let mut command = Some(command);
         self.wait("a command", Duration::from_secs(1), |state| {
             if state.end.is_some() || state.commands.len() >= MOST_COMMANDS {
                 return None;
             }
             state.commands.push_back(command.take()?);
+            state.is_closed |= is_last;
             Some(())
         })?;
         self.wake.notify_one();

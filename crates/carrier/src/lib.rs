@@ -14,8 +14,10 @@ mod error;
 mod grant;
 mod handover;
 mod hello;
+#[cfg(test)]
 mod memory;
 mod options;
+mod plain;
 #[cfg(feature = "plain-streams")]
 pub mod plain_streams;
 mod quic;
@@ -32,8 +34,10 @@ pub use error::Error;
 pub use grant::RateGrant;
 pub use handover::{Event, Message};
 pub use options::{Congestion, Engine, Options, default_service};
+pub use plain::connect_plain;
 pub use qfabric_metp::{DeliveryOrder, DropReason, FrameKind, Mode, Outcome, Statistics};
 pub use qfabric_realm::{Access, Tls};
 pub use quic::Revocation;
 pub use server_connection::ServerConnection;
 pub use statistics::{CarrierStatistics, ConnectionStatistics};
+pub use udp::Laboratory;

@@ -35,8 +35,6 @@ pub enum Congestion {
 /// Options of one end of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Proves this host's identity, and says which hosts have which rights.
-    pub tls: Tls,
     pub engine: Engine,
     pub congestion: Congestion,
     pub mode: Mode,
@@ -54,10 +52,18 @@ pub struct Options {
     /// The largest UDP payload that the path is known to carry. The path may carry less: QUIC then uses
     /// [`Options::LEAST_MTU`], and METP cuts its messages again.
     pub mtu: u16,
-    /// Bytes of the headers below QUIC: Ethernet, IP and UDP.
+    /// The longest time of a handshake.
     pub handshake_time: Duration,
     /// The connection ends if the other side is silent for this time.
     pub idle_limit: Duration,
+}
+
+/// An end that can prove its identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Secured {
+    /// Says also which hosts have which rights.
+    pub(crate) tls: Tls,
+    pub(crate) options: Options,
 }
 
 impl Options {
@@ -69,25 +75,6 @@ impl Options {
     const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
     /// Messages of both directions may wait in memory; this bounds them.
     const MOST_MESSAGE: u64 = 15 << 20;
-
-    /// Options with the defaults: METP, Cubic, totally reliable, 10 Mbit/s, messages of at most 1 MiB.
-    pub fn new(tls: Tls) -> Options {
-        Options {
-            tls,
-            engine: Engine::Metp,
-            congestion: Congestion::Cubic,
-            mode: Mode::TotallyReliable,
-            rate: BitRate::new(10_000_000),
-            largest_message: Bytes::from_mib(1),
-            messages_in_flight: 64,
-            send_time: None,
-            receive_time: None,
-            order: DeliveryOrder::InOrder,
-            mtu: Options::ETHERNET_MTU,
-            handshake_time: Duration::from_secs(5),
-            idle_limit: Duration::from_secs(10),
-        }
-    }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |option, value: String, allowed| Err(Error::Option { option, value, allowed });
@@ -111,6 +98,26 @@ impl Options {
         Bytes::new(
             largest.saturating_mul(u64::from(self.messages_in_flight)).clamp(2 * largest, (32 << 20).max(2 * largest)),
         )
+    }
+}
+
+impl Default for Options {
+    /// METP, Cubic, totally reliable, 10 Mbit/s, messages of at most 1 MiB.
+    fn default() -> Options {
+        Options {
+            engine: Engine::Metp,
+            congestion: Congestion::Cubic,
+            mode: Mode::TotallyReliable,
+            rate: BitRate::new(10_000_000),
+            largest_message: Bytes::from_mib(1),
+            messages_in_flight: 64,
+            send_time: None,
+            receive_time: None,
+            order: DeliveryOrder::InOrder,
+            mtu: Options::ETHERNET_MTU,
+            handshake_time: Duration::from_secs(5),
+            idle_limit: Duration::from_secs(10),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use qfabric_realm::Right;
+use qfabric_realm::{Right, Tls};
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
 use tokio::sync::{Notify, mpsc};
@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::driver::{Attachment, Attachments, Driver};
 use crate::handover::Handover;
 use crate::hello::{Answer, Hello, SessionKey};
-use crate::options::Options;
+use crate::options::{Options, Secured};
 use crate::quic::{Arrival, Door};
 use crate::{Error, runtime};
 
@@ -44,14 +44,15 @@ impl ServerConnection {
     ///
     /// # Errors
     /// The address cannot be listened on, or a certificate cannot be used.
-    pub fn register(service: Name, local: SocketAddr, options: Options) -> Result<ServerConnection, Error> {
+    pub fn register(service: Name, local: SocketAddr, tls: Tls, options: Options) -> Result<ServerConnection, Error> {
         options.check()?;
         let opened = Arc::<Opened>::default();
         let inner = opened.clone();
         let (address, thread) = runtime::start(move || async move {
-            let (door, arrivals) = Door::open(&options, local)?;
+            let secured = Secured { tls, options };
+            let (door, arrivals) = Door::open(&secured, local)?;
             let address = door.address()?;
-            let desk = Desk { service, options, opened: inner, sessions: HashMap::new() };
+            let desk = Desk { service, secured, opened: inner, sessions: HashMap::new() };
             Ok((address, desk.run(door, arrivals)))
         })?;
         Ok(ServerConnection { opened, address, thread: Some(thread) })
@@ -95,7 +96,7 @@ impl Drop for ServerConnection {
 /// Decides about clients.
 struct Desk {
     service: Name,
-    options: Options,
+    secured: Secured,
     opened: Arc<Opened>,
     sessions: HashMap<SessionKey, Session>,
 }
@@ -152,13 +153,14 @@ impl Desk {
     fn open(&mut self, host: &Name, service: &Name) -> Result<(Answer, Attachments), Problem> {
         self.check(host, service)?;
         let session = SessionKey::random();
-        let handover = Arc::new(Handover::new(self.options.memory().get()));
-        let driver = Driver::new(self.options.clone(), session.tag(), handover.clone(), None);
+        let handover = Arc::new(Handover::new(self.secured.options.memory().get()));
+        let driver = Driver::new(&self.secured.options, session.tag(), handover.clone(), None);
         let driver = driver.map_err(|error| error.problem())?;
         let attachments = driver.attachments();
         self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
         tokio::task::spawn_local(driver.run());
-        let connection = Connection { handover, peer: host.clone(), largest_message: self.options.largest_message };
+        let connection =
+            Connection { handover, peer: host.clone(), largest_message: self.secured.options.largest_message };
         self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
         self.opened.changed.notify_all();
         Ok((Answer::Opened { session }, attachments))
@@ -169,7 +171,7 @@ impl Desk {
             let message = format!("no service {service} here; this is {}", self.service);
             return Err(Problem::new("no_such_service", message, format!("open the service {}", self.service)));
         }
-        let access = &self.options.tls.access;
+        let access = &self.secured.tls.access;
         if !access.gives(host, Right::Connect, &ChannelId::data(service.clone())) {
             let why = access.why_not(host, Right::Connect, service);
             let message = format!("{host} may not connect to the service {service}: {why}");

@@ -31,6 +31,8 @@ struct Minimum {
 const INITIAL: Nanos = Nanos::from_millis(200);
 /// Scheduling delays of both hosts are of this order.
 const LEAST_MARGIN: Nanos = Nanos::from_millis(2);
+/// A path that comes back is used within this time.
+const LONGEST_REPETITION: Nanos = Nanos::from_millis(1_000);
 const LONGEST: Nanos = Nanos::from_millis(2_000);
 /// A longer route is noticed after one to two windows. BBR uses 10 s for the same purpose.
 const WINDOW: Nanos = Nanos::from_millis(10_000);
@@ -60,6 +62,12 @@ impl RoundTrip {
         let minimum = self.minimum().unwrap_or(average);
         let margin = self.deviation.saturating_mul(4).max(Nanos::new(minimum.get() / 8)).max(LEAST_MARGIN);
         (average.max(minimum) + margin).min(LONGEST)
+    }
+
+    /// The timeout of a repetition: it doubles `count` times, at most to one second.
+    pub(crate) fn timeout_after(&self, count: u32) -> Nanos {
+        let timeout = self.timeout();
+        timeout.saturating_mul(1 << count.min(5)).min(timeout.max(LONGEST_REPETITION))
     }
 
     pub(crate) fn minimum(&self) -> Option<Nanos> {

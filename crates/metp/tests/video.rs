@@ -18,9 +18,10 @@ struct Run {
     duplicates: u64,
     retransmissions: u64,
     sent: u64,
+    statistics: [qfabric_metp::Statistics; 2],
 }
 
-fn run(loss: Loss, rate: u64, seed: u64) -> Run {
+fn run(link: LinkSettings, rate: u64, seed: u64) -> Run {
     let config = Config {
         mode: Mode::PartiallyReliable,
         rate: BitRate::new(rate),
@@ -28,10 +29,13 @@ fn run(loss: Loss, rate: u64, seed: u64) -> Run {
         order: DeliveryOrder::InOrder,
         ..Config::default()
     };
-    let link = LinkSettings { loss, ..LinkSettings::default() };
-    let back = LinkSettings::default();
     let mut pair = Pair::new(config.clone(), config);
-    pair.connect(qfabric_metp::CarrierId(0), [link, LinkSettings { loss, ..back }], seed, 1_414);
+    pair.connect(
+        qfabric_metp::CarrierId(0),
+        [link, LinkSettings { loss: link.loss, ..LinkSettings::default() }],
+        seed,
+        1_414,
+    );
     pair.run_for(Nanos::from_millis(1_000));
     let begin = pair.now;
     let data = vec![7; 300_000];
@@ -59,6 +63,7 @@ fn results(pair: &Pair, begin: Instant) -> Run {
         duplicates: receiver.duplicates + receiver.late_tpdus,
         retransmissions: sender.retransmissions,
         sent: sender.sent_bytes,
+        statistics: [sender, receiver],
     }
 }
 
@@ -70,7 +75,13 @@ fn a_video_at_the_granted_rate_arrives_in_time_over_a_lossy_link() {
     println!("{:.1} Mbit/s", sizes as f64 * 8.0 / (FRAMES as f64 / 25.0) / 1e6);
     for seed in 0..3 {
         for loss in [Loss::Bernoulli(0.0), Loss::Bernoulli(0.02), Loss::Bernoulli(0.05), GILBERT_ELLIOTT] {
-            println!("{loss:?}, seed {seed}: {:?}", run(loss, 29_000_000, seed));
+            println!(
+                "{loss:?}, seed {seed}: {:?}",
+                run(LinkSettings { loss, ..LinkSettings::default() }, 29_000_000, seed)
+            );
         }
+        let slow =
+            LinkSettings { rate: BitRate::new(8_000_000), queue: Bytes::new(500_000), ..LinkSettings::default() };
+        println!("8 Mbit/s: {:?}", run(slow, 7_800_000, seed));
     }
 }

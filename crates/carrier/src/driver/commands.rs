@@ -70,10 +70,10 @@ impl Driver {
             let allowed = "the side that opened the connection";
             return answer(&reply, Err(Error::Option { option: "attach", value: peer.to_string(), allowed }));
         };
-        let (options, attach) = (self.options.clone(), self.attach.clone());
+        let attach = self.attach.clone();
         tokio::task::spawn_local(async move {
             let hello = Hello::Attach { session: connector.session };
-            let greeted = quic::connect(&options, local, peer, Some(&connector.expected), &hello).await;
+            let greeted = quic::connect(&connector.secured, local, peer, Some(&connector.expected), &hello).await;
             let path = greeted.and_then(|greeted| match greeted.answer {
                 Answer::Attached => Ok(greeted.path),
                 _ => Err(Error::Handshake { address: peer, why: "it answered another question".to_owned() }),

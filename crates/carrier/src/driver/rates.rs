@@ -29,6 +29,7 @@ pub(super) fn config(options: &Options, tag: u16) -> Config {
         bucket: Bytes::new(bucket.max(8 * u64::from(options.mtu))),
         mode: options.mode,
         tpdu_size: options.mtu,
+        accepted_tpdu: options.mtu,
         send_time: options.send_time.map(nanos),
         receive_time: options.receive_time.map(nanos),
         order: options.order,

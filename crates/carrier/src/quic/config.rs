@@ -12,7 +12,7 @@ use rustls::version::TLS13;
 use super::rate::{GovernedFactory, Governor};
 use crate::Error;
 use crate::hello::ALPN;
-use crate::options::Options;
+use crate::options::{Options, Secured};
 
 /// Datagrams that quinn keeps before they are sent: METP owns the queue, so that late frames are dropped. With 4 MB the
 /// median delay of a stream above the path's rate was 800 ms, with 20 kB 115 ms.
@@ -26,19 +26,19 @@ const MOST_HANDSHAKES: usize = 32;
 /// Bytes that one connection may send before its handshake is accepted.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn client(options: &Options, governor: &Arc<Governor>) -> Result<ClientConfig, Error> {
-    let mut crypto = qfabric_realm::client_config(&options.tls, &[&TLS13])?;
+pub(crate) fn client(secured: &Secured, governor: &Arc<Governor>) -> Result<ClientConfig, Error> {
+    let mut crypto = qfabric_realm::client_config(&secured.tls, &[&TLS13])?;
     crypto.alpn_protocols = vec![ALPN.to_vec()];
     // Every connection is checked against today's certificates.
     crypto.resumption = Resumption::disabled();
     let crypto = QuicClientConfig::try_from(crypto).expect("the provider has QUIC's first cipher suite");
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(options, governor));
+    config.transport_config(transport(&secured.options, governor));
     Ok(config)
 }
 
-pub(crate) fn server_crypto(options: &Options) -> Result<Arc<QuicServerConfig>, Error> {
-    let mut crypto = qfabric_realm::server_config(&options.tls, &[&TLS13])?;
+pub(crate) fn server_crypto(secured: &Secured) -> Result<Arc<QuicServerConfig>, Error> {
+    let mut crypto = qfabric_realm::server_config(&secured.tls, &[&TLS13])?;
     crypto.alpn_protocols = vec![ALPN.to_vec()];
     crypto.send_tls13_tickets = 0;
     Ok(Arc::new(QuicServerConfig::try_from(crypto).expect("the provider has QUIC's first cipher suite")))

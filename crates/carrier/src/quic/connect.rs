@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use qfabric_realm::host_of;
+use qfabric_realm::{Access, host_of};
 use qfabric_types::channel::Name;
 use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime};
 use rustls::pki_types::CertificateDer;
@@ -13,7 +13,7 @@ use super::rate::Governor;
 use super::{Authenticated, config, failure};
 use crate::Error;
 use crate::hello::{Answer, Hello, MOST_BYTES, decode, encode};
-use crate::options::Options;
+use crate::options::Secured;
 
 /// The name in the handshake; names are checked against the access list instead.
 const NAME: &str = "qfabric";
@@ -29,15 +29,15 @@ pub(crate) struct Greeted {
 /// # Errors
 /// No answer in time, a certificate that is not accepted, another host, or a refusal.
 pub(crate) async fn connect(
-    options: &Options,
+    secured: &Secured,
     local: Option<SocketAddr>,
     peer: SocketAddr,
     expected: Option<&Name>,
     hello: &Hello,
 ) -> Result<Greeted, Error> {
-    let within = options.handshake_time;
+    let within = secured.options.handshake_time;
     let late = |_| Error::NoAnswer { address: peer, within };
-    let path = timeout(within, authenticate(options, local, peer, expected)).await.map_err(late)??;
+    let path = timeout(within, authenticate(secured, local, peer, expected)).await.map_err(late)??;
     let answer = timeout(within, greet(&path.connection, hello)).await.map_err(late)?;
     match answer.map_err(|error| error.of(peer, within))? {
         Answer::Refused(problem) => Err(Error::Refused(problem)),
@@ -46,26 +46,26 @@ pub(crate) async fn connect(
 }
 
 async fn authenticate(
-    options: &Options,
+    secured: &Secured,
     local: Option<SocketAddr>,
     peer: SocketAddr,
     expected: Option<&Name>,
 ) -> Result<Authenticated, Error> {
     let governor = Arc::<Governor>::default();
-    let config = config::client(options, &governor)?;
+    let config = config::client(secured, &governor)?;
     let socket = config::socket(local.unwrap_or_else(|| any_address(peer)))?;
     let io = || Error::io("cannot use the socket");
     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).map_err(io())?;
     let bad = |error: quinn::ConnectError| Error::Address { text: peer.to_string(), why: error.to_string() };
     let connecting = endpoint.connect_with(config, peer, NAME).map_err(bad)?;
-    let connection = connecting.await.map_err(|error| failure::explain(peer, &error, options.handshake_time))?;
+    let connection =
+        connecting.await.map_err(|error| failure::explain(peer, &error, secured.options.handshake_time))?;
     let host = peer_of(&connection).ok_or_else(|| stranger(peer, None, "its certificate names no host"))?;
-    check_peer(options, peer, &host, expected)?;
+    check_peer(&secured.tls.access, peer, &host, expected)?;
     Ok(Authenticated { connection, endpoint, governor, host })
 }
 
-fn check_peer(options: &Options, peer: SocketAddr, host: &Name, expected: Option<&Name>) -> Result<(), Error> {
-    let access = &options.tls.access;
+fn check_peer(access: &Access, peer: SocketAddr, host: &Name, expected: Option<&Name>) -> Result<(), Error> {
     if expected.is_some_and(|expected| expected != host) {
         let why = format!("the wanted host is {}", expected.map_or("", |name| name.as_str()));
         return Err(stranger(peer, Some(host), &why));

@@ -17,7 +17,7 @@ use super::rate::Governor;
 use super::{Authenticated, config};
 use crate::Error;
 use crate::hello::{Answer, Hello, MOST_BYTES, decode, encode};
-use crate::options::Options;
+use crate::options::{Options, Secured};
 
 /// Clients that wait for the service's answer.
 const MOST_WAITING: usize = 16;
@@ -55,15 +55,15 @@ pub(crate) struct Door {
 
 impl Door {
     /// Must be called in a runtime.
-    pub(crate) fn open(options: &Options, local: SocketAddr) -> Result<(Door, mpsc::Receiver<Arrival>), Error> {
-        let crypto = config::server_crypto(options)?;
-        let first = config::server(crypto.clone(), options, &Arc::default());
+    pub(crate) fn open(secured: &Secured, local: SocketAddr) -> Result<(Door, mpsc::Receiver<Arrival>), Error> {
+        let crypto = config::server_crypto(secured)?;
+        let first = config::server(crypto.clone(), &secured.options, &Arc::default());
         let socket = config::socket(local)?;
         let endpoint = Endpoint::new(EndpointConfig::default(), Some(first), socket, Arc::new(TokioRuntime))
             .map_err(Error::io(format!("cannot listen on {local}")))?;
         let (arrivals, waiting) = mpsc::channel(MOST_WAITING);
         let bounds = Rc::default();
-        Ok((Door { endpoint, crypto, options: options.clone(), bounds, arrivals }, waiting))
+        Ok((Door { endpoint, crypto, options: secured.options.clone(), bounds, arrivals }, waiting))
     }
 
     pub(crate) fn address(&self) -> Result<SocketAddr, Error> {

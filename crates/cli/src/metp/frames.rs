@@ -71,16 +71,7 @@ impl Frames {
         let file = File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let (prober, places) = probe(path)?;
-        Ok(Frames {
-            file,
-            path: path.to_owned(),
-            length,
-            places,
-            end: 0,
-            largest,
-            prober,
-            _temporary: temporary,
-        })
+        Ok(Frames { file, path: path.to_owned(), length, places, end: 0, largest, prober, _temporary: temporary })
     }
 
     /// Bytes of all frames together.
@@ -98,7 +89,10 @@ impl Frames {
             };
         };
         if place.position != self.end || place.size > self.length - self.end {
-            return Err(bad(format!("the frame at byte {} does not follow the one that ends at {}", place.position, self.end)));
+            return Err(bad(format!(
+                "the frame at byte {} does not follow the one that ends at {}",
+                place.position, self.end
+            )));
         }
         if place.size > self.largest {
             let (size, largest, at) = (place.size, self.largest, place.position);

@@ -21,7 +21,7 @@ pub(super) struct Identity {
     pub(super) service: Name,
     /// Largest UDP payload in bytes that the path is known to carry, 1200 to 9000
     #[arg(long, value_name = "BYTES", default_value_t = Options::ETHERNET_MTU)]
-    mtu: u16,
+    pub(super) mtu: u16,
 }
 
 /// How messages travel over QUIC.
@@ -44,8 +44,8 @@ impl From<EngineName> for Engine {
 }
 
 impl Identity {
-    /// Options with this identity.
-    pub(super) fn options(&self) -> Result<Options, Failure> {
+    /// The certificate, the key and the access list.
+    pub(super) fn tls(&self) -> Result<Tls, Failure> {
         let own = || rustix::system::uname().nodename().to_string_lossy().parse::<Name>();
         let host = match &self.host {
             Some(host) => host.clone(),
@@ -54,7 +54,6 @@ impl Identity {
             })?,
         };
         let tls = Tls::from_folder(&self.tls, &host, &self.tls.join("access.toml"));
-        let tls = tls.map_err(|error| failure(&error.into()))?;
-        Ok(Options { mtu: self.mtu, ..Options::new(tls) })
+        tls.map_err(|error| failure(&error.into()))
     }
 }

@@ -61,10 +61,11 @@ fn rate(stream: &Stream) -> Result<BitRate, Failure> {
     let translated = qfabric_translate::translate(&stream, quality, &profiles);
     let translated = translated.map_err(|error| invalid(&error.problem()))?;
     let here = translated.resources.iter().filter(|(host, _)| *host == Host::Local);
-    let rates = here.flat_map(|(_, amounts)| amounts.iter()).filter_map(|(resource, amount)| match (resource, amount) {
-        (Resource::Network(end), Amount::Network(rate)) if end.direction == Direction::Out => Some(rate.get()),
-        _ => None,
-    });
+    let rates =
+        here.flat_map(|(_, amounts)| amounts.iter()).filter_map(|(resource, amount)| match (resource, amount) {
+            (Resource::Network(end), Amount::Network(rate)) if end.direction == Direction::Out => Some(rate.get()),
+            _ => None,
+        });
     Ok(BitRate::new(rates.sum()))
 }
 

@@ -59,10 +59,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let options = Options {
         largest_message: args.largest,
         receive_time: args.receive_time.map(duration),
-        ..args.identity.options()?
+        mtu: args.identity.mtu,
+        ..Options::default()
     };
     let mut sink = sink(args)?;
-    let server = ServerConnection::register(args.identity.service.clone(), address(&args.listen)?, options);
+    let server = ServerConnection::register(
+        args.identity.service.clone(),
+        address(&args.listen)?,
+        args.identity.tls()?,
+        options,
+    );
     let server = server.map_err(|error| failure(&error))?;
     eprintln!("the service {} listens on {}", args.identity.service, server.address());
     let Some(connection) = accept(&server, &stop)? else { return Ok(Done(0)) };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use qfabric_carrier::{
-    ClientConnection, Congestion, End, Error, Event, Mode, Options, RateGrant, Target, resolve,
+    ClientConnection, Congestion, End, Error, Event, Mode, Options, RateGrant, Target, Tls, resolve,
 };
 use qfabric_types::BitRate;
 use qfabric_types::channel::Name;
@@ -108,10 +108,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => {}
     }
     let stop = interrupted()?;
-    let options = options(args, &terms)?;
+    let tls = args.identity.tls()?;
     let mut frames = Frames::open(&args.file, terms.largest.get())?;
-    let expected = stream.peer.map(|peer| peer.host).filter(|host| options.tls.access.hosts.contains(host));
-    let connection = open(args, options, expected)?;
+    let expected = stream.peer.map(|peer| peer.host).filter(|host| tls.access.hosts.contains(host));
+    let connection = open(args, tls, options(args, &terms), expected)?;
     let source = source(args, &connection, &terms)?;
     say(&source, &connection, &terms, args);
     if let Source::Reservation(grant) | Source::Laboratory(grant) = source {
@@ -128,9 +128,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn options(args: &Args, terms: &Terms) -> Result<Options, Failure> {
-    let options = args.identity.options()?;
-    Ok(Options {
+fn options(args: &Args, terms: &Terms) -> Options {
+    Options {
         engine: args.engine.into(),
         congestion: match args.congestion {
             CongestionName::Cubic => Congestion::Cubic,
@@ -140,11 +139,12 @@ fn options(args: &Args, terms: &Terms) -> Result<Options, Failure> {
         rate: args.lab_rate.unwrap_or(terms.rate),
         largest_message: terms.largest,
         send_time: terms.deadline.map(duration),
-        ..options
-    })
+        mtu: args.identity.mtu,
+        ..Options::default()
+    }
 }
 
-fn open(args: &Args, options: Options, expected: Option<Name>) -> Result<ClientConnection, Failure> {
+fn open(args: &Args, tls: Tls, options: Options, expected: Option<Name>) -> Result<ClientConnection, Failure> {
     let address = |text: &String| -> Result<SocketAddr, Failure> { resolve(text).map_err(|error| failure(&error)) };
     let target = Target {
         peer: address(&args.to)?,
@@ -152,7 +152,7 @@ fn open(args: &Args, options: Options, expected: Option<Name>) -> Result<ClientC
         service: args.identity.service.clone(),
         host: args.expect.clone().or(expected),
     };
-    ClientConnection::open(target, options).map_err(|error| failure(&error))
+    ClientConnection::open(target, tls, options).map_err(|error| failure(&error))
 }
 
 fn source(args: &Args, connection: &ClientConnection, terms: &Terms) -> Result<Source, Failure> {

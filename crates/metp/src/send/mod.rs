@@ -319,11 +319,11 @@ impl Sender {
         if message.lost > 0 || !message.has_open() || !(message.is_all_sent() || message.is_abandoned) {
             return None;
         }
-        let factor = match message.timeout {
-            Timeout::None | Timeout::Optimistic => 1,
-            Timeout::Pessimistic(count) => 1 << count.min(5),
+        let repetitions = match message.timeout {
+            Timeout::None | Timeout::Optimistic => 0,
+            Timeout::Pessimistic(count) => count,
         };
-        Some(message.last_sent + self.round_trip.timeout().saturating_mul(factor))
+        Some(message.last_sent + self.round_trip.timeout_after(repetitions))
     }
 
     /// When a message that has a deadline ends. The last acknowledgments come one timeout after the deadline.
@@ -339,7 +339,7 @@ impl Sender {
     pub(crate) fn next_wakeup(&self) -> Option<Instant> {
         let times = |message| [self.timeout_at(message), self.expires_at(message)];
         let blocked = self.blocked_since.map(|since| since + self.blocked_limit());
-        let status = self.status.next_wakeup(self.round_trip.timeout());
+        let status = self.status.next_wakeup(&self.round_trip);
         self.queue.iter().flat_map(times).chain([blocked, status]).flatten().min()
     }
 

@@ -4,6 +4,7 @@ use qfabric_types::{Instant, Nanos};
 
 use super::Sender;
 use crate::Mode;
+use crate::timing::RoundTrip;
 use crate::wire::Status;
 
 /// Versions of the status.
@@ -73,14 +74,14 @@ impl StatusState {
     }
 
     /// When the next repetition is due; at distances that grow.
-    pub(super) fn next_wakeup(&self, timeout: Nanos) -> Option<Instant> {
+    pub(super) fn next_wakeup(&self, round_trip: &RoundTrip) -> Option<Instant> {
         let (at, count) = self.sent.filter(|_| !self.is_acknowledged())?;
-        Some(at + timeout.saturating_mul(1 << count.min(5)))
+        Some(at + round_trip.timeout_after(count))
     }
 
-    fn is_due(&self, now: Instant, timeout: Nanos) -> bool {
+    fn is_due(&self, now: Instant, round_trip: &RoundTrip) -> bool {
         let is_unsent = self.sent.is_none() && !self.is_acknowledged();
-        self.must_repeat || is_unsent || self.next_wakeup(timeout).is_some_and(|at| at <= now)
+        self.must_repeat || is_unsent || self.next_wakeup(round_trip).is_some_and(|at| at <= now)
     }
 }
 
@@ -88,7 +89,7 @@ impl Sender {
     /// The status to send now.
     pub(crate) fn due_status(&mut self, now: Instant) -> Option<Status> {
         self.announce_floor();
-        self.status.is_due(now, self.round_trip.timeout()).then(|| self.status_now())
+        self.status.is_due(now, &self.round_trip).then(|| self.status_now())
     }
 
     /// The status went out.
