@@ -23,7 +23,7 @@ pub(crate) fn send(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// Counts the bytes.
+/// Counts the bytes that come after `go`.
 pub(crate) fn receive(address: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     let bytes = Arc::new(AtomicU64::new(0));
@@ -31,7 +31,8 @@ pub(crate) fn receive(address: SocketAddr) -> Result<()> {
     say("ready");
     thread::spawn(move || {
         let cpu_at_go = wait_for_go();
-        answer(cpu_at_go, || format!("bytes {}\n", counted.load(Ordering::Relaxed)))
+        let before = counted.load(Ordering::Relaxed);
+        answer(cpu_at_go, || format!("bytes {}\n", counted.load(Ordering::Relaxed) - before))
     });
     let (mut stream, mut buffer) = (listener.accept()?.0, vec![0; 64 << 10]);
     loop {

@@ -3,8 +3,9 @@
 use comfy_table::Table;
 use serde::Serialize;
 
+use crate::Experiment;
 use crate::engine::Engine;
-use crate::measure::{Summary, number};
+use crate::measure::{Measure, Summary, number};
 use crate::report::{self, Report};
 
 /// A goal, with the measured value.
@@ -38,12 +39,16 @@ pub(crate) fn of(report: &Report) -> Vec<Goal> {
 
 fn of_engine(report: &Report, engine: Engine) -> Vec<Goal> {
     let name = engine.word();
+    if report.experiment == Experiment::Loopback {
+        let beside = ratio(report, engine, Engine::Quic, Measure::mbit_per_s);
+        return vec![Goal::at_least(format!("{name}: Mbit/s, of QUIC streams'"), beside, 0.8)];
+    }
     if let Some(unreserved) = report.unreserved_bps {
         let share = report.summary(engine, |measure| Some(measure.beside_bps? / unreserved));
         return vec![Goal::at_least(format!("{name}: TCP beside it, of the unreserved part"), share, 0.9)];
     }
     let (rival, least) = best_rival(report).map_or(("any rival".to_owned(), 0.0), |(rival, most)| (rival.word(), most));
-    let cpu = ratio(report, engine, Engine::Srt120);
+    let cpu = ratio(report, engine, Engine::Srt120, Measure::cpu_ms_per_mbit);
     vec![
         Goal::at_least(
             format!("{name}: frames in time, beside the best rival's, {rival}"),
@@ -62,9 +67,9 @@ fn best_rival(report: &Report) -> Option<(Engine, f64)> {
     known.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// CPU time per Mbit of one engine over another's, of the rounds in which both ran.
-fn ratio(report: &Report, one: Engine, other: Engine) -> Option<Summary> {
-    let of = |engine| report.values(engine, |measure| measure.cpu_ms_per_mbit());
+/// A number of one engine over another's, of the rounds in which both ran.
+fn ratio(report: &Report, one: Engine, other: Engine, number: fn(&Measure) -> Option<f64>) -> Option<Summary> {
+    let of = |engine| report.values(engine, number);
     let others = of(other);
     let in_round = |round: u32| others.iter().find(|(at, _)| *at == round).map(|(_, value)| *value);
     Summary::of(of(one).into_iter().filter_map(|(round, value)| Some(value / in_round(round)?)))

@@ -27,6 +27,7 @@ mod tcp;
 mod trial;
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -42,11 +43,27 @@ pub use crate::play::play;
 pub use crate::report::Report;
 
 use crate::engine::Programs;
-use crate::plan::Plan;
+use crate::plan::{Frame, Kind, Plan};
 use crate::report::Missing;
+use crate::trial::Stage;
+
+/// What a bench measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Frames with deadlines, over the link.
+    Deadlines,
+    /// The same beside a TCP flow from the same host, whose network queues keep the granted rate for the frames.
+    BesideTcp,
+    /// Throughput on this host's loopback: large frames, each when the engine has taken the one before it.
+    Loopback,
+}
 
 /// The conditions of a bench.
 pub struct Options {
+    pub experiment: Experiment,
+    /// Whether the processes run at SCHED_FIFO 1, so that other programs of this machine do not delay them,
+    /// if the kernel permits it.
+    pub is_real_time: bool,
     /// Both directions of the link.
     pub link: LinkSettings,
     pub frames: u32,
@@ -59,8 +76,6 @@ pub struct Options {
     pub engines: Vec<Engine>,
     /// A video file; `None`: the default clip.
     pub clip: Option<PathBuf>,
-    /// Whether a TCP flow is on the same link.
-    pub beside: bool,
     /// Program and first words of the processes; the words of [`play`] follow.
     pub player: (PathBuf, Vec<String>),
     /// Ends the bench before the next run.
@@ -69,12 +84,24 @@ pub struct Options {
     pub progress: Box<dyn Fn(&str)>,
 }
 
+impl Options {
+    /// The rest of the link beside the granted rate, if a TCP flow takes it.
+    pub(crate) fn unreserved(&self) -> Option<BitRate> {
+        let link = self.link.rate.mean().filter(|_| self.experiment == Experiment::BesideTcp)?;
+        Some(link.saturating_sub(self.granted))
+    }
+}
+
+/// A frame of the experiment on the loopback.
+const LARGE: Frame = Frame { kind: Kind::I, size: 200_000 };
+
 /// Runs the bench. After a stop, the report has the runs so far.
 pub fn run(options: &Options) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("qfabric-transport-").tempdir()?;
     let programs = Programs { player: options.player.clone(), folder: folder.path().to_owned() };
     realm::make(&realm::folder(&folder.path().join("plan")))?;
-    let wanted = if options.engines.is_empty() { Engine::value_variants() } else { &options.engines };
+    let wanted: Vec<Engine> =
+        if options.engines.is_empty() { options.experiment.engines() } else { options.engines.clone() };
     let lacks = |engine: &Engine| Some(Missing { engine: *engine, why: programs.lacks(*engine)? });
     let missing: Vec<Missing> = wanted.iter().filter_map(lacks).collect();
     let present = |engine: &&Engine| missing.iter().all(|lack| lack.engine != **engine);
@@ -82,13 +109,30 @@ pub fn run(options: &Options) -> Result<Report> {
     let whys: Vec<&str> = missing.iter().map(|lack| lack.why.as_str()).collect();
     ensure!(!engines.is_empty(), "no engine can run: {}", whys.join("; "));
     let plan = plan(options)?;
-    let mut report = Report::new(conditions(options, &plan), options.seed, options.frames, engines);
+    let is_real_time = options.is_real_time && may_run_real_time();
+    let mut report = Report::new(conditions(options, &plan, is_real_time), options, engines);
     report.missing = missing;
-    rounds::run(options, &programs, &plan, &mut report)?;
+    rounds::run(options, &Stage::new(&programs, &plan, is_real_time)?, &mut report)?;
     Ok(report.finish())
 }
 
+impl Experiment {
+    /// The engines that are measured if none are named.
+    fn engines(self) -> Vec<Engine> {
+        match self {
+            Experiment::Deadlines => Engine::value_variants().to_vec(),
+            Experiment::BesideTcp => vec![Engine::Metp, Engine::MetpStreams, Engine::Srt200],
+            Experiment::Loopback => vec![Engine::Metp, Engine::MetpStreams, Engine::Quic],
+        }
+    }
+}
+
 fn plan(options: &Options) -> Result<Plan> {
+    if options.experiment == Experiment::Loopback {
+        let frames = vec![LARGE; options.frames as usize];
+        let deadline = Duration::from_secs(60);
+        return Ok(Plan { period: Duration::ZERO, deadline, granted_bps: options.granted.get(), frames });
+    }
     let clip = plan::clip(options.clip.as_deref())?;
     Ok(Plan {
         period: Duration::from_millis(40),
@@ -98,10 +142,49 @@ fn plan(options: &Options) -> Result<Plan> {
     })
 }
 
-fn conditions(options: &Options, plan: &Plan) -> String {
+/// Whether the kernel permits SCHED_FIFO.
+fn may_run_real_time() -> bool {
+    Command::new("chrt").args(["-f", "1", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn conditions(options: &Options, plan: &Plan, is_real_time: bool) -> String {
+    let policy = match is_real_time {
+        true => "processes at SCHED_FIFO 1",
+        false if options.is_real_time => "processes at the default policy, because SCHED_FIFO is not permitted",
+        false => "processes at the default policy",
+    };
+    if options.experiment == Experiment::Loopback {
+        let (frames, size, rate) = (options.frames, LARGE.size, options.granted);
+        return format!(
+            "Loopback: {frames} frames of {size} bytes, granted {rate}; {} rounds; {policy}.",
+            options.rounds
+        );
+    }
     let mbit = 8e-6 * plan.bytes() as f64 / (plan.period.as_secs_f64() * plan.frames.len() as f64);
     format!(
-        "{} frames, 25 a second, {mbit:.1} Mbit/s, deadline {}; granted {}; {} rounds.\nLink: {}.",
+        "{} frames, 25 a second, {mbit:.1} Mbit/s, deadline {}; granted {}; {} rounds; {policy}.\nLink: {}.",
         options.frames, options.deadline, options.granted, options.rounds, options.link
     )
+}
+
+#[cfg(test)]
+impl Options {
+    /// Without engines; nothing stops it, and nobody sees its progress.
+    fn example() -> Options {
+        Options {
+            experiment: Experiment::Deadlines,
+            is_real_time: false,
+            link: LinkSettings::default(),
+            frames: 400,
+            deadline: Nanos::from_millis(200),
+            granted: BitRate::new(27_000_000),
+            rounds: 1,
+            seed: 1,
+            engines: Vec::new(),
+            clip: None,
+            player: (PathBuf::new(), Vec::new()),
+            stop: Arc::default(),
+            progress: Box::new(|_| {}),
+        }
+    }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::engine::Engine;
 use crate::goals::{self, Goal};
 use crate::measure::{Measure, Summary, number};
+use crate::{Experiment, Options};
 
 /// A run that counts.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +44,8 @@ struct Row {
     returned_bytes: f64,
     delivered_bytes: f64,
     cpu_ms: f64,
+    /// Megabits that arrived each second.
+    mbit_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     beside_bps: Option<f64>,
     rounds: usize,
@@ -66,6 +69,9 @@ pub struct Report {
     pub(crate) seed: u64,
     pub(crate) frames: u32,
     #[serde(skip)]
+    pub(crate) experiment: Experiment,
+    /// The rest of the link beside the granted rate, if a TCP flow takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unreserved_bps: Option<f64>,
     #[serde(skip)]
     pub(crate) engines: Vec<Engine>,
@@ -82,12 +88,13 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(conditions: String, seed: u64, frames: u32, engines: Vec<Engine>) -> Report {
+    pub(crate) fn new(conditions: String, options: &Options, engines: Vec<Engine>) -> Report {
         Report {
             conditions,
-            seed,
-            frames,
-            unreserved_bps: None,
+            experiment: options.experiment,
+            seed: options.seed,
+            frames: options.frames,
+            unreserved_bps: options.unreserved().map(|rate| rate.as_f64()),
             engines,
             rows: Vec::new(),
             emulator_late_p99_ms: 0.0,
@@ -134,6 +141,7 @@ impl Report {
             returned_bytes: median(|m| m.returned_bytes)?,
             delivered_bytes: median(|m| m.delivered_bytes)?,
             cpu_ms: median(|m| m.cpu_ms)?,
+            mbit_per_s: optional(Measure::mbit_per_s).map(|summary| summary.median),
             beside_bps: optional(|m| m.beside_bps).map(|summary| summary.median),
             rounds: self.values(engine, |m| Some(m.in_time)).len(),
             spread: Spread {
@@ -159,33 +167,41 @@ impl Report {
         text + &format!("\n{}\n", goals::table(&self.goals))
     }
 
+    fn columns(&self) -> Vec<Column> {
+        let mut columns: Vec<Column> = match self.experiment {
+            Experiment::Loopback => vec![("Mbit/s", Measure::mbit_per_s), ("delivered", |m| Some(m.delivered))],
+            _ => vec![
+                ("in time", |m| Some(m.in_time)),
+                ("delivered", |m| Some(m.delivered)),
+                ("p50 ms", |m| m.p50_ms),
+                ("p99 ms", |m| m.p99_ms),
+            ],
+        };
+        if self.experiment == Experiment::Deadlines {
+            columns.push(("sent, of delivered", |m| (m.sent_bytes > 0.0).then(|| m.sent_bytes / m.delivered_bytes)));
+        }
+        columns.extend([("CPU ms", (|m| Some(m.cpu_ms.round())) as Of), ("CPU ms per Mbit", Measure::cpu_ms_per_mbit)]);
+        if self.experiment == Experiment::BesideTcp {
+            columns.push(("TCP beside, Mbit/s", |m| Some(m.beside_bps? / 1e6)));
+        }
+        columns
+    }
+
     fn table(&self) -> Table {
-        type Column = (&'static str, fn(&Measure) -> Option<f64>);
-        let columns: [Column; 7] = [
-            ("in time", |m| Some(m.in_time)),
-            ("delivered", |m| Some(m.delivered)),
-            ("p50 ms", |m| m.p50_ms),
-            ("p99 ms", |m| m.p99_ms),
-            ("sent, of delivered", |m| (m.sent_bytes > 0.0).then(|| m.sent_bytes / m.delivered_bytes)),
-            ("CPU ms", |m| Some(m.cpu_ms.round())),
-            ("CPU ms per Mbit", Measure::cpu_ms_per_mbit),
-        ];
-        let beside: Option<Column> = self.unreserved_bps.map(|_| ("TCP beside, Mbit/s", beside_mbit as _));
-        let columns: Vec<Column> = columns.into_iter().chain(beside).collect();
+        let columns = self.columns();
         let names = ["engine"].into_iter().chain(columns.iter().map(|(name, _)| *name));
         let mut table = table(names.map(str::to_owned));
-        for row in &self.rows {
-            let engine = self.engines.iter().find(|engine| engine.word() == row.engine);
-            let cell = |of| engine.and_then(|engine| self.summary(*engine, of)).map_or("–".into(), |s| s.text());
-            table.add_row([row.engine.clone()].into_iter().chain(columns.iter().map(|(_, of)| cell(*of))));
+        for engine in self.engines.iter().filter(|engine| !self.values(**engine, |m| Some(m.in_time)).is_empty()) {
+            let cell = |of: Of| self.summary(*engine, of).map_or("–".into(), |summary| summary.text());
+            table.add_row([engine.word()].into_iter().chain(columns.iter().map(|(_, of)| cell(*of))));
         }
         table
     }
 }
 
-fn beside_mbit(measure: &Measure) -> Option<f64> {
-    Some(measure.beside_bps? / 1e6)
-}
+/// A number of a run, and its name in the table.
+type Column = (&'static str, Of);
+type Of = fn(&Measure) -> Option<f64>;
 
 /// A table without lines; numbers are at the right.
 pub(crate) fn table(head: impl IntoIterator<Item = String>) -> Table {

@@ -5,23 +5,19 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use qfabric_types::RandomNumbers;
 
-use crate::Options;
-use crate::engine::{Engine, Programs};
+use crate::engine::Engine;
 use crate::measure::Measure;
 use crate::place::Place;
-use crate::plan::Plan;
 use crate::report::{Record, Report};
 use crate::stolen::Ticks;
-use crate::trial::Stage;
+use crate::trial::{PORT, Stage};
+use crate::{Experiment, Options};
 
 /// Runs of one engine in one round until one counts.
 const ATTEMPTS: u32 = 3;
 
 /// Runs all rounds, up to the stop; adds records, repetitions and failures to the report.
-pub(crate) fn run(options: &Options, programs: &Programs, plan: &Plan, report: &mut Report) -> Result<()> {
-    let plan_file = programs.folder.join("plan");
-    plan.write(&plan_file)?;
-    let stage = Stage { programs, plan, plan_file: &plan_file };
+pub(crate) fn run(options: &Options, stage: &Stage<'_>, report: &mut Report) -> Result<()> {
     let mut numbers = RandomNumbers::new(options.seed);
     for round in 0..options.rounds {
         let order = shuffled(&report.engines, &mut numbers);
@@ -32,7 +28,7 @@ pub(crate) fn run(options: &Options, programs: &Programs, plan: &Plan, report: &
                     return Ok(());
                 }
                 (options.progress)(&format!("{turn}: {}", engine.word()));
-                if take_turn(report, *engine, round, attempt, || measure(&stage, *engine, options, round)) {
+                if take_turn(report, *engine, round, attempt, || measure(stage, *engine, options, round)) {
                     break;
                 }
             }
@@ -68,9 +64,17 @@ fn take_turn(
 /// The numbers of one run, and the reasons why it does not count.
 fn measure(stage: &Stage<'_>, engine: Engine, options: &Options, round: u32) -> Result<(Measure, Vec<String>)> {
     // The seed of a round is the same for all engines.
-    let place = Place::link(&options.link, options.seed.wrapping_add(round.into()))?;
+    let seed = options.seed.wrapping_add(round.into());
+    let is_beside = options.experiment == Experiment::BesideTcp;
+    let place = match options.experiment {
+        Experiment::Loopback => Place::Loopback,
+        _ => Place::link(&options.link, seed)?,
+    };
+    if let Some(link) = options.link.rate.mean().filter(|_| is_beside) {
+        place.reserve(link, options.granted, PORT)?;
+    }
     let before = Ticks::read();
-    let arrived = stage.run(&place, engine, options.beside)?;
+    let arrived = stage.run(&place, engine, is_beside)?;
     let (stolen, link) = (before.stolen_percent(Ticks::read()), place.counts()?);
     Ok((Measure::new(stage.plan, &arrived, &link, stolen), link.reasons))
 }
@@ -89,7 +93,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(String::new(), 1, 400, vec![Engine::Tcp])
+        Report::new(String::new(), &Options::example(), vec![Engine::Tcp])
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One run of one engine: two processes behind the link, the whole plan, and what arrived.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,12 +12,14 @@ use crate::plan::Plan;
 use crate::process::Process;
 
 /// Port of the receiver; a RIST receiver also takes the next one. The bulk flow has its own.
-const PORT: u16 = 7700;
+pub(crate) const PORT: u16 = 7700;
 const BULK_PORT: u16 = 7710;
 /// Timeout for processes to start, to connect and to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A sender whose engine blocks it gets this time beyond the plan.
 const BLOCKED: Duration = Duration::from_secs(10);
+/// A plan without a pace takes at most this time.
+const THROUGHPUT: Duration = Duration::from_secs(60);
 /// Frames that come later than this after the last was sent are lost.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time that the bulk flow has alone, to leave its slow start behind.
@@ -45,10 +47,19 @@ pub(crate) struct Arrived {
 pub(crate) struct Stage<'a> {
     pub programs: &'a Programs,
     pub plan: &'a Plan,
-    pub plan_file: &'a Path,
+    pub plan_file: PathBuf,
+    /// SCHED_FIFO 1 instead of the default policy.
+    pub is_real_time: bool,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    /// Writes the plan into the folder of the programs.
+    pub(crate) fn new(programs: &'a Programs, plan: &'a Plan, is_real_time: bool) -> Result<Stage<'a>> {
+        let plan_file = programs.folder.join("plan");
+        plan.write(&plan_file)?;
+        Ok(Stage { programs, plan, plan_file, is_real_time })
+    }
+
     /// Runs the engine; `beside`: with a TCP flow on the same link.
     pub(crate) fn run(&self, place: &Place, engine: Engine, beside: bool) -> Result<Arrived> {
         let mut receiver = self.start(place, engine, "receive", End::Receiver)?;
@@ -68,19 +79,29 @@ impl Stage<'_> {
         Ok(Arrived { beside_bps: measured, ..arrived })
     }
 
+    /// The time for handing over the plan; without a pace, a time for slow machines.
     fn length(&self) -> Duration {
-        self.plan.period * self.plan.frames.len() as u32
+        let paced = self.plan.period * self.plan.frames.len() as u32;
+        if paced.is_zero() { THROUGHPUT } else { paced }
     }
 
     fn start(&self, place: &Place, engine: Engine, part: &str, end: End) -> Result<Process> {
         let address = SocketAddr::new(place.receiver(), PORT);
-        let words = self.programs.words(engine, part, address, self.plan_file);
-        start(place, &words, end)
+        let words = self.programs.words(engine, part, address, &self.plan_file);
+        self.start_process(place, words, end)
+    }
+
+    fn start_process(&self, place: &Place, words: Vec<String>, end: End) -> Result<Process> {
+        let policy = if self.is_real_time { &["chrt", "-f", "1"][..] } else { &[] };
+        let words: Vec<String> = policy.iter().map(|word| (*word).to_owned()).chain(words).collect();
+        let mut process = Process::start(place.command(end, &words)?)?;
+        process.expect("ready", PATIENCE)?;
+        Ok(process)
     }
 
     fn start_bulk(&self, place: &Place) -> Result<Bulk> {
         let address = SocketAddr::new(place.receiver(), BULK_PORT).to_string();
-        let start = |part, end| start(place, &self.programs.play(&[part, &address]), end);
+        let start = |part, end| self.start_process(place, self.programs.play(&[part, &address]), end);
         let mut bulk =
             Bulk { receiver: start("bulk-receive", End::Receiver)?, sender: start("bulk-send", End::Sender)? };
         bulk.sender.tell("go")?;
@@ -88,12 +109,6 @@ impl Stage<'_> {
         bulk.receiver.tell("go")?;
         Ok(bulk)
     }
-}
-
-fn start(place: &Place, words: &[String], end: End) -> Result<Process> {
-    let mut process = Process::start(place.command(end, words)?)?;
-    process.expect("ready", PATIENCE)?;
-    Ok(process)
 }
 
 /// The processes of a TCP flow beside an engine.

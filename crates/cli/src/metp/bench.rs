@@ -1,11 +1,12 @@
 //! `qfabric metp bench`: METP beside other transports of video, over an emulated link.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_netlab::{LinkRate, LinkSettings, LossModel, QueueLimit};
-use qfabric_transport_bench::{Engine, MOST_FRAMES, Options};
-use qfabric_types::{BitRate, Nanos};
+use qfabric_transport_bench::{Engine, Experiment, MOST_FRAMES, Options};
+use qfabric_types::{BitRate, Nanos, Share};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::{interrupt, output};
@@ -24,9 +25,10 @@ is 130 then.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Loss of packets in both directions: a probability, or ge:P,R for bursts (Gilbert-Elliott)
-    #[arg(long, value_name = "LOSS", default_value = "2%")]
-    loss: LossModel,
+    /// Loss of packets in both directions: a probability, or ge:P,R for bursts (Gilbert-Elliott) [default: 2%, and 0% with
+    /// --beside]
+    #[arg(long, value_name = "LOSS")]
+    loss: Option<LossModel>,
     /// Time that a packet takes from one end to the other and back
     #[arg(long, value_name = "TIME", default_value = "40ms")]
     rtt: Nanos,
@@ -42,7 +44,8 @@ pub(crate) struct Args {
     /// Time from when a frame is due at the sender until it must be at the receiver
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     deadline: Nanos,
-    /// Rate that is reserved for the stream; engines that take a rate get it [default: nine tenths of --rate]
+    /// Rate that is reserved for the stream; engines that take a rate get it [default: nine tenths of --rate;
+    /// half of it with --beside; 10G with --loopback]
     #[arg(long, value_name = "RATE")]
     granted: Option<BitRate>,
     /// Number of rounds; in each round all engines take turns in random order
@@ -57,41 +60,84 @@ pub(crate) struct Args {
     /// A video file whose frames are sent [default: a clip of H.264, 1080p, groups of 12 frames]
     #[arg(long, value_name = "FILE")]
     clip: Option<PathBuf>,
+    /// Send a TCP flow over the same link: HTB at the sender keeps the granted rate for the frames
+    #[arg(long, value_name = "FLOW")]
+    beside: Option<Beside>,
+    /// Measure throughput on the loopback of this host: frames of 200,000 bytes without deadlines
+    #[arg(long, conflicts_with_all = ["beside", "loss", "rtt", "rate", "queue", "clip", "deadline"])]
+    loopback: bool,
+    /// Run all processes with the default policy; otherwise at SCHED_FIFO, so that other programs do not delay them
+    #[arg(long)]
+    fair: bool,
     /// Print JSON: one row for each engine, and all runs
     #[arg(long)]
     json: bool,
 }
 
+/// A flow beside the frames.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Beside {
+    /// TCP with Cubic, as fast as it can
+    Tcp,
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     let stop = interrupt::interrupted()?;
-    let program = std::env::current_exe()?;
-    let options = Options {
-        link: LinkSettings {
-            rate: LinkRate::Constant(args.rate),
-            queue: args.queue,
-            delay: Nanos::new(args.rtt.get() / 2),
-            loss: args.loss,
-            ..LinkSettings::default()
-        },
-        frames: args.frames,
-        deadline: args.deadline,
-        granted: args.granted.unwrap_or(BitRate::new(args.rate.get() / 10 * 9)),
-        rounds: args.rounds,
-        seed: args.seed,
-        engines: args.engines,
-        clip: args.clip,
-        beside: false,
-        player: (program, ["metp", "bench-player"].map(str::to_owned).to_vec()),
-        stop: stop.clone(),
-        progress: Box::new(|line| eprintln!("{line}")),
-    };
+    let is_json = args.json;
+    let options = options(args, &stop)?;
     let report = qfabric_transport_bench::run(&options).map_err(|error| Failure::fault(format!("{error:#}")))?;
-    if args.json {
+    if is_json {
         output::print_json(&report)?;
     } else {
         output::print(&report.text())?;
     }
     Ok(Done(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { 0 }))
+}
+
+fn experiment(args: &Args) -> Experiment {
+    match args.beside {
+        _ if args.loopback => Experiment::Loopback,
+        Some(Beside::Tcp) => Experiment::BesideTcp,
+        None => Experiment::Deadlines,
+    }
+}
+
+/// Rate and loss that fit the experiment, if the user names none.
+fn defaults(args: &Args, experiment: Experiment) -> (BitRate, LossModel) {
+    let of_rate = |tenths| BitRate::new(args.rate.get() / 10 * tenths);
+    let two_percent = || LossModel::Random(Share::from_f64(0.02));
+    match experiment {
+        Experiment::Deadlines => (of_rate(9), two_percent()),
+        Experiment::BesideTcp => (of_rate(5), LossModel::None),
+        Experiment::Loopback => (BitRate::new(10_000_000_000), LossModel::None),
+    }
+}
+
+fn options(args: Args, stop: &Arc<AtomicBool>) -> Result<Options, Failure> {
+    let experiment = experiment(&args);
+    let (granted, loss) = defaults(&args, experiment);
+    let program = std::env::current_exe()?;
+    Ok(Options {
+        experiment,
+        is_real_time: !args.fair,
+        link: LinkSettings {
+            rate: LinkRate::Constant(args.rate),
+            queue: args.queue,
+            delay: Nanos::new(args.rtt.get() / 2),
+            loss: args.loss.unwrap_or(loss),
+            ..LinkSettings::default()
+        },
+        frames: args.frames,
+        deadline: args.deadline,
+        granted: args.granted.unwrap_or(granted),
+        rounds: args.rounds,
+        seed: args.seed,
+        engines: args.engines,
+        clip: args.clip,
+        player: (program, ["metp", "bench-player"].map(str::to_owned).to_vec()),
+        stop: stop.clone(),
+        progress: Box::new(|line| eprintln!("{line}")),
+    })
 }
 
 /// A process of an engine.
