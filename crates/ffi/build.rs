@@ -33,6 +33,7 @@ fn main() {
         .rename_item("qf_bool", "bool")
         // Functions take the kind of limit as a number, because C can pass any value. No signature names the enum.
         .include_item("qf_limit")
+        .include_item("qf_frame")
         .with_style(cbindgen::Style::Both)
         .with_line_length(110)
         .with_src(folder.join("src/status.rs"))
@@ -46,6 +47,7 @@ fn main() {
         .with_src(folder.join("src/cpu.rs"))
         .with_src(folder.join("src/mem.rs"))
         .with_src(folder.join("src/joint.rs"))
+        .with_src(folder.join("src/metp.rs"))
         .with_src(folder.join("src/ecalls.rs"))
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))

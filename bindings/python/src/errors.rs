@@ -27,7 +27,7 @@ pub(crate) fn python(error: ClientError) -> PyErr {
     }
 }
 
-fn refused(text: String, problem: &Problem) -> PyErr {
+pub(crate) fn refused(text: String, problem: &Problem) -> PyErr {
     Python::attach(|py| {
         let error = Refused::new_err(text);
         let value = error.value(py);

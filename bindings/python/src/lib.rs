@@ -10,6 +10,7 @@ mod errors;
 mod held;
 mod joint;
 mod mem;
+mod metp;
 mod session;
 mod suggest;
 
@@ -82,6 +83,8 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<joint::NativeJoint>()?;
     module.add_class::<mem::NativeMem>()?;
     module.add_class::<mem::NativeAllocation>()?;
+    module.add_class::<metp::NativeMetp>()?;
+    module.add_class::<metp::NativeMetpServer>()?;
     module.add_class::<channel::NativeChannels>()?;
     module.add_class::<channel::NativeRegistration>()?;
     module.add_class::<channel::NativeChannel>()?;

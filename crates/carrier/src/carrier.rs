@@ -14,6 +14,8 @@ use crate::quic::Governor;
 pub enum CarrierKind {
     /// Datagrams of a QUIC connection, authenticated and encrypted.
     QuicDatagrams,
+    /// Streams of a QUIC connection, one for each message.
+    QuicStreams,
     /// A queue within this process.
     Memory,
     /// UDP without encryption, for the laboratory.

@@ -12,7 +12,8 @@ use crate::connection::Connection;
 use crate::driver::{Attachment, Connector, Driver};
 use crate::handover::{Command, Handover};
 use crate::hello::{Answer, Hello};
-use crate::options::{Options, Secured};
+use crate::options::{Engine, Options, Secured};
+use crate::streams::StreamDriver;
 use crate::{Error, quic, runtime};
 
 /// A connection that this side opened. It can attach further carriers.
@@ -108,8 +109,27 @@ async fn open(
     };
     let (peer, tag) = (greeted.path.host.clone(), session.tag());
     let options = secured.options.clone();
+    if options.engine == Engine::Streams {
+        let driver = StreamDriver::new(&options, handover, greeted.path);
+        return Ok((peer, Either::Streams(driver).run()));
+    }
     let connector = Connector { expected: peer.clone(), session, secured };
     let mut driver = Driver::new(&options, tag, handover, Some(connector))?;
     driver.attach_connection(Attachment { path: Ok(greeted.path), reply: None });
-    Ok((peer, driver.run()))
+    Ok((peer, Either::Metp(Box::new(driver)).run()))
+}
+
+/// The task of a connection.
+enum Either {
+    Metp(Box<Driver>),
+    Streams(StreamDriver),
+}
+
+impl Either {
+    async fn run(self) {
+        match self {
+            Either::Metp(driver) => driver.run().await,
+            Either::Streams(driver) => driver.run().await,
+        }
+    }
 }

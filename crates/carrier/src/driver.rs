@@ -9,6 +9,7 @@
 
 mod carriers;
 mod commands;
+pub(crate) mod grants;
 mod rates;
 
 use std::collections::BTreeMap;
@@ -24,12 +25,12 @@ use tokio::sync::mpsc;
 
 use crate::Error;
 use crate::carrier::Sent;
-use crate::grant::RateGrant;
 use crate::handover::{Event, Handover, Message, Submitted};
 use crate::options::{Options, Secured, nanos};
 use crate::quic::Authenticated;
 use crate::statistics::ConnectionStatistics;
 use carriers::Attached;
+use grants::Grants;
 
 /// How often paths and rates are looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -61,8 +62,7 @@ pub(crate) struct Driver {
     connector: Option<Connector>,
     wanted_rate: BitRate,
     rate: BitRate,
-    grant: Option<RateGrant>,
-    revocations: u64,
+    grants: Grants,
     is_delivering: bool,
     is_finishing: bool,
     ended: Option<(EndReason, Instant)>,
@@ -100,8 +100,7 @@ impl Driver {
             connector,
             wanted_rate: options.rate,
             rate: options.rate,
-            grant: None,
-            revocations: 0,
+            grants: Grants::default(),
             is_delivering: true,
             is_finishing: false,
             ended: None,
@@ -236,7 +235,7 @@ impl Driver {
             carriers: self.carriers.values().map(Attached::statistics).collect(),
             rate: self.rate,
             granted,
-            revocations: self.revocations,
+            revocations: self.grants.revocations(),
             dropped_events: 0,
         }
     }

@@ -32,6 +32,9 @@ pub enum Error {
     /// The other side, or this one, refused the request.
     #[error("{0}")]
     Refused(Box<Problem>),
+    /// No daemon reserves the rate.
+    #[error(transparent)]
+    Daemon(Box<qfabric_client::ClientError>),
     /// The time of a call is over; nothing was changed.
     #[error("{what} took longer than {} ms", within.as_millis())]
     TimeOut { what: &'static str, within: Duration },
@@ -49,6 +52,10 @@ impl Error {
         let (code, next_step) = match self {
             Error::Realm(error) => return error.problem(),
             Error::Refused(problem) => return (**problem).clone(),
+            Error::Daemon(error) => match &**error {
+                qfabric_client::ClientError::Refused(problem) => return problem.clone(),
+                _ => ("daemon", "check the daemon with `qfabric status`"),
+            },
             Error::Address { .. } => ("bad_address", "write HOST:PORT, such as 192.0.2.7:7800 or [fd00::7]:7800"),
             Error::Option { .. } => ("bad_option", "choose a value in this range"),
             Error::Io { .. } => ("io", "check the address and this host's network"),

@@ -265,6 +265,13 @@ impl Handover {
         is_taken
     }
 
+    /// The first message.
+    pub(crate) fn take_message(&self) -> Option<Submitted> {
+        let message = self.lock().outgoing.pop_front()?;
+        self.changed.notify_all();
+        Some(message)
+    }
+
     /// Whether the application takes messages.
     pub(crate) fn has_room(&self) -> bool {
         self.lock().received_bytes < self.most_received

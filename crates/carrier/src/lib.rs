@@ -21,9 +21,11 @@ mod plain;
 #[cfg(feature = "plain-streams")]
 pub mod plain_streams;
 mod quic;
+mod reserve;
 mod runtime;
 mod server_connection;
 mod statistics;
+mod streams;
 mod udp;
 
 pub use carrier::{CarrierCounts, CarrierKind};

@@ -15,9 +15,11 @@ use crate::connection::Connection;
 use crate::driver::{Attachment, Attachments, Driver};
 use crate::handover::Handover;
 use crate::hello::{Answer, Hello, SessionKey};
-use crate::options::{Options, Secured};
+use crate::options::{Engine, Options, Secured};
 use crate::quic::{Arrival, Door};
-use crate::{Error, runtime};
+use crate::statistics::ConnectionStatistics;
+use crate::streams::StreamDriver;
+use crate::{End, Error, runtime};
 
 /// Sessions that clients opened and the application has not accepted.
 const MOST_WAITING: usize = 16;
@@ -132,7 +134,7 @@ impl Desk {
         self.sessions.retain(|_, session| !session.attachments.is_closed());
         let host = arrival.path.host.clone();
         let decided = match &arrival.hello {
-            Hello::Open { service, .. } => self.open(&host, service),
+            Hello::Open { service, engine } => self.open(&host, service, *engine),
             Hello::Attach { session } => self.attach(&host, session),
         };
         if let Err(problem) = &decided {
@@ -150,20 +152,38 @@ impl Desk {
         });
     }
 
-    fn open(&mut self, host: &Name, service: &Name) -> Result<(Answer, Attachments), Problem> {
+    fn open(&mut self, host: &Name, service: &Name, engine: Engine) -> Result<(Answer, Attachments), Problem> {
         self.check(host, service)?;
         let session = SessionKey::random();
         let handover = Arc::new(Handover::new(self.secured.options.memory().get()));
-        let driver = Driver::new(&self.secured.options, session.tag(), handover.clone(), None);
-        let driver = driver.map_err(|error| error.problem())?;
-        let attachments = driver.attachments();
+        let attachments = self.run_session(&session, engine, &handover).map_err(|error| error.problem())?;
         self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
-        tokio::task::spawn_local(driver.run());
         let connection =
             Connection { handover, peer: host.clone(), largest_message: self.secured.options.largest_message };
         self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
         self.opened.changed.notify_all();
         Ok((Answer::Opened { session }, attachments))
+    }
+
+    /// Starts the task of a session; it waits for its first carrier.
+    fn run_session(&self, key: &SessionKey, engine: Engine, handover: &Arc<Handover>) -> Result<Attachments, Error> {
+        let (options, handover) = (&self.secured.options, handover.clone());
+        if engine == Engine::Metp {
+            let driver = Driver::new(options, key.tag(), handover, None)?;
+            let attachments = driver.attachments();
+            tokio::task::spawn_local(driver.run());
+            return Ok(attachments);
+        }
+        let (attachments, mut waiting) = mpsc::channel::<Attachment>(1);
+        let options = options.clone();
+        tokio::task::spawn_local(async move {
+            let first = waiting.recv().await;
+            match first.and_then(|first| first.path.ok()) {
+                Some(path) => StreamDriver::new(&options, handover, path).run().await,
+                None => handover.end(End::Failed("the client is gone".to_owned()), ConnectionStatistics::default()),
+            }
+        });
+        Ok(attachments)
     }
 
     fn check(&self, host: &Name, service: &Name) -> Result<(), Problem> {

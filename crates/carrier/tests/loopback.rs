@@ -168,7 +168,6 @@ fn a_closed_connection_says_so_on_both_sides() {
 }
 
 #[test]
-#[ignore = "the engine with streams comes next"]
 fn streams_carry_the_same_messages() {
     let (_server, client, accepted) = Realm::new().pair(&Options { engine: Engine::Streams, ..options() });
     send_all(&client, 0..50, None);

@@ -246,6 +246,19 @@ fn a_c_program_makes_reads_and_ends_a_joint_contract() {
     run_beside_a_daemon("joint.c");
 }
 
+#[test]
+fn a_c_program_serves_and_opens_a_connection_over_metp() {
+    let folder = tempfile::tempdir().unwrap();
+    qfabric_realm::init_ca(folder.path(), &"studio".parse().unwrap()).unwrap();
+    for host in ["cam", "wall"] {
+        qfabric_realm::issue(folder.path(), &host.parse().unwrap(), &[], folder.path(), 30).unwrap();
+    }
+    qfabric_realm::enlist(folder.path(), &["cam", "wall"].map(|host| host.parse().unwrap())).unwrap();
+    let program = compile("cc", Path::new(&format!("{CRATE}/tests/metp.c")), shared);
+    let output = program.run(Path::new("/nowhere"), &[folder.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 /// QualMan's sample program. A frame arrives every 50 ms, so that a late one does not decide the test.
 #[test]
 fn the_c_sample_reserves_memory_network_and_cpu() {

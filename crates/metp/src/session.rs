@@ -41,8 +41,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     reason: Option<EndReason>,
-    is_told: bool,
-    /// The peer has to be told.
+    is_reported: bool,
+    /// A datagram has to tell the peer.
     must_close: bool,
 }
 
@@ -130,7 +130,9 @@ impl Session {
     /// # Errors
     /// The carrier is not attached.
     pub fn detach(&mut self, now: Instant, id: CarrierId) -> Result<(), CarrierRefusal> {
-        self.change_carriers(now, |carriers| carriers.detach(id))
+        self.change_carriers(now, |carriers| carriers.detach(id))?;
+        self.sender.carrier_lost(id);
+        Ok(())
     }
 
     /// Selects the carrier of the data that this side sends, and the carrier of its acknowledgments. Datagrams of
@@ -224,11 +226,20 @@ impl Session {
         if self.end.reason.is_none() && self.sender.is_finished() && self.receiver.is_finished() {
             self.end.reason = Some(EndReason::Finished);
         }
-        if let Some(reason) = self.end.reason.filter(|_| !self.end.is_told) {
-            self.end.is_told = true;
+        if let Some(reason) = self.end.reason.filter(|_| !self.end.is_reported) {
+            self.end.is_reported = true;
             return Some(Output::Ended(reason));
         }
-        self.next_datagram().map(|carrier| Output::Datagram { carrier })
+        let datagram = self.next_datagram();
+        datagram.map(|carrier| Output::Datagram { carrier }).or_else(|| self.poll_overdue())
+    }
+
+    /// An input may move the time of a timeout to the past, such as a report that makes the timeout shorter.
+    fn poll_overdue(&mut self) -> Option<Output> {
+        self.sender.next_wakeup().filter(|at| *at <= self.now)?;
+        self.sender.on_time(self.now);
+        let outcome = self.sender.next_outcome();
+        outcome.or_else(|| self.next_datagram().map(|carrier| Output::Datagram { carrier }))
     }
 
     /// The bytes of the last [`Output::Datagram`].
@@ -298,9 +309,6 @@ impl Session {
         self.advance(now);
         let before = self.carriers.sending().map(|carrier| carrier.id);
         change(&mut self.carriers)?;
-        if before.is_some_and(|id| self.carriers.find(id).is_none()) {
-            self.sender.carrier_lost();
-        }
         if let Some(after) = self.carriers.sending().filter(|after| before != Some(after.id)) {
             self.sender.carrier_changed(self.now, after.info.max_datagram, after.info.min_rtt, true);
         }
@@ -369,7 +377,7 @@ impl Session {
 
     fn next_data(&mut self) -> Option<CarrierId> {
         let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable)?;
-        let (id, way) = (carrier.id, Way::of(&carrier.info));
+        let (id, way) = (carrier.id, Way::of(carrier));
         match self.sender.transmit(self.now, way, &mut self.bucket, &mut self.datagram) {
             Step::Sent => Some(id),
             Step::Wait(at) => {

@@ -1,14 +1,15 @@
 //! The frames of a video over links with loss, in virtual time: which arrive in time, and after how long.
 
 use qfabric_metp::testing::{LinkSettings, Loss, Pair, Side, video};
-use qfabric_metp::{Config, DeliveryOrder, Mode, Outgoing};
+use qfabric_metp::{CarrierId, Config, FrameKind, Mode, Outcome, Outgoing};
 use qfabric_types::{BitRate, Bytes, Instant, Nanos};
 
 const FRAMES: usize = 400;
 const DEADLINE: Nanos = Nanos::from_millis(200);
 const PERIOD: Nanos = Nanos::from_millis(40);
+const GILBERT_ELLIOTT: Loss = Loss::GilbertElliott { to_bad: 0.01, to_good: 0.3 };
 
-/// Results of a run; delays in ms from the submission to the delivery.
+/// Results of a run; delays in ms, from the submission to the delivery.
 #[derive(Debug)]
 struct Run {
     in_time: usize,
@@ -17,28 +18,24 @@ struct Run {
     max: f64,
     duplicates: u64,
     retransmissions: u64,
-    sent: u64,
-    statistics: [qfabric_metp::Statistics; 2],
+    sent_bytes: u64,
+    /// Outcomes by kind of frame.
+    outcomes: Vec<(FrameKind, Outcome)>,
 }
 
-fn run(link: LinkSettings, rate: u64, seed: u64) -> Run {
+/// Sends the video over a link of 20 ms, with the same loss on the way back.
+fn run(link: LinkSettings, granted: u64, seed: u64) -> Run {
     let config = Config {
         mode: Mode::PartiallyReliable,
-        rate: BitRate::new(rate),
+        rate: BitRate::new(granted),
         bucket: Bytes::new(16_384),
-        order: DeliveryOrder::InOrder,
         ..Config::default()
     };
     let mut pair = Pair::new(config.clone(), config);
-    pair.connect(
-        qfabric_metp::CarrierId(0),
-        [link, LinkSettings { loss: link.loss, ..LinkSettings::default() }],
-        seed,
-        1_414,
-    );
+    let back = LinkSettings { loss: link.loss, ..LinkSettings::default() };
+    pair.connect(CarrierId(0), [link, back], seed, 1_414);
     pair.run_for(Nanos::from_millis(1_000));
-    let begin = pair.now;
-    let data = vec![7; 300_000];
+    let (begin, data) = (pair.now, vec![7; 300_000]);
     for (index, frame) in video(FRAMES, 3).iter().enumerate() {
         pair.run_until(begin + PERIOD.saturating_mul(index as u64));
         let outgoing = Outgoing { kind: frame.kind, deadline: Some(DEADLINE), data: &data[..frame.bytes] };
@@ -55,6 +52,8 @@ fn results(pair: &Pair, begin: Instant) -> Run {
     delays.sort();
     let at = |quantile: f64| delays[((delays.len() - 1) as f64 * quantile).round() as usize].as_secs_f64() * 1e3;
     let (sender, receiver) = (pair.end(Side::A).session.statistics(), pair.end(Side::B).session.statistics());
+    let kinds: Vec<FrameKind> = video(FRAMES, 3).iter().map(|frame| frame.kind).collect();
+    let outcomes = pair.end(Side::A).outcomes.iter();
     Run {
         in_time: delays.iter().filter(|delay| **delay <= DEADLINE).count(),
         p50: at(0.5),
@@ -62,26 +61,68 @@ fn results(pair: &Pair, begin: Instant) -> Run {
         max: at(1.0),
         duplicates: receiver.duplicates + receiver.late_tpdus,
         retransmissions: sender.retransmissions,
-        sent: sender.sent_bytes,
-        statistics: [sender, receiver],
+        sent_bytes: sender.sent_bytes,
+        outcomes: outcomes.map(|(number, outcome)| (kinds[number.get() as usize], *outcome)).collect(),
     }
 }
 
-const GILBERT_ELLIOTT: Loss = Loss::GilbertElliott { to_bad: 0.01, to_good: 0.3 };
+/// Prints a row of the table in docs/design/0038-metp.md.
+fn print(label: &str, seed: u64, run: &Run) {
+    println!(
+        "| {label} | {seed} | {} | {:.1} | {:.1} | {:.1} | {} | {} | {:.2} MB |",
+        run.in_time,
+        run.p50,
+        run.p99,
+        run.max,
+        run.retransmissions,
+        run.duplicates,
+        run.sent_bytes as f64 / 1e6
+    );
+}
+
+#[test]
+fn the_series_has_the_rate_of_the_clip() {
+    let frames = video(FRAMES, 3);
+    let rate = frames.iter().map(|frame| frame.bytes).sum::<usize>() as f64 * 8.0 / (FRAMES as f64 / 25.0);
+    assert!((10.4e6..11.4e6).contains(&rate), "{rate} bit/s");
+    let largest = frames.iter().map(|frame| frame.bytes).max();
+    assert!(largest.is_some_and(|largest| (270_000..=286_000).contains(&largest)), "{largest:?}");
+}
 
 #[test]
 fn a_video_at_the_granted_rate_arrives_in_time_over_a_lossy_link() {
-    let sizes: usize = video(FRAMES, 3).iter().map(|frame| frame.bytes).sum();
-    println!("{:.1} Mbit/s", sizes as f64 * 8.0 / (FRAMES as f64 / 25.0) / 1e6);
-    for seed in 0..3 {
-        for loss in [Loss::Bernoulli(0.0), Loss::Bernoulli(0.02), Loss::Bernoulli(0.05), GILBERT_ELLIOTT] {
-            println!(
-                "{loss:?}, seed {seed}: {:?}",
-                run(LinkSettings { loss, ..LinkSettings::default() }, 29_000_000, seed)
-            );
+    let losses = [
+        ("0 %", Loss::Bernoulli(0.0)),
+        ("2 %", Loss::Bernoulli(0.02)),
+        ("5 %", Loss::Bernoulli(0.05)),
+        ("1 %/30 %", GILBERT_ELLIOTT),
+    ];
+    for (label, loss) in losses {
+        for seed in 0..3 {
+            let run = run(LinkSettings { loss, ..LinkSettings::default() }, 29_000_000, seed);
+            print(label, seed, &run);
+            let [in_time, p99, duplicates] = match label {
+                "0 %" => [400, 110, 0],
+                "2 %" => [400, 150, 20],
+                _ => [396, 180, 80],
+            };
+            assert!(run.in_time >= in_time && run.p99 <= p99 as f64 && run.duplicates <= duplicates as u64, "{run:?}");
         }
-        let slow =
-            LinkSettings { rate: BitRate::new(8_000_000), queue: Bytes::new(500_000), ..LinkSettings::default() };
-        println!("8 Mbit/s: {:?}", run(slow, 7_800_000, seed));
     }
+}
+
+/// 10.9 Mbit/s over 8 Mbit/s. An I frame takes longer than its deadline, so only I frames may be cut.
+#[test]
+fn with_too_little_rate_whole_p_frames_are_dropped_before_their_first_byte() {
+    let link = LinkSettings { rate: BitRate::new(8_000_000), queue: Bytes::new(500_000), ..LinkSettings::default() };
+    let run = run(link, 7_800_000, 0);
+    print("8 Mbit/s", 0, &run);
+    let cut = |(kind, outcome): &&(FrameKind, Outcome)| {
+        *kind != FrameKind::I && matches!(outcome, Outcome::Partly { .. } | Outcome::Expired)
+    };
+    assert_eq!(run.outcomes.iter().filter(cut).count(), 0);
+    let is_dropped_i =
+        |(kind, outcome): &(FrameKind, Outcome)| *kind == FrameKind::I && matches!(outcome, Outcome::Dropped(_));
+    assert!(!run.outcomes.iter().any(is_dropped_i));
+    assert!(run.in_time >= 220 && run.retransmissions <= 10, "{run:?}");
 }

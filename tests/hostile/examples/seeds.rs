@@ -12,6 +12,8 @@ use qfabric_channel::{
 use qfabric_ecode::testing::texts::Text;
 use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, OverCap, PartRequest, Reason};
 use qfabric_hostile::{NodeOutputs, seeding};
+use qfabric_metp::testing::{LinkSettings, Loss, Pair, Side};
+use qfabric_metp::{Config, FrameKind, Mode, Outgoing};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::channel::Name;
 use qfabric_types::channel_wire::{Attributes, Destination, FromClient, LateReport, Report, SubmitRequest};
@@ -33,6 +35,7 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "words", &texts(&WORDS))?;
     keep(&folder, "contract_message", &contracts())?;
     keep(&folder, "channel_frame", &frames())?;
+    keep(&folder, "metp", &[false, true].map(metp))?;
     keep(&folder, "local_message", &messages())?;
     keep(&folder, "message_ring", &rings())?;
     keep(&folder, "host_stream", &[stream()])
@@ -215,6 +218,27 @@ fn contracts() -> Vec<Vec<u8>> {
     let sent = |bytes: &Vec<u8>| [&[1, 2][..], &(bytes.len() as u16).to_le_bytes(), bytes].concat();
     let script = [messages.iter().flat_map(sent).collect(), vec![1, 1, 3, 1, 0, 0, 0, 255, 15]].concat();
     [messages.to_vec(), vec![script]].concat()
+}
+
+/// What a peer sends over a link with loss: status, data with retransmissions, and reports.
+fn metp(is_partial: bool) -> Vec<u8> {
+    let mode = if is_partial { Mode::PartiallyReliable } else { Mode::TotallyReliable };
+    let config = Config { tag: 0x7171, mode, ..Config::default() };
+    let link = LinkSettings { loss: Loss::Bernoulli(0.2), ..LinkSettings::default() };
+    let mut pair = Pair::over(config.clone(), config, link, 1);
+    pair.keeps_sent = true;
+    for (side, size) in [(Side::A, 3), (Side::B, 700), (Side::A, 3_000), (Side::A, 9)] {
+        let outgoing =
+            Outgoing { kind: FrameKind::P, deadline: Some(Nanos::from_millis(90)), data: &[9; 3_000][..size] };
+        pair.with(side, |session, now| session.send(now, outgoing)).expect("accepted");
+        pair.run_for(Nanos::from_millis(60));
+    }
+    pair.with(Side::A, |session, now| session.finish(now));
+    pair.run_for(Nanos::from_millis(300));
+    let piece = |bytes: &[u8]| [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat();
+    let arrival = |bytes: &Vec<u8>| [&[3][..], &piece(bytes), &[1, 1, 90, 200, 0, 0, 0, 9]].concat();
+    let sent = pair.end(Side::A).sent.iter().flat_map(|(_, _, bytes)| arrival(bytes));
+    [u8::from(is_partial)].into_iter().chain(sent).collect()
 }
 
 fn stream() -> Vec<u8> {

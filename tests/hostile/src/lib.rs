@@ -14,6 +14,7 @@ mod frames;
 mod managers;
 mod memory;
 mod messages;
+mod metp;
 mod operations;
 mod outputs;
 mod script;
@@ -29,6 +30,7 @@ pub use frames::channel_frame;
 pub use managers::manager;
 pub use memory::{memory_up, message_ring, ring};
 pub use messages::{host_stream, local_message};
+pub use metp::metp;
 pub use operations::channel_operations;
 pub use outputs::NodeOutputs;
 pub use script::Script;
@@ -50,7 +52,7 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
@@ -67,6 +69,7 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "manager", check: manager },
     Target { name: "memory_up", check: memory_up },
     Target { name: "message_ring", check: message_ring },
+    Target { name: "metp", check: metp },
     Target { name: "ring", check: ring },
     Target { name: "stream", check: stream },
     Target { name: "words", check: words },

@@ -16,20 +16,25 @@ from .cpu import Cpu, Probe
 from .ecalls import ECalls
 from .joint import JointContract, contracts
 from .mem import Allocation, Mem
+from .metp import ClientConnection, Connection, Message, ServerConnection
 
 __all__ = [
     "Allocation",
     "Channels",
+    "ClientConnection",
+    "Connection",
     "Cpu",
     "ECalls",
     "Error",
     "Grant",
     "JointContract",
     "Mem",
+    "Message",
     "NoDaemon",
     "Overload",
     "Probe",
     "Refused",
+    "ServerConnection",
     "Session",
     "change_limits",
     "contracts",

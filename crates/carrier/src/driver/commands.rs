@@ -23,7 +23,7 @@ impl Driver {
                 answer(&reply, self.session.set_tpdu_size(now(), bytes).map_err(refused));
             }
             Command::Grant(grant) => {
-                self.grant = grant;
+                self.grants.replace(grant);
                 self.apply_grant();
             }
             Command::Attach { local, peer, reply } => self.connect(local, peer, reply),

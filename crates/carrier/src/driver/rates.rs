@@ -6,7 +6,6 @@ use qfabric_types::{BitRate, Bytes, Instant};
 use super::Driver;
 use crate::handover::Event;
 use crate::options::{Options, nanos};
-use crate::quic::Revocation;
 
 /// The session sends a little faster than the window allows, so that the window stays full and can grow; what does not
 /// fit waits in the session.
@@ -51,33 +50,18 @@ impl Driver {
 
     /// Puts the grant into force on the sending carrier, and on no other one.
     pub(super) fn apply_grant(&mut self) {
-        let rate = self.grant.as_ref().filter(|grant| grant.is_live()).map(|grant| grant.rate());
         for attached in self.carriers.values() {
-            let Some(governor) = attached.carrier.governor() else { continue };
-            match rate.filter(|_| attached.id == self.sending) {
-                Some(rate) => governor.grant(rate),
-                None => governor.revoke(Revocation::ReservationEnded),
-            }
-            // Not the watchdog's doing.
-            governor.take_revocation();
+            self.grants.apply(attached.carrier.governor(), attached.id == self.sending);
         }
         self.look_at_path(self.sending);
         self.follow_path();
     }
 
-    /// A reservation that ended, and the watchdog's verdict, end the grant.
     fn watch_grant(&mut self) {
-        let Some(governor) = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()) else {
-            return;
-        };
-        if self.grant.as_ref().is_some_and(|grant| !grant.is_live()) {
-            governor.revoke(Revocation::ReservationEnded);
+        let governor = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor());
+        if let Some(why) = self.grants.watch(governor) {
+            self.handover.report(Event::Revoked(why));
         }
-        let Some(why) = governor.take_revocation() else { return };
-        tracing::warn!(%why, "the granted rate is revoked");
-        self.grant = None;
-        self.revocations += 1;
-        self.handover.report(Event::Revoked(why));
     }
 
     pub(super) fn follow_path(&mut self) {

@@ -1,6 +1,6 @@
 //! The side that connects.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use qfabric_realm::{Access, host_of};
@@ -53,7 +53,7 @@ async fn authenticate(
 ) -> Result<Authenticated, Error> {
     let governor = Arc::<Governor>::default();
     let config = config::client(secured, &governor)?;
-    let socket = config::socket(local.unwrap_or_else(|| any_address(peer)))?;
+    let socket = config::socket(local.unwrap_or_else(|| route_to(peer)))?;
     let io = || Error::io("cannot use the socket");
     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).map_err(io())?;
     let bad = |error: quinn::ConnectError| Error::Address { text: peer.to_string(), why: error.to_string() };
@@ -85,6 +85,13 @@ fn stranger(address: SocketAddr, host: Option<&Name>, why: &str) -> Error {
 pub(super) fn peer_of(connection: &Connection) -> Option<Name> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     host_of(chain.first()?)
+}
+
+/// The own address from which the kernel sends to `peer`. A reservation selects packets by it.
+fn route_to(peer: SocketAddr) -> SocketAddr {
+    let any = any_address(peer);
+    let routed = UdpSocket::bind(any).and_then(|socket| socket.connect(peer).and_then(|()| socket.local_addr()));
+    routed.map_or(any, |own| SocketAddr::new(own.ip(), 0))
 }
 
 fn any_address(peer: SocketAddr) -> SocketAddr {

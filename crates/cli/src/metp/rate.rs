@@ -1,14 +1,13 @@
 //! What a contract means for a connection, and the reservation of its rate.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use qfabric_carrier::{ClientConnection, Mode, RateGrant};
+use qfabric_carrier::{ClientConnection, Error, Mode};
 use qfabric_client::{ClientError, Nanos};
 use qfabric_translate::{Host, Level, Peer, Reliability, Stream};
-use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
 use qfabric_types::{Amount, BitRate, Bytes, Direction, InterfaceName, Resource};
 
+use super::failure;
 use crate::connect::{self, Daemon};
 use crate::contracts::{invalid, read_profiles};
 use crate::exit::Failure;
@@ -71,39 +70,27 @@ fn rate(stream: &Stream) -> Result<BitRate, Failure> {
 
 /// Where the rate comes from.
 pub(super) enum Source {
-    Reservation(RateGrant),
-    Laboratory(RateGrant),
+    Reservation(BitRate),
+    Laboratory(BitRate),
     /// The reason why nothing is reserved.
     Nothing(String),
 }
 
-/// Reserves the rate of the contract for the connection's flow.
+/// Reserves the rate of the contract for the connection's packets, if a daemon runs and the contract names an interface.
 pub(super) fn reserve(connection: &ClientConnection, terms: &Terms, daemon: &Daemon) -> Result<Source, Failure> {
     let Some(interface) = &terms.interface else {
         return Ok(Source::Nothing("the contract names no interface in [local]".to_owned()));
-    };
-    let statistics = connection.statistics();
-    let addresses = statistics.carriers.first().and_then(|carrier| carrier.addresses);
-    let Some((source, destination)) = addresses else {
-        return Ok(Source::Nothing("the connection has no address".to_owned()));
     };
     let client = match daemon.client_if_any() {
         Ok(client) => client,
         Err(ClientError::NoDaemon { .. }) => return Ok(Source::Nothing("no daemon runs".to_owned())),
         Err(error) => return Err(connect::failure(error)),
     };
-    let spec = spec(terms, source, destination);
-    let reserved = client.reserve_rate(interface.as_str(), &spec).map_err(connect::failure)?;
-    Ok(Source::Reservation(RateGrant::reserved(reserved)))
-}
-
-fn spec(terms: &Terms, source: SocketAddr, destination: SocketAddr) -> StreamSpec {
-    let flow = Flow { protocol: Protocol::Udp, source, destination };
-    let mut spec = StreamSpec::new(Selector::Flow(flow), terms.period);
-    // A packet that is larger than C would be sent as best effort.
-    spec.size = spec.size_at(terms.rate).max(StreamSpec::LARGEST_PACKET);
-    spec.work_conserving = true;
-    spec
+    match connection.reserve(&client, interface.as_str(), terms.rate, terms.period, None) {
+        Ok(rate) => Ok(Source::Reservation(rate)),
+        Err(Error::Daemon(error)) => Err(connect::failure(*error)),
+        Err(error) => Err(failure(&error)),
+    }
 }
 
 pub(super) fn duration(time: Nanos) -> Duration {

@@ -114,9 +114,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     let connection = open(args, tls, options(args, &terms), expected)?;
     let source = source(args, &connection, &terms)?;
     say(&source, &connection, &terms, args);
-    if let Source::Reservation(grant) | Source::Laboratory(grant) = source {
-        connection.grant(Some(grant)).map_err(|error| failure(&error))?;
-    }
     let begun = Instant::now();
     let sent = transmit(args, &connection, &terms, &mut frames, &stop);
     let end = sent.and_then(|()| finish(&connection, &terms, &stop));
@@ -157,7 +154,10 @@ fn open(args: &Args, tls: Tls, options: Options, expected: Option<Name>) -> Resu
 
 fn source(args: &Args, connection: &ClientConnection, terms: &Terms) -> Result<Source, Failure> {
     match args.lab_rate {
-        Some(rate) => Ok(Source::Laboratory(RateGrant::laboratory(rate))),
+        Some(rate) => {
+            connection.grant(Some(RateGrant::laboratory(rate))).map_err(|error| failure(&error))?;
+            Ok(Source::Laboratory(rate))
+        }
         None if args.best_effort => Ok(Source::Nothing("--best-effort".to_owned())),
         None => rate::reserve(connection, terms, &args.daemon),
     }
@@ -167,10 +167,9 @@ fn source(args: &Args, connection: &ClientConnection, terms: &Terms) -> Result<S
 fn say(source: &Source, connection: &ClientConnection, terms: &Terms, args: &Args) {
     let peer = connection.peer();
     match source {
-        Source::Reservation(grant) => eprintln!("to {peer}: {} are reserved", grant.rate()),
-        Source::Laboratory(grant) => eprintln!(
-            "to {peer}: WARNING: sending at {} that nobody reserved, without congestion control; for laboratories only",
-            grant.rate()
+        Source::Reservation(rate) => eprintln!("to {peer}: {rate} are reserved"),
+        Source::Laboratory(rate) => eprintln!(
+            "to {peer}: WARNING: sending at {rate} that nobody reserved, without congestion control; for laboratories only"
         ),
         Source::Nothing(why) => eprintln!(
             "to {peer}: nothing is reserved ({why}); {:?} decides the rate, at most {}",

@@ -43,8 +43,8 @@ impl Receiver {
     }
 
     fn mode_event(&mut self) -> Option<Event> {
-        let status = self.status.filter(|status| status.mode_from > self.told.mode_from)?;
-        self.told.mode_from = status.mode_from;
+        let status = self.status.filter(|status| status.mode_from > self.announced.mode_from)?;
+        self.announced.mode_from = status.mode_from;
         let mode = if status.is_partial { Mode::PartiallyReliable } else { Mode::TotallyReliable };
         Some(Event::ModeChanged { mode, from: MessageNumber::new(status.mode_from) })
     }
@@ -71,7 +71,7 @@ impl Receiver {
 
     fn are_missing_before(&self, front: &Incoming, now: Instant) -> bool {
         let is_unsent = front.start == self.floor_block;
-        is_unsent || self.sender_floor().0 >= front.number || self.is_due(front, now)
+        is_unsent || self.sender_floor().0 >= front.number || (self.is_due(front, now) && !front.is_behind_reliable)
     }
 
     /// Number and position below which the sender sends nothing more.
@@ -177,11 +177,11 @@ impl Receiver {
     }
 
     fn finish_event(&mut self) -> Option<Event> {
-        let status = self.status.filter(|status| status.is_finished && !self.told.is_finished)?;
+        let status = self.status.filter(|status| status.is_finished && !self.announced.is_finished)?;
         if self.floor_number < status.next_number {
             return None;
         }
-        self.told.is_finished = true;
+        self.announced.is_finished = true;
         Some(Event::Finished)
     }
 

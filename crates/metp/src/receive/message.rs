@@ -17,6 +17,8 @@ pub(super) struct Incoming {
     pub(super) size: u32,
     pub(super) kind: FrameKind,
     pub(super) is_partial: bool,
+    /// All TPDUs of the message so far were sent while an earlier reliable message had no outcome.
+    pub(super) is_behind_reliable: bool,
     /// Time of sending of the first TPDU that arrived, in µs of the sender's clock.
     pub(super) sent_us: u64,
     /// Time from `sent_us` to the deadline.

@@ -53,15 +53,15 @@ pub(crate) struct Receiver {
     reporting: Reporting,
     /// The last status of the peer.
     status: Option<Status>,
-    /// What of the status the caller has been told.
-    told: Told,
+    /// Parts of the status that were put out as events.
+    announced: Announcements,
     statistics: Statistics,
     delays: DelayHistogram,
 }
 
-/// Contents of the status that were put out as events.
+/// Parts of a status that the caller knows from events.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Announcements {
     mode_from: u64,
     is_finished: bool,
 }
@@ -98,7 +98,7 @@ impl Receiver {
             transmissions: Transmissions::default(),
             reporting: Reporting::new(now),
             status: None,
-            told: Told::default(),
+            announced: Announcements::default(),
             statistics: Statistics::default(),
             delays: DelayHistogram::new(),
         }
@@ -116,6 +116,7 @@ impl Receiver {
             Err(refusal) => return self.refuse(now, data, refusal),
         };
         self.arrive(now, data);
+        self.messages[index].is_behind_reliable &= data.is_behind_reliable;
         let message = self.messages[index];
         let from = message.start + u64::from(data.offset);
         let to = from + u64::from(crate::blocks::blocks_of(part.len() as u32));
@@ -172,6 +173,7 @@ impl Receiver {
             size: extent.size,
             kind: extent.kind,
             is_partial: extent.is_partial,
+            is_behind_reliable: data.is_behind_reliable,
             sent_us: u64::from(data.sent_us),
             remaining: data.remaining_ms.map(|ms| Nanos::from_millis(u64::from(ms))),
             first_at: now,
@@ -248,7 +250,7 @@ impl Receiver {
 
     /// Whether the peer finished, and all its messages are settled.
     pub(crate) fn is_finished(&self) -> bool {
-        self.told.is_finished
+        self.announced.is_finished
     }
 
     /// The bytes of the message that is lent to the application.

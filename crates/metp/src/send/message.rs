@@ -2,8 +2,8 @@
 
 use qfabric_types::Instant;
 
-use crate::FrameKind;
 use crate::blocks::{BLOCK, blocks_of};
+use crate::{CarrierId, FrameKind};
 
 /// What is known of a TPDU that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) struct Tpdu {
     pub(super) blocks: u32,
     /// Number of the last transmission.
     pub(super) transmission: u64,
+    /// Its carrier.
+    pub(super) carrier: CarrierId,
     pub(super) state: TpduState,
 }
 

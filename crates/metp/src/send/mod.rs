@@ -20,11 +20,12 @@ use qfabric_types::{BitRate, Bytes, Instant, Nanos};
 
 use crate::blocks::BLOCK;
 use crate::bucket::TokenBucket;
+use crate::carriers::Carrier;
 use crate::timing::RoundTrip;
 use crate::wire::{Data, HEADER_BYTES, MIN_TPDU};
 use crate::{
-    CarrierInfo, Config, DropReason, FrameKind, InvalidConfig, MessageNumber, Mode, Outcome, Outgoing, Output,
-    SendRefusal, Statistics, TPDU_SIZES,
+    CarrierId, CarrierInfo, Config, DropReason, FrameKind, InvalidConfig, MessageNumber, Mode, Outcome, Outgoing,
+    Output, SendRefusal, Statistics, TPDU_SIZES,
 };
 use dropping::Waiting;
 use message::{OutgoingMessage, Timeout};
@@ -84,13 +85,15 @@ struct Peer {
 /// The carrier of data TPDUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
+    pub(crate) carrier: CarrierId,
     pub(crate) max_datagram: u16,
     pub(crate) overhead: u16,
 }
 
 impl Way {
-    pub(crate) fn of(info: &CarrierInfo) -> Way {
-        Way { max_datagram: info.max_datagram, overhead: info.overhead }
+    pub(crate) fn of(carrier: &Carrier) -> Way {
+        let CarrierInfo { max_datagram, overhead, .. } = carrier.info;
+        Way { carrier: carrier.id, max_datagram, overhead }
     }
 }
 
@@ -121,7 +124,7 @@ impl Sender {
                 duplicates: 0,
             },
             tpdu_size: config.tpdu_size,
-            way: Way { max_datagram: config.tpdu_size, overhead: 0 },
+            way: Way { carrier: CarrierId(0), max_datagram: config.tpdu_size, overhead: 0 },
             status: StatusState::default(),
             is_finishing: false,
             blocked_since: None,
@@ -222,9 +225,10 @@ impl Sender {
         self.queue.iter_mut().take(self.started).for_each(|message| message.lose(|tpdu| tpdu.blocks > most));
     }
 
-    /// The carrier of data is gone: what is in flight is sent again.
-    pub(crate) fn carrier_lost(&mut self) {
-        self.queue.iter_mut().take(self.started).for_each(|message| message.lose(|_| true));
+    /// A carrier is gone: what is in flight on it is sent again.
+    pub(crate) fn carrier_lost(&mut self, carrier: CarrierId) {
+        let started = self.queue.iter_mut().take(self.started);
+        started.for_each(|message| message.lose(|tpdu| tpdu.carrier == carrier));
     }
 
     pub(crate) fn next_outcome(&mut self) -> Option<Output> {
@@ -237,8 +241,11 @@ impl Sender {
 
     /// Memory for messages, of settled ones too.
     pub(crate) fn memory(&self) -> Bytes {
-        let queued: usize = self.queue.iter().map(|message| message.data.capacity()).sum();
-        Bytes::new((queued + self.spare.bytes()) as u64)
+        Bytes::new(self.queue_capacity() + self.spare.bytes() as u64)
+    }
+
+    fn queue_capacity(&self) -> u64 {
+        self.queue.iter().map(|message| message.data.capacity() as u64).sum()
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
@@ -258,7 +265,8 @@ impl Sender {
         self.count(message.kind, outcome);
         let (number, kind) = (MessageNumber::new(message.number), message.kind);
         self.outcomes.push_back(Output::Outcome { number, kind, outcome });
-        self.spare.keep(message, self.memory, self.messages_in_flight);
+        let most = self.memory.saturating_sub(self.queue_capacity());
+        self.spare.keep(message, most, self.messages_in_flight);
     }
 
     fn count(&mut self, kind: FrameKind, outcome: Outcome) {

@@ -21,6 +21,7 @@ impl Spare {
         let mut data = index.map(|index| self.data.swap_remove(index)).unwrap_or_default();
         self.bytes -= data.capacity();
         data.clear();
+        data.reserve_exact(size);
         (data, self.tpdus.pop().unwrap_or_default())
     }
 

@@ -125,6 +125,7 @@ impl Sender {
             offset: choice.offset,
             remaining_ms: message.deadline.map(|deadline| whole_ms(deadline.since(now))),
             is_retransmission: choice.tpdu < message.tpdus.len(),
+            is_behind_reliable: self.queue.range(..choice.message).any(|earlier| !earlier.is_partial),
             is_all_sent: message.is_all_sent() || choice.offset + choice.blocks == message.blocks(),
         };
         header.write(self.tag, out);
@@ -132,18 +133,20 @@ impl Sender {
     }
 
     fn record(&mut self, now: Instant, choice: Choice) {
-        let (transmission, message) = (self.next_transmission, &mut self.queue[choice.message]);
+        let (transmission, carrier) = (self.next_transmission, self.way.carrier);
+        let message = &mut self.queue[choice.message];
         self.next_transmission += 1;
         self.statistics.tpdus += 1;
         message.last_sent = now;
         if choice.tpdu < message.tpdus.len() {
-            message.tpdus[choice.tpdu].transmission = transmission;
+            let tpdu = &mut message.tpdus[choice.tpdu];
+            (tpdu.transmission, tpdu.carrier) = (transmission, carrier);
             message.set_state(choice.tpdu, TpduState::InFlight);
             self.statistics.retransmissions += 1;
             return;
         }
         let Choice { offset, blocks, .. } = choice;
-        message.tpdus.push(Tpdu { offset, blocks, transmission, state: TpduState::InFlight });
+        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state: TpduState::InFlight });
         message.cut_at += blocks;
         debug_assert!(u64::from(message.cut_at) * u64::from(BLOCK) < u64::from(message.size() + BLOCK));
     }

@@ -17,7 +17,7 @@ const GROUP: usize = 12;
 const LARGEST: f64 = 286_000.0;
 
 /// `count` frames whose mean rate at 25 frames per second is about 10.9 Mbit/s. I frames have 180 to 286 kB. P frames
-/// have 20 to 70 kB, with a slow change as of a moving camera.
+/// have 20 to 75 kB, with a slow change as of a moving camera.
 pub fn video(count: usize, seed: u64) -> Vec<VideoFrame> {
     let mut random = RandomNumbers::new(seed);
     let mut motion = 0.6;
@@ -26,7 +26,7 @@ pub fn video(count: usize, seed: u64) -> Vec<VideoFrame> {
         if index.is_multiple_of(GROUP) {
             return VideoFrame { kind: FrameKind::I, bytes: (LARGEST * (0.63 + 0.37 * random.uniform())) as usize };
         }
-        let bytes = 8_000.0 + 62_000.0 * motion * (0.7 + 0.3 * random.uniform());
+        let bytes = 9_000.0 + 66_000.0 * motion * (0.7 + 0.3 * random.uniform());
         VideoFrame { kind: FrameKind::P, bytes: bytes as usize }
     };
     (0..count).map(&mut frame).collect()

@@ -7,7 +7,7 @@
 //! 22  remaining time to the deadline in ms, at the time of sending; 65 535: no deadline
 //! ```
 
-use super::{DATA, Flags, HEADER_BYTES, NotReadable, Reader, begin, put_u24};
+use super::{DATA, DATA_BEHIND_RELIABLE, Flags, HEADER_BYTES, NotReadable, Reader, begin, put_u24};
 use crate::FrameKind;
 use crate::blocks::BLOCK;
 
@@ -39,6 +39,8 @@ pub(crate) struct Data {
     pub(crate) is_retransmission: bool,
     /// Every block of the message has been sent, so the receiver reports all that are missing at once.
     pub(crate) is_all_sent: bool,
+    /// An earlier reliable message has no outcome yet: the receiver must not skip messages before this one.
+    pub(crate) is_behind_reliable: bool,
 }
 
 impl Data {
@@ -49,7 +51,8 @@ impl Data {
     /// Writes the header; the caller appends the data.
     pub(crate) fn write(&self, tag: u16, out: &mut Vec<u8>) {
         let Data { extent, offset, .. } = *self;
-        begin(DATA, Flags::of([self.is_retransmission, self.is_all_sent, extent.is_partial]), tag, out);
+        let kind = if self.is_behind_reliable { DATA_BEHIND_RELIABLE } else { DATA };
+        begin(kind, Flags::of([self.is_retransmission, self.is_all_sent, extent.is_partial]), tag, out);
         put_u24(out, self.transmission);
         out.extend_from_slice(&self.sent_us.to_be_bytes());
         out.extend_from_slice(&extent.start.to_be_bytes());
@@ -60,7 +63,7 @@ impl Data {
         debug_assert_eq!(out.len(), usize::from(HEADER_BYTES));
     }
 
-    pub(super) fn read(flags: Flags, reader: &mut Reader<'_>) -> Result<Data, NotReadable> {
+    pub(super) fn read(flags: Flags, is_behind_reliable: bool, reader: &mut Reader<'_>) -> Result<Data, NotReadable> {
         let transmission = reader.u24()?;
         let sent_us = reader.u32()?;
         let (start, number) = (reader.u32()?, reader.u16()?);
@@ -76,6 +79,7 @@ impl Data {
             remaining_ms: (remaining != Data::NO_DEADLINE).then_some(remaining),
             is_retransmission: flags.has(0),
             is_all_sent: flags.has(1),
+            is_behind_reliable,
         };
         data.fits(reader.bytes.len()).then_some(data).ok_or(NotReadable)
     }

@@ -25,6 +25,8 @@ const DATA: u8 = 1;
 const REPORT: u8 = 2;
 const STATUS: u8 = 3;
 const CLOSE: u8 = 4;
+/// A data TPDU with an earlier reliable message that has no outcome yet.
+const DATA_BEHIND_RELIABLE: u8 = 5;
 
 /// A datagram that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,10 @@ pub(crate) fn read(bytes: &[u8], tag: u16) -> Result<Datagram<'_>, NotReadable> 
     }
     let flags = Flags(first & 7);
     match (first >> 3) & 7 {
-        DATA => Data::read(flags, &mut reader).map(|data| Datagram::Data(data, reader.bytes)),
+        kind @ (DATA | DATA_BEHIND_RELIABLE) => {
+            let data = Data::read(flags, kind == DATA_BEHIND_RELIABLE, &mut reader)?;
+            Ok(Datagram::Data(data, reader.bytes))
+        }
         REPORT => Report::read(flags, &mut reader).map(Datagram::Report),
         STATUS => Status::read(flags, &mut reader).map(Datagram::Status),
         CLOSE if reader.bytes.is_empty() => Ok(Datagram::Close),

@@ -1,0 +1,276 @@
+//! Media over METP (QualMan §6.4): the native halves of `ServerConnection` and `ClientConnection`.
+//!
+//! Several threads may use a connection at the same time, so it is shared and not held by one of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use qfabric_carrier::{
+    ClientConnection, Connection, Engine, Error, FrameKind, Message, Mode, Options, ServerConnection, Target, Tls,
+    resolve,
+};
+use qfabric_client::Nanos;
+use qfabric_types::{BitRate, Bytes};
+
+use crate::connect;
+use crate::ecalls::value_error;
+use crate::errors::{self, python};
+
+const CLOSED: &str = "the connection is closed";
+
+/// The exception for an error; an invalid argument becomes a `ValueError`.
+fn raised(error: Error) -> PyErr {
+    match error {
+        Error::Daemon(error) => python(*error),
+        Error::Refused(_) | Error::Stranger { .. } => errors::refused(error.to_string(), &error.problem()),
+        Error::Option { .. } | Error::Address { .. } | Error::Realm(_) => value_error(error.problem()),
+        Error::TimeOut { .. } => pyo3::exceptions::PyTimeoutError::new_err(error.to_string()),
+        error => errors::Error::new_err(error.problem().to_string()),
+    }
+}
+
+/// Identity, mode and sizes of one end.
+#[derive(FromPyObject)]
+pub(crate) struct Settings {
+    tls: String,
+    host: String,
+    service: String,
+    partially_reliable: bool,
+    rate: Option<u64>,
+    largest_message: Option<u64>,
+    send_time: Option<f64>,
+    receive_time: Option<f64>,
+    streams: bool,
+}
+
+impl Settings {
+    fn read(self) -> PyResult<(Tls, qfabric_types::channel::Name, Options)> {
+        let name = |text: &str| text.parse().map_err(|error| value_error(format!("{text:?}: {error}")));
+        let (host, service, folder) = (name(&self.host)?, name(&self.service)?, Path::new(&self.tls));
+        let tls = Tls::from_folder(folder, &host, &folder.join("access.toml"));
+        let tls = tls.map_err(|error| raised(error.into()))?;
+        let base = Options::default();
+        let options = Options {
+            engine: if self.streams { Engine::Streams } else { Engine::Metp },
+            mode: mode(self.partially_reliable),
+            rate: self.rate.map_or(base.rate, BitRate::new),
+            largest_message: self.largest_message.map_or(base.largest_message, Bytes::new),
+            send_time: self.send_time.map(time).transpose()?,
+            receive_time: self.receive_time.map(time).transpose()?,
+            ..base
+        };
+        Ok((tls, service, options))
+    }
+}
+
+fn mode(is_partially_reliable: bool) -> Mode {
+    if is_partially_reliable { Mode::PartiallyReliable } else { Mode::TotallyReliable }
+}
+
+fn time(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| value_error(format!("{seconds} s: {error}")))
+}
+
+enum Role {
+    Client(ClientConnection),
+    Server(Connection),
+}
+
+impl Role {
+    fn connection(&self) -> &Connection {
+        match self {
+            Role::Client(client) => client,
+            Role::Server(connection) => connection,
+        }
+    }
+}
+
+/// A connection; None after `close`.
+#[pyclass(frozen)]
+pub(crate) struct NativeMetp(Mutex<Option<Arc<Role>>>);
+
+impl NativeMetp {
+    fn new(role: Role) -> NativeMetp {
+        NativeMetp(Mutex::new(Some(Arc::new(role))))
+    }
+
+    /// Runs `act` without the interpreter.
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&Role) -> Result<T, Error> + Send) -> PyResult<T> {
+        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shared = shared.ok_or_else(|| value_error(CLOSED))?;
+        py.detach(|| act(&shared)).map_err(raised)
+    }
+}
+
+/// A message: number, kind, data, holes, and the seconds by which it was late.
+type Received<'py> = (u64, &'static str, Bound<'py, PyBytes>, Vec<(usize, usize)>, f64);
+
+#[pymethods]
+impl NativeMetp {
+    #[new]
+    fn open(py: Python<'_>, address: String, settings: Settings) -> PyResult<Self> {
+        let (tls, service, options) = settings.read()?;
+        let open = || ClientConnection::open(Target::new(&address, service)?, tls, options);
+        Ok(NativeMetp::new(Role::Client(py.detach(open).map_err(raised)?)))
+    }
+
+    fn peer(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |role| Ok(role.connection().peer().to_string()))
+    }
+
+    fn send(&self, py: Python<'_>, kind: &str, data: Vec<u8>, deadline: Option<f64>, within: f64) -> PyResult<u64> {
+        let found = FrameKind::ALL.into_iter().find(|found| name(*found) == kind);
+        let kind = found.ok_or_else(|| value_error(format!("{kind:?} is no kind: use I, P, B, audio or other")))?;
+        let (deadline, within) = (deadline.map(time).transpose()?, time(within)?);
+        self.with(py, |role| role.connection().send(kind, data, deadline, within))
+    }
+
+    /// None: no message came in time.
+    fn receive<'py>(&self, py: Python<'py>, within: f64) -> PyResult<Option<Received<'py>>> {
+        let within = time(within)?;
+        let received = self.with(py, |role| match role.connection().receive(within) {
+            Err(Error::TimeOut { .. }) => Ok(None),
+            other => other.map(Some),
+        })?;
+        Ok(received.map(|message: Message| {
+            let holes = message.holes.iter().map(|hole| (hole.start, hole.end)).collect();
+            let late = message.late_by.as_secs_f64();
+            (message.number, name(message.kind), PyBytes::new(py, &message.data), holes, late)
+        }))
+    }
+
+    fn set_partially_reliable(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        self.with(py, |role| role.connection().set_mode(mode(on)))
+    }
+
+    fn set_rate(&self, py: Python<'_>, rate: u64) -> PyResult<()> {
+        self.with(py, |role| role.connection().set_rate(BitRate::new(rate)))
+    }
+
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        interface: &str,
+        rate: u64,
+        period: f64,
+        socket: Option<String>,
+    ) -> PyResult<u64> {
+        let client = py.detach(|| connect(socket))?;
+        let period = Nanos::new(time(period)?.as_nanos() as u64);
+        let reserve = |role: &Role| role.connection().reserve(&client, interface, BitRate::new(rate), period, None);
+        Ok(self.with(py, reserve)?.get())
+    }
+
+    fn replace_carrier(&self, py: Python<'_>, address: &str, local: Option<String>, within: f64) -> PyResult<u32> {
+        let within = time(within)?;
+        let allowed = "the side that opened the connection";
+        self.with(py, |role| {
+            let local = local.map(|local| resolve(&local)).transpose()?;
+            match role {
+                Role::Client(client) => client.replace(local, resolve(address)?, within),
+                Role::Server(_) => Err(Error::Option { option: "replace_carrier", value: address.to_owned(), allowed }),
+            }
+        })
+    }
+
+    fn flush(&self, py: Python<'_>, within: f64) -> PyResult<()> {
+        let within = time(within)?;
+        self.with(py, |role| role.connection().flush(within))
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |role| role.connection().finish())
+    }
+
+    fn wait_for_end(&self, py: Python<'_>, within: f64) -> PyResult<String> {
+        let within = time(within)?;
+        self.with(py, |role| Ok(role.connection().wait_for_end(within)?.to_string()))
+    }
+
+    /// The counts as JSON.
+    fn statistics_json(&self, py: Python<'_>) -> PyResult<String> {
+        let found = self.with(py, |role| Ok(role.connection().statistics()))?;
+        let session = found.session;
+        let counts = serde_json::json!({
+            "messages": session.messages,
+            "delivered": session.delivered,
+            "dropped": session.dropped.iter().sum::<u64>(),
+            "expired": session.expired,
+            "retransmissions": session.retransmissions,
+            "received": session.received,
+            "in_time": session.in_time,
+            "with_holes": session.with_holes,
+            "skipped": session.skipped,
+            "delay_p50": session.delay.p50.as_secs_f64(),
+            "delay_p99": session.delay.p99.as_secs_f64(),
+            "min_rtt": session.min_rtt.as_secs_f64(),
+            "rate": found.rate.get(),
+            "granted": found.granted.map(BitRate::get),
+            "revocations": found.revocations,
+        });
+        Ok(counts.to_string())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| {
+            if let Some(role) = taken {
+                // Calls of other threads end, too.
+                role.connection().close();
+            }
+        });
+    }
+}
+
+fn name(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::I => "I",
+        FrameKind::P => "P",
+        FrameKind::B => "B",
+        FrameKind::Audio => "audio",
+        FrameKind::Other => "other",
+    }
+}
+
+/// A service; None after `close`.
+#[pyclass(frozen)]
+pub(crate) struct NativeMetpServer(Mutex<Option<Arc<ServerConnection>>>);
+
+#[pymethods]
+impl NativeMetpServer {
+    #[new]
+    fn register(py: Python<'_>, address: &str, settings: Settings) -> PyResult<Self> {
+        let (tls, service, options) = settings.read()?;
+        let register = || ServerConnection::register(service, resolve(address)?, tls, options);
+        Ok(NativeMetpServer(Mutex::new(Some(Arc::new(py.detach(register).map_err(raised)?)))))
+    }
+
+    fn address(&self) -> PyResult<String> {
+        Ok(self.shared()?.address().to_string())
+    }
+
+    /// None: no client came in time.
+    fn accept(&self, py: Python<'_>, within: f64) -> PyResult<Option<NativeMetp>> {
+        let (shared, within) = (self.shared()?, time(within)?);
+        match py.detach(|| shared.accept(within)) {
+            Ok(connection) => Ok(Some(NativeMetp::new(Role::Server(connection)))),
+            Err(Error::TimeOut { .. }) => Ok(None),
+            Err(error) => Err(raised(error)),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(taken));
+    }
+}
+
+impl NativeMetpServer {
+    fn shared(&self) -> PyResult<Arc<ServerConnection>> {
+        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        shared.ok_or_else(|| value_error("the service is closed"))
+    }
+}

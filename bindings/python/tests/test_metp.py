@@ -1,0 +1,57 @@
+"""A service and its client over METP, with real certificates."""
+
+import subprocess
+
+import pytest
+from test_daemon import program
+
+import qfabric
+
+
+@pytest.fixture
+def realm(tmp_path):
+    def run(*words):
+        subprocess.run([program(), *words], check=True, cwd=tmp_path, capture_output=True)
+
+    run("channel", "init-ca", "ca")
+    run("channel", "issue", "cam", "wall", "--ca", "ca", "--out", ".")
+    return tmp_path
+
+
+def opened(realm, server, service="film", **more):
+    return qfabric.ClientConnection(server.address, realm / "cam", "cam", service, **more)
+
+
+def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
+    with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
+        assert server.accept(0.01) is None
+        with opened(realm, server) as client, server.accept(10) as accepted:
+            assert (client.peer, accepted.peer) == ("wall", "cam")
+            assert client.send(b"picture" * 1000, kind="I") == 0
+            client.set_partially_reliable(True)
+            assert client.send(b"sound", kind="audio", deadline=20) == 1
+            assert accepted.receive(20) == (0, "I", b"picture" * 1000, [], 0.0)
+            assert accepted.receive(20).kind == "audio"
+            assert accepted.send(b"answer") == 0 and client.receive(20).data == b"answer"
+            assert client.receive(0.01) is None
+            client.replace_carrier(server.address)
+            client.flush(20)
+            assert client.statistics["delivered"] == 2
+            client.finish()
+            accepted.finish()
+            assert client.wait_for_end(20) == "both sides finished"
+    with pytest.raises(ValueError, match="closed"):
+        client.send(b"x")
+
+
+def test_refusals_name_the_reason(realm):
+    with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
+        with pytest.raises(qfabric.Refused, match="no service news"):
+            opened(realm, server, "news")
+        with opened(realm, server, largest_message=1000, streams=True) as client:
+            with pytest.raises(ValueError, match="kind"):
+                client.send(b"x", kind="X")
+            with pytest.raises(ValueError, match="1001 bytes"):
+                client.send(b"x" * 1001)
+        with pytest.raises(ValueError, match="cam.pem|wall.pem"):
+            qfabric.ClientConnection(server.address, realm / "wall", "cam", "film")

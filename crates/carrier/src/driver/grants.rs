@@ -1,0 +1,45 @@
+//! The grant of a connection: in force on the sending path, until its reservation ends or the watchdog revokes it.
+
+use crate::grant::RateGrant;
+use crate::quic::{Governor, Revocation};
+
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    grant: Option<RateGrant>,
+    revocations: u64,
+}
+
+impl Grants {
+    pub(crate) fn replace(&mut self, grant: Option<RateGrant>) {
+        self.grant = grant;
+    }
+
+    pub(crate) fn revocations(&self) -> u64 {
+        self.revocations
+    }
+
+    /// Puts the grant into force on a path, or takes it away from a path that does not send.
+    pub(crate) fn apply(&self, governor: Option<&Governor>, is_sending: bool) {
+        let Some(governor) = governor else { return };
+        let rate = self.grant.as_ref().filter(|grant| is_sending && grant.is_live()).map(RateGrant::rate);
+        match rate {
+            Some(rate) => governor.grant(rate),
+            None => governor.revoke(Revocation::ReservationEnded),
+        }
+        // A change that this side asked for is no event.
+        governor.take_revocation();
+    }
+
+    /// A reservation that ended, and the watchdog's verdict, end the grant. Returns the reason, once.
+    pub(crate) fn watch(&mut self, governor: Option<&Governor>) -> Option<Revocation> {
+        let governor = governor?;
+        if self.grant.as_ref().is_some_and(|grant| !grant.is_live()) {
+            governor.revoke(Revocation::ReservationEnded);
+        }
+        let why = governor.take_revocation()?;
+        tracing::warn!(%why, "the granted rate is revoked");
+        self.grant = None;
+        self.revocations += 1;
+        Some(why)
+    }
+}

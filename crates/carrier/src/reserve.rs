@@ -1,0 +1,62 @@
+//! Reserves the rate of a connection at the daemon of this host.
+
+use std::net::SocketAddr;
+
+use qfabric_client::Client;
+use qfabric_types::api::contracts::JointId;
+use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
+use qfabric_types::{BitRate, Nanos};
+
+use crate::connection::Connection;
+use crate::grant::RateGrant;
+use crate::{CarrierStatistics, Error};
+
+impl Connection {
+    /// Reserves `rate` on an interface for the packets of this connection's first carrier, and sends at it from now on.
+    /// `period` is the time between two frames. With a contract, the rate is drawn from the contract. Returns the reserved
+    /// rate. The reservation ends with the connection, or with the next grant.
+    ///
+    /// # Errors
+    /// [`Error::Daemon`]: no daemon, or its refusal. The connection goes on as before.
+    pub fn reserve(
+        &self,
+        client: &Client,
+        interface: &str,
+        rate: BitRate,
+        period: Nanos,
+        contract: Option<&JointId>,
+    ) -> Result<BitRate, Error> {
+        let addresses = self.statistics().carriers.first().and_then(CarrierStatistics::flow);
+        let (source, destination) = addresses.ok_or(Error::Option {
+            option: "reserve",
+            value: "a connection without addresses".to_owned(),
+            allowed: "connections over QUIC",
+        })?;
+        let spec = spec(rate, period, source, destination);
+        let reserved = match contract {
+            None => client.reserve_rate(interface, &spec),
+            Some(contract) => client.reserve_rate_of_contract(contract, interface, &spec),
+        };
+        let grant = RateGrant::reserved(reserved.map_err(|error| Error::Daemon(Box::new(error)))?);
+        let rate = grant.rate();
+        self.grant(Some(grant))?;
+        Ok(rate)
+    }
+}
+
+fn spec(rate: BitRate, period: Nanos, source: SocketAddr, destination: SocketAddr) -> StreamSpec {
+    let flow = Flow { protocol: Protocol::Udp, source, destination };
+    let mut spec = StreamSpec::new(Selector::Flow(flow), period);
+    // A packet that is larger than C would be sent as best effort.
+    spec.size = spec.size_at(rate).max(StreamSpec::LARGEST_PACKET);
+    spec.work_conserving = true;
+    spec
+}
+
+impl CarrierStatistics {
+    /// The own address and the other side's, as packets show them.
+    fn flow(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let shown = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        self.addresses.map(|(own, peer)| (shown(own), shown(peer)))
+    }
+}

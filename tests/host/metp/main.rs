@@ -1,0 +1,107 @@
+//! `qfabric metp send` and `recv` as people run them: two hosts in network namespaces, certificates that the terminal
+//! made, a real video. Needs root, `ip` and ffmpeg; elsewhere it says so and passes.
+
+#[path = "../daemons/lan.rs"]
+#[allow(dead_code)] // made for more hosts than two
+mod lan;
+mod site;
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use site::{Site, json};
+
+#[test]
+fn what_is_sent_reliably_arrives_byte_by_byte() {
+    let Some(site) = Site::new() else { return };
+    for (file, engine) in [("video.264", "metp"), ("video.m2v", "metp"), ("video.264", "streams")] {
+        let receiver = site.receive("wall", &["--json"]);
+        let sent = site.send("cam", &receiver, file, &["--mode", "reliable", "--fast", "--json", "--engine", engine]);
+        assert!(sent.status.success(), "{}", site::said(&sent));
+        let received = receiver.end();
+        assert!(received.status.success(), "{}", site::said(&received));
+        assert!(received.stdout == fs::read(site.file(file)).unwrap(), "{file} changed on its way ({engine})");
+        let (sent, received) = (json(&sent.stdout), json(&received.stderr));
+        assert_eq!((&sent["end"], &sent["delivered"]), (&"both sides finished".into(), &sent["frames"]));
+        assert_eq!((&received["frames"], &received["with_holes"]), (&sent["frames"], &0.into()));
+    }
+}
+
+#[test]
+fn frames_with_deadlines_arrive_at_the_frame_rate() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = site.send("cam", &receiver, "video.264", &["--json"]);
+    let received = receiver.end();
+    assert!(sent.status.success() && received.status.success(), "{}", site::said(&sent));
+    let said = site::said(&sent);
+    assert!(said.contains("nothing is reserved"), "{said}");
+    let (sent, received) = (json(&sent.stdout), json(&received.stderr));
+    assert_eq!(sent["frames"], 100);
+    // A busy machine may be late for some; what is late is dropped, and counted.
+    assert!(received["in_time"].as_u64().unwrap() > 50, "{received}");
+    assert!(sent["seconds"].as_f64().unwrap() > 3.0, "100 frames at 25 per second: {sent}");
+}
+
+#[test]
+fn a_path_that_shrinks_loses_nothing() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = thread::scope(|scope| {
+        let sending = scope.spawn(|| site.send("cam", &receiver, "video.264", &["--mode", "reliable", "--json"]));
+        thread::sleep(Duration::from_millis(1_500));
+        site.set_mtu(1_280);
+        sending.join().unwrap()
+    });
+    let received = receiver.end();
+    assert!(sent.status.success() && received.status.success(), "{}\n{}", site::said(&sent), site::said(&received));
+    assert!(received.stdout == fs::read(site.file("video.264")).unwrap(), "the video changed on its way");
+    let sent = json(&sent.stdout);
+    let carrier = &sent["carriers"][0];
+    assert!(carrier["max_datagram"].as_u64().unwrap() < 1_250, "{sent}");
+}
+
+#[test]
+fn who_may_not_connect_is_told_why() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &[]);
+    let refused = site.send("stranger", &receiver, "video.264", &["--fast"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", site::said(&refused));
+    assert!(site::said(&refused).contains("another authority"), "{}", site::said(&refused));
+    let refused = site.send("guest", &receiver, "video.264", &["--fast"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+    assert!(site::said(&refused).contains("`connect`"), "{}", site::said(&refused));
+    let sent = site.send("cam", &receiver, "video.264", &["--mode", "reliable", "--fast"]);
+    assert!(sent.status.success(), "the receiver still waits: {}", site::said(&sent));
+    assert!(receiver.end().status.success());
+}
+
+#[test]
+fn bad_input_is_refused_with_the_next_step() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--largest", "2000B"]);
+    fs::write(site.file("text"), "no video").unwrap();
+    let refused = site.send("cam", &receiver, "text", &[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", site::said(&refused));
+    let small = site.send_with("cam", &receiver, "video.264", "small.toml", &[]);
+    assert_eq!(small.status.code(), Some(2), "{}", site::said(&small));
+    assert!(site::said(&small).contains("larger frame_size"), "{}", site::said(&small));
+    let nobody = site.send_to("cam", "10.78.0.9:7800", "video.264", &[]);
+    assert_eq!(nobody.status.code(), Some(1), "{}", site::said(&nobody));
+    assert!(site::said(&nobody).contains("qfabric metp recv"), "{}", site::said(&nobody));
+}
+
+#[test]
+fn ctrl_c_ends_both_sides_cleanly() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sender = site.start_send("cam", &receiver, "video.264", &["--json"]);
+    thread::sleep(Duration::from_millis(1_500));
+    let sent = sender.interrupt();
+    assert_eq!(sent.status.code(), Some(1), "{}", site::said(&sent));
+    assert!(site::said(&sent).contains("interrupted"), "{}", site::said(&sent));
+    let received = receiver.end();
+    assert_eq!(received.status.code(), Some(1), "{}", site::said(&received));
+    assert!(site::said(&received).contains("the other side closed it"), "{}", site::said(&received));
+}

@@ -1,0 +1,222 @@
+//! Two hosts with certificates, a contract and videos.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::lan::Lan;
+
+/// The service may be opened by `cam` only.
+const ACCESS: &str =
+    "hosts = ['cam', 'wall', 'guest']\n[[rule]]\nchannels = ['metp']\nhosts = ['cam']\nrights = ['connect']\n";
+const CONTRACT: &str = "name = 'film'\ndelay = '250ms'\nreliability = 'partial'\n[video]\nframe_rate = 25\nframe_size = \
+                        { I = '60kB', P = '30kB', B = '20kB' }\npattern = 'IBBPBBPBBPBB'\n[local]\nmemory = '1MiB'\n";
+
+/// The host of the sender is 0, of the receiver 1.
+const SENDER: usize = 0;
+const RECEIVER: usize = 1;
+
+pub(crate) struct Site {
+    lan: Lan,
+    folder: TempDir,
+}
+
+/// A `recv` that listens.
+pub(crate) struct Receiver {
+    pub(crate) address: String,
+    running: Running,
+}
+
+/// A command that runs, and what it writes.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<Vec<u8>>>,
+    stderr: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Site {
+    /// None: not here, which is said.
+    pub(crate) fn new() -> Option<Site> {
+        let videos = videos()?;
+        let lan = Lan::new(&[0, 0])?;
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site { lan, folder };
+        site.certificates();
+        for (name, bytes) in videos {
+            fs::write(site.file(name), bytes).unwrap();
+        }
+        fs::write(site.file("stream.toml"), CONTRACT).unwrap();
+        fs::write(
+            site.file("small.toml"),
+            CONTRACT.replace("60kB", "600B").replace("30kB", "300B").replace("20kB", "200B"),
+        )
+        .unwrap();
+        Some(site)
+    }
+
+    fn certificates(&self) {
+        let done = |words: &str| {
+            let output =
+                Command::new(program()).args(words.split(' ')).current_dir(self.folder.path()).output().unwrap();
+            assert!(output.status.success(), "{words}: {}", said(&output));
+        };
+        done("channel init-ca ca");
+        done("channel issue cam wall guest --ca ca --out .");
+        done("channel init-ca other-ca");
+        done("channel issue stranger --ca other-ca --out stranger");
+        for host in ["cam", "wall", "guest"] {
+            fs::write(self.file(host).join("access.toml"), ACCESS).unwrap();
+        }
+        fs::write(self.file("stranger/access.toml"), "hosts = ['stranger', 'wall']").unwrap();
+        fs::copy(self.file("ca/ca.pem"), self.file("stranger/ca.pem")).unwrap();
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, host: usize, name: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.lan.namespace(host)]).arg(program());
+        command.args(words).args(["--tls", name, "--host", name]).current_dir(self.folder.path());
+        command.env("QFABRIC_SOCKET", "/nonexistent").env_remove("QFABRIC_TLS");
+        command
+    }
+
+    pub(crate) fn receive(&self, name: &str, more: &[&str]) -> Receiver {
+        let mut command = self.command(RECEIVER, name, &["metp", "recv", "--listen", "7800"]);
+        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("listens on"), "{line}");
+        let address = format!("{}:7800", self.lan.address(RECEIVER));
+        Receiver { address, running: Running::new(child, stderr) }
+    }
+
+    pub(crate) fn start_send(&self, name: &str, to: &Receiver, file: &str, more: &[&str]) -> Running {
+        self.start(name, &to.address, file, "stream.toml", more)
+    }
+
+    fn start(&self, name: &str, to: &str, file: &str, contract: &str, more: &[&str]) -> Running {
+        let mut command = self.command(SENDER, name, &["metp", "send", "--to", to, "--contract", contract, file]);
+        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Running::new(child, stderr)
+    }
+
+    pub(crate) fn send(&self, name: &str, to: &Receiver, file: &str, more: &[&str]) -> Output {
+        self.start_send(name, to, file, more).end()
+    }
+
+    pub(crate) fn send_with(&self, name: &str, to: &Receiver, file: &str, contract: &str, more: &[&str]) -> Output {
+        self.start(name, &to.address, file, contract, more).end()
+    }
+
+    pub(crate) fn send_to(&self, name: &str, to: &str, file: &str, more: &[&str]) -> Output {
+        self.start(name, to, file, "stream.toml", more).end()
+    }
+
+    /// From now on neither host sends or accepts larger packets.
+    pub(crate) fn set_mtu(&self, mtu: u32) {
+        for host in [SENDER, RECEIVER] {
+            let words = format!("-n {} link set eth0 mtu {mtu}", self.lan.namespace(host));
+            assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
+        }
+    }
+}
+
+impl Running {
+    fn new(mut child: Child, stderr: BufReader<ChildStderr>) -> Running {
+        let stdout = child.stdout.take().unwrap();
+        Running { child, stdout: Some(read(stdout)), stderr: Some(read(stderr)) }
+    }
+
+    pub(crate) fn end(mut self) -> Output {
+        let stdout = self.stdout.take().unwrap().join().unwrap();
+        let stderr = self.stderr.take().unwrap().join().unwrap();
+        Output { status: self.child.wait().unwrap(), stdout, stderr }
+    }
+
+    /// Presses Ctrl-C.
+    pub(crate) fn interrupt(self) -> Output {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.end()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Receiver {
+    pub(crate) fn end(self) -> Output {
+        self.running.end()
+    }
+}
+
+/// Reads to the end, in a thread.
+fn read(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A command that was killed writes no end.
+        let _ = from.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_qfabric"))
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    let code = output.status;
+    format!(
+        "{code}\n{}\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout[..output.stdout.len().min(500)])
+    )
+}
+
+/// The JSON object in a command's output.
+pub(crate) fn json(output: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(output);
+    let begin = text.find('{').unwrap_or_else(|| panic!("no JSON in {text}"));
+    let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter();
+    values.next().unwrap().unwrap()
+}
+
+/// Four seconds of video, H.264 and MPEG-2. None: ffmpeg is not here, which is said.
+fn videos() -> Option<Vec<(&'static str, &'static [u8])>> {
+    static MADE: OnceLock<Option<[Vec<u8>; 2]>> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        Some([
+            encode("h264", &["libx264", "-preset", "veryfast", "-bf", "2"])?,
+            encode("mpeg2video", &["mpeg2video", "-q:v", "4", "-bf", "2"])?,
+        ])
+    });
+    let Some([h264, mpeg2]) = made else {
+        qfabric_linux::testing::skip("needs ffmpeg with libx264, and ffprobe");
+        return None;
+    };
+    Some(vec![("video.264", h264.as_slice()), ("video.m2v", mpeg2.as_slice())])
+}
+
+fn encode(format: &str, codec: &[&str]) -> Option<Vec<u8>> {
+    Command::new("ffprobe").arg("-version").output().ok()?;
+    let source = "testsrc2=size=320x240:rate=25:duration=4";
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-nostdin", "-f", "lavfi", "-i", source, "-g", "12", "-c:v"]).args(codec);
+    let output = command.args(["-f", format, "-"]).output().ok()?;
+    (output.status.success() && !output.stdout.is_empty()).then_some(output.stdout)
+}
