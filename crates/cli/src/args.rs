@@ -6,15 +6,15 @@ use crate::exit::Outcome;
 #[cfg(feature = "metp")]
 use crate::metp;
 use crate::{
-    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, limits, monitor, net, policy, probe,
-    restore, run, services, sim, status, top,
+    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, lab, limits, monitor, net, policy,
+    probe, restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 fault: something that should have worked did not; 2 invalid command line or input file; 3 refused by \
 admission, limits or access rules, nothing was changed; 4 no daemon, or no scheduling mechanism; 126 the program cannot be \
-executed; 127 the program cannot be found. `run` and `probe` end with the exit code of their program, or with 128+n if \
-signal n ended the program.
+executed; 127 the program cannot be found. `run`, `probe` and `lab` end with the exit code of their program, or with \
+128+n if signal n ended the program.
 
 Example: qfabric run --fps 25 -- mpv film.mkv";
 
@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Ecode(ecode::Args),
     Guard(guard::Args),
     Net(net::Args),
+    Lab(lab::Args),
     Contract(contracts::Args),
     Channel(channel::Args),
     #[cfg(feature = "metp")]
@@ -70,6 +71,7 @@ impl Command {
             Command::Ecode(args) => ecode::run(args),
             Command::Guard(args) => guard::run(args),
             Command::Net(args) => net::run(args),
+            Command::Lab(args) => lab::run(args),
             Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
             #[cfg(feature = "metp")]

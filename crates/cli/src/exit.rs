@@ -8,7 +8,7 @@
 //! | 3 | refused: admission, limits or ownership; nothing was changed |
 //! | 4 | no daemon, or no mechanism on this kernel |
 //! | 126, 127 | the program cannot be executed, cannot be found (the exit codes of a shell) |
-//! | other | `run` and `probe`: the exit code of the program; 128 + n if signal n ended the program |
+//! | other | `run`, `probe` and `lab`: the exit code of the program; 128 + n if signal n ended the program |
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -18,6 +18,7 @@ mod exit;
 mod group;
 mod guard;
 mod interrupt;
+mod lab;
 mod limits;
 #[cfg(feature = "metp")]
 mod metp;

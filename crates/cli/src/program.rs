@@ -53,12 +53,12 @@ impl Waiting {
     /// # Errors
     /// Exit code 127 if the program is not found, 126 if it cannot be executed.
     pub(crate) fn start(command: &[OsString]) -> Result<Waiting, Failure> {
-        let (program, arguments) =
-            command.split_first().ok_or_else(|| Failure::usage("no program given; name one after --"))?;
-        let name = program.to_string_lossy().into_owned();
-        find(program).map_err(|error| not_executed(&name, &error))?;
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let (name, command) = found(command)?;
+        Waiting::start_command(name, command)
+    }
+
+    /// As [`Waiting::start`], for a program that [`found`] has found; `name` is for messages.
+    pub(crate) fn start_command(name: String, command: Command) -> Result<Waiting, Failure> {
         let relay = Relay::start()?;
         let held = Held::spawn(command).map_err(|error| not_executed(&name, &error))?;
         Ok(Waiting { name, held, relay })
@@ -190,6 +190,17 @@ fn not_executed(program: &str, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => Failure::program(127, format!("{program}: not found; give its path or check $PATH")),
         _ => Failure::program(126, format!("{program}: cannot be executed: {error}")),
     }
+}
+
+/// The name and the command of a program that exists and may be executed. Fails as [`Waiting::start`].
+pub(crate) fn found(command: &[OsString]) -> Result<(String, Command), Failure> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| Failure::usage("no program given; name one after --"))?;
+    let name = program.to_string_lossy().into_owned();
+    find(program).map_err(|error| not_executed(&name, &error))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok((name, command))
 }
 
 /// Finds `program` as a shell does, so that a misspelt name is reported before the daemon is asked for a reservation.

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 38] = [
     "run",
     "probe",
     "doctor",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 37] = [
     "ecode rm",
     "ecode trace",
     "guard",
+    "lab",
     "contract explain",
     "contract apply",
     "contract ls",

@@ -125,7 +125,7 @@ mod tests {
     /// `None`, with a reason, if this process may not make namespaces.
     fn namespace() -> Option<Namespace> {
         if !may_make() {
-            skip("this test needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+            skip("this test needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
             return None;
         }
         Some(Namespace::new().unwrap())

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_dropped_sweeper_ends_children_and_grandchildren_and_nothing_else() {
         if !may_make() {
-            return skip("this test needs CAP_SYS_ADMIN and CAP_NET_ADMIN");
+            return skip("this test needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
         }
         let (one, two) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let sweeper = Sweeper::new([&one, &two]).unwrap();
