@@ -100,8 +100,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let folder = tempfile::Builder::new().prefix("qfabric-transport-").tempdir()?;
     let programs = Programs { player: options.player.clone(), folder: folder.path().to_owned() };
     realm::make(&realm::folder(&folder.path().join("plan")))?;
-    let wanted: Vec<Engine> =
-        if options.engines.is_empty() { options.experiment.engines() } else { options.engines.clone() };
+    let wanted = wanted(options);
     let lacks = |engine: &Engine| Some(Missing { engine: *engine, why: programs.lacks(*engine)? });
     let missing: Vec<Missing> = wanted.iter().filter_map(lacks).collect();
     let present = |engine: &&Engine| missing.iter().all(|lack| lack.engine != **engine);
@@ -114,6 +113,13 @@ pub fn run(options: &Options) -> Result<Report> {
     report.missing = missing;
     rounds::run(options, &Stage::new(&programs, &plan, is_real_time)?, &mut report)?;
     Ok(report.finish())
+}
+
+/// The engines of the options, each once.
+fn wanted(options: &Options) -> Vec<Engine> {
+    let named = if options.engines.is_empty() { options.experiment.engines() } else { options.engines.clone() };
+    let is_first = |(at, engine): &(usize, &Engine)| !named[..*at].contains(engine);
+    named.iter().enumerate().filter(is_first).map(|(_, engine)| *engine).collect()
 }
 
 impl Experiment {
@@ -165,6 +171,26 @@ fn conditions(options: &Options, plan: &Plan, is_real_time: bool) -> String {
         "{} frames, 25 a second, {mbit:.1} Mbit/s, deadline {}; granted {}; {} rounds; {policy}.\nLink: {}.",
         options.frames, options.deadline, options.granted, options.rounds, options.link
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_named_twice_takes_one_turn() {
+        let twice = vec![Engine::Tcp, Engine::Srt120, Engine::Tcp];
+        assert_eq!(wanted(&Options { engines: twice, ..Options::example() }), [Engine::Tcp, Engine::Srt120]);
+        assert_eq!(wanted(&Options::example()).len(), Engine::value_variants().len());
+    }
+
+    #[test]
+    fn a_flow_beside_the_frames_may_have_the_rest_of_the_link() {
+        let link = LinkSettings { rate: "30M".parse().unwrap(), ..LinkSettings::default() };
+        let beside = |experiment| Options { experiment, link: link.clone(), ..Options::example() }.unreserved();
+        assert_eq!(beside(Experiment::BesideTcp), Some(BitRate::new(3_000_000)));
+        assert_eq!(beside(Experiment::Deadlines), None);
+    }
 }
 
 #[cfg(test)]

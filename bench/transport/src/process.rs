@@ -21,7 +21,8 @@ impl Process {
     /// Starts a process, with pipes to its input and output.
     pub(crate) fn start(mut command: Command) -> Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let name = format!("{command:?}").replace('"', "");
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        let name = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let (found, lines) = channel();

@@ -18,17 +18,20 @@ const ATTEMPTS: u32 = 3;
 
 /// Runs all rounds, up to the stop; adds records, repetitions and failures to the report.
 pub(crate) fn run(options: &Options, stage: &Stage<'_>, report: &mut Report) -> Result<()> {
+    let is_stopped = || options.stop.load(Ordering::Relaxed);
     let mut numbers = RandomNumbers::new(options.seed);
     for round in 0..options.rounds {
         let order = shuffled(&report.engines, &mut numbers);
         for (at, engine) in order.iter().enumerate() {
             let turn = format!("round {} of {}, {} of {}", round + 1, options.rounds, at + 1, order.len());
             for attempt in 0..ATTEMPTS {
-                if options.stop.load(Ordering::Relaxed) {
+                (options.progress)(&format!("{turn}: {}", engine.word()));
+                let outcome = measure(stage, *engine, options, round);
+                // Ctrl-C ends the processes too; their errors are not reported.
+                if is_stopped() {
                     return Ok(());
                 }
-                (options.progress)(&format!("{turn}: {}", engine.word()));
-                if take_turn(report, *engine, round, attempt, || measure(stage, *engine, options, round)) {
+                if take_turn(report, *engine, round, attempt, outcome) {
                     break;
                 }
             }
@@ -37,17 +40,16 @@ pub(crate) fn run(options: &Options, stage: &Stage<'_>, report: &mut Report) -> 
     Ok(())
 }
 
-/// Whether the turn is over: with a run that counts, or one that failed. The run returns the reasons why it does not
-/// count.
+/// Notes the outcome of a run. Returns whether the turn is over: with a run that counts, or one that failed.
 fn take_turn(
     report: &mut Report,
     engine: Engine,
     round: u32,
     attempt: u32,
-    run: impl FnOnce() -> Result<(Measure, Vec<String>)>,
+    outcome: Result<(Measure, Vec<String>)>,
 ) -> bool {
     let (name, in_round) = (engine.word(), round + 1);
-    match run() {
+    match outcome {
         Ok((measure, reasons)) if reasons.is_empty() => report.records.push(Record { round, engine, measure }),
         Ok((_, reasons)) => {
             let (attempt, reasons) = (attempt + 1, reasons.join("; "));
@@ -100,16 +102,16 @@ mod tests {
     fn a_run_with_a_late_emulator_is_repeated() {
         let mut report = report();
         let late = vec!["the emulator was late".to_owned()];
-        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, || Ok((Measure::default(), late))));
+        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, Ok((Measure::default(), late))));
         assert!(report.records.is_empty() && report.invalid[0].ends_with("the emulator was late"));
-        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, || Ok((Measure::default(), Vec::new()))));
+        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, Ok((Measure::default(), Vec::new()))));
         assert_eq!(report.records.len(), 1);
     }
 
     #[test]
     fn a_failed_run_ends_the_turn_and_is_told() {
         let mut report = report();
-        assert!(take_turn(&mut report, Engine::Tcp, 1, 0, || anyhow::bail!("no route")));
+        assert!(take_turn(&mut report, Engine::Tcp, 1, 0, Err(anyhow::anyhow!("no route"))));
         assert_eq!(report.failures, ["tcp, round 2: failed: no route"]);
     }
 

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use qfabric_netlab::{LinkRate, LinkSettings, LossModel, QueueLimit};
+use qfabric_netlab::{Lab, LabSettings, LinkRate, LinkSettings, LossModel, QueueLimit, enter_user_namespace};
 use qfabric_transport_bench::{Engine, Experiment, MOST_FRAMES, Options};
 use qfabric_types::{BitRate, Nanos, Share};
 
 use crate::exit::{Done, Failure, Outcome};
-use crate::{interrupt, output};
+use crate::{interrupt, lab, output};
 
 /// 128 + SIGINT, as a shell reports it.
 const INTERRUPTED: u8 = 130;
@@ -85,6 +85,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     let stop = interrupt::interrupted()?;
     let is_json = args.json;
     let options = options(args, &stop)?;
+    if options.experiment != Experiment::Loopback {
+        check_link(&options)?;
+    }
     let report = qfabric_transport_bench::run(&options).map_err(|error| Failure::fault(format!("{error:#}")))?;
     if is_json {
         output::print_json(&report)?;
@@ -92,6 +95,14 @@ pub(crate) fn run(args: Args) -> Outcome {
         output::print(&report.text())?;
     }
     Ok(Done(if stop.load(Ordering::Relaxed) { INTERRUPTED } else { 0 }))
+}
+
+/// Fails at once if links cannot be made, or if no link has these properties.
+fn check_link(options: &Options) -> Result<(), Failure> {
+    // Before any thread starts.
+    enter_user_namespace().map_err(lab::failure)?;
+    let settings = LabSettings::symmetric(options.link.clone(), options.seed);
+    Lab::new(&settings).map(drop).map_err(lab::failure)
 }
 
 fn experiment(args: &Args) -> Experiment {
