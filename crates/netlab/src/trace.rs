@@ -187,6 +187,13 @@ mod tests {
         }
 
         #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,60}|([0-9]{1,11}\n|#x\n| +\n){0,30}") {
+            if let Err(refusal) = Trace::parse(&text) {
+                prop_assert!(refusal.line >= 1 && refusal.column >= 1 && refusal.to_string().chars().count() < 300);
+            }
+        }
+
+        #[test]
         fn the_first_opportunity_is_the_first(times in prop::collection::vec(0u32..50, 1..20), at in 0u64..500_000_000) {
             let mut times = times;
             times.sort_unstable();
