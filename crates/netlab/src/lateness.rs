@@ -83,6 +83,6 @@ mod tests {
         assert!((summary.p50_ms - 0.05).abs() < 0.001 && (summary.p99_ms - 3.0).abs() < 0.05, "{summary:?}");
         assert!(lateness.p99() > LATE_MAX && (summary.max_ms / 60_000.0 - 1.0).abs() < 0.01);
         assert_eq!(summary.histogram.iter().map(|(_, count)| count).sum::<u64>(), 100);
-        assert!(summary.histogram.iter().any(|bin| *bin == (0.064, 98)), "{:?}", summary.histogram);
+        assert!(summary.histogram.contains(&(0.064, 98)), "{:?}", summary.histogram);
     }
 }
