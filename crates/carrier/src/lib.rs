@@ -43,3 +43,10 @@ pub use quic::Revocation;
 pub use server_connection::ServerConnection;
 pub use statistics::{CarrierStatistics, ConnectionStatistics};
 pub use udp::Laboratory;
+
+/// Compiles the program in the guide.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/metp.md")]
+    struct Metp;
+}

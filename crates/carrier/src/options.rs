@@ -49,8 +49,8 @@ pub struct Options {
     /// The maximum time for a receive in partially reliable mode (§5.2.3).
     pub receive_time: Option<Duration>,
     pub order: DeliveryOrder,
-    /// The largest UDP payload that the path is known to carry. The path may carry less: QUIC then uses
-    /// [`Options::LEAST_MTU`], and METP cuts its messages again.
+    /// The largest UDP payload that is tried. A connection begins with [`Options::LEAST_MTU`], probes up to this size, and
+    /// falls back if the path carries less later; METP cuts its messages again.
     pub mtu: u16,
     /// The longest time of a handshake.
     pub handshake_time: Duration,
@@ -75,6 +75,10 @@ impl Options {
     const TIMES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
     /// Messages of both directions may wait in memory; this bounds them.
     const MOST_MESSAGE: u64 = 15 << 20;
+    /// METP's least receive memory.
+    const LEAST_MEMORY: u64 = 64 << 10;
+    /// Unless two messages need more.
+    const MOST_MEMORY: u64 = 32 << 20;
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |option, value: String, allowed| Err(Error::Option { option, value, allowed });
@@ -94,10 +98,9 @@ impl Options {
 
     /// Memory for the messages of one direction: as many as fit, at least two.
     pub(crate) fn memory(&self) -> Bytes {
-        let largest = self.largest_message.get();
-        Bytes::new(
-            largest.saturating_mul(u64::from(self.messages_in_flight)).clamp(2 * largest, (32 << 20).max(2 * largest)),
-        )
+        let least = (2 * self.largest_message.get()).max(Options::LEAST_MEMORY);
+        let wanted = self.largest_message.get().saturating_mul(self.messages_in_flight.into());
+        Bytes::new(wanted.clamp(least, least.max(Options::MOST_MEMORY)))
     }
 }
 

@@ -270,7 +270,9 @@ impl StreamDriver {
 
     fn rate(&self) -> BitRate {
         let granted = self.carrier.governor().and_then(|governor| governor.granted());
-        granted.unwrap_or_else(|| self.path.rate.unwrap_or(self.wanted_rate).min(self.wanted_rate))
+        // Without a backlog, the window says nothing about the path.
+        let window = self.path.rate.filter(|_| self.bytes_in_flight > 0).unwrap_or(self.wanted_rate);
+        granted.unwrap_or_else(|| window.min(self.wanted_rate))
     }
 
     fn end_with(&mut self, end: End) {

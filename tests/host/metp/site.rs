@@ -16,8 +16,20 @@ use crate::lan::Lan;
 /// The service may be opened by `cam` only.
 const ACCESS: &str =
     "hosts = ['cam', 'wall', 'guest']\n[[rule]]\nchannels = ['metp']\nhosts = ['cam']\nrights = ['connect']\n";
-const CONTRACT: &str = "name = 'film'\ndelay = '250ms'\nreliability = 'partial'\n[video]\nframe_rate = 25\nframe_size = \
-                        { I = '60kB', P = '30kB', B = '20kB' }\npattern = 'IBBPBBPBBPBB'\n[local]\nmemory = '1MiB'\n";
+const CONTRACT: &str = "
+    name = 'film'
+    delay = '250ms'
+    reliability = 'partial'
+    [video]
+    frame_rate = 25
+    frame_size = { I = '60kB', P = '30kB', B = '20kB' }
+    pattern = 'IBBPBBPBBPBB'
+    [local]
+    interface = 'eth0'
+    [peer]
+    host = 'wall'
+    interface = 'eth0'
+";
 
 /// The host of the sender is 0, of the receiver 1.
 const SENDER: usize = 0;
@@ -75,7 +87,6 @@ impl Site {
             fs::write(self.file(host).join("access.toml"), ACCESS).unwrap();
         }
         fs::write(self.file("stranger/access.toml"), "hosts = ['stranger', 'wall']").unwrap();
-        fs::copy(self.file("ca/ca.pem"), self.file("stranger/ca.pem")).unwrap();
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

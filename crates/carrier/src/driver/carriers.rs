@@ -18,6 +18,8 @@ pub(super) struct Attached {
     pub(super) carrier: Box<dyn Carrier>,
     pub(super) path: Path,
     is_writable: bool,
+    /// When the layer below last took no more datagrams: congestion control limits the rate.
+    pub(super) full: Option<Instant>,
     pub(super) is_lost: bool,
 }
 
@@ -85,7 +87,7 @@ impl Driver {
         if self.carriers.is_empty() {
             self.sending = id;
         }
-        self.carriers.insert(id, Attached { id, carrier, path, is_writable: true, is_lost: false });
+        self.carriers.insert(id, Attached { id, carrier, path, is_writable: true, full: None, is_lost: false });
         self.handover.report(Event::CarrierAttached { carrier: id });
         Ok(id)
     }
@@ -133,6 +135,7 @@ impl Driver {
     pub(super) fn stop_if_full(&mut self, id: u32) {
         let Some(attached) = self.carriers.get_mut(&id) else { return };
         if attached.is_writable && !attached.carrier.has_room() {
+            attached.full = Some(now());
             attached.set_writable(&mut self.session, now(), false);
         }
     }

@@ -1,12 +1,15 @@
 //! The rate of a session: the granted one while its reservation is live, else what congestion control allows.
 
 use qfabric_metp::Config;
-use qfabric_types::{BitRate, Bytes, Instant};
+use qfabric_types::{BitRate, Bytes, Instant, Nanos};
 
 use super::Driver;
 use crate::handover::Event;
 use crate::options::{Options, nanos};
 
+/// A window that did not limit for this time says nothing about the path: the frames were too small to fill it. A rate from
+/// such a window would drop frames, and so keep the window from ever growing.
+const LIMITED: Nanos = Nanos::from_millis(200);
 /// The session sends a little faster than the window allows, so that the window stays full and can grow; what does not
 /// fit waits in the session.
 const ABOVE_WINDOW: (u64, u64) = (5, 4);
@@ -64,14 +67,17 @@ impl Driver {
         }
     }
 
+    /// The granted rate; else the wanted one, unless congestion control limits it.
     pub(super) fn follow_path(&mut self) {
         let Some(sending) = self.carriers.get(&self.sending) else { return };
-        let rate = match sending.carrier.governor() {
-            Some(governor) => governor.granted().unwrap_or_else(|| {
-                let window = sending.path.rate.unwrap_or(self.wanted_rate).get();
-                self.wanted_rate.min(BitRate::new(window / ABOVE_WINDOW.1 * ABOVE_WINDOW.0))
-            }),
-            None => sending.path.rate.map_or(self.wanted_rate, |rate| rate.min(self.wanted_rate)),
+        let granted = sending.carrier.governor().and_then(|governor| governor.granted());
+        let is_limited = sending.full.is_some_and(|at| super::now().since(at) < LIMITED);
+        let rate = match (granted, sending.path.rate) {
+            (Some(granted), _) => granted,
+            (None, Some(window)) if is_limited || sending.carrier.governor().is_none() => {
+                self.wanted_rate.min(BitRate::new(window.get() / ABOVE_WINDOW.1 * ABOVE_WINDOW.0))
+            }
+            _ => self.wanted_rate,
         };
         let rate = rate.max(LEAST_RATE);
         if rate != self.rate {

@@ -64,11 +64,12 @@ fn transport(options: &Options, governor: &Arc<Governor>) -> Arc<TransportConfig
     transport.stream_receive_window(message);
     transport.receive_window(VarInt::from_u64(options.memory().get()).unwrap_or(VarInt::MAX));
     transport.send_window(options.memory().get());
-    // quinn's detector of black holes fires on ordinary loss. It then falls back to the least size, which every path
-    // carries, and METP cuts its messages for it; after a minute the known size is probed again.
+    // Begins with the size that every path carries and probes up to the wanted one, so that a smaller path loses nothing.
+    // quinn's detector of black holes fires on ordinary loss, too. It falls back to the least size, METP cuts its messages
+    // for it, and after a minute larger sizes are probed again.
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(options.mtu);
-    transport.initial_mtu(options.mtu).min_mtu(Options::LEAST_MTU).mtu_discovery_config(Some(discovery));
+    transport.initial_mtu(Options::LEAST_MTU).min_mtu(Options::LEAST_MTU).mtu_discovery_config(Some(discovery));
     transport.congestion_controller_factory(Arc::new(GovernedFactory {
         governor: governor.clone(),
         congestion: options.congestion,

@@ -80,7 +80,7 @@ impl Carrier for QuicDatagrams {
         }
         self.max_datagram = max_datagram;
         let quic = usize::from(path.current_mtu).saturating_sub(max_datagram);
-        let ip = if self.connection().remote_address().is_ipv4() { 20 } else { 40 };
+        let ip = if self.connection().remote_address().ip().to_canonical().is_ipv4() { 20 } else { 40 };
         let min_rtt = Nanos::new(self.connection().min_rtt().as_nanos() as u64);
         let window = u128::from(path.cwnd) * 8_000_000_000 / path.rtt.as_nanos().max(1);
         let window = BitRate::new(u64::try_from(window).unwrap_or(u64::MAX));

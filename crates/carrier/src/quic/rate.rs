@@ -21,6 +21,9 @@ const FEWEST_PACKETS: u64 = 10;
 /// The window is this many times the granted rate over the *minimum* round trip. The smoothed round trip contains the
 /// queue that the own packets make; a window from it grows with its own queue.
 const WINDOW_TIMES: u128 = 2;
+/// A receiver may delay acknowledgments by this time (RFC 9000 §18.2, `max_ack_delay`); a window for a shorter round trip
+/// would stall whenever it does. METP's token bucket keeps the larger window from filling a queue.
+const SHORTEST_RTT: Duration = Duration::from_millis(25);
 /// Before the first sample. RFC 9002 §6.2.2 has 333 ms.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 
@@ -108,7 +111,7 @@ struct Governed {
 
 impl Governed {
     fn window_at(&self, rate: BitRate) -> u64 {
-        let rtt = self.min_rtt.unwrap_or(UNKNOWN_RTT);
+        let rtt = self.min_rtt.unwrap_or(UNKNOWN_RTT).max(SHORTEST_RTT);
         let bytes = WINDOW_TIMES * u128::from(rate.get()) * rtt.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX).max(FEWEST_PACKETS * u64::from(self.mtu))
     }

@@ -19,7 +19,7 @@ pub(super) struct Identity {
     /// Name of the service: the receiver offers it, and its access list gives senders the right `connect` on it
     #[arg(long, value_name = "NAME", default_value = "metp")]
     pub(super) service: Name,
-    /// Largest UDP payload in bytes that the path is known to carry, 1200 to 9000
+    /// Largest UDP payload in bytes that is tried on the path, 1200 to 9000
     #[arg(long, value_name = "BYTES", default_value_t = Options::ETHERNET_MTU)]
     pub(super) mtu: u16,
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -89,7 +89,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// `PORT`, or `ADDRESS:PORT`.
 fn address(text: &str) -> Result<SocketAddr, Failure> {
     match text.parse::<u16>() {
-        Ok(port) => Ok(SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port)),
+        Ok(port) => {
+            // A socket of IPv6 also takes packets of IPv4; a host may have no IPv6.
+            let has_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+            let all: IpAddr = if has_v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            Ok(SocketAddr::new(all, port))
+        }
         Err(_) => resolve(text).map_err(|error| failure(&error)),
     }
 }
