@@ -1,11 +1,13 @@
 //! One endpoint of METP: a sending half, a receiving half and the carriers.
 
+mod datagrams;
+
 use qfabric_types::{BitRate, Bytes, Instant, Nanos};
 
 use crate::bucket::TokenBucket;
 use crate::carriers::Carriers;
 use crate::receive::{Event, Receiver};
-use crate::send::{Sender, Step, Way};
+use crate::send::Sender;
 use crate::wire::{self, Datagram};
 use crate::{
     CarrierId, CarrierInfo, CarrierRefusal, Config, EndReason, Holes, InvalidConfig, MessageNumber, Mode, Outgoing,
@@ -209,7 +211,8 @@ impl Session {
 
     /// When to call [`Session::on_timer`], if no other input comes first. Call it after `poll` has returned `None`.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        let halves = [self.sender.next_wakeup(), self.receiver.next_wakeup(), self.tokens_at];
+        let sender = self.sender.next_wakeup().filter(|_| self.end.reason.is_none());
+        let halves = [sender, self.receiver.next_wakeup(), self.tokens_at];
         let life = [self.idle_at(), self.sign_of_life_at()];
         // What is due and still not done waits for a carrier.
         halves.into_iter().chain(life).flatten().filter(|at| *at > self.now).min()
@@ -316,76 +319,6 @@ impl Session {
         self.sender.ask_for_report();
         self.receiver.ask_for_report();
         Ok(())
-    }
-
-    /// Writes the next datagram.
-    fn next_datagram(&mut self) -> Option<CarrierId> {
-        self.tokens_at = None;
-        let datagram = self.next_control();
-        if self.tokens_at.is_some() {
-            return None;
-        }
-        let sent = datagram.or_else(|| self.next_data());
-        if sent.is_some() {
-            self.last_sent = self.now;
-        }
-        sent
-    }
-
-    fn next_control(&mut self) -> Option<CarrierId> {
-        self.next_close().or_else(|| self.next_report()).or_else(|| self.next_status())
-    }
-
-    fn next_close(&mut self) -> Option<CarrierId> {
-        let id = self.carriers.sending().filter(|carrier| self.end.must_close && carrier.is_writable)?.id;
-        self.end.must_close = false;
-        wire::write_close(self.tag, &mut self.datagram);
-        self.report_bytes += self.datagram.len() as u64;
-        Some(id)
-    }
-
-    fn next_report(&mut self) -> Option<CarrierId> {
-        self.receiver.check_window();
-        let carrier = self.carriers.receiving().filter(|carrier| carrier.is_writable)?;
-        let (id, overhead) = (carrier.id, carrier.info.overhead);
-        if !self.receiver.is_report_due(self.now) {
-            return None;
-        }
-        self.receiver.report(self.now).write(self.tag, &mut self.datagram);
-        self.pay(overhead)?;
-        self.receiver.report_sent(self.now);
-        self.report_bytes += self.datagram.len() as u64;
-        Some(id)
-    }
-
-    fn next_status(&mut self) -> Option<CarrierId> {
-        let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable)?;
-        let (id, overhead) = (carrier.id, carrier.info.overhead);
-        self.sender.due_status(self.now)?.write(self.tag, &mut self.datagram);
-        self.pay(overhead)?;
-        self.sender.status_sent(self.now, self.datagram.len() as u64);
-        Some(id)
-    }
-
-    /// Takes tokens for a control datagram, in advance if need be.
-    fn pay(&mut self, overhead: u16) -> Option<()> {
-        let bytes = self.datagram.len() as u64 + u64::from(overhead);
-        let paid = self.bucket.take_with_debt(self.now, bytes, TokenBucket::DEBT);
-        self.tokens_at = paid.err().flatten();
-        paid.ok()
-    }
-
-    fn next_data(&mut self) -> Option<CarrierId> {
-        let carrier = self.carriers.sending().filter(|carrier| carrier.is_writable)?;
-        let (id, way) = (carrier.id, Way::of(carrier));
-        match self.sender.transmit(self.now, way, &mut self.bucket, &mut self.datagram) {
-            Step::Sent => Some(id),
-            Step::Wait(at) => {
-                self.tokens_at = at;
-                None
-            }
-            Step::Idle => None,
-        }
     }
 }
 

@@ -168,6 +168,9 @@ fn close_ends_both_sides_at_once() {
     assert_eq!(pair.end(Side::A).ended, Some(EndReason::Closed));
     assert_eq!(pair.end(Side::B).ended, Some(EndReason::ClosedByPeer));
     assert_eq!(send(&mut pair, FrameKind::Other, 60, 5), Err(SendRefusal::Finished));
+    let sent = [Side::A, Side::B].map(|side| pair.end(side).session.statistics().sent_bytes);
+    pair.run_for(Nanos::from_millis(60_000));
+    assert_eq!([Side::A, Side::B].map(|side| pair.end(side).session.statistics().sent_bytes), sent, "both are silent");
 }
 
 #[test]

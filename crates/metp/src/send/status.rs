@@ -87,8 +87,7 @@ impl StatusState {
 
 impl Sender {
     /// The status to send now.
-    pub(crate) fn due_status(&mut self, now: Instant) -> Option<Status> {
-        self.announce_floor();
+    pub(crate) fn due_status(&self, now: Instant) -> Option<Status> {
         self.status.is_due(now, &self.round_trip).then(|| self.status_now())
     }
 
@@ -106,7 +105,7 @@ impl Sender {
     }
 
     /// The peer need not wait for messages that were given up, if no earlier message is on its way.
-    fn announce_floor(&mut self) {
+    pub(super) fn announce_floor(&mut self) {
         let announced = self.status.given_up.min(self.floor().0);
         if announced > self.status.announced.max(self.peer.settled) {
             self.status.announced = announced;

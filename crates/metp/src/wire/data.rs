@@ -88,6 +88,6 @@ impl Data {
     fn fits(&self, bytes: usize) -> bool {
         let end = (u64::from(self.offset) * u64::from(BLOCK)).saturating_add(bytes as u64);
         let size = u64::from(self.extent.size);
-        bytes > 0 && end <= size && (end == size || bytes as u64 % u64::from(BLOCK) == 0)
+        bytes > 0 && end <= size && (end == size || bytes.is_multiple_of(BLOCK as usize))
     }
 }

@@ -30,6 +30,7 @@ const DATA_BEHIND_RELIABLE: u8 = 5;
 
 /// A datagram that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a box would allocate for each report")]
 pub(crate) enum Datagram<'a> {
     Data(Data, &'a [u8]),
     Report(Report),
