@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 41] = [
     "run",
     "probe",
     "doctor",
@@ -39,6 +39,9 @@ const COMMANDS: [&str; 38] = [
     "channel ping",
     "channel init-ca",
     "channel issue",
+    "metp send",
+    "metp recv",
+    "metp bench",
     "monitor ls",
     "monitor set",
     "monitor watch",
