@@ -144,7 +144,7 @@ fn plan(options: &Options) -> Result<Plan> {
         period: Duration::from_millis(40),
         deadline: Duration::from_nanos(options.deadline.get()),
         granted_bps: options.granted.get(),
-        frames: Plan::new(&clip, options.frames),
+        frames: Plan::frames_of(&clip, options.frames),
     })
 }
 
@@ -174,26 +174,6 @@ fn conditions(options: &Options, plan: &Plan, is_real_time: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_engine_that_is_named_twice_takes_one_turn() {
-        let twice = vec![Engine::Tcp, Engine::Srt120, Engine::Tcp];
-        assert_eq!(wanted(&Options { engines: twice, ..Options::example() }), [Engine::Tcp, Engine::Srt120]);
-        assert_eq!(wanted(&Options::example()).len(), Engine::value_variants().len());
-    }
-
-    #[test]
-    fn a_flow_beside_the_frames_may_have_the_rest_of_the_link() {
-        let link = LinkSettings { rate: "30M".parse().unwrap(), ..LinkSettings::default() };
-        let beside = |experiment| Options { experiment, link: link.clone(), ..Options::example() }.unreserved();
-        assert_eq!(beside(Experiment::BesideTcp), Some(BitRate::new(3_000_000)));
-        assert_eq!(beside(Experiment::Deadlines), None);
-    }
-}
-
-#[cfg(test)]
 impl Options {
     /// Without engines; nothing stops it, and nobody sees its progress.
     fn example() -> Options {
@@ -212,5 +192,25 @@ impl Options {
             stop: Arc::default(),
             progress: Box::new(|_| {}),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_named_twice_takes_one_turn() {
+        let twice = vec![Engine::Tcp, Engine::Srt120, Engine::Tcp];
+        assert_eq!(wanted(&Options { engines: twice, ..Options::example() }), [Engine::Tcp, Engine::Srt120]);
+        assert_eq!(wanted(&Options::example()).len(), Engine::value_variants().len());
+    }
+
+    #[test]
+    fn a_flow_beside_the_frames_may_have_the_rest_of_the_link() {
+        let link = LinkSettings { rate: "30M".parse().unwrap(), ..LinkSettings::default() };
+        let beside = |experiment| Options { experiment, link: link.clone(), ..Options::example() }.unreserved();
+        assert_eq!(beside(Experiment::BesideTcp), Some(BitRate::new(3_000_000)));
+        assert_eq!(beside(Experiment::Deadlines), None);
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A plan of `count` frames; the clip is repeated if it is shorter.
-    pub(crate) fn new(clip: &[Frame], count: u32) -> Vec<Frame> {
+    /// `count` frames of a clip, which is repeated if it is shorter.
+    pub(crate) fn frames_of(clip: &[Frame], count: u32) -> Vec<Frame> {
         clip.iter().copied().cycle().take(count as usize).collect()
     }
 
@@ -163,7 +163,7 @@ mod tests {
             period: Duration::from_millis(40),
             deadline: Duration::from_millis(200),
             granted_bps: 27_000_000,
-            frames: Plan::new(&clip(None).unwrap(), 700),
+            frames: Plan::frames_of(&clip(None).unwrap(), 700),
         };
         plan.write(&file).unwrap();
         assert_eq!(Plan::read(&file).unwrap(), plan);
