@@ -111,7 +111,7 @@ async fn open(
     let options = secured.options.clone();
     if options.engine == Engine::Streams {
         let driver = StreamDriver::new(&options, handover, greeted.path);
-        return Ok((peer, Either::Streams(driver).run()));
+        return Ok((peer, Either::Streams(Box::new(driver)).run()));
     }
     let connector = Connector { expected: peer.clone(), session, secured };
     let mut driver = Driver::new(&options, tag, handover, Some(connector))?;
@@ -122,7 +122,7 @@ async fn open(
 /// The task of a connection.
 enum Either {
     Metp(Box<Driver>),
-    Streams(StreamDriver),
+    Streams(Box<StreamDriver>),
 }
 
 impl Either {

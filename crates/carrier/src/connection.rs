@@ -67,7 +67,7 @@ impl Connection {
         }
         let deadline = deadline.map(|time| Instant::now() + time);
         let message = Submitted { kind, deadline, data };
-        self.handover.submit(message, within).map_err(|(error, message)| (error, message.data))
+        self.handover.submit(message, within).map_err(|refused| (refused.0, refused.1.data))
     }
 
     /// The next message. In partially reliable mode it may have holes.

@@ -283,3 +283,72 @@ pub(crate) fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);
     Instant::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use qfabric_metp::{FrameKind, Mode};
+    use qfabric_types::Bytes;
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::memory::memory_pair;
+    use crate::{End, runtime};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Both ends of a session over a queue in this process.
+    fn pair(options: &Options, max_datagram: usize) -> [Connection; 2] {
+        let handovers = [0, 1].map(|_| Arc::new(Handover::new(options.memory().get())));
+        let (inner, options, largest_message) = (handovers.clone(), options.clone(), options.largest_message);
+        let begin = move || async move {
+            let (one, other) = memory_pair(max_datagram);
+            let [mut first, mut second] =
+                [Driver::new(&options, 7, inner[0].clone(), None)?, Driver::new(&options, 7, inner[1].clone(), None)?];
+            first.attach(Box::new(one))?;
+            second.attach(Box::new(other))?;
+            let both = async move {
+                tokio::join!(first.run(), second.run());
+            };
+            Ok(((), both))
+        };
+        let ((), _thread) = runtime::start(begin).unwrap();
+        handovers.map(|handover| Connection { handover, peer: "peer".parse().unwrap(), largest_message })
+    }
+
+    #[test]
+    fn messages_cross_a_queue_in_both_directions_and_both_sides_finish() {
+        let options = Options { rate: BitRate::new(200_000_000), ..Options::default() };
+        let [one, other] = pair(&options, 600);
+        for number in 0..40u8 {
+            let data = vec![number; 1 + 700 * usize::from(number)];
+            for connection in [&one, &other] {
+                connection.send(FrameKind::Other, data.clone(), None, PATIENCE).unwrap();
+            }
+            for connection in [&other, &one] {
+                assert_eq!(connection.receive(PATIENCE).unwrap().data, data);
+            }
+        }
+        one.finish().unwrap();
+        other.finish().unwrap();
+        assert_eq!([&one, &other].map(|end| end.wait_for_end(PATIENCE).unwrap()), [End::Finished, End::Finished]);
+        assert_eq!(one.statistics().session.delivered, 40);
+    }
+
+    #[test]
+    fn a_receiver_that_does_not_read_holds_a_bounded_number_of_messages() {
+        let options = Options {
+            rate: BitRate::new(200_000_000),
+            largest_message: Bytes::new(10_000),
+            messages_in_flight: 8,
+            mode: Mode::TotallyReliable,
+            ..Options::default()
+        };
+        let [one, other] = pair(&options, 1_400);
+        let send = || one.send(FrameKind::Other, vec![1; 10_000], None, Duration::from_millis(800));
+        let sent = (0..500).take_while(|_| send().is_ok()).count();
+        // Twice the memory for received messages (METP's and the application's), once for sent ones, and the queue.
+        let most = 3 * options.memory().get() as usize / 10_000 + 5;
+        assert!(sent <= most, "{sent} of at most {most}");
+        assert!((0..sent).all(|_| other.receive(PATIENCE).is_ok()));
+    }
+}

@@ -167,9 +167,9 @@ impl Handover {
     // The application's side.
 
     /// Gives the message back if it is not taken.
-    pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, (Error, Submitted)> {
+    pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, Box<(Error, Submitted)>> {
         if self.lock().is_closed {
-            return Err((Error::Ended(End::Closed), message));
+            return Err(Box::new((Error::Ended(End::Closed), message)));
         }
         let mut message = Some(message);
         let taken = self.wait("sending", within, |state| {
@@ -183,7 +183,7 @@ impl Handover {
         });
         self.wake.notify_one();
         match (taken, message) {
-            (Err(error), Some(message)) => Err((error, message)),
+            (Err(error), Some(message)) => Err(Box::new((error, message))),
             (taken, _) => Ok(taken.expect("a message is kept only if it is not taken")),
         }
     }

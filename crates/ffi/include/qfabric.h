@@ -86,6 +86,59 @@ typedef enum qf_pages {
 } qf_pages;
 
 /**
+ * Kind of a frame. When frames would be late, B frames are dropped first, then P frames; the others only if they would
+ * be late themselves, I frames never.
+ */
+typedef enum qf_frame {
+  /**
+   * A picture that is coded alone.
+   */
+  QF_FRAME_I = 0,
+  /**
+   * A picture that is predicted from an earlier one.
+   */
+  QF_FRAME_P = 1,
+  /**
+   * A picture on which no other one depends.
+   */
+  QF_FRAME_B = 2,
+  /**
+   * A block of sound.
+   */
+  QF_FRAME_AUDIO = 3,
+  /**
+   * Anything else.
+   */
+  QF_FRAME_OTHER = 4,
+} qf_frame;
+
+/**
+ * How a connection ended.
+ */
+typedef enum qf_metp_end {
+  /**
+   * Both sides finished, and each message has an outcome.
+   */
+  QF_METP_FINISHED = 0,
+  /**
+   * This side closed it.
+   */
+  QF_METP_CLOSED = 1,
+  /**
+   * The other side closed it.
+   */
+  QF_METP_CLOSED_BY_PEER = 2,
+  /**
+   * Nothing arrived from the other side for 10 s.
+   */
+  QF_METP_PEER_SILENT = 3,
+  /**
+   * This side failed.
+   */
+  QF_METP_FAILED = 4,
+} qf_metp_end;
+
+/**
  * Kind of limit.
  */
 typedef enum qf_limit {
@@ -150,6 +203,21 @@ typedef struct qf_joint_request qf_joint_request;
  * A connection to the memory of the daemon. Any thread may use it.
  */
 typedef struct qf_mem qf_mem;
+
+/**
+ * A connection, and the client that opened it. Any thread may use it, several at the same time.
+ */
+typedef struct qf_metp qf_metp;
+
+/**
+ * A message that arrived.
+ */
+typedef struct qf_metp_message qf_metp_message;
+
+/**
+ * A service that waits for clients. Any thread may use it.
+ */
+typedef struct qf_metp_server qf_metp_server;
 
 /**
  * An application's membership of a group.
@@ -459,6 +527,103 @@ typedef struct qf_joint_refusal {
    */
   double largest;
 } qf_joint_refusal;
+
+/**
+ * Options of one end of a connection. Zero means the default, except for `tls`.
+ */
+typedef struct qf_metp_options {
+  /**
+   * Folder with ca.pem, HOST.pem, HOST.key and access.toml, as `qfabric channel issue` writes it.
+   */
+  const char *tls;
+  /**
+   * Name of this host in its certificate; null: the host name of the machine.
+   */
+  const char *host;
+  /**
+   * Name of the service; null: "metp".
+   */
+  const char *service;
+  /**
+   * Rate at which this side wants to send, in bits per second with all headers; 0: 10 Mbit/s.
+   */
+  uint64_t rate_bps;
+  /**
+   * Size of the largest message in either direction; 0: 1 MiB.
+   */
+  uint64_t largest_message;
+  /**
+   * Deadline of messages that state none, in partially reliable mode; 0: none.
+   */
+  uint64_t send_time_ns;
+  /**
+   * Longest time from the first part of a message to its delivery, in partially reliable mode; 0: no limit.
+   */
+  uint64_t receive_time_ns;
+  /**
+   * Whether deadlines come first (partially reliable mode); otherwise every byte arrives.
+   */
+  bool partially_reliable;
+  /**
+   * Whether each message has a QUIC stream of its own, instead of METP. For clients; a server follows its client.
+   */
+  bool streams;
+} qf_metp_options;
+
+/**
+ * Counts of a connection since its begin.
+ */
+typedef struct qf_metp_statistics {
+  /**
+   * Messages that this side accepted for sending.
+   */
+  uint64_t messages;
+  /**
+   * Of these, messages whose bytes all arrived.
+   */
+  uint64_t delivered;
+  /**
+   * Of these, messages that were dropped before their first byte, because they would have been late.
+   */
+  uint64_t dropped;
+  /**
+   * Of these, messages whose deadline passed while they were sent.
+   */
+  uint64_t expired;
+  /**
+   * Parts that were sent again.
+   */
+  uint64_t retransmissions;
+  /**
+   * Messages that this side received.
+   */
+  uint64_t received;
+  /**
+   * Of these, messages that were complete by their deadline.
+   */
+  uint64_t in_time;
+  /**
+   * Of these, messages with missing parts.
+   */
+  uint64_t with_holes;
+  /**
+   * Messages of which nothing arrived.
+   */
+  uint64_t skipped;
+  /**
+   * Median and 99th percentile of the delay of complete messages.
+   */
+  uint64_t delay_p50_ns;
+  uint64_t delay_p99_ns;
+  /**
+   * Shortest round trip.
+   */
+  uint64_t min_rtt_ns;
+  /**
+   * Rate at which this side sends now, in bits per second.
+   */
+  uint64_t rate_bps;
+} qf_metp_statistics;
 
 /**
  * How a subscriber receives events: the paper's `struct ecalls`. All zero means no delivery. The steps run in
@@ -1196,6 +1361,145 @@ void qf_joint_free(struct qf_joint *contract);
  * refusal.
  */
 enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
+
+/**
+ * Opens a connection to a service at "HOST:PORT". Both hosts prove their identity. Free `*metp` with qf_metp_free.
+ */
+enum qf_status qf_metp_open(const char *address,
+                            const struct qf_metp_options *options,
+                            struct qf_metp **metp);
+
+/**
+ * Registers a service that listens on "ADDRESS:PORT" (port 0: any free port). Free `*server` with qf_metp_server_free.
+ */
+enum qf_status qf_metp_register(const char *address,
+                                const struct qf_metp_options *options,
+                                struct qf_metp_server **server);
+
+/**
+ * The port on which a service listens; 0 for a null pointer.
+ */
+uint16_t qf_metp_server_port(const struct qf_metp_server *server);
+
+/**
+ * Waits for the next client; `*metp` is null if none came. Free it with qf_metp_free.
+ */
+enum qf_status qf_metp_accept(const struct qf_metp_server *server, uint64_t within_ns, struct qf_metp **metp);
+
+/**
+ * Ends a service. Connections that were accepted stay. Null is allowed.
+ */
+void qf_metp_server_free(struct qf_metp_server *server);
+
+/**
+ * Sends a message; `kind` is a qf_frame. In partially reliable mode, `deadline_ns` is the time until its last byte has
+ * arrived (0: the default of the options). Waits up to `within_ns` while the queue is full, then returns QF_REFUSED. The
+ * library copies the data. `number` may be null.
+ */
+enum qf_status qf_metp_send(const struct qf_metp *metp,
+                            uint32_t kind,
+                            const void *data,
+                            size_t size,
+                            uint64_t deadline_ns,
+                            uint64_t within_ns,
+                            uint64_t *number);
+
+/**
+ * Waits for the next message; `*message` is null if none came. Returns QF_STATE after the last one. Free it with
+ * qf_metp_message_free.
+ */
+enum qf_status qf_metp_receive(const struct qf_metp *metp,
+                               uint64_t within_ns,
+                               struct qf_metp_message **message);
+
+/**
+ * The bytes of a message; missing parts are zero. Valid until the message is freed. `size` may be null.
+ */
+const void *qf_metp_message_data(const struct qf_metp_message *message, size_t *size);
+
+/**
+ * The number of a message in its direction, from 0.
+ */
+uint64_t qf_metp_message_number(const struct qf_metp_message *message);
+
+/**
+ * The kind of a message; QF_FRAME_OTHER for a null pointer.
+ */
+enum qf_frame qf_metp_message_kind(const struct qf_metp_message *message);
+
+/**
+ * How much later than its deadline a message was delivered, in nanoseconds; 0: in time.
+ */
+uint64_t qf_metp_message_late_by(const struct qf_metp_message *message);
+
+/**
+ * The missing part of a message with this index: the bytes from `*begin` to before `*end`. Returns false if there are
+ * fewer missing parts; a complete message has none.
+ */
+bool qf_metp_message_hole(const struct qf_metp_message *message,
+                          size_t index,
+                          size_t *begin,
+                          size_t *end);
+
+/**
+ * Frees a message. Null is allowed.
+ */
+void qf_metp_message_free(struct qf_metp_message *message);
+
+/**
+ * Switches the mode of the messages that are sent from now on, while messages flow.
+ */
+enum qf_status qf_metp_set_partially_reliable(const struct qf_metp *metp, bool on);
+
+/**
+ * Changes the rate at which this side wants to send, in bits per second.
+ */
+enum qf_status qf_metp_set_rate(const struct qf_metp *metp, uint64_t rate_bps);
+
+/**
+ * Moves a connection that this side opened to another address of the service, while messages flow: attaches a carrier
+ * there, selects it and removes the others. `local` may be null.
+ */
+enum qf_status qf_metp_replace_carrier(const struct qf_metp *metp,
+                                       const char *address,
+                                       const char *local,
+                                       uint64_t within_ns);
+
+/**
+ * Waits until each message that was sent has arrived or was given up. Returns QF_BROKEN if the time is over.
+ */
+enum qf_status qf_metp_flush(const struct qf_metp *metp, uint64_t within_ns);
+
+/**
+ * This side sends no more messages; what is queued still arrives.
+ */
+enum qf_status qf_metp_finish(const struct qf_metp *metp);
+
+/**
+ * Waits for the end of a connection. Returns QF_BROKEN if it goes on.
+ */
+enum qf_status qf_metp_wait_for_end(const struct qf_metp *metp, uint64_t within_ns, enum qf_metp_end *end);
+
+/**
+ * Reads the counts of a connection; after its end, the last ones.
+ */
+enum qf_status qf_metp_read_statistics(const struct qf_metp *metp, struct qf_metp_statistics *statistics);
+
+/**
+ * Closes a connection and frees the handle; messages under way are lost. Null is allowed.
+ */
+void qf_metp_free(struct qf_metp *metp);
+
+/**
+ * Reserves `rate_bps` on an interface of this host for the packets of a connection, and sends at that rate without
+ * congestion control while it is reserved. `period_ns` is the time between two frames. `*reserved_bps` is the reserved
+ * rate; it may be null. The reservation ends with the connection.
+ */
+enum qf_status qf_metp_reserve(const struct qf_metp *metp,
+                               const char *interface,
+                               uint64_t rate_bps,
+                               uint64_t period_ns,
+                               uint64_t *reserved_bps);
 
 /**
  * Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.

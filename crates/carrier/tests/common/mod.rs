@@ -12,10 +12,10 @@ use qfabric_realm::{init_ca, issue};
 use qfabric_types::channel::Name;
 use tempfile::TempDir;
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// May connect: the camera only.
-pub const ACCESS: &str = r#"
+pub(crate) const ACCESS: &str = r#"
     hosts = ["cam", "wall", "other"]
     [[rule]]
     channels = ["film"]
@@ -23,16 +23,16 @@ pub const ACCESS: &str = r#"
     rights = ["connect"]
 "#;
 
-pub struct Realm {
-    pub folder: TempDir,
+pub(crate) struct Realm {
+    pub(crate) folder: TempDir,
 }
 
-pub fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
 impl Realm {
-    pub fn new() -> Realm {
+    pub(crate) fn new() -> Realm {
         let folder = tempfile::tempdir().unwrap();
         init_ca(folder.path(), &name("studio")).unwrap();
         for host in ["cam", "wall", "other"] {
@@ -42,21 +42,21 @@ impl Realm {
         Realm { folder }
     }
 
-    pub fn tls(&self, host: &str) -> Tls {
+    pub(crate) fn tls(&self, host: &str) -> Tls {
         Tls::from_folder(self.folder.path(), &name(host), &self.folder.path().join("access.toml")).unwrap()
     }
 
-    pub fn serve(&self, options: Options) -> ServerConnection {
+    pub(crate) fn serve(&self, options: Options) -> ServerConnection {
         let local = "127.0.0.1:0".parse().unwrap();
         ServerConnection::register(name("film"), local, self.tls("wall"), options).unwrap()
     }
 
-    pub fn open(&self, host: &str, peer: SocketAddr, options: Options) -> Result<ClientConnection, Error> {
+    pub(crate) fn open(&self, host: &str, peer: SocketAddr, options: Options) -> Result<ClientConnection, Error> {
         ClientConnection::open(target(peer), self.tls(host), options)
     }
 
     /// A client and the service's end of its connection.
-    pub fn pair(&self, options: &Options) -> (ServerConnection, ClientConnection, Connection) {
+    pub(crate) fn pair(&self, options: &Options) -> (ServerConnection, ClientConnection, Connection) {
         let server = self.serve(options.clone());
         let client = self.open("cam", server.address(), options.clone()).unwrap();
         let accepted = server.accept(PATIENCE).unwrap();
@@ -64,12 +64,12 @@ impl Realm {
     }
 }
 
-pub fn target(peer: SocketAddr) -> Target {
+pub(crate) fn target(peer: SocketAddr) -> Target {
     Target { peer, local: None, service: name("film"), host: None }
 }
 
 /// Frames of different sizes with a content that depends on the number.
-pub fn frame(number: u64) -> Vec<u8> {
+pub(crate) fn frame(number: u64) -> Vec<u8> {
     let size = match number % 12 {
         0 => 120_000,
         3 | 6 | 9 => 20_000,
@@ -78,7 +78,7 @@ pub fn frame(number: u64) -> Vec<u8> {
     (0..size).map(|at| (at as u64).wrapping_mul(31).wrapping_add(number) as u8).collect()
 }
 
-pub fn kind(number: u64) -> FrameKind {
+pub(crate) fn kind(number: u64) -> FrameKind {
     match number % 12 {
         0 => FrameKind::I,
         3 | 6 | 9 => FrameKind::P,
@@ -86,14 +86,14 @@ pub fn kind(number: u64) -> FrameKind {
     }
 }
 
-pub fn send_all(connection: &Connection, numbers: std::ops::Range<u64>, deadline: Option<Duration>) {
+pub(crate) fn send_all(connection: &Connection, numbers: std::ops::Range<u64>, deadline: Option<Duration>) {
     for number in numbers {
         connection.send(kind(number), frame(number), deadline, PATIENCE).unwrap();
     }
 }
 
 /// Receives `count` messages and checks their content.
-pub fn receive_all(connection: &Connection, numbers: std::ops::Range<u64>) {
+pub(crate) fn receive_all(connection: &Connection, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let message = connection.receive(PATIENCE).unwrap();
         assert_eq!((message.number, message.kind), (number, kind(number)));
@@ -101,7 +101,7 @@ pub fn receive_all(connection: &Connection, numbers: std::ops::Range<u64>) {
     }
 }
 
-pub fn received(connection: &Connection, until: Duration) -> Vec<Message> {
+pub(crate) fn received(connection: &Connection, until: Duration) -> Vec<Message> {
     let end = Instant::now() + until;
     let mut all = Vec::new();
     while Instant::now() < end {
@@ -115,7 +115,7 @@ pub fn received(connection: &Connection, until: Duration) -> Vec<Message> {
 }
 
 /// Both sides finish.
-pub fn finish(one: &Connection, other: &Connection) {
+pub(crate) fn finish(one: &Connection, other: &Connection) {
     one.finish().unwrap();
     other.finish().unwrap();
     assert_eq!(one.wait_for_end(PATIENCE).unwrap(), End::Finished);
@@ -123,7 +123,7 @@ pub fn finish(one: &Connection, other: &Connection) {
 }
 
 /// Waits for an event that `is_meant` accepts.
-pub fn until(connection: &Connection, is_meant: impl Fn(&Event) -> bool) -> Event {
+pub(crate) fn until(connection: &Connection, is_meant: impl Fn(&Event) -> bool) -> Event {
     loop {
         let event = connection.event(PATIENCE).unwrap();
         if is_meant(&event) {
