@@ -18,6 +18,8 @@ mod hello;
 mod memory;
 mod options;
 mod plain;
+#[cfg(feature = "plain-streams")]
+pub mod plain_streams;
 mod quic;
 mod reserve;
 mod runtime;

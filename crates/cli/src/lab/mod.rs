@@ -86,7 +86,8 @@ fn follow(program: Running) -> Outcome {
     program.reap()
 }
 
-fn failure(error: LabError) -> Failure {
+/// Exit code and next step of an error of a lab.
+pub(crate) fn failure(error: LabError) -> Failure {
     let problem = error.problem();
     let message = format!("{}\ntry: {}", problem.message, problem.next_step);
     match error {

@@ -1,5 +1,6 @@
 //! `qfabric metp`: media between hosts over METP.
 
+mod bench;
 mod frames;
 mod identity;
 mod pace;
@@ -29,12 +30,21 @@ pub(crate) struct Args {
 enum Command {
     Send(send::Args),
     Recv(recv::Args),
+    Bench(bench::Args),
+    /// A process of the bench (started by it)
+    #[command(hide = true)]
+    BenchPlayer {
+        /// Part, engine, address and file of the plan
+        words: Vec<String>,
+    },
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchPlayer { words } => bench::play(&words),
     }
 }
 

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 43] = [
     "run",
     "probe",
     "doctor",
@@ -41,6 +41,9 @@ const COMMANDS: [&str; 40] = [
     "channel ping",
     "channel init-ca",
     "channel issue",
+    "metp send",
+    "metp recv",
+    "metp bench",
     "monitor ls",
     "monitor set",
     "monitor watch",
