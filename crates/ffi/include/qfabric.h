@@ -1400,6 +1400,8 @@ enum qf_status qf_stream_begin(const char *contract,
  * Ends a stream. A rate that it drew is kept for the contract.
  */
 enum qf_status qf_stream_end(const char *interface, uint32_t stream);
+
+/**
  * Opens a connection to a service at "HOST:PORT". Both hosts prove their identity. Free `*metp` with qf_metp_free.
  */
 enum qf_status qf_metp_open(const char *address,
