@@ -192,26 +192,23 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn hold(holds: &mut Holds, request: HoldRequest) {
+    let (before, wanted, minimum) = (holds.free(), request.wanted.clone(), request.minimum.clone());
+    match holds.hold(request) {
+        Ok(granted) => assert!(wanted.covers(&granted) && granted.covers(&minimum)),
+        Err(HoldError::Short(short)) => {
+            assert!(short.largest.units() < short.minimum.units(), "{short}");
+            assert!(holds.free().covers(&before), "a refusal holds nothing");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
 fn take(holds: &mut Holds, now: &mut u64, step: Step) {
     let after = |time| at(*now + time);
     match step {
         Step::Hold(number, uid, wanted, minimum, time) => {
-            let before = holds.free();
-            let request = HoldRequest {
-                id: id(number),
-                owner: owner(uid),
-                wanted: wanted.clone(),
-                minimum: minimum.clone(),
-                until: after(time),
-            };
-            match holds.hold(request) {
-                Ok(granted) => assert!(wanted.covers(&granted) && granted.covers(&minimum)),
-                Err(HoldError::Short(short)) => {
-                    assert!(short.largest.units() < short.minimum.units(), "{short}");
-                    assert!(holds.free().covers(&before), "a refusal holds nothing");
-                }
-                Err(other) => panic!("{other}"),
-            }
+            hold(holds, HoldRequest { id: id(number), owner: owner(uid), wanted, minimum, until: after(time) });
         }
         Step::Commit(number, accepted, time) => {
             let (until, before) = (after(time), holds.committed(&id(number)).cloned().unwrap_or_default());
