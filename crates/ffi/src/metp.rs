@@ -377,11 +377,10 @@ pub unsafe extern "C" fn qf_metp_message_hole(
     end: *mut usize,
 ) -> bool {
     // SAFETY: the caller guarantees that the pointers are null or live.
-    let found = unsafe {
+    unsafe {
         let hole = borrow(message).ok().and_then(|message| message.0.holes.get(index));
         hole.is_some_and(|hole| put("begin", begin, hole.start).and_then(|()| put("end", end, hole.end)).is_ok())
-    };
-    found
+    }
 }
 
 /// Frees a message. Null is allowed.
