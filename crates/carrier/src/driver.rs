@@ -129,6 +129,7 @@ impl Driver {
             attached.carrier.close("the session has ended");
         }
         let statistics = self.statistics();
+        self.grants.release().await;
         self.handover.end(end, statistics);
     }
 

@@ -144,6 +144,7 @@ impl StreamDriver {
         let end = self.end.take().map_or(End::Closed, |(end, _)| end);
         let statistics = self.statistics();
         self.carrier.close("the session has ended");
+        self.grants.release().await;
         self.handover.end(end, statistics);
     }
 

@@ -46,6 +46,26 @@ fn frames_with_deadlines_arrive_at_the_frame_rate() {
 }
 
 #[test]
+fn a_reserved_rate_is_granted_and_given_back() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let daemon = site.daemon();
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = daemon.send(&site, &receiver, "video.264", &["--json"]);
+    assert!(sent.status.success() && site::said(&sent).contains("are reserved"), "{}", site::said(&sent));
+    assert!(receiver.end().status.success());
+    let sent = json(&sent.stdout);
+    assert!(sent["granted_bps"].as_u64().unwrap() > 1_000_000, "{sent}");
+    let link = daemon.link(&site);
+    assert_eq!(link["streams"].as_array().map(Vec::len), Some(0), "{link}");
+    // More than the link has: refused, and nothing is sent.
+    daemon.narrow(&site);
+    let receiver = site.receive("wall", &[]);
+    let refused = daemon.send(&site, &receiver, "video.264", &[]);
+    assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+}
+
+#[test]
 fn a_path_that_shrinks_loses_nothing() {
     let Some(site) = Site::new() else { return };
     let receiver = site.receive("wall", &["--json"]);

@@ -46,6 +46,45 @@ pub(crate) struct Receiver {
     running: Running,
 }
 
+/// A daemon on the sender's host, which has opened the link.
+pub(crate) struct Daemon {
+    running: Child,
+    socket: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It puts the interface back as it was.
+        let _ = kill_process(Pid::from_child(&self.running), Signal::TERM);
+        let _ = self.running.wait();
+    }
+}
+
+impl Daemon {
+    fn command(&self, site: &Site, words: &[&str]) -> Output {
+        let mut command = site.command(SENDER, words);
+        command.env("QFABRIC_SOCKET", &self.socket).output().unwrap()
+    }
+
+    pub(crate) fn send(&self, site: &Site, to: &Receiver, file: &str, more: &[&str]) -> Output {
+        let words =
+            ["metp", "send", "--to", &to.address, "--contract", "stream.toml", file, "--tls", "cam", "--host", "cam"];
+        self.command(site, &[&words, more].concat())
+    }
+
+    /// The interface, as the daemon sees it.
+    pub(crate) fn link(&self, site: &Site) -> Value {
+        let shown = json(&self.command(site, &["net", "show", "eth0", "--json"]).stdout);
+        if shown["streams"].is_array() { shown } else { shown["interfaces"][0].clone() }
+    }
+
+    /// From now on the link carries less than the contract asks for.
+    pub(crate) fn narrow(&self, site: &Site) {
+        let output = self.command(site, &["net", "link", "add", "eth0", "--rate", "2M"]);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+}
+
 /// A command that runs, and what it writes.
 pub(crate) struct Running {
     child: Child,
@@ -93,16 +132,35 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    fn command(&self, host: usize, name: &str, words: &[&str]) -> Command {
+    pub(crate) fn daemon(&self) -> Daemon {
+        let (folder, config) = (self.file("daemon"), self.file("daemon.toml"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&config, "[control]\nbudget = '0s'\n").unwrap();
+        let words = ["daemon", "--config", config.to_str().unwrap(), "--directory", folder.to_str().unwrap()];
+        let mut command = self.command(SENDER, &words);
+        let running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let daemon = Daemon { running, socket: folder.join("qfabric.sock") };
+        while !daemon.command(self, &["net", "link", "add", "eth0", "--rate", "100M"]).status.success() {
+            thread::sleep(std::time::Duration::from_millis(100));
+        }
+        daemon
+    }
+
+    fn command(&self, host: usize, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.lan.namespace(host)]).arg(program());
-        command.args(words).args(["--tls", name, "--host", name]).current_dir(self.folder.path());
-        command.env("QFABRIC_SOCKET", "/nonexistent").env_remove("QFABRIC_TLS");
+        command.args(["netns", "exec", &self.lan.namespace(host)]).arg(program()).args(words);
+        command.current_dir(self.folder.path()).env("QFABRIC_SOCKET", "/nonexistent").env_remove("QFABRIC_TLS");
+        command
+    }
+
+    fn command_of(&self, host: usize, name: &str, words: &[&str]) -> Command {
+        let mut command = self.command(host, words);
+        command.args(["--tls", name, "--host", name]);
         command
     }
 
     pub(crate) fn receive(&self, name: &str, more: &[&str]) -> Receiver {
-        let mut command = self.command(RECEIVER, name, &["metp", "recv", "--listen", "7800"]);
+        let mut command = self.command_of(RECEIVER, name, &["metp", "recv", "--listen", "7800"]);
         let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -117,7 +175,7 @@ impl Site {
     }
 
     fn start(&self, name: &str, to: &str, file: &str, contract: &str, more: &[&str]) -> Running {
-        let mut command = self.command(SENDER, name, &["metp", "send", "--to", to, "--contract", contract, file]);
+        let mut command = self.command_of(SENDER, name, &["metp", "send", "--to", to, "--contract", contract, file]);
         let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Running::new(child, stderr)

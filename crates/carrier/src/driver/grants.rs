@@ -11,7 +11,16 @@ pub(crate) struct Grants {
 
 impl Grants {
     pub(crate) fn replace(&mut self, grant: Option<RateGrant>) {
-        self.grant = grant;
+        let old = std::mem::replace(&mut self.grant, grant);
+        // Giving a reservation back asks the daemon, which may be slow; the connection goes on meanwhile.
+        tokio::task::spawn_blocking(move || drop(old));
+    }
+
+    /// Gives the reservation back before the end of the connection is reported.
+    pub(crate) async fn release(&mut self) {
+        let old = self.grant.take();
+        // Fails only if the drop panics.
+        let _ = tokio::task::spawn_blocking(move || drop(old)).await;
     }
 
     pub(crate) fn revocations(&self) -> u64 {
@@ -38,7 +47,7 @@ impl Grants {
         }
         let why = governor.take_revocation()?;
         tracing::warn!(%why, "the granted rate is revoked");
-        self.grant = None;
+        self.replace(None);
         self.revocations += 1;
         Some(why)
     }
