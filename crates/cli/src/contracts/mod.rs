@@ -4,6 +4,7 @@ mod apply;
 mod explain;
 mod list;
 
+#[cfg(feature = "metp")]
 pub(crate) use explain::{invalid, read_profiles, read_stream};
 
 use clap::Subcommand;
