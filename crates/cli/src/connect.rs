@@ -67,6 +67,7 @@ impl Daemon {
     }
 
     /// For commands that also work without a daemon.
+    #[cfg(feature = "metp")]
     pub(crate) fn client_if_any(&self) -> Result<Client, ClientError> {
         self.socket.as_ref().map_or_else(Client::connect, Client::connect_to)
     }

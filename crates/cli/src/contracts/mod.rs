@@ -6,6 +6,7 @@ mod explain;
 mod list;
 mod upgrade;
 
+#[cfg(feature = "metp")]
 pub(crate) use explain::{invalid, read_profiles, read_stream};
 
 use clap::Subcommand;
