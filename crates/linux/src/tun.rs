@@ -131,6 +131,6 @@ mod tests {
     #[test]
     fn a_name_that_is_too_long_is_refused() {
         let file = File::open("/dev/null").unwrap();
-        assert_eq!(attach(&file, "a-name-of-16-byt").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(attach(&file, "sixteen-letters0").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }
