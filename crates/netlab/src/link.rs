@@ -26,7 +26,7 @@ use crate::report::DirectionCounters;
 use crate::settings::{LinkRate, LinkSettings, PATHS_MAX};
 use crate::trace::TraceServer;
 
-/// Most memory that the packets of one direction may take, each with [`PACKET_OVERHEAD`] bytes more than its length.
+/// Most memory that the packets of one direction may take, each with `PACKET_OVERHEAD` bytes more than its length.
 /// Packets beyond it are dropped as *overflow*, which makes a run invalid.
 pub const HELD_MAX: u64 = 512 << 20;
 /// Bytes of a packet's administration.
