@@ -7,7 +7,7 @@ mod dispatching;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
@@ -16,6 +16,7 @@ use qfabric_sync::{Lock, rank};
 use qfabric_types::api::DispatchTableStatus;
 use qfabric_types::{DispatchRules, Instant, Nanos, Share, ThreadId};
 
+use super::bell::Bell;
 use super::guardian::Pulse;
 use super::latency::{DispatchCost, LateSums, Latencies};
 use super::member::Member;
@@ -32,9 +33,8 @@ pub(super) struct CpuTable {
 #[derive(Debug)]
 struct Shared {
     state: Lock<State, { rank::DISPATCH_TABLE }>,
-    /// Counts changes of the table; the thread sleeps on it.
-    bell: AtomicU32,
-    ends: AtomicBool,
+    /// Rings when the table has changed; the thread sleeps on it.
+    bell: Bell,
     used_ns: AtomicU64,
     pulse: Pulse,
 }
@@ -67,8 +67,8 @@ impl CpuTable {
     pub(super) fn start(cpu: u32, rules: DispatchRules, pulse: Pulse) -> io::Result<CpuTable> {
         let (runner, groups) = (Runner::new(rules), Vec::with_capacity(8));
         let state = State { runner, groups, moves: Vec::with_capacity(128), latencies: Latencies::new() };
-        let (bell, ends, used_ns) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU64::new(0));
-        let shared = Arc::new(Shared { state: Lock::new(state), bell, ends, used_ns, pulse });
+        let (bell, used_ns) = (Bell::default(), AtomicU64::new(0));
+        let shared = Arc::new(Shared { state: Lock::new(state), bell, used_ns, pulse });
         let (theirs, (report, ready)) = (shared.clone(), sync_channel(1));
         let body = move || theirs.run(cpu, &report);
         let thread = std::thread::Builder::new().name(format!("qf-slots/{cpu}")).spawn(body)?;
@@ -89,7 +89,7 @@ impl CpuTable {
         // A new group has no members yet, so it has used no time.
         state.runner.install(plan, |_| Nanos::ZERO, clock::now());
         drop(state);
-        self.shared.ring();
+        self.shared.bell.ring();
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl CpuTable {
         state.runner.install(plan, |_| Nanos::ZERO, clock::now());
         state.groups.retain(|other| other.id != group);
         drop(state);
-        self.shared.ring();
+        self.shared.bell.ring();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -200,8 +200,7 @@ impl CpuTable {
 
 impl Drop for CpuTable {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Release);
-        self.shared.ring();
+        self.shared.bell.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -7,6 +7,7 @@
 //! | `mechanism/threads.rs` | threads that join and leave groups |
 //! | `cpu.rs` | the table of one CPU: changes and readings by other threads |
 //! | `cpu/dispatching.rs` | the thread of one CPU, which changes priorities at slot boundaries |
+//! | `bell.rs` | what this thread sleeps on |
 //! | `lead.rs` | how long before a boundary this thread wakes up |
 //! | `latency.rs` | the times of each dispatch, and the CPU time of the thread |
 //! | `member.rs` | one thread of a group: its attributes for each standing, its CPU time |
@@ -29,6 +30,7 @@
 //! A member is bound to the CPU of its group while it is reserved. Its former policy and CPUs return when it leaves.
 
 mod affinity;
+mod bell;
 mod cpu;
 mod guardian;
 mod latency;

@@ -5,13 +5,13 @@
 //! So they begin and end their slots at the boundary, although their priorities change before it.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
 use qfabric_sched::dispatch::{GroupId, Move};
 use qfabric_types::{Instant, Nanos, ThreadId};
-use rustix::thread::futex::{self, Timespec};
+use rustix::thread::futex::Timespec;
 
 use super::{Group, Shared, State};
 use crate::dispatcher::latency::DispatchTimes;
@@ -29,11 +29,6 @@ struct Look {
 }
 
 impl Shared {
-    pub(super) fn ring(&self) {
-        self.bell.fetch_add(1, Ordering::Release);
-        let _ = futex::wake(&self.bell, futex::Flags::PRIVATE, 1);
-    }
-
     pub(super) fn run(&self, cpu: u32, report: &SyncSender<io::Result<()>>) {
         let prepared = prepare(cpu);
         let may_run = prepared.is_ok();
@@ -45,8 +40,8 @@ impl Shared {
 
     fn dispatch_until_the_end(&self) {
         let mut lead = Lead::new(self.state.lock().runner.rules().slot);
-        while !self.ends.load(Ordering::Acquire) {
-            let (bell, woke) = (self.bell.load(Ordering::Acquire), clock::now());
+        while let Some(heard) = self.bell.listen() {
+            let woke = clock::now();
             let Look { placed, next } = self.state.lock().dispatch(woke + lead.time());
             if let Some(boundary) = placed {
                 self.hold_until(boundary, woke, &mut lead);
@@ -54,8 +49,7 @@ impl Shared {
             self.used_ns.store(clock::thread_cpu().get(), Ordering::Relaxed);
             self.pulse.expect(next);
             // A change, a signal and the timeout all end the sleep; the next round looks at the time.
-            let until = next.map(|boundary| timespec(lead.before(boundary)));
-            let _ = futex::wait_bitset(&self.bell, futex::Flags::PRIVATE, bell, until.as_ref(), NonZeroU32::MAX);
+            self.bell.sleep(heard, next.map(|boundary| timespec(lead.before(boundary))));
         }
         self.pulse.expect(None);
     }
