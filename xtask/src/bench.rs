@@ -1,10 +1,16 @@
 //! Runs the benchmarks: all bench targets of the workspace. The list comes from cargo, so that none is forgotten.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use cargo_metadata::{MetadataCommand, Package, TargetKind};
 use xshell::{Shell, cmd};
 
+use crate::hang::run_or_report;
 use crate::test::TESTED;
+
+/// After this, a short run of all benchmarks hangs; it needs some six minutes on two CPUs.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// Runs all benchmarks. With `short` they only show that they work: they are built like the tests, without
 /// optimisation, so that after `make test` only the bench targets themselves are compiled.
@@ -14,7 +20,8 @@ pub(crate) fn run(sh: &Shell, short: bool) -> Result<()> {
     // One call for all: a call per package would build each package with different features.
     let targets = bench_targets(&packages).flat_map(|(_, bench)| ["--bench", bench]);
     if short {
-        cmd!(sh, "cargo bench --locked --profile dev {TESTED...} {targets...} -- --max-time 0.05").run()?;
+        let short = cmd!(sh, "cargo bench --locked --profile dev {TESTED...} {targets...} -- --max-time 0.05");
+        run_or_report(short, LONGEST)?;
     } else {
         let owners = bench_targets(&packages).flat_map(|(package, _)| ["--package", package]);
         cmd!(sh, "cargo bench --locked {owners...} {targets...}").run()?;

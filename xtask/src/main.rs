@@ -6,6 +6,7 @@ mod build;
 mod check;
 mod docs;
 mod fuzz;
+mod hang;
 mod install;
 #[cfg(test)]
 mod plans;
