@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use qfabric_linux::net::{Attachment, Book, blocking};
-use qfabric_sched::dwcs::{self, Task};
+use qfabric_linux::net::{self, Attachment, Book};
 use qfabric_types::api::net::{AttachRequest, NetMechanism, StreamId, StreamSpec};
 use qfabric_types::{Nanos, ServerCounts, Share};
 
@@ -73,29 +72,13 @@ impl Link {
     /// # Errors
     /// It does not; the text gives the reason and the largest amount.
     pub fn admit(&self, streams: &[StreamSpec]) -> Result<(), String> {
-        let shortest = streams.iter().map(|stream| stream.period).min().unwrap_or_default();
-        let task =
-            |stream: &StreamSpec| Task::new(stream.period.get(), stream.service(self.rate_bps).get(), stream.window);
-        let tasks: Result<Vec<Task>, _> = streams.iter().map(task).collect();
-        let tasks = tasks.map_err(|_| "a packet takes longer than its period".to_owned())?;
-        let wording = dwcs::Wording {
-            task: &|task| streams[task.0].selector.to_string(),
-            time: &|ns| Nanos::new(ns).to_string(),
-            shared: dwcs::Shared::Link,
-        };
-        dwcs::admit(&tasks, self.capacity(shortest)).map(drop).map_err(|refusal| refusal.text(&wording))
-    }
-
-    /// The part of the link that is available to streams: less best effort, and less two of the largest packets, which may
-    /// be on their way when the shortest period begins.
-    fn capacity(&self, shortest: Nanos) -> Share {
-        let blocked = Share::of_budget(blocking(self.rate_bps).saturating_mul(2), shortest);
-        Share::ONE.saturating_sub(BEST_EFFORT).saturating_sub(blocked)
+        net::admit(&streams.iter().collect::<Vec<_>>(), self.rate_bps, BEST_EFFORT)
     }
 
     /// The largest C of a single stream with this period.
     pub fn largest(&self, period: Nanos) -> u32 {
-        (self.capacity(period).as_f64() * self.rate_bps as f64 * period.as_f64() / 8e9) as u32
+        (net::capacity(period, self.rate_bps, BEST_EFFORT).as_f64() * self.rate_bps as f64 * period.as_f64() / 8e9)
+            as u32
     }
 
     /// Puts the link under a packet scheduler.

@@ -26,8 +26,9 @@ impl Tun {
     pub fn new(name: &str, addresses: &[Ipv4Addr], mtu: u16) -> io::Result<Tun> {
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE)?;
         attach(&file, name)?;
-        net::configure(name, mtu, QUEUE_PACKETS)?;
-        addresses.iter().try_for_each(|address| net::add_address(name, *address))?;
+        let ifindex = net::index(name).map_err(io::Error::other)?;
+        net::configure(ifindex, mtu, QUEUE_PACKETS)?;
+        addresses.iter().try_for_each(|address| net::add_address(ifindex, *address))?;
         Ok(Tun { file })
     }
 

@@ -195,19 +195,19 @@ mod held {
 /// Release builds keep no list.
 #[cfg(not(debug_assertions))]
 mod held {
-    pub(crate) struct Held;
+    pub(super) struct Held;
 
     impl Held {
-        pub fn in_order(_rank: u16) -> Held {
+        pub(super) fn in_order(_rank: u16) -> Held {
             Held
         }
 
-        pub fn out_of_order(_rank: u16) -> Held {
+        pub(super) fn out_of_order(_rank: u16) -> Held {
             Held
         }
     }
 
-    pub fn assert_may_block(_what: &str) {}
+    pub(super) fn assert_may_block(_what: &str) {}
 }
 
 #[cfg(test)]

@@ -1,14 +1,9 @@
-//! Decides whether a link carries a set of streams: DWCS's admission test, with time on the link as the service.
-//!
-//! The transmission of a packet is not interrupted. So a stream may have to wait for one of the largest packets,
-//! and for one more that best effort was owed. That time is subtracted from the capacity, relative to the shortest
-//! period.
+//! Decides whether a link carries a set of streams, each with its delay.
 
-use qfabric_linux::net::{Attachment, blocking};
-use qfabric_sched::dwcs::{self, Task};
+use qfabric_linux::net::{Attachment, admit};
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{MeasuredDelays, NetMechanism, StreamId, StreamSpec, StreamTerms};
-use qfabric_types::{BitRate, Bytes, DelayPoint, Nanos, PathError, Share, TrafficSpec, Window};
+use qfabric_types::{BitRate, Bytes, DelayPoint, Nanos, PathError, TrafficSpec, Window};
 
 use super::problems;
 
@@ -16,7 +11,7 @@ use super::problems;
 pub(super) fn check(attachment: &Attachment, instead_of: Option<StreamId>, spec: &StreamSpec) -> Result<(), Problem> {
     let others = attachment.streams().filter(|(id, _)| Some(*id) != instead_of).map(|(_, spec)| spec);
     let all: Vec<&StreamSpec> = others.chain([spec]).collect();
-    admit(&all, attachment.rate_bps(), attachment.best_effort())
+    admit(&all, attachment.rate_bps(), attachment.best_effort()).map_err(problems::over_link)
 }
 
 /// The largest C from 1 to `most` that the link carries; 0 if it carries none.
@@ -112,42 +107,6 @@ fn delay_under_dwcs(spec: &StreamSpec, traffic: &TrafficSpec) -> Option<Nanos> {
     traffic.delay_bound(rate, PathError { bytes: Bytes::ZERO, time: latest })
 }
 
-fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(), Problem> {
-    let capacity = capacity(streams, rate_bps, best_effort);
-    let task = |spec: &&StreamSpec| {
-        let task = Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
-        task.map_err(|_| problems::over_link(too_long(spec, rate_bps)))
-    };
-    let tasks = streams.iter().map(task).collect::<Result<Vec<_>, _>>()?;
-    let wording = dwcs::Wording {
-        task: &|task| streams[task.0].selector.to_string(),
-        time: &|ns| Nanos::new(ns).to_string(),
-        shared: dwcs::Shared::Link,
-    };
-    match dwcs::admit(&tasks, capacity) {
-        Ok(_) => Ok(()),
-        Err(refusal) => Err(problems::over_link(format!(
-            "{} of the link; it carries {rate_bps} bit/s, of which best effort is sure of {}",
-            refusal.text(&wording),
-            best_effort.percent()
-        ))),
-    }
-}
-
-/// The text for a stream whose packet takes longer than its period, or whose period or service is 0.
-fn too_long(spec: &StreamSpec, rate_bps: u64) -> String {
-    let StreamSpec { selector, size, period, .. } = spec;
-    let time = spec.service(rate_bps);
-    format!("{selector}: {size} bytes take {time} of a link of {rate_bps} bit/s, and its period is {period}")
-}
-
-/// The part of the link that is available to streams.
-fn capacity(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Share {
-    let shortest = streams.iter().map(|spec| spec.period).min().unwrap_or_default();
-    let blocked = Share::of_budget(blocking(rate_bps).saturating_mul(2), shortest);
-    Share::ONE.saturating_sub(best_effort).saturating_sub(blocked)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,30 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_admitted_up_to_what_best_effort_and_the_largest_packets_leave() {
-        let (one, share) = (stream(1, 40, 40_000), Share::from_ppm(50_000));
-        // 40,000 bytes each 40 ms are 8 Mbit/s; two packets of 1,514 bytes at 10 Mbit/s are 2.4 ms of 40.
-        assert!(admit(&[&one], 10 * MEGABIT, share).is_ok());
-        let refusal = admit(&[&one, &stream(2, 40, 5_000)], 10 * MEGABIT, share).unwrap_err();
-        assert_eq!(refusal.code, "over_link");
-        assert!(refusal.message.contains("= 90 %") && refusal.message.contains("10000000 bit/s"), "{refusal:?}");
-    }
-
-    #[test]
-    fn the_sum_with_windows_must_fit_the_link() {
-        let mut lossy = stream(1, 40, 10_000);
-        lossy.window = Window::new(1, 2).unwrap();
-        let refusal = admit(&[&stream(2, 40, 45_000), &lossy], 10 * MEGABIT, Share::ZERO).unwrap_err();
-        assert!(refusal.message.contains("U = "), "{refusal:?}");
-    }
-
-    #[test]
     fn the_largest_size_that_fits_is_found() {
         for limit in [0, 1, 2, 37, 999, 1_000] {
             assert_eq!(largest_of(1_000, |size| size <= limit), limit);
         }
         assert_eq!((largest_of(0, |_| true), largest_of(u32::MAX, |_| true)), (0, u32::MAX));
-        let (others, share) = (stream(1, 40, 40_000), Share::from_ppm(50_000));
+        let (others, share) = (stream(1, 40, 40_000), qfabric_types::Share::from_ppm(50_000));
         let fits = |size| admit(&[&others, &stream(2, 40, size)], 10 * MEGABIT, share).is_ok();
         let largest = largest_of(50_000, fits);
         assert!(fits(largest) && !fits(largest + 1) && largest > 2_000, "{largest}");
@@ -233,18 +174,5 @@ mod tests {
         assert!(over.code == "over_link" && over.message.contains("took up to 80 ms at 2 Mbit/s"), "{over:?}");
         spec.size = 9_999;
         assert!(check(&spec, 80).unwrap_err().next_step.contains("qfabric net profile"), "the rate is lower");
-    }
-
-    #[test]
-    fn a_stream_beyond_the_link_is_refused_by_its_numbers() {
-        let refusal = admit(&[&stream(1, 1, 15_000)], MEGABIT, Share::ZERO).unwrap_err();
-        let said = "mark 1: 15000 bytes take 120 ms of a link of 1000000 bit/s, and its period is 1 ms";
-        assert_eq!(refusal.message, said);
-    }
-
-    #[test]
-    fn a_refusal_for_a_link_does_not_mention_cpus() {
-        let refusal = admit(&[&stream(1, 40, 49_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
-        assert!(refusal.message.contains("sure of 5 %") && !refusal.message.contains("CPU"), "{refusal:?}");
     }
 }

@@ -37,7 +37,7 @@ impl Namespace {
         let made = in_own_thread(|| {
             // SAFETY: a new network namespace affects only sockets that this thread creates later; its descriptors stay.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-            crate::net::up("lo")?;
+            crate::net::up(crate::net::index("lo").map_err(io::Error::other)?)?;
             File::open("/proc/thread-self/ns/net")
         })?;
         Ok(Namespace { file: made? })

@@ -12,26 +12,24 @@ const IFLA_TXQLEN: u16 = 13;
 /// Length of the network prefix of an address.
 const PREFIX_BITS: u8 = 24;
 
-fn change(name: &str, attributes: &[(u16, u32)]) -> io::Result<()> {
-    let ifindex = super::index(name).map_err(io::Error::other)?;
+fn change(ifindex: u32, attributes: &[(u16, u32)]) -> io::Result<()> {
     let message = Message::interface(RTM_NEWLINK, 0, ifindex, true);
     let add = |message: Message, (kind, value): &(u16, u32)| message.attribute(*kind, &value.to_ne_bytes());
     netlink::act(attributes.iter().fold(message, add))
 }
 
 /// Lets packets pass.
-pub(crate) fn up(name: &str) -> io::Result<()> {
-    change(name, &[])
+pub(crate) fn up(ifindex: u32) -> io::Result<()> {
+    change(ifindex, &[])
 }
 
 /// Sets the largest packet and the length of the device's queue in packets, and lets packets pass.
-pub(crate) fn configure(name: &str, mtu: u16, queue: u32) -> io::Result<()> {
-    change(name, &[(IFLA_MTU, u32::from(mtu)), (IFLA_TXQLEN, queue)])
+pub(crate) fn configure(ifindex: u32, mtu: u16, queue: u32) -> io::Result<()> {
+    change(ifindex, &[(IFLA_MTU, u32::from(mtu)), (IFLA_TXQLEN, queue)])
 }
 
 /// Adds an IPv4 address with a network prefix of 24 bits.
-pub(crate) fn add_address(name: &str, address: Ipv4Addr) -> io::Result<()> {
-    let ifindex = super::index(name).map_err(io::Error::other)?;
+pub(crate) fn add_address(ifindex: u32, address: Ipv4Addr) -> io::Result<()> {
     let message = Message::address(ifindex, PREFIX_BITS).attribute(IFA_LOCAL, &address.octets());
     netlink::act(message.attribute(IFA_ADDRESS, &address.octets()))
 }

@@ -14,12 +14,14 @@
 //! | the former discipline, on disk | `former.rs`, `book.rs` |
 //! | the users whose sockets send the packets of a selector | `ownership.rs` |
 //! | requests to the kernel | `netlink.rs` |
+//! | the admission of streams to a link | `admission.rs` |
 //! | address, size of packets and state of an interface | `device.rs` |
 //! | errors | `error.rs` |
 //! | links and packets for tests; the queue without packets | [`testing`], [`trial`] |
 //!
 //! Admission is not decided here; this room only applies decisions. Design: docs/design/0014-packets.md.
 
+mod admission;
 mod book;
 mod config;
 mod device;
@@ -39,6 +41,7 @@ pub mod trial;
 use std::collections::BTreeMap;
 use std::io;
 
+pub use admission::{admit, capacity};
 pub use book::{Book, NetRestored, restore};
 pub(crate) use device::{add_address, configure, up};
 pub use error::{BEST_EFFORT_MAX, NetError, PERIOD_MAX, PERIOD_MIN, check};
@@ -353,13 +356,4 @@ impl Drop for Attachment {
             tracing::warn!(interface = self.interface, %error, "the former discipline was not put back; run `qfabric restore`");
         }
     }
-}
-
-/// Longest time for which the link is blocked by one packet of the largest size, because sending is not interrupted.
-pub fn blocking(rate_bps: u64) -> Nanos {
-    StreamSpec {
-        size: StreamSpec::LARGEST_PACKET,
-        ..StreamSpec::new(qfabric_types::api::net::Selector::Mark(1), PERIOD_MAX)
-    }
-    .service(rate_bps)
 }

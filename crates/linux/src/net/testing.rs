@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use qfabric_types::api::net::Flow;
 
+use super::device::{self, up};
 use super::former;
 use super::netlink::{
     self, Message, NLM_F_CREATE, NLM_F_EXCL, Object, RTM_DELLINK, RTM_GETQDISC, RTM_NEWLINK, link_header, push,
@@ -79,10 +80,7 @@ impl Interface {
 
     /// Adds an IPv4 address with a prefix of 24 bits.
     pub fn address(&self, address: Ipv4Addr) -> io::Result<()> {
-        const IFA_ADDRESS: u16 = 1;
-        const IFA_LOCAL: u16 = 2;
-        let message = Message::address(self.ifindex, 24).attribute(IFA_LOCAL, &address.octets());
-        netlink::act(message.attribute(IFA_ADDRESS, &address.octets()))
+        device::add_address(self.ifindex, address)
     }
 
     /// Kind, handle and options of the root discipline.
@@ -133,10 +131,6 @@ impl BusyLink {
         let link = object.entry("qf_burst")?.attach_packets(lower.ifindex, SkbSide::Egress).map_err(failed)?;
         Ok(BusyLink { _link: link, _object: object })
     }
-}
-
-fn up(ifindex: u32) -> io::Result<()> {
-    netlink::act(Message::interface(RTM_NEWLINK, 0, ifindex, true))
 }
 
 /// Sets the mark of all packets that a socket sends.
