@@ -29,6 +29,7 @@ pub(super) fn config(options: &Options, tag: u16) -> Config {
         receive_memory: options.memory(),
         rate: options.rate,
         bucket: Bytes::new(bucket.max(8 * u64::from(options.mtu))),
+        lateness: Config::USUAL_LATENESS,
         mode: options.mode,
         tpdu_size: options.mtu,
         accepted_tpdu: options.mtu,

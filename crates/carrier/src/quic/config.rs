@@ -12,7 +12,7 @@ use rustls::version::TLS13;
 use super::rate::{GovernedFactory, Governor};
 use crate::Error;
 use crate::hello::ALPN;
-use crate::options::{Options, Secured};
+use crate::options::{Engine, Options, Secured};
 
 /// Datagrams that quinn keeps before they are sent: METP owns the queue, so that late frames are dropped. With 4 MB the
 /// median delay of a stream above the path's rate was 800 ms, with 20 kB 115 ms.
@@ -73,6 +73,7 @@ fn transport(options: &Options, governor: &Arc<Governor>) -> Arc<TransportConfig
     transport.congestion_controller_factory(Arc::new(GovernedFactory {
         governor: governor.clone(),
         congestion: options.congestion,
+        is_paced_above: options.engine == Engine::Metp,
     }));
     Arc::new(transport)
 }

@@ -133,9 +133,11 @@ impl Sender {
         }
     }
 
+    /// Queues a message that has been there since `since`.
     pub(crate) fn send(
         &mut self,
         now: Instant,
+        since: Instant,
         outgoing: Outgoing<'_>,
         bucket: &TokenBucket,
     ) -> Result<MessageNumber, SendRefusal> {
@@ -148,7 +150,7 @@ impl Sender {
         message.is_partial = self.mode == Mode::PartiallyReliable;
         let limit = outgoing.deadline.or(self.send_time.filter(|_| message.is_partial));
         let longest = Nanos::from_millis(u64::from(Data::MOST_REMAINING_MS));
-        message.deadline = limit.map(|limit| now + limit.min(longest));
+        message.deadline = limit.map(|limit| since + limit.min(longest));
         self.queued_bytes += u64::from(message.size());
         self.queue.push_back(message);
         self.statistics.messages += 1;
