@@ -24,6 +24,9 @@ impl TokenBucket {
     /// the largest reports.
     pub(crate) const DEBT: u64 = 1_024;
 
+    /// A batch gathers the tokens of this time at most: data that waits for them arrives this much later.
+    pub(crate) const BATCH: Nanos = Nanos::from_millis(3);
+
     /// A full bucket.
     pub(crate) fn new(rate: BitRate, size: Bytes, lateness: Nanos, now: Instant) -> TokenBucket {
         TokenBucket { rate, size, lateness, full_at: now, is_waiting: false }
@@ -66,6 +69,17 @@ impl TokenBucket {
         }
         self.full_at = full_at;
         Ok(())
+    }
+
+    /// When the tokens for a batch of at most `bytes` will be there: so many that its parts leave together, so few that
+    /// the bucket never overflows, and not more than come in [`TokenBucket::BATCH`].
+    pub(crate) fn batch_at(&self, now: Instant, bytes: u64) -> Instant {
+        (self.full_since(now) + self.gathering(bytes) - self.time_for(self.size.get())).max(now)
+    }
+
+    /// The time in which a batch of at most `bytes` gathers. Its parts reach the path together, the last one later by this.
+    pub(crate) fn gathering(&self, bytes: u64) -> Nanos {
+        self.time_for(bytes.min(self.size.get() / 2)).min(TokenBucket::BATCH)
     }
 
     /// When the bucket is or was full: at the earliest now, or `lateness` before now while something waits.

@@ -21,6 +21,8 @@ pub struct Statistics {
     /// Data TPDUs, retransmissions included.
     pub tpdus: u64,
     pub retransmissions: u64,
+    /// Retransmissions that followed another one without waiting for its loss, at times when nothing else was to be sent.
+    pub copies: u64,
     /// Retransmissions of a first unacknowledged TPDU after a timeout (the optimistic scenario).
     pub optimistic: u64,
     /// Messages of which all unacknowledged TPDUs were retransmitted after a second timeout (the pessimistic scenario).

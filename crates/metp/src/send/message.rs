@@ -27,6 +27,8 @@ pub(super) struct Tpdu {
     /// Its carrier.
     pub(super) carrier: CarrierId,
     pub(super) state: TpduState,
+    /// It was sent again, and no copy of this transmission followed.
+    pub(super) is_copy_due: bool,
 }
 
 /// Progress of the timeouts of a message (§5.2.1, item 3).
@@ -57,6 +59,8 @@ pub(super) struct OutgoingMessage {
     pub(super) cut_at: u32,
     /// TPDUs in the state `Lost`.
     pub(super) lost: u32,
+    /// TPDUs in flight of which a copy is due.
+    pub(super) copies_due: u32,
     pub(super) acknowledged_bytes: u32,
     /// No more TPDUs are sent, because they would arrive late.
     pub(super) is_abandoned: bool,
@@ -79,6 +83,7 @@ impl OutgoingMessage {
             tpdus,
             cut_at: 0,
             lost: 0,
+            copies_due: 0,
             acknowledged_bytes: 0,
             is_abandoned: false,
             last_sent: Instant::ZERO,
@@ -206,7 +211,22 @@ impl OutgoingMessage {
         lost
     }
 
+    /// Index of the first TPDU of which a copy is due.
+    pub(super) fn first_copy(&self) -> Option<usize> {
+        if self.copies_due == 0 {
+            return None;
+        }
+        Some(self.first_open + self.open().position(|tpdu| tpdu.is_copy_due)?)
+    }
+
+    pub(super) fn set_copy_due(&mut self, index: usize, is_due: bool) {
+        let before = std::mem::replace(&mut self.tpdus[index].is_copy_due, is_due);
+        self.copies_due -= u32::from(before);
+        self.copies_due += u32::from(is_due);
+    }
+
     pub(super) fn set_state(&mut self, index: usize, state: TpduState) {
+        self.set_copy_due(index, false);
         let before = std::mem::replace(&mut self.tpdus[index].state, state);
         self.lost -= u32::from(before == TpduState::Lost);
         self.lost += u32::from(state == TpduState::Lost);

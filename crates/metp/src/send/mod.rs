@@ -311,7 +311,8 @@ impl Sender {
             left: message.deadline.filter(|_| message.is_partial).map(|deadline| deadline.since(now)),
         });
         let backlog = self.bytes_on_wire(self.queue.range(..self.started).map(OutgoingMessage::unsent_bytes).sum());
-        let arrives_after = |bytes| bucket.time_until_sent(now, bytes) + self.round_trip.one_way();
+        let way = self.round_trip.one_way() + bucket.gathering(self.batch());
+        let arrives_after = |bytes| bucket.time_until_sent(now, bytes) + way;
         dropping::next_drop(waiting, backlog, arrives_after)
     }
 
