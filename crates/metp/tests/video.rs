@@ -152,6 +152,29 @@ fn a_retransmission_that_is_lost_does_not_make_a_frame_late() {
     }
 }
 
+/// Nobody tells the session that the path carries smaller datagrams only.
+#[test]
+fn a_path_that_shrinks_without_a_sign_costs_few_frames() {
+    let config = Config { mode: Mode::PartiallyReliable, rate: BitRate::new(27_000_000), ..Config::default() };
+    for seed in 0..3 {
+        let mut pair = Pair::over(config.clone(), config.clone(), LinkSettings::default(), seed);
+        pair.run_for(Nanos::from_millis(1_000));
+        let (begin, data, frames) = (pair.now, vec![7; 300_000], clip());
+        for (index, frame) in frames.iter().enumerate() {
+            pair.run_until(begin + PERIOD.saturating_mul(index as u64));
+            if index == 100 + 5 * seed as usize {
+                pair.link(CarrierId(0), Side::A).settings.mtu = 1_194;
+            }
+            let outgoing = Outgoing { kind: frame.kind, deadline: Some(DEADLINE), data: &data[..frame.bytes] };
+            pair.with(Side::A, |session, now| session.send(now, outgoing)).expect("accepted");
+        }
+        pair.run_for(Nanos::from_millis(1_000));
+        let run = results(&pair, begin, &frames);
+        print("shrinks", seed, &run);
+        assert!(run.in_time >= FRAMES - 2, "{run:?}");
+    }
+}
+
 /// A machine under load, where the sender's thread waits for a CPU again and again.
 #[test]
 fn a_sender_that_is_woken_20_ms_late_sends_at_its_granted_rate() {

@@ -10,6 +10,7 @@
 mod acknowledge;
 mod dropping;
 mod message;
+mod sizes;
 mod spare;
 mod status;
 mod timers;
@@ -30,6 +31,7 @@ use crate::{
 };
 use dropping::Waiting;
 use message::OutgoingMessage;
+use sizes::Sizes;
 use spare::Spare;
 use status::StatusState;
 pub(crate) use transmit::Step;
@@ -65,6 +67,7 @@ pub(crate) struct Sender {
     /// Largest datagram and overhead of the carrier of the last TPDU; the estimates of times use them.
     way: Way,
     status: StatusState,
+    sizes: Sizes,
     is_finishing: bool,
     /// The first message that waits for the peer's memory does so since this time.
     blocked_since: Option<Instant>,
@@ -127,6 +130,7 @@ impl Sender {
             tpdu_size: config.tpdu_size,
             way: Way { carrier: CarrierId(0), max_datagram: config.tpdu_size, overhead: 0 },
             status: StatusState::default(),
+            sizes: Sizes::default(),
             is_finishing: false,
             blocked_since: None,
             statistics: Statistics::default(),
@@ -220,6 +224,7 @@ impl Sender {
     /// The carrier of data is another one, or has other properties. TPDUs that are too large for it did not arrive.
     pub(crate) fn carrier_changed(&mut self, now: Instant, max_datagram: u16, hint: Option<Nanos>, is_other: bool) {
         if is_other {
+            self.sizes = Sizes::default();
             self.round_trip = RoundTrip::new(now, hint);
         } else if let Some(hint) = hint {
             self.round_trip.set_hint(hint);
@@ -324,7 +329,7 @@ impl Sender {
 
     /// The largest datagram that carrier and peer take.
     fn limit(&self, way: Way) -> u16 {
-        way.max_datagram.min(self.tpdu_size).min(self.peer.tpdu_size).max(MIN_TPDU)
+        self.sizes.bounded(way.max_datagram.min(self.tpdu_size).min(self.peer.tpdu_size)).max(MIN_TPDU)
     }
 }
 

@@ -96,7 +96,7 @@ impl Sender {
             self.statistics.refused_late += u64::from(self.queue[message].give_up_lost());
             return None;
         }
-        let tpdu = self.queue[message].first_lost(most)?;
+        let tpdu = self.queue[message].first_lost(most, self.sizes.safe_blocks())?;
         let Tpdu { offset, blocks, .. } = self.queue[message].tpdus[tpdu];
         Some(Choice { message, tpdu, offset, blocks })
     }
@@ -164,8 +164,9 @@ impl Sender {
         self.statistics.tpdus += 1;
         message.last_sent = now;
         if choice.tpdu < message.tpdus.len() {
-            let is_copy = message.tpdus[choice.tpdu].is_copy_due;
             let tpdu = &mut message.tpdus[choice.tpdu];
+            let is_copy = tpdu.is_copy_due;
+            tpdu.repetitions = tpdu.repetitions.saturating_add(u8::from(!is_copy));
             (tpdu.transmission, tpdu.carrier) = (transmission, carrier);
             message.set_state(choice.tpdu, TpduState::InFlight);
             message.set_copy_due(choice.tpdu, !is_copy && message.is_partial && message.deadline.is_some());
@@ -175,7 +176,7 @@ impl Sender {
         }
         let Choice { offset, blocks, .. } = choice;
         let state = TpduState::InFlight;
-        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state, is_copy_due: false });
+        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state, is_copy_due: false, repetitions: 0 });
         message.cut_at += blocks;
         debug_assert!(u64::from(message.cut_at) * u64::from(BLOCK) < u64::from(message.size() + BLOCK));
     }
