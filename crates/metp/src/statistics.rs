@@ -35,6 +35,8 @@ pub struct Statistics {
     pub acknowledged_bytes: u64,
     /// Duplicates that the peer reported.
     pub peer_duplicates: u64,
+    /// The largest datagram that is sent now: of those that carrier and peer take, one that the path still carries.
+    pub largest_datagram: u16,
     /// The current timeout of retransmissions.
     pub timeout: Nanos,
     /// The last and the shortest round-trip time; zero before the first measurement.

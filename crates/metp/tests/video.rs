@@ -172,6 +172,7 @@ fn a_path_that_shrinks_without_a_sign_costs_few_frames() {
         let run = results(&pair, begin, &frames);
         print("shrinks", seed, &run);
         assert!(run.in_time >= FRAMES - 2, "{run:?}");
+        assert!(pair.end(Side::A).session.statistics().largest_datagram <= 1_194);
     }
 }
 

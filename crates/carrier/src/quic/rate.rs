@@ -73,6 +73,7 @@ fn encode(why: Revocation) -> u64 {
         Revocation::DelayGrows { by_ms } => 1 << 32 | by_ms.min(u64::from(u32::MAX)),
         Revocation::LossPersists { percent } => 2 << 32 | percent,
         Revocation::ReservationEnded => 3 << 32,
+        Revocation::DelayStays { by_ms } => 4 << 32 | by_ms.min(u64::from(u32::MAX)),
     }
 }
 
@@ -82,6 +83,7 @@ fn decode(number: u64) -> Option<Revocation> {
         1 => Some(Revocation::DelayGrows { by_ms: value }),
         2 => Some(Revocation::LossPersists { percent: value }),
         3 => Some(Revocation::ReservationEnded),
+        4 => Some(Revocation::DelayStays { by_ms: value }),
         _ => None,
     }
 }

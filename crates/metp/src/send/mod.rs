@@ -259,7 +259,8 @@ impl Sender {
     pub(crate) fn statistics(&self) -> Statistics {
         let trip = &self.round_trip;
         let (timeout, rtt, min_rtt) = (trip.timeout(), trip.last(), trip.minimum().unwrap_or_default());
-        Statistics { timeout, rtt, min_rtt, ..self.statistics }
+        let largest_datagram = self.limit(self.way);
+        Statistics { largest_datagram, timeout, rtt, min_rtt, ..self.statistics }
     }
 
     /// Ends a message with its outcome.
