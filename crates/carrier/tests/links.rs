@@ -1,15 +1,17 @@
 //! Connections over an emulated link: the watchdog of a granted rate, and carriers that are replaced while frames flow.
-//! Needs root or a user namespace, and `/dev/net/tun`; elsewhere it says so and passes.
+//! Needs root and `/dev/net/tun`; elsewhere it says so and passes.
 
 mod common;
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Realm, name, target};
 use qfabric_carrier::{
     ClientConnection, Connection, Error, Event, FrameKind, Mode, Options, RateGrant, Revocation, ServerConnection,
 };
-use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkRate, LinkSettings, LossModel, QueueLimit};
+use qfabric_linux::testing::{live_lock, skip};
+use qfabric_netlab::{Lab, LabEnd, LabError, LabSettings, LinkRate, LinkSettings, LossModel, QueueLimit};
 use qfabric_types::{BitRate, Nanos, Share};
 
 const PERIOD: Duration = Duration::from_millis(40);
@@ -19,6 +21,8 @@ struct Site {
     /// Ends before the link.
     ends: (ServerConnection, ClientConnection, Connection),
     _lab: Lab,
+    /// No other live test disturbs the link.
+    _lock: File,
     /// A further carrier reads its certificates.
     _realm: Realm,
 }
@@ -34,12 +38,18 @@ impl Site {
             loss,
             ..LinkSettings::default()
         };
+        let lock = live_lock();
         let lab = match Lab::new(&LabSettings::symmetric(link, 7)) {
             Ok(lab) => lab,
-            Err(error) => {
-                eprintln!("skipped: {error}");
+            Err(LabError::Rights | LabError::DeviceRights) => {
+                skip("this test needs root");
                 return None;
             }
+            Err(LabError::NoDevice { source }) => {
+                skip(format!("no /dev/net/tun: {source}"));
+                return None;
+            }
+            Err(error) => panic!("{error}"),
         };
         let realm = Realm::new();
         let local = (lab.address(LabEnd::Peer), 0).into();
@@ -52,7 +62,7 @@ impl Site {
         let client =
             lab.inside(LabEnd::Local, || ClientConnection::open(peer, realm.tls("cam"), options.clone()).unwrap());
         let accepted = server.accept(PATIENCE).unwrap();
-        Some(Site { ends: (server, client.unwrap(), accepted), _lab: lab, _realm: realm })
+        Some(Site { ends: (server, client.unwrap(), accepted), _lab: lab, _lock: lock, _realm: realm })
     }
 
     /// Sends at more than `rate` until the grant is revoked, or `most` frames were sent.
@@ -92,6 +102,7 @@ fn loss_that_persists_ends_the_grant_and_the_loss_of_a_wireless_link_does_not() 
     let Some(site) = Site::new(40_000_000, 0.25, &options()) else { return };
     let why = site.revoked(10_000_000, 2_000);
     assert!(matches!(why, Some(Revocation::LossPersists { percent: 10.. })), "{why:?}");
+    drop(site);
     let site = Site::new(40_000_000, 0.03, &options()).unwrap();
     assert_eq!(site.revoked(10_000_000, 300), None);
 }
