@@ -9,8 +9,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use qfabric_carrier::{
-    ClientConnection, Connection, Engine, Error, FrameKind, Message, Mode, Options, ServerConnection, Target, Tls,
-    resolve,
+    ClientConnection, Connection, Engine, Error, Event, FrameKind, Message, Mode, Options, Outcome, ServerConnection,
+    Target, Tls, resolve,
 };
 use qfabric_client::Nanos;
 use qfabric_types::{BitRate, Bytes};
@@ -176,6 +176,20 @@ impl NativeMetp {
         })
     }
 
+    fn rebind(&self, py: Python<'_>, local: &str, carrier: u32) -> PyResult<()> {
+        self.with(py, |role| role.connection().rebind(carrier, resolve(local)?))
+    }
+
+    /// The next event as JSON.
+    fn event_json(&self, py: Python<'_>, within: f64) -> PyResult<Option<String>> {
+        let within = time(within)?;
+        self.with(py, |role| match role.connection().event(within) {
+            Ok(event) => Ok(Some(described(&event).to_string())),
+            Err(Error::TimeOut { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
     fn flush(&self, py: Python<'_>, within: f64) -> PyResult<()> {
         let within = time(within)?;
         self.with(py, |role| role.connection().flush(within))
@@ -222,6 +236,33 @@ impl NativeMetp {
                 role.connection().close();
             }
         });
+    }
+}
+
+/// An event as the dictionary that programs in Python get.
+fn described(event: &Event) -> serde_json::Value {
+    use serde_json::json;
+    match event {
+        Event::Outcome { number, kind, outcome } => {
+            let (outcome, acknowledged) = match outcome {
+                Outcome::Delivered => ("delivered", None),
+                Outcome::Dropped(_) => ("dropped", None),
+                Outcome::Expired => ("expired", None),
+                Outcome::Partly { acknowledged } => ("partly", Some(acknowledged.get())),
+                Outcome::Unknown => ("unknown", None),
+            };
+            let kind = name(*kind);
+            json!({"event": "outcome", "number": number, "kind": kind, "outcome": outcome, "acknowledged": acknowledged})
+        }
+        Event::Skipped { first, count } => json!({"event": "skipped", "number": first, "count": count}),
+        Event::ModeChanged { mode, from } => {
+            let is_partial = *mode == Mode::PartiallyReliable;
+            json!({"event": "mode_changed", "number": from, "partially_reliable": is_partial})
+        }
+        Event::PeerFinished => json!({"event": "peer_finished"}),
+        Event::CarrierAttached { carrier } => json!({"event": "carrier_attached", "carrier": carrier}),
+        Event::CarrierLost { carrier, why } => json!({"event": "carrier_lost", "carrier": carrier, "why": why}),
+        Event::Revoked(why) => json!({"event": "revoked", "why": why.to_string()}),
     }
 }
 

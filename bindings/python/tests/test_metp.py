@@ -37,6 +37,13 @@ def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
             client.replace_carrier(server.address)
             client.flush(20)
             assert client.statistics["delivered"] == 2
+            client.rebind("127.0.0.1:0", carrier=1)
+            assert client.send(b"from another port") == 2 and accepted.receive(20).number == 2
+            client.flush(20)
+            events = list(iter(client.event, None))
+            outcomes = [event["outcome"] for event in events if event["event"] == "outcome"]
+            assert outcomes == ["delivered"] * 3
+            assert {"event": "carrier_attached", "carrier": 1} in events
             client.finish()
             accepted.finish()
             assert client.wait_for_end(20) == "both sides finished"

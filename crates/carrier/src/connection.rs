@@ -65,8 +65,8 @@ impl Connection {
             let allowed = "1 byte up to the admitted largest message";
             return Err((Error::Option { option: "message", value, allowed }, data));
         }
-        let deadline = deadline.map(|time| Instant::now() + time);
-        let message = Submitted { kind, deadline, data };
+        let at = Instant::now();
+        let message = Submitted { kind, at, deadline: deadline.map(|time| at + time), data };
         self.handover.submit(message, within).map_err(|refused| (refused.0, refused.1.data))
     }
 

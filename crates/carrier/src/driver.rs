@@ -251,9 +251,9 @@ enum Woken {
 
 /// Returns whether the session took the message or refused it for good.
 fn submit(session: &mut Session, message: &Submitted) -> bool {
-    let deadline = message.deadline.map(|at| nanos(at.saturating_duration_since(std::time::Instant::now())));
+    let deadline = message.deadline.map(|at| nanos(at.saturating_duration_since(message.at)));
     let outgoing = Outgoing { kind: message.kind, deadline, data: &message.data };
-    match session.send(now(), outgoing) {
+    match session.send_waited(now(), nanos(message.at.elapsed()), outgoing) {
         Ok(_) => true,
         Err(SendRefusal::TooManyMessages { .. } | SendRefusal::NoMemory { .. }) => false,
         // Sizes are checked when the application submits; a finished session takes nothing.

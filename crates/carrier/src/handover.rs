@@ -82,6 +82,8 @@ pub enum Event {
 /// A message for the connection's thread.
 pub(crate) struct Submitted {
     pub(crate) kind: FrameKind,
+    /// When the application submitted it.
+    pub(crate) at: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) data: Vec<u8>,
 }

@@ -26,6 +26,8 @@ mod runtime;
 mod server_connection;
 mod statistics;
 mod streams;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod udp;
 
 pub use carrier::{CarrierCounts, CarrierKind};

@@ -28,6 +28,8 @@ use crate::statistics::{CarrierStatistics, ConnectionStatistics};
 use crate::{End, Error};
 use order::Order;
 use receiving::Arrived;
+#[cfg(feature = "testing")]
+pub(crate) use wire::{HEADER, Header};
 
 /// How often the path and the rate are looked at.
 const TICK: Duration = Duration::from_millis(20);

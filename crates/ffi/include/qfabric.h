@@ -113,6 +113,88 @@ typedef enum qf_frame {
 } qf_frame;
 
 /**
+ * What happened on a connection.
+ */
+typedef enum qf_metp_event_kind {
+  /**
+   * Nothing within the time.
+   */
+  QF_METP_EVENT_NONE = 0,
+  /**
+   * The result of message `number` that this side sent; each accepted message has exactly one.
+   */
+  QF_METP_EVENT_OUTCOME = 1,
+  /**
+   * `count` messages from `number` on will not arrive.
+   */
+  QF_METP_EVENT_SKIPPED = 2,
+  /**
+   * From message `number` on, the other side sends in the other mode; `count` is 1 for deadlines first.
+   */
+  QF_METP_EVENT_MODE_CHANGED = 3,
+  /**
+   * The other side sends no more messages.
+   */
+  QF_METP_EVENT_PEER_FINISHED = 4,
+  /**
+   * Carrier `number` was attached.
+   */
+  QF_METP_EVENT_CARRIER_ATTACHED = 5,
+  /**
+   * Carrier `number` was lost.
+   */
+  QF_METP_EVENT_CARRIER_LOST = 6,
+  /**
+   * Sending at the granted rate stopped, for `reason`; congestion control decides from now on.
+   */
+  QF_METP_EVENT_REVOKED = 7,
+} qf_metp_event_kind;
+
+/**
+ * The result of a message.
+ */
+typedef enum qf_metp_outcome {
+  /**
+   * All bytes arrived.
+   */
+  QF_METP_OUTCOME_DELIVERED = 0,
+  /**
+   * No byte was sent, because the message would have been late or made room.
+   */
+  QF_METP_OUTCOME_DROPPED = 1,
+  /**
+   * The deadline passed, and no byte is known to have arrived.
+   */
+  QF_METP_OUTCOME_EXPIRED = 2,
+  /**
+   * The deadline passed, and `count` bytes arrived.
+   */
+  QF_METP_OUTCOME_PARTLY = 3,
+  /**
+   * The connection ended first.
+   */
+  QF_METP_OUTCOME_UNKNOWN = 4,
+} qf_metp_outcome;
+
+/**
+ * Why a granted rate was revoked.
+ */
+typedef enum qf_metp_reason {
+  /**
+   * The reservation ended.
+   */
+  QF_METP_REASON_RESERVATION = 0,
+  /**
+   * The delay grew, or stayed long, by `count` milliseconds.
+   */
+  QF_METP_REASON_DELAY = 1,
+  /**
+   * `count` percent of the bytes were lost.
+   */
+  QF_METP_REASON_LOSS = 2,
+} qf_metp_reason;
+
+/**
  * How a connection ended.
  */
 typedef enum qf_metp_end {
@@ -569,6 +651,17 @@ typedef struct qf_metp_options {
    */
   bool streams;
 } qf_metp_options;
+
+/**
+ * An event of a connection. `kind` says which of the other members are used.
+ */
+typedef struct qf_metp_event {
+  enum qf_metp_event_kind kind;
+  enum qf_metp_outcome outcome;
+  enum qf_metp_reason reason;
+  uint64_t number;
+  uint64_t count;
+} qf_metp_event;
 
 /**
  * Counts of a connection since its begin.
@@ -1503,6 +1596,22 @@ enum qf_status qf_metp_replace_carrier(const struct qf_metp *metp,
                                        const char *address,
                                        const char *local,
                                        uint64_t within_ns);
+
+/**
+ * Changes the own address of a connection to `local` ("ADDRESS:PORT", port 0: any free port), while messages flow; the
+ * other side follows. `carrier` is 0 until qf_metp_replace_carrier makes another one, whose number an event tells.
+ */
+enum qf_status qf_metp_rebind(const struct qf_metp *metp,
+                              uint32_t carrier,
+                              const char *local);
+
+/**
+ * Waits for the next event of a connection. `event->kind` is QF_METP_EVENT_NONE if none came. Of events that nobody
+ * takes, the connection keeps the last 1,024.
+ */
+enum qf_status qf_metp_next_event(const struct qf_metp *metp,
+                                  uint64_t within_ns,
+                                  struct qf_metp_event *event);
 
 /**
  * Waits until each message that was sent has arrived or was given up. Returns QF_BROKEN if the time is over.

@@ -22,6 +22,20 @@ static void one_message(qf_metp *from, qf_metp *to, const char *text, uint32_t k
     qf_metp_message_free(message);
 }
 
+/* Takes the events so far, each delivered message with its number. */
+static void count_events(qf_metp *metp, int *counts)
+{
+    qf_metp_event event;
+
+    for (;;) {
+        CHECK(qf_metp_next_event(metp, 0, &event) == QF_OK);
+        if (event.kind == QF_METP_EVENT_NONE)
+            return;
+        CHECK(event.kind != QF_METP_EVENT_OUTCOME || (event.outcome == QF_METP_OUTCOME_DELIVERED && event.number < 99));
+        counts[event.kind]++;
+    }
+}
+
 int main(int count, char **arguments)
 {
     qf_metp_options wall = {0}, cam = {0};
@@ -30,6 +44,7 @@ int main(int count, char **arguments)
     qf_metp_message *none = NULL;
     qf_metp_statistics statistics;
     qf_metp_end end;
+    int counts[8] = {0};
     char address[32];
 
     CHECK(count == 2);
@@ -63,6 +78,14 @@ int main(int count, char **arguments)
     CHECK(qf_metp_flush(client, 10 * SECOND) == QF_OK);
     CHECK(qf_metp_read_statistics(client, &statistics) == QF_OK && statistics.messages == 3);
     CHECK(statistics.delivered == 3 && statistics.received == 1);
+
+    CHECK(qf_metp_rebind(client, 1, "127.0.0.1:0") == QF_OK);
+    CHECK(qf_metp_rebind(client, 9, "127.0.0.1:0") == QF_INVALID && qf_metp_rebind(client, 1, "here") == QF_INVALID);
+    one_message(client, accepted, "from another port", QF_FRAME_P);
+    CHECK(qf_metp_flush(client, 10 * SECOND) == QF_OK);
+    count_events(client, counts);
+    CHECK(counts[QF_METP_EVENT_OUTCOME] == 4 && counts[QF_METP_EVENT_CARRIER_ATTACHED] == 2);
+    CHECK(qf_metp_next_event(client, 0, NULL) == QF_INVALID);
 
     CHECK(qf_metp_finish(client) == QF_OK && qf_metp_finish(accepted) == QF_OK);
     CHECK(qf_metp_wait_for_end(client, 20 * SECOND, &end) == QF_OK && end == QF_METP_FINISHED);

@@ -35,6 +35,9 @@ pub struct Config {
     pub rate: BitRate,
     /// Size of the token bucket; at least two of the largest datagrams.
     pub bucket: Bytes,
+    /// The longest late wake-up that costs no rate: data that waits for tokens or for the CPU keeps the tokens of this
+    /// time. A burst after it has up to `bucket` + `lateness` · `rate`, which the link's queue has to hold.
+    pub lateness: Nanos,
     pub mode: Mode,
     /// The datagram size that this side proposes, header included. The peer and the carrier may lower it.
     pub tpdu_size: u16,
@@ -59,6 +62,7 @@ impl Default for Config {
             receive_memory: Bytes::from_mib(4),
             rate: BitRate::new(10_000_000),
             bucket: Bytes::new(8 * 1024),
+            lateness: Config::USUAL_LATENESS,
             mode: Mode::TotallyReliable,
             tpdu_size: 1_414,
             accepted_tpdu: MAX_TPDU,
@@ -85,6 +89,8 @@ pub enum InvalidConfig {
     TpduSize { size: u16 },
     #[error("the token bucket has {} bytes; two datagrams need {} bytes", bucket.get(), least.get())]
     BucketTooSmall { bucket: Bytes, least: Bytes },
+    #[error("late wake-ups of {lateness} keep their tokens; allowed are at most {}", Config::MOST_LATENESS)]
+    Lateness { lateness: Nanos },
     #[error("the rate is {rate}; allowed are 1 kbit/s to {limit}")]
     Rate { rate: BitRate, limit: BitRate },
     #[error("the idle limit is {limit}; allowed are {} to {}", Config::IDLE_LIMITS.0, Config::IDLE_LIMITS.1)]
@@ -100,6 +106,7 @@ impl InvalidConfig {
             InvalidConfig::MessagesInFlight { .. } => ("invalid_messages_in_flight", "state a number in this range"),
             InvalidConfig::TpduSize { .. } => ("invalid_tpdu_size", "state a size in this range"),
             InvalidConfig::BucketTooSmall { .. } => ("bucket_too_small", "state a larger bucket, or a smaller TPDU"),
+            InvalidConfig::Lateness { .. } => ("invalid_lateness", "state a time in this range"),
             InvalidConfig::Rate { .. } => ("invalid_rate", "state a rate in this range"),
             InvalidConfig::IdleLimit { .. } => ("invalid_idle_limit", "state a time in this range"),
         };
@@ -116,6 +123,9 @@ impl Config {
     /// A peer may send this much before it has heard of the memory.
     const LEAST_RECEIVE_MEMORY: Bytes = Bytes::new(INITIAL_WINDOW * BLOCK as u64);
     const RATES: (BitRate, BitRate) = (BitRate::new(1_000), BitRate::new(1_000_000_000_000));
+    /// A frame period at 25 frames per second, and less than half of the queue that a link usually has.
+    pub const USUAL_LATENESS: Nanos = Nanos::from_millis(40);
+    const MOST_LATENESS: Nanos = Nanos::from_millis(1_000);
     const IDLE_LIMITS: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_millis(3_600_000));
 
     pub(crate) fn check(&self) -> Result<(), InvalidConfig> {
@@ -155,6 +165,9 @@ impl Config {
         let (bucket, least) = (self.bucket, Bytes::new(2 * u64::from(self.tpdu_size)));
         if bucket < least {
             return Err(InvalidConfig::BucketTooSmall { bucket, least });
+        }
+        if self.lateness > Config::MOST_LATENESS {
+            return Err(InvalidConfig::Lateness { lateness: self.lateness });
         }
         if !(Config::RATES.0..=Config::RATES.1).contains(&self.rate) {
             return Err(InvalidConfig::Rate { rate: self.rate, limit: Config::RATES.1 });

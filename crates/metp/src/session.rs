@@ -58,7 +58,7 @@ impl Session {
             idle_limit: config.idle_limit,
             now,
             carriers: Carriers::default(),
-            bucket: TokenBucket::new(config.rate, config.bucket, now),
+            bucket: TokenBucket::new(config.rate, config.bucket, config.lateness, now),
             sender: Sender::new(&config, now),
             receiver: Receiver::new(&config, now),
             datagram: Vec::with_capacity(2_048),
@@ -75,8 +75,26 @@ impl Session {
     /// # Errors
     /// The message is empty or too large, the queue is full, or the session has ended.
     pub fn send(&mut self, now: Instant, outgoing: Outgoing<'_>) -> Result<MessageNumber, SendRefusal> {
+        self.send_waited(now, Nanos::ZERO, outgoing)
+    }
+
+    /// As [`Session::send`], for a message that has waited for this call, because the thread of the session had no CPU.
+    /// Its deadline counts from the begin of the wait, and the wait costs no tokens up to [`Config::lateness`].
+    ///
+    /// # Errors
+    /// Those of [`Session::send`].
+    pub fn send_waited(
+        &mut self,
+        now: Instant,
+        waited: Nanos,
+        outgoing: Outgoing<'_>,
+    ) -> Result<MessageNumber, SendRefusal> {
         self.advance(now);
-        self.sender.send(self.now, outgoing, &self.bucket)
+        let since = self.now - waited;
+        if waited > Nanos::ZERO {
+            self.bucket.waited_since(since);
+        }
+        self.sender.send(self.now, since, outgoing, &self.bucket)
     }
 
     /// The mode of the messages that are sent from now on. Messages in the queue keep their mode.

@@ -21,6 +21,8 @@ pub struct Statistics {
     /// Data TPDUs, retransmissions included.
     pub tpdus: u64,
     pub retransmissions: u64,
+    /// Retransmissions that followed another one without waiting for its loss, at times when nothing else was to be sent.
+    pub copies: u64,
     /// Retransmissions of a first unacknowledged TPDU after a timeout (the optimistic scenario).
     pub optimistic: u64,
     /// Messages of which all unacknowledged TPDUs were retransmitted after a second timeout (the pessimistic scenario).
@@ -33,6 +35,8 @@ pub struct Statistics {
     pub acknowledged_bytes: u64,
     /// Duplicates that the peer reported.
     pub peer_duplicates: u64,
+    /// The largest datagram that is sent now: of those that carrier and peer take, one that the path still carries.
+    pub largest_datagram: u16,
     /// The current timeout of retransmissions.
     pub timeout: Nanos,
     /// The last and the shortest round-trip time; zero before the first measurement.

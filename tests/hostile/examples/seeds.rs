@@ -33,6 +33,9 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "config", &[fs::read(root.join("packaging/daemon.toml"))?])?;
     keep(&folder, "api_body", &texts(&BODIES))?;
     keep(&folder, "words", &texts(&WORDS))?;
+    keep(&folder, "hello", &texts(&HELLOS))?;
+    keep(&folder, "link_text", &texts(&LINKS))?;
+    keep(&folder, "stream_header", &[stream_header()])?;
     keep(&folder, "contract_message", &contracts())?;
     keep(&folder, "channel_frame", &frames())?;
     keep(&folder, "metp", &[false, true].map(metp))?;
@@ -53,6 +56,24 @@ fn rings() -> Vec<Vec<u8>> {
     let impossible = [piece(8, &[u64::MAX]), piece(8, &[3, 1])].concat();
     let reader = [piece(32_808, &[7, 1]), piece(32_808, &[u64::MAX])].concat();
     vec![honest, too_long, impossible, reader]
+}
+
+/// The first messages of connections, of both sides.
+const HELLOS: [&str; 5] = [
+    r#"{"open":{"service":"film","engine":"metp"}}"#,
+    r#"{"attach":{"session":"00112233445566778899aabbccddeeff"}}"#,
+    r#""attached""#,
+    r#"{"opened":{"session":"0011"}}"#,
+    r#"{"refused":{"code":"unknown_service","message":"no","next_step":"ask"}}"#,
+];
+const LINKS: [&str; 4] =
+    ["30M 100ms 2%", "1M 15kB ge:1%,30%", "# trace\n0\n1\n1\n40\n", "at 0s rate 1M\nat 40s up loss 5% delay 20ms\n"];
+
+/// The largest message of the session, and a header: kind, mode, number, size, dropped messages, deadline.
+fn stream_header() -> Vec<u8> {
+    let (largest, number) = (1_048_576u64.to_be_bytes(), 7u64.to_be_bytes());
+    let words = [1_000u32, 2, 150_000].map(u32::to_be_bytes);
+    [&largest[..], &[1, 1, 1], &number, words.as_flattened()].concat()
 }
 
 fn keep(folder: &Path, target: &str, inputs: &[Vec<u8>]) -> std::io::Result<()> {

@@ -11,6 +11,7 @@ mod ecode;
 mod events;
 mod filters;
 mod frames;
+mod links;
 mod managers;
 mod memory;
 mod messages;
@@ -27,6 +28,7 @@ pub use ecode::{ecode_engines, ecode_source};
 pub use events::{event, format};
 pub use filters::filter;
 pub use frames::channel_frame;
+pub use links::{hello, link_text, stream_header};
 pub use managers::manager;
 pub use memory::{memory_up, message_ring, ring};
 pub use messages::{host_stream, local_message};
@@ -52,7 +54,7 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 23] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
@@ -64,7 +66,9 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "event", check: event },
     Target { name: "filter", check: filter },
     Target { name: "format", check: format },
+    Target { name: "hello", check: hello },
     Target { name: "host_stream", check: host_stream },
+    Target { name: "link_text", check: link_text },
     Target { name: "local_message", check: local_message },
     Target { name: "manager", check: manager },
     Target { name: "memory_up", check: memory_up },
@@ -72,5 +76,6 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "metp", check: metp },
     Target { name: "ring", check: ring },
     Target { name: "stream", check: stream },
+    Target { name: "stream_header", check: stream_header },
     Target { name: "words", check: words },
 ];

@@ -74,6 +74,20 @@ class Connection:
         """
         return self._native.reserve(interface, rate, period, socket)
 
+    def rebind(self, local, carrier=0):
+        """Changes the own address of a carrier to ``ADDRESS:PORT`` while messages flow; the other side follows."""
+        self._native.rebind(local, carrier)
+
+    def event(self, within=0.0):
+        """The next event as a dictionary, or None if none came.
+
+        ``event`` is ``"outcome"`` (of a message that this side sent), ``"skipped"``, ``"mode_changed"``,
+        ``"peer_finished"``, ``"carrier_attached"``, ``"carrier_lost"`` or ``"revoked"``. Of events that nobody takes,
+        the connection keeps the last 1,024.
+        """
+        found = self._native.event_json(within)
+        return _json.loads(found) if found else None
+
     def flush(self, within=5.0):
         """Waits until each message that was sent has arrived or was given up."""
         self._native.flush(within)

@@ -13,8 +13,9 @@ const LIMITED: Nanos = Nanos::from_millis(200);
 /// The session sends a little faster than the window allows, so that the window stays full and can grow; what does not
 /// fit waits in the session.
 const ABOVE_WINDOW: (u64, u64) = (5, 4);
-/// The bucket holds the bytes of this time: the runtime's timer has a resolution of 1 ms.
-const BUCKET_NS: u64 = 2_500_000;
+/// The bucket holds the bytes of this time. The first part of a large frame leaves at the rate of the path; a larger bucket
+/// would only move the frame into the link's queue.
+const BUCKET_NS: u64 = 10_000_000;
 /// METP refuses lower rates.
 const LEAST_RATE: BitRate = BitRate::new(16_000);
 
@@ -29,6 +30,7 @@ pub(super) fn config(options: &Options, tag: u16) -> Config {
         receive_memory: options.memory(),
         rate: options.rate,
         bucket: Bytes::new(bucket.max(8 * u64::from(options.mtu))),
+        lateness: Config::USUAL_LATENESS,
         mode: options.mode,
         tpdu_size: options.mtu,
         accepted_tpdu: options.mtu,

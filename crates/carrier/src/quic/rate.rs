@@ -21,6 +21,9 @@ const FEWEST_PACKETS: u64 = 10;
 /// The window is this many times the granted rate over the *minimum* round trip. The smoothed round trip contains the
 /// queue that the own packets make; a window from it grows with its own queue.
 const WINDOW_TIMES: u128 = 2;
+/// quinn does not pace with a window above 32 bits. Its pacer keeps 2 ms of a window: a thread that is woken late would lose
+/// the rest of its time there, after METP's token bucket has kept it.
+const UNPACED: u64 = 1 << 33;
 /// A receiver may delay acknowledgments by this time (RFC 9000 §18.2, `max_ack_delay`); a window for a shorter round trip
 /// would stall whenever it does. METP's token bucket keeps the larger window from filling a queue.
 const SHORTEST_RTT: Duration = Duration::from_millis(25);
@@ -70,6 +73,7 @@ fn encode(why: Revocation) -> u64 {
         Revocation::DelayGrows { by_ms } => 1 << 32 | by_ms.min(u64::from(u32::MAX)),
         Revocation::LossPersists { percent } => 2 << 32 | percent,
         Revocation::ReservationEnded => 3 << 32,
+        Revocation::DelayStays { by_ms } => 4 << 32 | by_ms.min(u64::from(u32::MAX)),
     }
 }
 
@@ -79,6 +83,7 @@ fn decode(number: u64) -> Option<Revocation> {
         1 => Some(Revocation::DelayGrows { by_ms: value }),
         2 => Some(Revocation::LossPersists { percent: value }),
         3 => Some(Revocation::ReservationEnded),
+        4 => Some(Revocation::DelayStays { by_ms: value }),
         _ => None,
     }
 }
@@ -87,6 +92,8 @@ fn decode(number: u64) -> Option<Revocation> {
 pub(crate) struct GovernedFactory {
     pub(crate) governor: Arc<Governor>,
     pub(crate) congestion: Congestion,
+    /// METP's token bucket paces a granted rate above QUIC; else quinn does.
+    pub(crate) is_paced_above: bool,
 }
 
 impl ControllerFactory for GovernedFactory {
@@ -96,7 +103,16 @@ impl ControllerFactory for GovernedFactory {
             Congestion::Bbr => Arc::new(BbrConfig::default()).build(now, current_mtu),
         };
         let governor = self.governor.clone();
-        Box::new(Governed { governor, real, watch: Watch::default(), begun: now, min_rtt: None, mtu: current_mtu })
+        Box::new(Governed {
+            governor,
+            real,
+            watch: Watch::default(),
+            begun: now,
+            min_rtt: None,
+            mtu: current_mtu,
+            is_paced_above: self.is_paced_above,
+            in_flight: 0,
+        })
     }
 }
 
@@ -107,6 +123,9 @@ struct Governed {
     begun: Instant,
     min_rtt: Option<Duration>,
     mtu: u16,
+    is_paced_above: bool,
+    /// Bytes in flight: exact after each acknowledgment.
+    in_flight: u64,
 }
 
 impl Governed {
@@ -120,6 +139,7 @@ impl Governed {
 impl Controller for Governed {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.real.on_sent(now, bytes, last_packet_number);
+        self.in_flight += bytes;
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
@@ -133,12 +153,14 @@ impl Controller for Governed {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         self.real.on_end_acks(now, in_flight, app_limited, largest);
+        self.in_flight = in_flight;
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.real.on_congestion_event(now, sent, is_persistent, lost_bytes);
         self.governor.lost_bytes.fetch_add(lost_bytes, Ordering::Relaxed);
         self.watch.lost(lost_bytes);
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -147,7 +169,9 @@ impl Controller for Governed {
     }
 
     fn window(&self) -> u64 {
-        self.governor.granted().map_or_else(|| self.real.window(), |rate| self.window_at(rate))
+        let Some(rate) = self.governor.granted() else { return self.real.window() };
+        let window = self.window_at(rate);
+        if self.is_paced_above && self.in_flight < window { UNPACED } else { window }
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -167,6 +191,8 @@ impl Controller for Governed {
             begun: self.begun,
             min_rtt: self.min_rtt,
             mtu: self.mtu,
+            is_paced_above: self.is_paced_above,
+            in_flight: self.in_flight,
         })
     }
 
@@ -186,7 +212,11 @@ mod tests {
     #[test]
     fn the_window_follows_the_granted_rate_and_the_real_controller_returns_when_it_is_revoked() {
         let governor = Arc::new(Governor::default());
-        let factory = Arc::new(GovernedFactory { governor: governor.clone(), congestion: Congestion::Cubic });
+        let factory = Arc::new(GovernedFactory {
+            governor: governor.clone(),
+            congestion: Congestion::Cubic,
+            is_paced_above: false,
+        });
         let mut controller = factory.build(Instant::now(), 1_200);
         let real = controller.window();
         governor.grant(BitRate::new(28_000_000));
@@ -200,9 +230,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_metp_paces_is_not_paced_again_until_the_window_is_full() {
+        let governor = Arc::new(Governor::default());
+        let congestion = Congestion::Cubic;
+        let factory = Arc::new(GovernedFactory { governor: governor.clone(), congestion, is_paced_above: true });
+        let mut controller = factory.build(Instant::now(), 1_200);
+        governor.grant(BitRate::new(28_000_000));
+        assert_eq!(controller.window(), UNPACED);
+        controller.on_sent(Instant::now(), 700_000, 1);
+        assert_eq!(controller.window(), 700_000, "a path that acknowledges nothing gets no more");
+        controller.on_end_acks(Instant::now(), 650_000, false, Some(1));
+        assert_eq!(controller.window(), UNPACED);
+    }
+
+    #[test]
     fn a_small_rate_has_a_window_of_some_packets() {
         let governor = Arc::new(Governor::default());
-        let factory = Arc::new(GovernedFactory { governor: governor.clone(), congestion: Congestion::Bbr });
+        let factory = Arc::new(GovernedFactory {
+            governor: governor.clone(),
+            congestion: Congestion::Bbr,
+            is_paced_above: false,
+        });
         governor.grant(BitRate::new(1));
         assert_eq!(factory.build(Instant::now(), 1_200).window(), 12_000);
     }

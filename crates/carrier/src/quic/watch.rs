@@ -13,11 +13,14 @@ const GROWING_ROUNDS: u32 = 8;
 const LEAST_GROWTH: Duration = Duration::from_millis(40);
 /// Growth is also at least this part of the shortest round trip: a long path varies more.
 const LEAST_GROWTH_PART: u32 = 2;
+/// Rounds with a delay that is longer by as much, of the last [`WINDOW`] rounds, that count as a queue that stays. A sender
+/// whose window is full makes the delay grow in a few rounds only, and then it stays.
+const SLOW_ROUNDS: u32 = 24;
 /// Loss above this part of the bytes is not the random loss that METP repairs (2 to 5 % on wireless links).
 const MUCH_LOSS: f64 = 0.10;
-/// Rounds with much loss, of the last [`LOSS_WINDOW`] rounds with enough packets, that count as persistent.
+/// Rounds with much loss, of the last [`WINDOW`] rounds with enough packets, that count as persistent.
 const LOSS_ROUNDS: u32 = 24;
-const LOSS_WINDOW: u32 = 32;
+const WINDOW: u32 = 32;
 /// A round with fewer bytes says nothing about loss.
 const FEWEST_BYTES: u64 = 8_000;
 
@@ -27,6 +30,8 @@ const FEWEST_BYTES: u64 = 8_000;
 pub enum Revocation {
     /// The delay grew in each of several successive rounds, by this time in total.
     DelayGrows { by_ms: u64 },
+    /// The delay stayed longer than the shortest round trip, by this time.
+    DelayStays { by_ms: u64 },
     /// Of the bytes of this many rounds, this part in percent was lost.
     LossPersists { percent: u64 },
     /// The reservation ended, or the daemon no longer answers.
@@ -39,8 +44,11 @@ impl fmt::Display for Revocation {
             Revocation::DelayGrows { by_ms } => {
                 write!(f, "the delay grew by {by_ms} ms in {GROWING_ROUNDS} successive round trips")
             }
+            Revocation::DelayStays { by_ms } => {
+                write!(f, "the delay stayed longer by {by_ms} ms for {WINDOW} round trips")
+            }
             Revocation::LossPersists { percent } => {
-                write!(f, "{percent} % of the bytes were lost for {LOSS_WINDOW} round trips")
+                write!(f, "{percent} % of the bytes were lost for {WINDOW} round trips")
             }
             Revocation::ReservationEnded => f.write_str("the reservation ended"),
         }
@@ -56,9 +64,25 @@ pub(crate) struct Watch {
     growing: u32,
     /// The delay before it began to grow.
     base: Duration,
-    /// One bit per round with enough bytes: 1 for much loss. The newest is the lowest.
-    lossy: u64,
+    slow: Recent,
+    lossy: Recent,
+}
+
+/// Which of the last [`WINDOW`] rounds had a property.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    /// One bit per round; the newest is the lowest.
+    bits: u64,
     judged: u32,
+}
+
+impl Recent {
+    /// Adds a round. Returns whether the window is full and `least` of its rounds had the property.
+    fn add(&mut self, has_it: bool, least: u32) -> bool {
+        self.bits = (self.bits << 1 | u64::from(has_it)) & ((1 << WINDOW) - 1);
+        self.judged = (self.judged + 1).min(WINDOW);
+        self.judged == WINDOW && self.bits.count_ones() >= least
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,9 +131,13 @@ impl Watch {
             }
             _ => self.growing = 0,
         }
-        let by = least.saturating_sub(self.base);
-        let is_much = by >= LEAST_GROWTH.max(min_rtt / LEAST_GROWTH_PART);
-        (self.growing >= GROWING_ROUNDS && is_much).then_some(Revocation::DelayGrows { by_ms: by.as_millis() as u64 })
+        let much = LEAST_GROWTH.max(min_rtt / LEAST_GROWTH_PART);
+        let (by, above) = (least.saturating_sub(self.base), least.saturating_sub(min_rtt));
+        let stays = self.slow.add(above >= much, SLOW_ROUNDS);
+        if self.growing >= GROWING_ROUNDS && by >= much {
+            return Some(Revocation::DelayGrows { by_ms: by.as_millis() as u64 });
+        }
+        stays.then_some(Revocation::DelayStays { by_ms: above.as_millis() as u64 })
     }
 
     fn loss(&mut self, round: &Round) -> Option<Revocation> {
@@ -118,9 +146,7 @@ impl Watch {
             return None;
         }
         let part = round.lost as f64 / bytes as f64;
-        self.lossy = (self.lossy << 1 | u64::from(part > MUCH_LOSS)) & ((1 << LOSS_WINDOW) - 1);
-        self.judged = (self.judged + 1).min(LOSS_WINDOW);
-        let much = self.judged == LOSS_WINDOW && self.lossy.count_ones() >= LOSS_ROUNDS;
+        let much = self.lossy.add(part > MUCH_LOSS, LOSS_ROUNDS);
         much.then_some(Revocation::LossPersists { percent: (part * 100.0).round() as u64 })
     }
 }
@@ -146,6 +172,12 @@ mod tests {
     fn a_delay_that_keeps_growing_revokes_the_rate() {
         let verdict = rounds(20, |round| RTT + Duration::from_millis(10) * round as u32, |_| 0);
         assert!(matches!(verdict, Some(Revocation::DelayGrows { by_ms: 80.. })), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_delay_that_stays_revokes_the_rate() {
+        let queue = |round: u64| RTT + Duration::from_millis(100) * u32::from(round > 4);
+        assert_eq!(rounds(60, queue, |_| 0), Some(Revocation::DelayStays { by_ms: 100 }));
     }
 
     #[test]

@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use qfabric_metp::{FrameKind, Mode};
 
-pub(super) const HEADER: usize = 23;
+pub(crate) const HEADER: usize = 23;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Header {
+pub(crate) enum Header {
     Message(MessageHeader),
     Finish { total: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MessageHeader {
-    pub(super) number: u64,
-    pub(super) kind: FrameKind,
-    pub(super) mode: Mode,
-    pub(super) size: u32,
+pub(crate) struct MessageHeader {
+    pub(crate) number: u64,
+    pub(crate) kind: FrameKind,
+    pub(crate) mode: Mode,
+    pub(crate) size: u32,
     /// Messages directly before this one that the sender dropped.
-    pub(super) dropped_before: u32,
+    pub(crate) dropped_before: u32,
     /// Time to the deadline when the header was written.
-    pub(super) deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl Header {
-    pub(super) fn encode(&self) -> [u8; HEADER] {
+    pub(crate) fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let (number, rest) = match self {
             Header::Finish { total } => (*total, None),
@@ -49,7 +49,7 @@ impl Header {
     }
 
     /// `None`: not a header, or a message above `largest` bytes.
-    pub(super) fn decode(bytes: &[u8; HEADER], largest: u64) -> Option<Header> {
+    pub(crate) fn decode(bytes: &[u8; HEADER], largest: u64) -> Option<Header> {
         let number = u64::from_be_bytes(bytes[3..11].try_into().ok()?);
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         match bytes[0] {

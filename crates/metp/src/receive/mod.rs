@@ -124,7 +124,7 @@ impl Receiver {
         self.seen_end = self.seen_end.max(if data.is_all_sent { message.end() } else { to });
         if new == 0 {
             self.statistics.duplicates += 1;
-            return self.reporting.at_once();
+            return self.reporting.soon(now);
         }
         let at = self.place_in_ring(message.start) + data.offset as usize * BLOCK as usize;
         self.ring[at..at + part.len()].copy_from_slice(part);
@@ -158,7 +158,7 @@ impl Receiver {
             Refusal::Late => {
                 self.arrive(now, data);
                 self.statistics.late_tpdus += 1;
-                self.reporting.at_once();
+                self.reporting.soon(now);
             }
             Refusal::Impossible => self.statistics.refused += 1,
         }

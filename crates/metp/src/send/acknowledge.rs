@@ -31,7 +31,7 @@ impl Sender {
         self.take_limits(report, &positions);
         self.take_round_trip(now, report);
         self.settle_below(positions.settled, report);
-        self.take_ranges(report, &positions);
+        self.take_ranges(now, report, &positions);
         self.settle_acknowledged();
         self.on_response(report);
         true
@@ -103,14 +103,14 @@ impl Sender {
         }
     }
 
-    fn take_ranges(&mut self, report: &Report, positions: &Positions) {
+    fn take_ranges(&mut self, now: Instant, report: &Report, positions: &Positions) {
         self.acknowledge(0, positions.base);
         let mut at = positions.base;
         for run in report.runs() {
             let received = at + u64::from(run.missing);
             if let Some(lost_up_to) = positions.lost_up_to {
-                let started = self.queue.iter_mut().take(self.started);
-                started.for_each(|message| message.reject(at, received, lost_up_to));
+                let (safe, started) = (self.sizes.safe_blocks(), self.queue.iter_mut().take(self.started));
+                self.sizes.lost(now, started.map(|message| message.reject(at, received, lost_up_to, safe)).sum());
             }
             at = received + u64::from(run.received);
             self.acknowledge(received, at);
@@ -118,9 +118,12 @@ impl Sender {
     }
 
     fn acknowledge(&mut self, from: u64, to: u64) {
-        let started = self.queue.iter_mut().take(self.started);
-        let bytes: u64 = started.map(|message| u64::from(message.acknowledge(from, to))).sum();
-        self.statistics.acknowledged_bytes += bytes;
+        let safe = self.sizes.safe_blocks();
+        for message in self.queue.iter_mut().take(self.started) {
+            let (bytes, is_large) = message.acknowledge(from, to, safe);
+            self.statistics.acknowledged_bytes += u64::from(bytes);
+            self.sizes.arrived(is_large);
+        }
     }
 
     fn settle_acknowledged(&mut self) {

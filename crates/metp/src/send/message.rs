@@ -27,6 +27,10 @@ pub(super) struct Tpdu {
     /// Its carrier.
     pub(super) carrier: CarrierId,
     pub(super) state: TpduState,
+    /// It was sent again, and no copy of this transmission followed.
+    pub(super) is_copy_due: bool,
+    /// How often it was sent again, without copies.
+    pub(super) repetitions: u8,
 }
 
 /// Progress of the timeouts of a message (§5.2.1, item 3).
@@ -57,6 +61,8 @@ pub(super) struct OutgoingMessage {
     pub(super) cut_at: u32,
     /// TPDUs in the state `Lost`.
     pub(super) lost: u32,
+    /// TPDUs in flight of which a copy is due.
+    pub(super) copies_due: u32,
     pub(super) acknowledged_bytes: u32,
     /// No more TPDUs are sent, because they would arrive late.
     pub(super) is_abandoned: bool,
@@ -79,6 +85,7 @@ impl OutgoingMessage {
             tpdus,
             cut_at: 0,
             lost: 0,
+            copies_due: 0,
             acknowledged_bytes: 0,
             is_abandoned: false,
             last_sent: Instant::ZERO,
@@ -132,13 +139,16 @@ impl OutgoingMessage {
         self.tpdus[self.first_open..].iter()
     }
 
-    /// Index of the first lost TPDU, cut so that it has at most `most` blocks.
-    pub(super) fn first_lost(&mut self, most: u32) -> Option<usize> {
+    /// Index of the first lost TPDU, cut so that it has at most `most` blocks. A TPDU that was lost again, or whose timeout
+    /// passed, may be too large for the path: it gets at most `safe` blocks.
+    pub(super) fn first_lost(&mut self, most: u32, safe: u32) -> Option<usize> {
         if self.lost == 0 {
             return None;
         }
         let index = self.first_open + self.open().position(|tpdu| tpdu.state == TpduState::Lost)?;
         let tpdu = self.tpdus[index];
+        let is_suspect = tpdu.repetitions > 0 || self.timeout != Timeout::None;
+        let most = if is_suspect { most.min(safe) } else { most };
         if tpdu.blocks > most {
             self.tpdus[index].blocks = most;
             let rest = Tpdu { offset: tpdu.offset + most, blocks: tpdu.blocks - most, ..tpdu };
@@ -148,30 +158,34 @@ impl OutgoingMessage {
         Some(index)
     }
 
-    /// A range of positions was received. Returns the bytes that were not acknowledged before.
-    pub(super) fn acknowledge(&mut self, from: u64, to: u64) -> u32 {
-        let Some(start) = self.start.filter(|start| from < to && *start < to) else { return 0 };
+    /// A range of positions was received. Returns the bytes that were not acknowledged before, and whether a TPDU with
+    /// more than `safe` blocks is among them.
+    pub(super) fn acknowledge(&mut self, from: u64, to: u64, safe: u32) -> (u32, bool) {
+        let Some(start) = self.start.filter(|start| from < to && *start < to) else { return (0, false) };
         let (from, to) = (from.saturating_sub(start) as u32, (to - start).min(u64::from(self.blocks())) as u32);
         let first = self.first_open.max(self.tpdus.partition_point(|tpdu| tpdu.offset < from));
-        let mut bytes = 0;
+        let (mut bytes, mut is_large) = (0, false);
         for index in first..self.tpdus.len() {
             let tpdu = self.tpdus[index];
             if tpdu.offset + tpdu.blocks > to {
                 break;
             }
             if tpdu.state != TpduState::Acknowledged {
+                is_large |= tpdu.blocks > safe;
                 bytes += self.bytes_of(&tpdu) as u32;
                 self.set_state(index, TpduState::Acknowledged);
             }
         }
         self.acknowledged_bytes += bytes;
         self.skip_closed();
-        bytes
+        (bytes, is_large)
     }
 
-    /// A range of positions is missing. TPDUs of it whose last transmission is at most `lost_up_to` are lost.
-    pub(super) fn reject(&mut self, from: u64, to: u64, lost_up_to: u64) {
-        let Some(start) = self.start.filter(|start| from < to && *start < to) else { return };
+    /// A range of positions is missing. TPDUs of it whose last transmission is at most `lost_up_to` are lost. Returns how
+    /// many of them have more than `safe` blocks.
+    pub(super) fn reject(&mut self, from: u64, to: u64, lost_up_to: u64, safe: u32) -> u32 {
+        let Some(start) = self.start.filter(|start| from < to && *start < to) else { return 0 };
+        let mut large = 0;
         let (from, to) = (from.saturating_sub(start) as u32, (to - start).min(u64::from(self.blocks())) as u32);
         let first = self.first_open.max(self.tpdus.partition_point(|tpdu| tpdu.offset + tpdu.blocks <= from));
         for index in first..self.tpdus.len() {
@@ -180,9 +194,11 @@ impl OutgoingMessage {
                 break;
             }
             if tpdu.state == TpduState::InFlight && tpdu.transmission <= lost_up_to {
+                large += u32::from(tpdu.blocks > safe);
                 self.set_state(index, TpduState::Lost);
             }
         }
+        large
     }
 
     /// All TPDUs in flight that meet the condition are lost.
@@ -206,7 +222,22 @@ impl OutgoingMessage {
         lost
     }
 
+    /// Index of the first TPDU of which a copy is due.
+    pub(super) fn first_copy(&self) -> Option<usize> {
+        if self.copies_due == 0 {
+            return None;
+        }
+        Some(self.first_open + self.open().position(|tpdu| tpdu.is_copy_due)?)
+    }
+
+    pub(super) fn set_copy_due(&mut self, index: usize, is_due: bool) {
+        let before = std::mem::replace(&mut self.tpdus[index].is_copy_due, is_due);
+        self.copies_due -= u32::from(before);
+        self.copies_due += u32::from(is_due);
+    }
+
     pub(super) fn set_state(&mut self, index: usize, state: TpduState) {
+        self.set_copy_due(index, false);
         let before = std::mem::replace(&mut self.tpdus[index].state, state);
         self.lost -= u32::from(before == TpduState::Lost);
         self.lost += u32::from(state == TpduState::Lost);

@@ -10,6 +10,7 @@
 mod acknowledge;
 mod dropping;
 mod message;
+mod sizes;
 mod spare;
 mod status;
 mod timers;
@@ -30,6 +31,7 @@ use crate::{
 };
 use dropping::Waiting;
 use message::OutgoingMessage;
+use sizes::Sizes;
 use spare::Spare;
 use status::StatusState;
 pub(crate) use transmit::Step;
@@ -65,6 +67,7 @@ pub(crate) struct Sender {
     /// Largest datagram and overhead of the carrier of the last TPDU; the estimates of times use them.
     way: Way,
     status: StatusState,
+    sizes: Sizes,
     is_finishing: bool,
     /// The first message that waits for the peer's memory does so since this time.
     blocked_since: Option<Instant>,
@@ -127,15 +130,18 @@ impl Sender {
             tpdu_size: config.tpdu_size,
             way: Way { carrier: CarrierId(0), max_datagram: config.tpdu_size, overhead: 0 },
             status: StatusState::default(),
+            sizes: Sizes::default(),
             is_finishing: false,
             blocked_since: None,
             statistics: Statistics::default(),
         }
     }
 
+    /// Queues a message that has been there since `since`.
     pub(crate) fn send(
         &mut self,
         now: Instant,
+        since: Instant,
         outgoing: Outgoing<'_>,
         bucket: &TokenBucket,
     ) -> Result<MessageNumber, SendRefusal> {
@@ -148,7 +154,7 @@ impl Sender {
         message.is_partial = self.mode == Mode::PartiallyReliable;
         let limit = outgoing.deadline.or(self.send_time.filter(|_| message.is_partial));
         let longest = Nanos::from_millis(u64::from(Data::MOST_REMAINING_MS));
-        message.deadline = limit.map(|limit| now + limit.min(longest));
+        message.deadline = limit.map(|limit| since + limit.min(longest));
         self.queued_bytes += u64::from(message.size());
         self.queue.push_back(message);
         self.statistics.messages += 1;
@@ -218,6 +224,7 @@ impl Sender {
     /// The carrier of data is another one, or has other properties. TPDUs that are too large for it did not arrive.
     pub(crate) fn carrier_changed(&mut self, now: Instant, max_datagram: u16, hint: Option<Nanos>, is_other: bool) {
         if is_other {
+            self.sizes = Sizes::default();
             self.round_trip = RoundTrip::new(now, hint);
         } else if let Some(hint) = hint {
             self.round_trip.set_hint(hint);
@@ -252,7 +259,8 @@ impl Sender {
     pub(crate) fn statistics(&self) -> Statistics {
         let trip = &self.round_trip;
         let (timeout, rtt, min_rtt) = (trip.timeout(), trip.last(), trip.minimum().unwrap_or_default());
-        Statistics { timeout, rtt, min_rtt, ..self.statistics }
+        let largest_datagram = self.limit(self.way);
+        Statistics { largest_datagram, timeout, rtt, min_rtt, ..self.statistics }
     }
 
     /// Ends a message with its outcome.
@@ -309,7 +317,8 @@ impl Sender {
             left: message.deadline.filter(|_| message.is_partial).map(|deadline| deadline.since(now)),
         });
         let backlog = self.bytes_on_wire(self.queue.range(..self.started).map(OutgoingMessage::unsent_bytes).sum());
-        let arrives_after = |bytes| bucket.time_until_sent(now, bytes) + self.round_trip.one_way();
+        let way = self.round_trip.one_way() + bucket.gathering(self.batch());
+        let arrives_after = |bytes| bucket.time_until_sent(now, bytes) + way;
         dropping::next_drop(waiting, backlog, arrives_after)
     }
 
@@ -321,7 +330,7 @@ impl Sender {
 
     /// The largest datagram that carrier and peer take.
     fn limit(&self, way: Way) -> u16 {
-        way.max_datagram.min(self.tpdu_size).min(self.peer.tpdu_size).max(MIN_TPDU)
+        self.sizes.bounded(way.max_datagram.min(self.tpdu_size).min(self.peer.tpdu_size)).max(MIN_TPDU)
     }
 }
 

@@ -42,6 +42,7 @@ impl Sender {
 
     /// Timeouts and deadlines that have come.
     pub(crate) fn on_time(&mut self, now: Instant) {
+        self.sizes.on_time(now);
         let mut index = 0;
         while index < self.queue.len() {
             let message = &self.queue[index];

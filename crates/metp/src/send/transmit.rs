@@ -2,12 +2,15 @@
 
 use qfabric_types::{Instant, Nanos};
 
-use super::message::{Tpdu, TpduState};
+use super::message::{OutgoingMessage, Tpdu, TpduState};
 use super::{Sender, Way, block_capacity};
 use crate::blocks::BLOCK;
 use crate::bucket::TokenBucket;
 use crate::clock::low_us;
 use crate::wire::{Data, Extent, HEADER_BYTES};
+
+/// Datagrams that leave together: QUIC passes as many to the kernel in one call.
+const BATCH: u64 = 10;
 
 /// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Sender {
         let data = self.queue[choice.message].part(choice.offset, choice.blocks).len() as u64;
         let datagram = data + u64::from(HEADER_BYTES);
         match bucket.take(now, datagram + u64::from(way.overhead)) {
-            Err(at) => Step::Wait(at),
+            Err(at) => Step::Wait(at.map(|at| at.max(self.batch_at(now, bucket)))),
             Ok(()) => {
                 self.write(now, choice, out);
                 self.record(now, choice);
@@ -46,6 +49,17 @@ impl Sender {
                 Step::Sent
             }
         }
+    }
+
+    /// When as many datagrams can leave as one system call takes, or all: fewer wake-ups, and the last byte is as early.
+    fn batch_at(&self, now: Instant, bucket: &TokenBucket) -> Instant {
+        let unsent = self.bytes_on_wire(self.queue.iter().map(OutgoingMessage::unsent_bytes).sum());
+        bucket.batch_at(now, unsent.min(self.batch()))
+    }
+
+    /// Bytes of a batch of the largest datagrams.
+    pub(super) fn batch(&self) -> u64 {
+        BATCH * u64::from(self.limit(self.way) + self.way.overhead)
     }
 
     fn choose(&mut self, now: Instant, most: u32, bucket: &TokenBucket) -> Option<Choice> {
@@ -59,7 +73,18 @@ impl Sender {
             Some(last) => self.queue[last].is_abandoned = true,
             None => {}
         }
-        self.start_next(now, bucket).then(|| self.next_part(self.started - 1, most))
+        if self.start_next(now, bucket) {
+            return Some(self.next_part(self.started - 1, most));
+        }
+        (0..self.started).find_map(|message| self.choose_copy(message, now, most))
+    }
+
+    /// A TPDU to send once more, because its retransmission may be lost, too, and nothing else needs the rate.
+    fn choose_copy(&self, message: usize, now: Instant, most: u32) -> Option<Choice> {
+        let chosen = &self.queue[message];
+        let tpdu = chosen.first_copy().filter(|_| !self.is_late(chosen, now))?;
+        let Tpdu { offset, blocks, .. } = chosen.tpdus[tpdu];
+        (blocks <= most).then_some(Choice { message, tpdu, offset, blocks })
     }
 
     /// The first lost TPDU of a message. Retransmissions that would arrive late are refused.
@@ -71,7 +96,7 @@ impl Sender {
             self.statistics.refused_late += u64::from(self.queue[message].give_up_lost());
             return None;
         }
-        let tpdu = self.queue[message].first_lost(most)?;
+        let tpdu = self.queue[message].first_lost(most, self.sizes.safe_blocks())?;
         let Tpdu { offset, blocks, .. } = self.queue[message].tpdus[tpdu];
         Some(Choice { message, tpdu, offset, blocks })
     }
@@ -140,13 +165,18 @@ impl Sender {
         message.last_sent = now;
         if choice.tpdu < message.tpdus.len() {
             let tpdu = &mut message.tpdus[choice.tpdu];
+            let is_copy = tpdu.is_copy_due;
+            tpdu.repetitions = tpdu.repetitions.saturating_add(u8::from(!is_copy));
             (tpdu.transmission, tpdu.carrier) = (transmission, carrier);
             message.set_state(choice.tpdu, TpduState::InFlight);
+            message.set_copy_due(choice.tpdu, !is_copy && message.is_partial && message.deadline.is_some());
             self.statistics.retransmissions += 1;
+            self.statistics.copies += u64::from(is_copy);
             return;
         }
         let Choice { offset, blocks, .. } = choice;
-        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state: TpduState::InFlight });
+        let state = TpduState::InFlight;
+        message.tpdus.push(Tpdu { offset, blocks, transmission, carrier, state, is_copy_due: false, repetitions: 0 });
         message.cut_at += blocks;
         debug_assert!(u64::from(message.cut_at) * u64::from(BLOCK) < u64::from(message.size() + BLOCK));
     }

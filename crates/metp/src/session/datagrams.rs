@@ -73,7 +73,10 @@ impl Session {
                 self.tokens_at = at;
                 None
             }
-            Step::Idle => None,
+            Step::Idle => {
+                self.bucket.rest();
+                None
+            }
         }
     }
 }

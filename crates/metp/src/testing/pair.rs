@@ -79,6 +79,8 @@ pub struct Pair {
     order: u64,
     /// Whether the bytes of sent datagrams are kept.
     pub keeps_sent: bool,
+    /// Side A has the CPU at multiples of this time only; zero: always.
+    pub cpu_every: Nanos,
 }
 
 impl Pair {
@@ -102,7 +104,7 @@ impl Pair {
         };
         let ends = [end(a, Side::A), end(b, Side::B)];
         let (paths, flights) = (Vec::new(), BinaryHeap::new());
-        Pair { now: Instant::ZERO, ends, paths, flights, order: 0, keeps_sent: false }
+        Pair { now: Instant::ZERO, ends, paths, flights, order: 0, keeps_sent: false, cpu_every: Nanos::ZERO }
     }
 
     /// A pair over one path whose directions are equal.
@@ -186,8 +188,20 @@ impl Pair {
 
     fn next_time(&self) -> Option<Instant> {
         let flight = self.flights.peek().map(|Reverse(flight)| flight.at);
-        let wakeup = |side| self.end(side).session.next_wakeup().map(|at| at - skew(side));
+        let wakeup = |side| self.wakeup(side);
         [flight, wakeup(Side::A), wakeup(Side::B)].into_iter().flatten().min()
+    }
+
+    fn wakeup(&self, side: Side) -> Option<Instant> {
+        self.end(side).session.next_wakeup().map(|at| self.runs_at(side, at - skew(side)))
+    }
+
+    /// The first time from `at` on at which a side has the CPU.
+    pub fn runs_at(&self, side: Side, at: Instant) -> Instant {
+        if side == Side::B || self.cpu_every == Nanos::ZERO {
+            return at;
+        }
+        Instant::new(at.get().next_multiple_of(self.cpu_every.get()))
     }
 
     /// One arrival or one wake-up at the current time.
@@ -199,8 +213,7 @@ impl Pair {
             return;
         }
         for side in [Side::A, Side::B] {
-            let now = clock(self.now, side);
-            if self.end(side).session.next_wakeup().is_some_and(|at| at <= now) {
+            if self.wakeup(side).is_some_and(|at| at <= self.now) {
                 self.with(side, Session::on_timer);
             }
         }
@@ -233,8 +246,10 @@ impl Pair {
             self.end_mut(from).sent.push((now, carrier, bytes.clone()));
         }
         let Some(path) = self.paths.iter_mut().find(|path| path.carrier == carrier) else { return };
-        for at in path.links[from as usize].carry(now, bytes.len()).into_iter().flatten() {
+        let arrivals = path.links[from as usize].carry(now, bytes.len());
+        for at in arrivals.into_iter().flatten() {
             self.order += 1;
+            let at = self.runs_at(from.other(), at);
             let flight = Flight { at, order: self.order, to: from.other(), carrier, bytes: bytes.clone() };
             self.flights.push(Reverse(flight));
         }

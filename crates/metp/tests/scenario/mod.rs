@@ -180,10 +180,11 @@ impl Scenario {
         self.state(Side::B).not_taken > 0
     }
 
-    /// No interval has more bytes than the bucket, its debt for reports, and the rate.
+    /// No interval has more bytes than the bucket, its debt for reports, the kept tokens of late wake-ups, and the rate.
     fn check_rate(&self, side: Side) {
         let sent = &self.pair.end(side).sent;
-        let allowed = (self.config.bucket.get() + 1_024) as f64 + 4.0;
+        let kept = self.config.rate.as_f64() / 8.0 * self.config.lateness.as_secs_f64();
+        let allowed = (self.config.bucket.get() + 1_024) as f64 + kept + 4.0;
         // With V(t) = bytes sent until t − rate · t, no later value may exceed the smallest earlier one by more.
         let (mut bytes, mut lowest) = (0.0, f64::MAX);
         for (at, _, datagram) in sent {
