@@ -205,7 +205,8 @@ fn contracts() -> Vec<Vec<u8>> {
     let asked = PartRequest { application: Some(name("viewer")), ..part.clone() };
     let bodies = [
         Body::Request(part),
-        Body::Accept { step: 1, granted: granted.clone() },
+        Body::Accept { step: 1, granted: granted.clone(), frees_upgrade: false },
+        Body::Accept { step: 2, granted: granted.clone(), frees_upgrade: true },
         Body::Request(asked),
         Body::Cancel,
         Body::Offer { granted: granted.clone(), is_upgrade: false },
