@@ -26,6 +26,7 @@ pub struct JointConfig {
     /// The answer for an application for which nobody answers.
     pub consent: DefaultConsent,
     /// Longest time that an application has to consent, up to half of the hold of its contract (1.5 s).
+    #[serde(deserialize_with = "crate::config::time")]
     pub consent_time: Nanos,
     /// Names of applications, with the uid of the only user who may answer for each.
     pub applications: BTreeMap<Name, u32>,
