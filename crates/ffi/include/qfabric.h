@@ -195,7 +195,8 @@ typedef struct qf_cpu qf_cpu;
 typedef struct qf_ecalls qf_ecalls;
 
 /**
- * A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it, from any thread.
+ * A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it,
+ * from any thread.
  */
 typedef struct qf_joint qf_joint;
 

@@ -19,7 +19,8 @@ pub const QF_RESOURCE_SIZE: usize = 32;
 /// The amounts of a joint contract, collected one after the other. One call at a time may use it.
 pub struct qf_joint_request(Exclusive<JointBuilder>);
 
-/// A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it, from any thread.
+/// A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it,
+/// from any thread.
 pub struct qf_joint(Exclusive<JointHandle>);
 
 /// One resource of one host in a joint contract. Amounts are CPUs, bytes, or bits per second.

@@ -11,7 +11,8 @@ prop_compose! {
         min in 1u32..30, more in 0u32..31, sizes in [1_000u32..60_000, 500u32..20_000, 100u32..9_000],
         pattern in "I[PB]{0,15}", degradation in 0u32..95, delay in prop::option::of(3_100u32..9_000),
         jitter in prop::option::of(1u32..500), skew in prop::option::of(1u32..500), measured in any::<bool>(),
-        total in any::<bool>(), duplex in any::<bool>(), metp in any::<bool>(), computation in 1u32..15_000, sound in 1_000u32..48_000,
+        total in any::<bool>(), duplex in any::<bool>(), metp in any::<bool>(),
+        computation in 1u32..15_000, sound in 1_000u32..48_000,
     ) -> String {
         let time = |key: &str, ms: Option<u32>| ms.map(|ms| format!("{key} = \"{ms}ms\"\n")).unwrap_or_default();
         let (max, reliability) = (min + more, if total { "total" } else { "partial" });
