@@ -27,7 +27,7 @@ pub(crate) struct Buffers {
     /// Frames that the sender keeps for t_out, if the reliability is total and METP does not keep them.
     pub unacknowledged: u64,
     /// Messages of METP: the sender keeps each for t_out at most, until it is acknowledged or late, and the receiver
-    /// assembles it meanwhile; one more is in work.
+    /// assembles it meanwhile. Another one is in work.
     pub transport: u64,
 }
 
