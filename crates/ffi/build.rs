@@ -47,6 +47,7 @@ fn main() {
         .with_src(folder.join("src/cpu.rs"))
         .with_src(folder.join("src/mem.rs"))
         .with_src(folder.join("src/joint.rs"))
+        .with_src(folder.join("src/consent.rs"))
         .with_src(folder.join("src/stream.rs"))
         .with_src(folder.join("src/metp.rs"))
         .with_src(folder.join("src/ecalls.rs"))

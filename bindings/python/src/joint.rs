@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use qfabric_client::{JointBuilder, JointHandle, Resource};
+use qfabric_client::{JointBuilder, JointHandle, Nanos, Resource, UpgradeOffer};
 use serde_json::json;
 
 use crate::connect;
-use crate::ecalls::value_error;
+use crate::ecalls::{seconds, value_error};
 use crate::errors::python;
 use crate::held::Held;
 
@@ -22,16 +22,32 @@ pub(crate) struct NativeJoint(Held<JointHandle>);
 
 #[pymethods]
 impl NativeJoint {
-    /// Makes a contract; the empty host is the daemon's.
+    /// Makes a contract; the empty host is the daemon's. Lease 0: none; -1: the calling process and this object.
     #[staticmethod]
-    #[pyo3(signature = (amounts, patience_s=0.0, socket=None))]
-    fn apply(py: Python<'_>, amounts: Vec<Wanted>, patience_s: f64, socket: Option<String>) -> PyResult<Self> {
+    #[pyo3(signature = (amounts, applications, patience_s, lease, upgrades, socket))]
+    fn apply(
+        py: Python<'_>,
+        amounts: Vec<Wanted>,
+        applications: Vec<(String, String)>,
+        patience_s: f64,
+        lease: i32,
+        upgrades: &str,
+        socket: Option<String>,
+    ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(patience_s).map_err(value_error)?;
-        let mut builder = JointBuilder::new().patience(patience);
+        let mut builder = JointBuilder::new().patience(patience).upgrades_named(upgrades).map_err(python)?;
         for (host, resource, wanted, minimum) in amounts {
             let resource: Resource = resource.parse().map_err(value_error)?;
             builder = builder.want(&host, resource, wanted, minimum).map_err(python)?;
         }
+        for (host, application) in applications {
+            builder = builder.application(&host, &application);
+        }
+        builder = match lease {
+            0 => builder,
+            -1 => builder.leased(),
+            pid => builder.with_process(pid),
+        };
         let made = py.detach(|| builder.apply(&connect(socket)?).map_err(python))?;
         Ok(NativeJoint(Held::new(made)))
     }
@@ -54,6 +70,20 @@ impl NativeJoint {
 
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         self.0.with(py, ENDED, |contract| contract.refresh().map_err(python))
+    }
+
+    /// The next offer of a host, as JSON; None if none came in time. Other threads may use the contract meanwhile.
+    fn next_offer_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
+        let wait = seconds(timeout)?;
+        let contract = self.0.with(py, ENDED, |contract| Ok(contract.clone()))?;
+        let offer = py.detach(move || contract.next_offer(wait).map_err(python))?;
+        Ok(offer.map(|offer| serde_json::to_string(&offer).expect("an offer is plain values")))
+    }
+
+    fn answer_offer(&self, py: Python<'_>, host: &str, accept: bool) -> PyResult<()> {
+        let offer =
+            UpgradeOffer { host: host.parse().map_err(value_error)?, resources: Vec::new(), left_ns: Nanos::ZERO };
+        self.0.with(py, ENDED, |contract| contract.answer_offer(&offer, accept).map_err(python))
     }
 
     /// A second call does nothing.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod consent;
 mod ecalls;
 mod errors;
 mod held;
@@ -82,6 +83,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
     module.add_class::<joint::NativeJoint>()?;
+    module.add_class::<consent::NativeConsent>()?;
     module.add_class::<mem::NativeMem>()?;
     module.add_class::<mem::NativeAllocation>()?;
     module.add_class::<metp::NativeMetp>()?;
@@ -95,6 +97,9 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;
     module.add_function(wrap_pyfunction!(change_limits_json, module)?)?;
+    module.add_function(wrap_pyfunction!(consent::consents_json, module)?)?;
+    module.add_function(wrap_pyfunction!(consent::end_consent, module)?)?;
+    module.add_function(wrap_pyfunction!(consent::set_consent, module)?)?;
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
     module.add_function(wrap_pyfunction!(joint::joint_contracts_json, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;

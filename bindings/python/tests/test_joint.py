@@ -4,9 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_daemon import ROOT, program, start
+from test_daemon import ROOT, eventually, in_child, program, start
 
 import qfabric
 
@@ -72,6 +73,71 @@ def test_cpu_and_memory_are_drawn_from_a_contract(socket):
                 qfabric.Stream("lo", packets, 40, 1500, contract=contract, socket=socket)
         with pytest.raises(qfabric.Refused, match="contract"):
             qfabric.Stream("lo", "mark 7", 40, 1500, contract=contract, socket=socket)
+
+
+def asks(socket, application="player"):
+    """Applies a contract that needs consent; returns the refusal."""
+    try:
+        amounts = {None: {"cpu": 0.2}}
+        qfabric.JointContract.apply(amounts, socket=socket, applications={None: application}, lease=True)
+    except qfabric.Refused as refused:
+        return str(refused)
+
+
+def test_a_contract_ends_with_its_object_and_with_its_process(socket):
+    amounts = {None: {"cpu": 0.3}}
+    held = [qfabric.JointContract.apply(amounts, socket=socket, lease=True)]
+    assert in_child(lambda: held.pop() is not None) and len(qfabric.contracts(socket)) == 1
+    held.clear()
+    assert qfabric.contracts(socket) == []
+    holder = subprocess.Popen(["sleep", "1000"])
+    qfabric.JointContract.apply(amounts, socket=socket, lease=holder.pid)
+    assert len(qfabric.contracts(socket)) == 1
+    holder.kill()
+    holder.wait()
+    eventually(lambda: qfabric.contracts(socket) == [])
+    with pytest.raises(ValueError, match="lease"):
+        qfabric.JointContract.apply(amounts, socket=socket, lease=0)
+
+
+def test_an_application_consents_or_declines(socket):
+    assert "no program answers" in asks(socket)
+    with qfabric.Consent("player", socket) as answers, ThreadPoolExecutor() as pool:
+        assert answers.next(0) is None
+        for accepts in (True, False):
+            asked = pool.submit(asks, socket)
+            assert answers.answer_next(lambda q: q["contract"] and q["resources"]["cpu"] == 0.2 and accepts)
+            assert (asked.result() is None) == accepts
+        assert [found["application"] for found in qfabric.consents(socket)] == ["player"]
+    assert qfabric.consents(socket) == []
+    qfabric.consent("player", True, socket=socket)
+    assert asks(socket) is None
+    qfabric.consent("player", False, os.getpid(), socket)
+    assert "did not consent" in asks(socket)
+    qfabric.forget_consent("player", socket)
+    with pytest.raises(qfabric.Refused, match="nobody answers"):
+        qfabric.forget_consent("player", socket)
+
+
+def test_a_program_decides_on_an_upgrade(socket):
+    other = qfabric.JointContract.apply({None: {"cpu": 0.4}}, socket=socket)
+    wants = {None: {"cpu": (0.3, 0.1)}}
+    with pytest.raises(ValueError, match="accept, ask or never"):
+        qfabric.JointContract.apply(wants, socket=socket, upgrades="later")
+    with qfabric.JointContract.apply(wants, socket=socket, upgrades="ask") as contract:
+        assert contract.is_partial and contract.next_offer(0) is None
+        other.end()
+        offer = contract.next_offer()
+        assert offer["resources"][0]["granted"] == 0.3 and offer["left_ns"] > 0
+        contract.answer_offer(offer, True)
+        with pytest.raises(qfabric.Refused, match="offer"):
+            contract.answer_offer(offer, True)
+
+        def is_whole():
+            contract.refresh()
+            return not contract.is_partial
+
+        eventually(is_whole)
 
 
 DAEMON = """

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   hold ──> held ── commit ──> committed ── grow ──> committed, and an upgrade is held
-//!             │                    │ └── commit (renewal) ──┘
+//!             │                    │ └── commit (renewal), free_upgrade ──┘
 //!             └── release, or the time is over ──> free
 //! ```
 //! A hold takes an amount of every resource in one step, or nothing. No entry waits for another one, so the cycle of
@@ -198,6 +198,11 @@ impl<B: JointBrokers> Holds<B> {
         entry.upgrade = (whole != entry.amount).then_some((whole, until));
         self.ends.set(id, Some(entry.next_end()));
         entry.upgrade.as_ref().map(|(whole, _)| whole.clone())
+    }
+
+    /// Frees a held upgrade that was declined, before its time is over. Does nothing if there is none.
+    pub fn free_upgrade(&mut self, id: &JointId) {
+        self.end_upgrade(id, Instant::NEVER);
     }
 
     /// Frees an entry. Returns whether there was one.

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use qfabric_shm::Process;
 use qfabric_types::api::contracts::{ConsentAnswer, ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest};
 
 use crate::client::Client;
@@ -50,14 +51,17 @@ fn path(application: &str) -> Result<String, ClientError> {
 pub struct ConsentHandle {
     client: Client,
     application: String,
+    /// In a child of a fork the parent goes on to answer.
+    by: Process,
 }
 
 impl ConsentHandle {
     /// Begins to answer for an application. The answers end with the calling process, too.
     pub fn begin(client: &Client, application: &str) -> Result<ConsentHandle, ClientError> {
+        let by = Process::current().map_err(ClientError::unnumbered)?;
         let request = ConsentRequest { policy: ConsentPolicy::Ask, pid: Some(std::process::id() as i32) };
         client.consent(application, request)?;
-        Ok(ConsentHandle { client: client.clone(), application: application.to_owned() })
+        Ok(ConsentHandle { client: client.clone(), application: application.to_owned(), by })
     }
 
     /// Waits for the next question, for at most this time and 30 s. `None`: there was none. The answer must come within
@@ -68,7 +72,12 @@ impl ConsentHandle {
 
     /// Answers a question. Fails with [`ClientError::Refused`] if its time is over: then the contract was refused.
     pub fn answer(&self, question: &ConsentQuestion, accept: bool) -> Result<(), ClientError> {
-        let path = format!("{}/questions/{}", path(&self.application)?, question.number);
+        self.answer_number(question.number, accept)
+    }
+
+    /// Like [`ConsentHandle::answer`], for [`ConsentQuestion::number`].
+    pub fn answer_number(&self, number: u64, accept: bool) -> Result<(), ClientError> {
+        let path = format!("{}/questions/{number}", path(&self.application)?);
         let body = serde_json::to_vec(&ConsentAnswer { accept }).expect("the API's bodies are plain values");
         self.client.exchange("POST", &path, Some(body)).map(drop)
     }
@@ -90,7 +99,9 @@ impl ConsentHandle {
 
 impl Drop for ConsentHandle {
     fn drop(&mut self) {
-        // If it fails, the answers end with this process.
-        let _ = self.client.end_consent(&self.application);
+        if self.by.is_current() {
+            // If it fails, the answers end with this process.
+            let _ = self.client.end_consent(&self.application);
+        }
     }
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use qfabric_shm::Process;
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{
     JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource, NoJointId, UpgradeAnswer,
@@ -192,6 +193,19 @@ impl JointBuilder {
         self
     }
 
+    /// Like [`JointBuilder::upgrades`], by the policy's name: `accept`, `ask` or `never`.
+    pub fn upgrades_named(self, policy: &str) -> Result<Self, ClientError> {
+        Ok(self.upgrades(match policy {
+            "accept" => UpgradePolicy::Accept,
+            "ask" => UpgradePolicy::Ask,
+            "never" => UpgradePolicy::Never,
+            _ => {
+                let refused = format!("the policy {policy:?} for upgrades is unknown; use accept, ask or never");
+                return Err(ClientError::Value(refused));
+            }
+        }))
+    }
+
     /// The request, with the name `here` for this host.
     pub fn request(&self, here: &Name) -> Result<JointRequest, ClientError> {
         if let Some(host) = self.applications.keys().find(|host| !self.hosts.contains_key(*host)) {
@@ -268,11 +282,13 @@ struct Lease {
     client: Client,
     id: JointId,
     has_ended: AtomicBool,
+    /// In a child of a fork the contract belongs to the parent.
+    by: Process,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.has_ended.load(Ordering::Relaxed) {
+        if !self.has_ended.load(Ordering::Relaxed) && self.by.is_current() {
             // If it fails, the contract ends with this process.
             let _ = self.client.end_joint_contract(&self.id);
         }
@@ -282,8 +298,10 @@ impl Drop for Lease {
 impl JointHandle {
     /// Makes a contract: see [`Client::apply`].
     pub fn apply(client: &Client, request: &JointRequest) -> Result<JointHandle, ClientError> {
+        let by = Process::current().map_err(ClientError::unnumbered)?;
         let (contract, own) = (client.apply(request)?, Some(std::process::id() as i32));
-        let lease = || Lease { client: client.clone(), id: contract.id.clone(), has_ended: AtomicBool::new(false) };
+        let has_ended = AtomicBool::new(false);
+        let lease = || Lease { client: client.clone(), id: contract.id.clone(), has_ended, by };
         let lease = (request.lease_pid() == own).then(|| Arc::new(lease()));
         Ok(JointHandle { client: client.clone(), contract, lease })
     }

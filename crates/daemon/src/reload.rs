@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
+//! | `joint` | caps hold for new contracts and upgrades; users lose names that are now reserved for others |
 //! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the sections that differ |
 //!
@@ -17,6 +18,7 @@ use tokio::signal::unix::Signal;
 
 use crate::channels::Channels;
 use crate::config::{Config, InvalidConfig};
+use crate::contracts::Contracts;
 use crate::control::Requests;
 use crate::net::Net;
 use crate::notify;
@@ -41,15 +43,21 @@ impl fmt::Debug for Reload {
 
 impl Reload {
     /// Reloads at every SIGHUP, until dropped.
-    pub(crate) async fn run(mut self, requests: Requests, channels: Arc<Channels>, net: Arc<Net>) {
+    pub(crate) async fn run(
+        mut self,
+        requests: Requests,
+        channels: Arc<Channels>,
+        net: Arc<Net>,
+        contracts: Arc<Contracts>,
+    ) {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
-            self.again(&requests, &channels, &net).await;
+            self.again(&requests, &channels, &net, &contracts).await;
             notify::notify(notify::READY);
         }
     }
 
-    async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>) {
+    async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>, contracts: &Contracts) {
         let Some(new) = self.read_aside().await else {
             return tracing::error!("SIGHUP: cannot read the configuration any more; restart the service to apply it");
         };
@@ -60,6 +68,9 @@ impl Reload {
         self.limits(&new, requests).await;
         reload_access(channels.clone()).await;
         reload_links(net.clone(), &new).await;
+        if let Err(problem) = contracts.configure(new.joint.clone()).await {
+            tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old [joint] stays in force");
+        }
         for section in self.next_start(&new) {
             tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
         }

@@ -179,7 +179,7 @@ impl Service {
             net.clone(),
             memory.clone(),
             channels.clone(),
-            joint,
+            joint.clone(),
             timeout,
         );
         let http = sockets.http.take().expect("bound in prepare, taken once");
@@ -194,7 +194,7 @@ impl Service {
             tokio::spawn(memory::serve(reserves, memory.clone(), places));
             tokio::spawn(log_notes(notes));
             if let Some(reload) = (hooks.reload)() {
-                tokio::spawn(reload.run(requests, channels.clone(), net.clone()));
+                tokio::spawn(reload.run(requests, channels.clone(), net.clone(), joint.clone()));
             }
             (hooks.ready)();
             wait(ending, &mut control.ended, serving).await

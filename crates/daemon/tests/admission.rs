@@ -61,6 +61,18 @@ fn the_contract_that_would_cross_the_total_is_refused_with_what_is_free_and_who_
     ask(&client, second.pid(), guaranteed("second", 200_000)).expect("the free amount is admitted");
 }
 
+/// The right is checked before memory is promised: the refusal does not tell what is free.
+#[test]
+fn an_unknown_claim_is_refused_before_its_memory_is_promised() {
+    let _lock = live_lock();
+    let (_service, client) = service(quiet());
+    let program = Process::shell("sleep 60");
+    let contract = Contract { memory: Bytes::from_mib(1 << 20), ..guaranteed("thief", 100_000) };
+    let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
+    let refusal = client.claim(&"nobody:7".parse().unwrap(), &request).map_err(refused).unwrap_err();
+    assert_eq!(refusal.code, "no_such_claim", "{refusal}");
+}
+
 /// Otherwise the kernel would refuse promised reservations.
 #[test]
 fn a_configured_capacity_excludes_the_services_own_reservation() {

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::*;
-use qfabric_client::{Client, Session};
+use qfabric_client::{Client, JointBuilder, Resource, Session};
 use qfabric_daemon::{Config, DaemonError, Embedded};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::live_lock;
@@ -79,6 +79,35 @@ fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     assert_eq!(policy(thread), Some(Policy::DEADLINE), "its applications continue");
     kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
     assert!(process.wait() && is_as_before(thread));
+}
+
+#[test]
+fn a_hangup_changes_who_consents_to_joint_contracts() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("daemon.toml");
+    let configure =
+        |joint: &str| std::fs::write(&file, format!("[limits]\ncapacity = 0.6\n[joint]\n{joint}\n")).unwrap();
+    configure("");
+    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
+    let mut process = role("a_daemon_with_a_file", None, &environment);
+    let socket = folder.path().join("qfabric.sock");
+    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
+    let client = Client::connect_to(&socket).unwrap();
+    let hang_up = || kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
+    let request = JointBuilder::new().want("", Resource::Cpu, 0.1, 0.1).unwrap().application("", "player");
+    let is_declined = || request.apply(&client).is_err_and(|error| error.to_string().contains("no program answers"));
+    assert!(is_declined());
+    configure("consent = \"accept\"\nconsent_time = \"500ms\"");
+    hang_up();
+    eventually("the new default holds", || request.apply(&client).is_ok());
+    let kept = client.joint_contracts().unwrap()[0].id.clone();
+    configure("consent = \"decline\"\n[joint.default_host]\ncontracts = 1");
+    hang_up();
+    eventually("the default is the old one", is_declined);
+    assert!(client.joint_contract(&kept).is_ok(), "contracts in force stay");
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
+    assert!(process.wait());
 }
 
 #[test]

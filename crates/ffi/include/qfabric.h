@@ -262,6 +262,11 @@ typedef struct qf_channel qf_channel;
 typedef struct qf_channels qf_channels;
 
 /**
+ * The calling process answers for an application until the handle is freed or the process ends. Any thread may use it.
+ */
+typedef struct qf_consent qf_consent;
+
+/**
  * The CPU interface of QualMan. Belongs to one thread.
  */
 typedef struct qf_cpu qf_cpu;
@@ -272,7 +277,8 @@ typedef struct qf_cpu qf_cpu;
 typedef struct qf_ecalls qf_ecalls;
 
 /**
- * A joint contract. It survives this handle and the program. One call at a time may use it, from any thread.
+ * A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it,
+ * from any thread.
  */
 typedef struct qf_joint qf_joint;
 
@@ -585,6 +591,24 @@ typedef struct qf_joint_resource {
 } qf_joint_resource;
 
 /**
+ * More that a host holds for a partly satisfied contract, until it is accepted or its time is over.
+ */
+typedef struct qf_joint_offer {
+  /**
+   * Name of the host; empty if none offered more.
+   */
+  char host[QF_HOST_SIZE];
+  /**
+   * Time that is left for an answer.
+   */
+  uint64_t left_ns;
+  /**
+   * Number of the host's resources. Their `granted` is the whole amount after the upgrade.
+   */
+  size_t count;
+} qf_joint_offer;
+
+/**
  * Why a joint contract was refused. Amounts are as in qf_joint_resource; -1 if the refusal has no such amount.
  */
 typedef struct qf_joint_refusal {
@@ -609,6 +633,28 @@ typedef struct qf_joint_refusal {
    */
   double largest;
 } qf_joint_refusal;
+
+/**
+ * A joint contract needs the consent of an application of this host.
+ */
+typedef struct qf_consent_question {
+  /**
+   * Its number, for qf_consent_answer.
+   */
+  uint64_t number;
+  /**
+   * The identity of the contract, with which the program draws from it; empty if there was no question.
+   */
+  char contract[QF_CLAIM_SIZE];
+  /**
+   * Time that is left for an answer.
+   */
+  uint64_t left_ns;
+  /**
+   * Number of the resources that this host holds for the contract.
+   */
+  size_t count;
+} qf_consent_question;
 
 /**
  * Options of one end of a connection. Zero means the default, except for `tls`.
@@ -1414,6 +1460,27 @@ enum qf_status qf_joint_patience(struct qf_joint_request *request,
                                  uint64_t patience_ns);
 
 /**
+ * Needs the consent of an application on a host, as it is named there. A null `host` is the host of the daemon.
+ */
+enum qf_status qf_joint_application(struct qf_joint_request *request,
+                                    const char *host,
+                                    const char *application);
+
+/**
+ * Ends the contract with a process, however it ends. With the calling process (`pid` 0 or its own), the contract also
+ * ends with qf_joint_free. Another process must belong to the same user.
+ */
+enum qf_status qf_joint_lease(struct qf_joint_request *request,
+                              int32_t pid);
+
+/**
+ * Sets who decides when more becomes free for a partly satisfied contract: "accept", the default, lets the daemon
+ * accept it at once; with "ask" the program decides: see qf_joint_next_offer; with "never" the contract stays as it is.
+ */
+enum qf_status qf_joint_upgrades(struct qf_joint_request *request,
+                                 const char *policy);
+
+/**
  * Makes the contract: all amounts on all hosts, or nothing. May block for 44 s and the patience. QF_REFUSED if a host
  * refused its part; qf_last_joint_refusal then names it. Free `*contract` with qf_joint_free; the request can be used
  * again.
@@ -1465,7 +1532,26 @@ enum qf_status qf_joint_refresh(struct qf_joint *contract);
 enum qf_status qf_joint_end(struct qf_joint *contract);
 
 /**
- * Frees the handle; the contract stays in force. Null is allowed.
+ * Waits for a host to offer more for a partly satisfied contract with the policy "ask", for at most `timeout_ns` and
+ * 30 s. `offer->host` is empty if no host did. At most `most` resources of the offer are written to `resources`, which
+ * may be null if `most` is 0. Another thread may use the handle meanwhile.
+ */
+enum qf_status qf_joint_next_offer(const struct qf_joint *contract,
+                                   uint64_t timeout_ns,
+                                   struct qf_joint_offer *offer,
+                                   struct qf_joint_resource *resources,
+                                   size_t most);
+
+/**
+ * Accepts or declines the offer of a host. QF_REFUSED if its time is over. The amounts of an accepted offer are in
+ * force a moment later: see qf_joint_refresh.
+ */
+enum qf_status qf_joint_answer_offer(const struct qf_joint *contract,
+                                     const char *host,
+                                     bool accept);
+
+/**
+ * Frees the handle; the contract stays in force, except if the calling process is its lease. Null is allowed.
  */
 void qf_joint_free(struct qf_joint *contract);
 
@@ -1474,6 +1560,47 @@ void qf_joint_free(struct qf_joint *contract);
  * refusal.
  */
 enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
+
+/**
+ * Lets the calling process answer for an application of this host. QF_REFUSED if another user answers for it. Free
+ * `*answers` with qf_consent_free.
+ */
+enum qf_status qf_consent_begin(const char *application,
+                                struct qf_consent **answers);
+
+/**
+ * Waits for the next question, for at most `timeout_ns` and 30 s. `question->contract` is empty if there was none. At
+ * most `most` resources that this host holds for the contract are written to `resources`, which may be null if `most`
+ * is 0; their `asked` and `granted` are equal.
+ */
+enum qf_status qf_consent_next(const struct qf_consent *answers,
+                               uint64_t timeout_ns,
+                               struct qf_consent_question *question,
+                               struct qf_joint_resource *resources,
+                               size_t most);
+
+/**
+ * Answers a question. QF_REFUSED if its time is over: then the contract was refused.
+ */
+enum qf_status qf_consent_answer(const struct qf_consent *answers, uint64_t number, bool accept);
+
+/**
+ * Answers for the application no more, and frees the handle. Null is allowed.
+ */
+void qf_consent_free(struct qf_consent *answers);
+
+/**
+ * Accepts or declines every contract that needs the consent of an application of this host, until qf_consent_forget, or
+ * until the process `pid` of the same user ends if it is not 0. QF_REFUSED if another user answers for the application.
+ */
+enum qf_status qf_consent_always(const char *application,
+                                 bool accept,
+                                 int32_t pid);
+
+/**
+ * Lets nobody answer for an application any more. QF_REFUSED if nobody does, or another user.
+ */
+enum qf_status qf_consent_forget(const char *application);
 
 /**
  * Begins a stream: `bytes` of `packets` are sent out of `interface` in every `period_ns`. It ends with the calling

@@ -3,11 +3,15 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use qfabric_client::{Client, JointBuilder, JointHandle, JointId, JointRefusal, JointResource, Resource};
+use qfabric_client::{
+    Client, JointBuilder, JointHandle, JointId, JointRefusal, JointResource, Nanos, Resource, UpgradeOffer,
+};
 
 use crate::ecalls::{give, optional, take_back};
 use crate::offer::{QF_CLAIM_SIZE, QF_HOST_SIZE, chars};
-use crate::status::{Exclusive, Failure, QF_STATE, borrow, joint_refusal, put, qf_status, settle, text};
+use crate::status::{
+    Exclusive, Failure, Outcome, QF_STATE, borrow, joint_refusal, put, qf_bool, qf_status, settle, text,
+};
 
 /// Size of a resource's name in bytes, including the zero byte.
 pub const QF_RESOURCE_SIZE: usize = 32;
@@ -15,7 +19,8 @@ pub const QF_RESOURCE_SIZE: usize = 32;
 /// The amounts of a joint contract, collected one after the other. One call at a time may use it.
 pub struct qf_joint_request(Exclusive<JointBuilder>);
 
-/// A joint contract. It survives this handle and the program. One call at a time may use it, from any thread.
+/// A joint contract. It survives this handle and the program, except with qf_joint_lease. One call at a time may use it,
+/// from any thread.
 pub struct qf_joint(Exclusive<JointHandle>);
 
 /// One resource of one host in a joint contract. Amounts are CPUs, bytes, or bits per second.
@@ -47,6 +52,20 @@ pub struct qf_joint_refusal {
     /// The largest amount that would have been granted.
     pub largest: f64,
 }
+
+/// More that a host holds for a partly satisfied contract, until it is accepted or its time is over.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct qf_joint_offer {
+    /// Name of the host; empty if none offered more.
+    pub host: [c_char; QF_HOST_SIZE],
+    /// Time that is left for an answer.
+    pub left_ns: u64,
+    /// Number of the host's resources. Their `granted` is the whole amount after the upgrade.
+    pub count: usize,
+}
+
+const NO_OFFER: qf_joint_offer = qf_joint_offer { host: [0; QF_HOST_SIZE], left_ns: 0, count: 0 };
 
 impl From<&JointResource> for qf_joint_resource {
     fn from(found: &JointResource) -> qf_joint_resource {
@@ -122,6 +141,63 @@ pub unsafe extern "C" fn qf_joint_patience(request: *mut qf_joint_request, patie
     };
     // SAFETY: the caller guarantees it.
     settle(unsafe { borrow(request) }.and_then(|request| request.0.with(set)))
+}
+
+/// Needs the consent of an application on a host, as it is named there. A null `host` is the host of the daemon.
+///
+/// # Safety
+/// `request` is a live handle, `host` null or a zero-terminated string, `application` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_application(
+    request: *mut qf_joint_request,
+    host: *const c_char,
+    application: *const c_char,
+) -> qf_status {
+    let set = || {
+        // SAFETY: the caller guarantees it.
+        let (host, named) = unsafe { (optional("the host", host)?, text("the application", application)?) };
+        // SAFETY: the caller guarantees it.
+        unsafe { borrow(request) }?.0.with(|builder| {
+            *builder = builder.clone().application(&host.unwrap_or_default(), named);
+            Ok(())
+        })
+    };
+    settle(set())
+}
+
+/// Ends the contract with a process, however it ends. With the calling process (`pid` 0 or its own), the contract also
+/// ends with qf_joint_free. Another process must belong to the same user.
+///
+/// # Safety
+/// `request` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_lease(request: *mut qf_joint_request, pid: i32) -> qf_status {
+    let set = |builder: &mut JointBuilder| {
+        let leased = builder.clone();
+        *builder = if pid == 0 { leased.leased() } else { leased.with_process(pid) };
+        Ok(())
+    };
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { borrow(request) }.and_then(|request| request.0.with(set)))
+}
+
+/// Sets who decides when more becomes free for a partly satisfied contract: "accept", the default, lets the daemon
+/// accept it at once; with "ask" the program decides: see qf_joint_next_offer; with "never" the contract stays as it is.
+///
+/// # Safety
+/// `request` is a live handle, `policy` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_upgrades(request: *mut qf_joint_request, policy: *const c_char) -> qf_status {
+    let set = || {
+        // SAFETY: the caller guarantees it.
+        let policy = unsafe { text("the policy", policy) }?;
+        // SAFETY: the caller guarantees it.
+        unsafe { borrow(request) }?.0.with(|builder| {
+            *builder = builder.clone().upgrades_named(policy)?;
+            Ok(())
+        })
+    };
+    settle(set())
 }
 
 /// Makes the contract: all amounts on all hosts, or nothing. May block for 44 s and the patience. QF_REFUSED if a host
@@ -259,7 +335,84 @@ pub unsafe extern "C" fn qf_joint_end(contract: *mut qf_joint) -> qf_status {
     settle(unsafe { borrow(contract) }.and_then(|contract| contract.0.with(|contract| Ok(contract.clone().end()?))))
 }
 
-/// Frees the handle; the contract stays in force. Null is allowed.
+/// Waits for a host to offer more for a partly satisfied contract with the policy "ask", for at most `timeout_ns` and
+/// 30 s. `offer->host` is empty if no host did. At most `most` resources of the offer are written to `resources`, which
+/// may be null if `most` is 0. Another thread may use the handle meanwhile.
+///
+/// # Safety
+/// `contract` is a live handle, `offer` points to writable memory, `resources` to writable memory for `most` resources.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_next_offer(
+    contract: *const qf_joint,
+    timeout_ns: u64,
+    offer: *mut qf_joint_offer,
+    resources: *mut qf_joint_resource,
+    most: usize,
+) -> qf_status {
+    let next = || {
+        // SAFETY: the caller guarantees it. Before the call, because an offer is told once.
+        unsafe { put("the offer", offer, NO_OFFER) }?;
+        refuse_null(resources, most)?;
+        // SAFETY: the caller guarantees it.
+        let asked = unsafe { borrow(contract) }?.0.with(|contract| Ok(contract.clone()))?;
+        let came = asked.next_offer(Duration::from_nanos(timeout_ns))?;
+        let all = came.as_ref().map(|came| came.resources.as_slice()).unwrap_or_default();
+        // SAFETY: the caller guarantees `most` places.
+        unsafe { put_resources(resources, most, all) }?;
+        let offered = came.as_ref().map_or(NO_OFFER, |came| qf_joint_offer {
+            host: chars(came.host.as_str()),
+            left_ns: came.left_ns.get(),
+            count: came.resources.len(),
+        });
+        // SAFETY: the caller guarantees it.
+        unsafe { put("the offer", offer, offered) }
+    };
+    settle(next())
+}
+
+/// Accepts or declines the offer of a host. QF_REFUSED if its time is over. The amounts of an accepted offer are in
+/// force a moment later: see qf_joint_refresh.
+///
+/// # Safety
+/// `contract` is a live handle, `host` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_answer_offer(
+    contract: *const qf_joint,
+    host: *const c_char,
+    accept: qf_bool,
+) -> qf_status {
+    let answer = || {
+        // SAFETY: the caller guarantees it.
+        let host = unsafe { text("the host", host) }?;
+        let host = host.parse().map_err(|error| Failure::invalid(format!("the host {host:?}: {error}")))?;
+        let offer = UpgradeOffer { host, resources: Vec::new(), left_ns: Nanos::ZERO };
+        // SAFETY: the caller guarantees it.
+        unsafe { borrow(contract) }?.0.with(|contract| Ok(contract.answer_offer(&offer, accept.is_true())?))
+    };
+    settle(answer())
+}
+
+/// Refuses a list without memory.
+pub(crate) fn refuse_null(list: *const qf_joint_resource, most: usize) -> Outcome {
+    match list.is_null() && most > 0 {
+        true => Err(Failure::invalid("the list of resources is a null pointer")),
+        false => Ok(()),
+    }
+}
+
+/// Writes at most `most` resources.
+///
+/// # Safety
+/// `to` is null or points to writable memory for `most` resources.
+pub(crate) unsafe fn put_resources(to: *mut qf_joint_resource, most: usize, all: &[JointResource]) -> Outcome {
+    for (at, resource) in all.iter().take(most).enumerate() {
+        // SAFETY: the caller guarantees `most` places; a null pointer is refused.
+        unsafe { put("the list of resources", to.wrapping_add(at), resource.into()) }?;
+    }
+    Ok(())
+}
+
+/// Frees the handle; the contract stays in force, except if the calling process is its lease. Null is allowed.
 ///
 /// # Safety
 /// `contract` is null or a live handle, and not used afterwards.

@@ -246,6 +246,11 @@ fn a_c_program_makes_reads_and_ends_a_joint_contract() {
     run_beside_a_daemon("joint.c");
 }
 
+#[test]
+fn a_joint_contract_of_a_c_program_ends_with_it_and_asks_before_it_begins_or_grows() {
+    run_beside_a_daemon("asking.c");
+}
+
 /// A daemon in a network of its own with the open link qf0, and its client.
 fn beside_a_link(config: Config) -> (Interface, Embedded, Client) {
     own_network().unwrap();

@@ -93,7 +93,7 @@ impl Host {
             let Body::Offer { granted, .. } = offer else { panic!("contract {number}: {offer:?}") };
             // A part of the offer, so that the contract may grow later.
             let granted = if is_partial { part.minimum.clone() } else { granted };
-            let accept = message(Body::Accept { step: 1, granted }).encode(NOW);
+            let accept = message(Body::Accept { step: 1, granted, frees_upgrade: false }).encode(NOW);
             let (confirm, committed) = self.answer(&alpha, &accept);
             assert!(matches!(confirm, Body::Confirm { .. }), "contract {number}: {confirm:?}");
             samples.all.push(held + committed);

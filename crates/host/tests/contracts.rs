@@ -183,3 +183,84 @@ fn one_lost_or_repeated_message_breaks_no_promise_and_expires() {
         assert_eq!(state.holds.each_ref().map(Holds::free), [cpu(100), cpu(100)], "nothing outlives a hold");
     }
 }
+
+/// One host with contracts over itself.
+struct Alone {
+    coordinator: Coordinator,
+    participant: Participant,
+    holds: Holds,
+    now: Instant,
+    offered: Option<Resources>,
+}
+
+impl Alone {
+    fn new() -> Alone {
+        let (coordinator, participant) = (Coordinator::new(name(0), Timing::default(), 1), Participant::new(name(0)));
+        let (holds, now) = (Holds::new(cpu(100), BTreeMap::new()), Instant::new(1));
+        Alone { coordinator, participant, holds, now, offered: None }
+    }
+
+    fn apply(&mut self, number: u64, wanted: u64, minimum: u64) -> JointId {
+        let minimum = Some(cpu(minimum));
+        let part = JointPart { host: name(0), wanted: cpu(wanted), minimum, application: None };
+        let request = JointRequest::new(vec![part]).unwrap();
+        let id = self.coordinator.apply(number, Owner { uid: 0, gid: 0 }, &request, self.now).unwrap();
+        self.drain();
+        id
+    }
+
+    fn drain(&mut self) {
+        loop {
+            let message = match (self.coordinator.poll(), self.participant.poll()) {
+                (None, None) => return,
+                (Some(CoordinatorOutput::Upgrade { granted, .. }), other) => {
+                    assert_eq!((self.offered.replace(granted), other), (None, None));
+                    continue;
+                }
+                (made, other) => [sent(made), self.carried_out(other)],
+            };
+            for message in message.into_iter().flatten() {
+                message.deliver(&name(0), &mut self.coordinator, &mut self.participant, self.now);
+            }
+        }
+    }
+
+    fn carried_out(&mut self, output: Option<ParticipantOutput>) -> Option<ContractMessage> {
+        match output? {
+            ParticipantOutput::Send(_, message) => Some(message),
+            ParticipantOutput::Order(order) => {
+                let answer = carry_out(&mut self.holds, order, self.now)?;
+                self.participant.answered(answer, self.now);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+fn sent(output: Option<CoordinatorOutput>) -> Option<ContractMessage> {
+    match output? {
+        CoordinatorOutput::Send(_, message) => Some(message),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_declined_upgrade_is_free_at_once_and_not_offered_again_at_once() {
+    let mut host = Alone::new();
+    let other = host.apply(1, 60, 60);
+    let contract = host.apply(2, 80, 20);
+    assert_eq!(host.holds.committed(&contract), Some(&cpu(40)));
+    host.coordinator.end(&other);
+    host.drain();
+    assert_eq!((host.offered.take(), host.holds.free()), (Some(cpu(80)), cpu(20)));
+    host.coordinator.decline(&contract, &name(0), host.now);
+    host.drain();
+    assert_eq!((host.offered.take(), host.holds.free()), (None, cpu(60)));
+    host.participant.freed(host.now);
+    host.drain();
+    assert_eq!((host.offered.take(), host.holds.committed(&contract)), (None, Some(&cpu(40))));
+    host.holds.check();
+    let whole = host.apply(3, 60, 60);
+    assert_eq!(host.holds.committed(&whole), Some(&cpu(60)), "another contract has the declined part");
+}

@@ -37,5 +37,7 @@ pub use pattern::{FrameKind, GopPattern};
 pub use rate::{Fraction, FrameRate, Range};
 pub use region::{Bound, Parameter, Region, Verdict};
 pub use step::{Explanation, HostResource, Input, Step};
-pub use stream::{Computation, End, Host, Level, Medium, Network, Peer, Quality, Reliability, Sound, Stream, Video};
+pub use stream::{
+    Computation, End, Host, Level, Medium, Network, Peer, Quality, Reliability, Sound, Stream, TransportCost, Video,
+};
 pub use translate::{Profiles, Translation, Untranslatable, explain, resources_by_level, translate};

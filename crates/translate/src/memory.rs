@@ -24,13 +24,16 @@ pub(crate) struct Buffers {
     pub jitter: u64,
     /// Frames that wait for the other medium, so that the skew is at most Sync_A.
     pub skew: u64,
-    /// Frames that the sender keeps for t_out, if the reliability is total.
+    /// Frames that the sender keeps for t_out, if the reliability is total and METP does not keep them.
     pub unacknowledged: u64,
+    /// Messages of METP: the sender keeps each for t_out at most, until it is acknowledged or late, and the receiver
+    /// assembles it meanwhile. Another one is in work.
+    pub transport: u64,
 }
 
 impl Buffers {
     pub(crate) fn frames(self) -> u64 {
-        self.working + self.jitter + self.skew + self.unacknowledged
+        self.working + self.jitter + self.skew + self.unacknowledged + self.transport
     }
 }
 
@@ -60,7 +63,9 @@ pub(crate) fn buffers(
         buffers.jitter = beyond(variation, stream.jitter);
         buffers.skew = other_variation.map_or(0, |other| beyond(other, stream.skew));
     }
-    if sends && stream.reliability == Reliability::Total {
+    if stream.network.is_metp && stream.peer.is_some() {
+        buffers.transport = (1 + frames(stream.timeout)) * (u64::from(sends) + u64::from(receives));
+    } else if sends && stream.reliability == Reliability::Total {
         buffers.unacknowledged = frames(stream.timeout);
     }
     buffers

@@ -88,8 +88,7 @@ fn sending_rate(wire: &[u64], period: Nanos, sending: Nanos) -> BitRate {
 
 /// The number of hosts that process the medium within one period T each.
 pub(crate) fn processing_hosts(stream: &Stream, medium: Medium) -> u64 {
-    let is_networked = stream.peer.is_some();
-    let processes = |end: &crate::End| end.computation(medium).is_some() || (is_networked && end.transport.is_some());
+    let processes = |end: &crate::End| end.computation(medium).is_some() || stream.transport(end).is_some();
     stream.ends().filter(|(_, end)| processes(end)).count() as u64
 }
 

@@ -8,7 +8,7 @@ use crate::memory::{Buffers, PAGE_BYTES};
 use crate::network::{ACKNOWLEDGMENT_DIVISOR, Carriage, HEADER_BYTES, processing_hosts};
 use crate::pattern::FrameKind;
 use crate::step::{Step, amount, bits, bytes, cpu, memory, milliseconds};
-use crate::stream::{End, Host, Medium, Sound, Stream, Video};
+use crate::stream::{End, Host, Medium, Sound, Stream, TransportCost, Video};
 use crate::translate::{HostPart, Task, Translation, link_rate};
 
 /// The steps of a translation, in the order of calculation.
@@ -199,7 +199,11 @@ fn acknowledgment_step(medium: Medium, carriage: &Carriage) -> Step {
 }
 
 fn host_steps(stream: &Stream, translation: &Translation, part: &HostPart, end: &End) -> Vec<Step> {
-    let mut steps: Vec<Step> = part.tasks.iter().map(|task| task_step(&part.host, task)).collect();
+    let tasks = part
+        .tasks
+        .iter()
+        .flat_map(|task| [transport_step(stream, translation, part, end, task), Some(task_step(&part.host, task))]);
+    let mut steps: Vec<Step> = tasks.flatten().collect();
     for (medium, buffers, _) in &part.buffers {
         let period = translation.flows.iter().find(|(flow, _)| flow.medium == *medium);
         let period = period.map(|(flow, _)| flow.period).unwrap_or_default();
@@ -220,18 +224,36 @@ fn task_step(host: &Host, task: &Task) -> Step {
         .with("T", milliseconds(task.period))
 }
 
+/// C of a transport task whose cost depends on the size of the message.
+fn transport_step(stream: &Stream, translation: &Translation, part: &HostPart, end: &End, task: &Task) -> Option<Step> {
+    let cost = stream.transport(end).filter(|_| task.is_transport)?;
+    let TransportCost::Message { message, megabyte } = cost else { return None };
+    let (flow, _) = translation.flows.iter().find(|(flow, _)| flow.medium == task.medium)?;
+    let name = format!("C transport of {} on {}: CPU time of a message", task.medium, part.host);
+    let formula = "C = directions·(message + byte·largest M_A)";
+    let step = Step::new(name, formula, milliseconds(task.computation))
+        .with("directions", (1.0 + f64::from(u8::from(stream.is_duplex)), "1"))
+        .with("message", milliseconds(message))
+        .with("byte", (megabyte.as_f64() / 1e6, "ns/byte"));
+    Some(step.with("largest M_A", bytes(flow.largest_frame())))
+}
+
 fn buffer_step(stream: &Stream, host: &Host, medium: Medium, buffers: Buffers, period: Nanos) -> Step {
-    let formula = "working + jitter + skew + unacknowledged frames";
+    let formula = match stream.network.is_metp && stream.peer.is_some() {
+        true => "working + jitter + skew frames + messages of METP: (1 + ceil(t_out / T)) in each direction",
+        false => "working + jitter + skew + unacknowledged frames",
+    };
+    let kept = if buffers.transport > 0 { "messages of METP" } else { "unacknowledged" };
     let mut step = Step::new(format!("buffers {medium} on {host}"), formula, (buffers.frames() as f64, "frames"))
         .with("working", (buffers.working as f64, "frames"))
         .with("jitter", (buffers.jitter as f64, "frames"))
         .with("skew", (buffers.skew as f64, "frames"))
-        .with("unacknowledged", (buffers.unacknowledged as f64, "frames"))
+        .with(kept, (buffers.unacknowledged.max(buffers.transport) as f64, "frames"))
         .with("T", milliseconds(period));
     for (name, time) in [("J_A", stream.jitter), ("Sync_A", stream.skew)] {
         step = time.into_iter().fold(step, |step, time| step.with(name, milliseconds(time)));
     }
-    if buffers.unacknowledged > 0 { step.with("t_out", milliseconds(stream.timeout)) } else { step }
+    if buffers.unacknowledged + buffers.transport > 0 { step.with("t_out", milliseconds(stream.timeout)) } else { step }
 }
 
 fn memory_step(part: &HostPart, end: &End) -> Step {

@@ -145,7 +145,8 @@ fn part_of(
     let mut tasks = Vec::new();
     for (flow, carriage) in flows {
         let computation = end.computation(flow.medium).map(|found| time_of(found, profiles)).transpose()?;
-        let transport = end.transport.filter(|_| carriage.is_some());
+        let cost = stream.transport(end).filter(|_| carriage.is_some());
+        let transport = cost.map(|cost| cost.of(flow.largest_frame(), stream.is_duplex));
         for (is_transport, computation) in [(false, computation), (true, transport)] {
             tasks.extend(computation.map(|time| task(&host, flow, is_transport, time)).transpose()?);
         }

@@ -107,6 +107,45 @@ fn a_film_needs_the_calculated_amounts() {
     );
 }
 
+/// A METP stream adds its tasks and its messages (§5.1.2): 60 ns per byte of an I frame of 20 kB are 1.2 ms in 40 ms.
+#[test]
+fn a_metp_stream_adds_the_cpu_and_the_memory_of_its_transport() {
+    let (plain, metp) = (at(FILM, Level::Wanted), at(&format!("{FILM}[network]\ntransport = \"metp\""), Level::Wanted));
+    let (local, bob) = (of("local", &metp), of("bob", &metp));
+    // The peer states 1 ms for each frame.
+    assert_eq!((local.cpu, bob.cpu), (Share::from_ppm(125_000 + 30_000), Share::from_ppm(225_000)));
+    // t_out is 200 ms: five messages of 40 ms wait, and one is in work.
+    assert_eq!(local.memory, Bytes::new((8 << 20) + 8 * 20_000).round_up(4096));
+    assert_eq!(bob.memory, Bytes::new(11 * 20_000).round_up(4096));
+    let out = end("eth0", Direction::Out);
+    assert_eq!(local.network(&out), of("local", &plain).network(&out), "the bytes on the link are the same");
+}
+
+#[test]
+fn the_cost_of_a_message_and_of_its_bytes_is_explained() {
+    let cost = "{ message = \"100us\", megabyte = \"50ms\" }";
+    let text = format!("{}\n[network]\ntransport = \"metp\"", FILM.replace("\"1ms\"", cost));
+    let bob = of("bob", &at(&text, Level::Wanted));
+    // 8 ms of the application, and 0.1 + 1 ms of the transport, in 40 ms.
+    assert_eq!(bob.cpu, Share::from_ppm(200_000 + 27_500));
+    let steps = explain(&Stream::parse(&text).unwrap(), &Profiles::new()).unwrap().steps;
+    let named = |name: &str| steps.iter().find(|step| step.name.starts_with(name)).unwrap_or_else(|| panic!("{name}"));
+    let step = named("C transport of video on bob");
+    let inputs: Vec<_> = step.inputs.iter().map(|input| (input.name.as_str(), input.value, input.unit)).collect();
+    assert_eq!(step.value, 1.1);
+    let expected = [
+        ("directions", 1.0, "1"),
+        ("message", 0.1, "ms"),
+        ("byte", 50.0, "ns/byte"),
+        ("largest M_A", 20_000.0, "bytes"),
+    ];
+    assert_eq!(inputs, expected);
+    assert_eq!(named("C transport of video on local").value, 1.2);
+    assert_eq!(named("buffers video on local").value, 8.0);
+    let twice = at(&format!("duplex = true\n{text}"), Level::Wanted);
+    assert_eq!(of("bob", &twice).cpu, Share::from_ppm(200_000 + 55_000), "a duplex stream sends a message each way");
+}
+
 #[test]
 fn the_worst_accepted_quality_has_the_lowest_rate_and_drops_b_frames() {
     let minimum = at(FILM, Level::Minimum);

@@ -11,18 +11,21 @@ prop_compose! {
         min in 1u32..30, more in 0u32..31, sizes in [1_000u32..60_000, 500u32..20_000, 100u32..9_000],
         pattern in "I[PB]{0,15}", degradation in 0u32..95, delay in prop::option::of(3_100u32..9_000),
         jitter in prop::option::of(1u32..500), skew in prop::option::of(1u32..500), measured in any::<bool>(),
-        total in any::<bool>(), duplex in any::<bool>(), computation in 1u32..15_000, sound in 1_000u32..48_000,
+        total in any::<bool>(), duplex in any::<bool>(), metp in any::<bool>(),
+        computation in 1u32..15_000, sound in 1_000u32..48_000,
     ) -> String {
         let time = |key: &str, ms: Option<u32>| ms.map(|ms| format!("{key} = \"{ms}ms\"\n")).unwrap_or_default();
         let (max, reliability) = (min + more, if total { "total" } else { "partial" });
-        let network = if measured { "[network]\ndelay = \"2ms\"\n" } else { "" };
+        let delayed = if measured { "delay = \"2ms\"\n" } else { "" };
+        let network = format!("[network]\ntransport = \"{}\"\n{delayed}", if metp { "metp" } else { "other" });
+        let transport = if metp { "{ message = \"9us\", megabyte = \"20ms\" }" } else { "\"10us\"" };
         let [i, p, b] = sizes;
         format!(
             "{}{}{}reliability = \"{reliability}\"\nduplex = {duplex}\n[video]\nframe_rate = {{ min = {min}, max = {max} }}\n\
              frame_size = {{ I = \"{i}B\", P = \"{p}B\", B = \"{b}B\" }}\npattern = \"{pattern}\"\n\
              degradation = 0.{degradation:02}\n[sound]\nsample_rate = {{ min = 1000, max = {sound} }}\nsample_size = \"4B\"\n\
              [local]\ninterface = \"eth0\"\ncomputation = {{ video = \"{computation}us\", sound = \"100us\" }}\n\
-             [peer]\nhost = \"bob\"\ninterface = \"eth0\"\ntransport = \"10us\"\n{network}",
+             [peer]\nhost = \"bob\"\ninterface = \"eth0\"\ntransport = {transport}\n{network}",
             time("delay", delay), time("jitter", jitter), time("skew", skew),
         )
     }
@@ -105,7 +108,7 @@ proptest! {
         sizes in prop::collection::vec(1u64..60_000, 1..20), packet in 64u64..65_536, overhead in prop::option::of(0.0f64..1.0)
     ) {
         let overhead = overhead.and_then(Fraction::from_f64);
-        let network = Network { packet: Bytes::new(packet), overhead, delay: None };
+        let network = Network { packet: Bytes::new(packet), overhead, delay: None, is_metp: false };
         let wire = |size: u64| match overhead {
             Some(overhead) => overhead.added_to(size),
             None => size + 110 * size.div_ceil(packet),

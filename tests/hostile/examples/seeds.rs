@@ -138,7 +138,7 @@ const ACCESS: [&str; 2] = [
     "hosts = [\"a\"]\n[[rule]]\nchannels=[\"x\"]\nhosts=[\"*\"]\nrights=[]\n",
 ];
 
-const BODIES: [&str; 17] = [
+const BODIES: [&str; 23] = [
     r#"{"parts":[{"host":"a","wanted":{"cpu":0.5,"memory_bytes":1048576,"network_bps":[{"interface":"eth0",
         "direction":"out","rate_bps":5000000}]},"minimum":{"cpu":0.25},"application":"viewer"}],"patience_ms":500}"#,
     r#"{"pid":4711,"contract":{"class":"A","period_ns":40000000,"server_period_ns":5000000,"predictor":"hint:24",
@@ -158,6 +158,13 @@ const BODIES: [&str; 17] = [
     r#"{"kind":"tree","channel":"video","capacity":100000,"streams":[{"channel":"a","event_bits":3,"weight":1.5}],"links":[]}"#,
     r#"{"interface":"eth0","rate_bps":10000000,"mechanism":"htb"}"#,
     r#"{"rate_bps":1000,"window":"1/3","select":{"mark":7},"period_ns":40000000,"bytes":1500}"#,
+    r#"{"parts":[{"host":"a","wanted":{"cpu":0.5},"application":"viewer"},{"host":"b","wanted":{"memory_bytes":4096}}],
+        "patience_ms":500,"lease_pid":4711,"upgrades":"ask"}"#,
+    r#"{"policy":"ask","pid":4711}"#,
+    r#"{"policy":"decline"}"#,
+    r#"{"accept":true}"#,
+    r#"{"host":"bob","accept":false}"#,
+    r#"{"id":"alpha:5f3c09a1d2e4b687","resources":[{"host":"a","resource":"network eth0 out","asked":5e6,"granted":1e6}]}"#,
 ];
 
 const WORDS: [&str; 18] = [
@@ -226,7 +233,8 @@ fn contracts() -> Vec<Vec<u8>> {
     let asked = PartRequest { application: Some(name("viewer")), ..part.clone() };
     let bodies = [
         Body::Request(part),
-        Body::Accept { step: 1, granted: granted.clone() },
+        Body::Accept { step: 1, granted: granted.clone(), frees_upgrade: false },
+        Body::Accept { step: 2, granted: granted.clone(), frees_upgrade: true },
         Body::Request(asked),
         Body::Cancel,
         Body::Offer { granted: granted.clone(), is_upgrade: false },

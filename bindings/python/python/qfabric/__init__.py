@@ -14,7 +14,7 @@ from ._qfabric import Error, NoDaemon, Refused, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
-from .joint import JointContract, contracts
+from .joint import Consent, JointContract, consent, consents, contracts, forget_consent
 from .mem import Allocation, Mem
 from .metp import ClientConnection, Connection, Message, ServerConnection
 from .stream import Stream
@@ -24,6 +24,7 @@ __all__ = [
     "Channels",
     "ClientConnection",
     "Connection",
+    "Consent",
     "Cpu",
     "ECalls",
     "Error",
@@ -39,7 +40,10 @@ __all__ = [
     "Session",
     "Stream",
     "change_limits",
+    "consent",
+    "consents",
     "contracts",
+    "forget_consent",
     "give_back",
     "limits",
     "set_limits",

@@ -1,8 +1,22 @@
 """Joint contracts: resources of several hosts that are promised together or not at all."""
 
 import json as _json
+import time as _time
 
 from . import _qfabric
+
+# Longest wait of one call, so that Python handles signals in between, in seconds.
+_STEP = 0.5
+
+
+def _waited(ask, timeout):
+    """Asks until something came, or for ``timeout`` seconds."""
+    until = _time.monotonic() + timeout
+    while True:
+        left = max(until - _time.monotonic(), 0.0)
+        came = ask(min(left, _STEP))
+        if came is not None or left <= _STEP:
+            return came and _json.loads(came)
 
 
 def _amounts(hosts):
@@ -13,13 +27,23 @@ def _amounts(hosts):
             yield host or "", resource, float(wanted), float(minimum)
 
 
+def _process(lease):
+    """The native half's number of a lease."""
+    if lease is None or isinstance(lease, bool):
+        return -1 if lease else 0
+    if lease <= 0:
+        raise ValueError(f"the lease {lease} is not a process; use True, or a process id above 0")
+    return lease
+
+
 def identity(contract):
     """HOST:NUMBER of a contract, which may be given as such; None of None."""
     return contract.id if isinstance(contract, JointContract) else contract
 
 
 class JointContract:
-    """A joint contract in force. Ended by ``end`` or at the end of a ``with`` block; otherwise it survives the program.
+    """A joint contract in force. Ended by ``end`` or at the end of a ``with`` block; otherwise it survives the program,
+    except with ``lease``.
 
     ::
 
@@ -38,13 +62,20 @@ class JointContract:
         self._native = native
 
     @classmethod
-    def apply(cls, hosts, patience=0.0, socket=None):
+    def apply(cls, hosts, patience=0.0, socket=None, *, applications=None, lease=None, upgrades="accept"):
         """Makes a contract: all amounts on all hosts, or nothing.
 
         Tries again for ``patience`` seconds, at most 60, if a refusal may pass when other contracts end. ``Refused`` has
         refused_by, resource, asked, free and largest.
+
+        ``applications`` names the application that must consent, by host. ``lease=True`` ends the contract with this
+        object and the calling process, ``lease=PID`` with another process of the user. ``upgrades`` sets who decides
+        when more becomes free for a partly satisfied contract: ``"accept"`` at once, ``"ask"`` for ``next_offer``,
+        ``"never"``.
         """
-        return cls(_qfabric.NativeJoint.apply(list(_amounts(hosts)), patience, socket))
+        named = [(host or "", application) for host, application in (applications or {}).items()]
+        amounts, process = list(_amounts(hosts)), _process(lease)
+        return cls(_qfabric.NativeJoint.apply(amounts, named, patience, process, upgrades, socket))
 
     @classmethod
     def open(cls, id, socket=None):
@@ -70,6 +101,15 @@ class JointContract:
         """Reads the contract again: a partly satisfied one is raised as soon as more is free."""
         self._native.refresh()
 
+    def next_offer(self, timeout=30.0):
+        """Waits for a host to offer more, with ``upgrades="ask"``: a dict with host, resources and left_ns, the time that
+        is left for an answer. None if no host did within ``timeout`` seconds."""
+        return _waited(self._native.next_offer_json, timeout)
+
+    def answer_offer(self, offer, accept):
+        """Accepts or declines an offer. ``Refused`` if its time is over."""
+        self._native.answer_offer(offer["host"], accept)
+
     def end(self):
         """Ends the contract on all hosts; a second call does nothing."""
         self._native.end()
@@ -84,3 +124,66 @@ class JointContract:
 def contracts(socket=None):
     """The joint contracts in force that users of this host asked for: a list of dicts with id and resources."""
     return _json.loads(_qfabric.joint_contracts_json(socket))
+
+
+class Consent:
+    """The calling process answers for an application of this host whose consent joint contracts need. Ended by ``end``, at
+    the end of a ``with`` block, or with the process.
+
+    ::
+
+        with qfabric.Consent("player") as answers:
+            while True:
+                answers.answer_next(lambda question: question["resources"]["cpu"] <= 0.5)
+    """
+
+    def __init__(self, application, socket=None):
+        self._native = _qfabric.NativeConsent(application, socket)
+
+    def next(self, timeout=30.0):
+        """The next question: a dict with number, application, contract, resources and left_ns, the time that is left for
+        an answer. None if there was none within ``timeout`` seconds."""
+        return _waited(self._native.next_json, timeout)
+
+    def answer(self, question, accept):
+        """Answers a question. ``Refused`` if its time is over: then the contract was refused."""
+        self._native.answer(question["number"], accept)
+
+    def answer_next(self, decide, timeout=30.0):
+        """Waits for the next question and answers it as ``decide(question)`` says. Returns whether there was one; one that
+        was answered too late counts, too."""
+        question = self.next(timeout)
+        if question is None:
+            return False
+        try:
+            self.answer(question, bool(decide(question)))
+        except _qfabric.Refused as error:
+            if error.code != "no_such_question":
+                raise
+        return True
+
+    def end(self):
+        """Answers no more; a second call does nothing."""
+        self._native.end()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+def consent(application, accept, process=None, socket=None):
+    """Accepts or declines every joint contract that needs the consent of an application of this host, until
+    ``forget_consent``, or until a process ends if its id is given."""
+    _qfabric.set_consent(application, accept, process, socket)
+
+
+def forget_consent(application, socket=None):
+    """Lets nobody answer for an application any more."""
+    _qfabric.end_consent(application, socket)
+
+
+def consents(socket=None):
+    """The applications for which the user answers: a list of dicts with application, uid, policy, pid and open."""
+    return _json.loads(_qfabric.consents_json(socket))

@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_secs(30);
 ///
 /// --accept and --decline answer every contract, until --forget, or until the process of --while ends. COMMAND is run for
 /// each contract, with the question as JSON on its standard input and the contract in QFABRIC_CONTRACT: it consents by
-/// ending with 0 within 0.9 s. Ctrl-C ends the answers. Without a name, lists the applications for which you answer.
+/// ending with 0 within 1.5 s. Ctrl-C ends the answers. Without a name, lists the applications for which you answer.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric contract consent player --accept
           qfabric contract consent player --accept --while 4711

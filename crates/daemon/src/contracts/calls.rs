@@ -11,6 +11,7 @@ use qfabric_types::api::net::HeldRateId;
 use qfabric_types::channel::Name;
 use tokio::sync::oneshot;
 
+use super::JointConfig;
 use super::lease::Lease;
 use crate::auth::Peer;
 
@@ -68,6 +69,11 @@ pub(super) enum Call {
         reply: oneshot::Sender<Result<(), Problem>>,
     },
     Consent(ConsentCall),
+    /// The section `[joint]` has changed.
+    Configure {
+        config: Box<JointConfig>,
+        reply: oneshot::Sender<()>,
+    },
     /// What this host holds; made when asked for, because contracts in force have many messages.
     Look {
         reply: oneshot::Sender<Vec<JointHolding>>,

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_host::manager::contracts::{Cap, InitiatorCaps};
+use qfabric_host::manager::contracts::{Cap, InitiatorCaps, Timing};
 use qfabric_types::channel::Name;
-use qfabric_types::{Amount, Resource, Share};
+use qfabric_types::{Amount, Nanos, Resource, Share};
 use serde::Deserialize;
 
 use crate::memory::MemoryAmount;
@@ -14,7 +14,7 @@ use crate::net::Rate;
 /// Most hosts, or groups, with a separate cap.
 const MOST_ENTRIES: usize = 10_000;
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JointConfig {
     /// The cap of other hosts without an entry in `hosts`. Default: 1,024 contracts.
@@ -25,8 +25,23 @@ pub struct JointConfig {
     pub groups: BTreeMap<u32, InitiatorCap>,
     /// The answer for an application for which nobody answers.
     pub consent: DefaultConsent,
+    /// Longest time that an application has to consent, up to half of the hold of its contract (1.5 s).
+    #[serde(deserialize_with = "crate::config::time")]
+    pub consent_time: Nanos,
     /// Names of applications, with the uid of the only user who may answer for each.
     pub applications: BTreeMap<Name, u32>,
+}
+
+impl Default for JointConfig {
+    fn default() -> JointConfig {
+        let (default_host, hosts, groups, consent, applications) = Default::default();
+        JointConfig { default_host, hosts, groups, consent, consent_time: longest_consent(), applications }
+    }
+}
+
+/// Half of the time of a hold: the rest is for messages and the confirmation.
+fn longest_consent() -> Nanos {
+    Timing::consent(Timing::default().hold)
 }
 
 /// The answer for an application for which nobody answers.
@@ -88,8 +103,11 @@ impl JointConfig {
         }
     }
 
-    /// The first key that has too many entries, their number, and the next step.
+    /// The first key whose value is out of range, its value, and the next step.
     pub(crate) fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
+        if !(Timing::SHORTEST..=longest_consent()).contains(&self.consent_time) {
+            return Some(("joint.consent_time", self.consent_time.to_string(), "a time from 10ms to 1500ms"));
+        }
         let applications = ("joint.applications", self.applications.len());
         let named = [("joint.hosts", self.hosts.len()), ("joint.groups", self.groups.len()), applications];
         let (key, count) = named.into_iter().find(|(_, count)| *count > MOST_ENTRIES)?;
@@ -111,6 +129,17 @@ mod tests {
         let expected = [("cpu", 500_000), ("memory", 64 << 20), ("network eth0 out", 10_000_000)];
         assert_eq!(amounts, expected.map(|(key, units)| (key.to_owned(), units)));
         assert_eq!((alpha.contracts, caps.default_host.contracts, caps.groups.len()), (Some(100), Some(1_024), 1));
+    }
+
+    #[test]
+    fn the_time_for_consent_is_within_half_a_hold() {
+        let read = |text: &str| toml::from_str::<JointConfig>(text).unwrap();
+        assert_eq!(read("").consent_time, Nanos::from_millis(1_500));
+        assert_eq!(read("consent_time = '500ms'").out_of_range(), None);
+        for (text, shown) in [("consent_time = '2s'", "2 s"), ("consent_time = '1ms'", "1 ms")] {
+            let (key, value, expected) = read(text).out_of_range().unwrap();
+            assert_eq!((key, value.as_str(), expected), ("joint.consent_time", shown, "a time from 10ms to 1500ms"));
+        }
     }
 
     #[test]

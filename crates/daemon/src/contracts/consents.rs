@@ -67,6 +67,19 @@ impl Consents {
         Consents { reserved, default, answering: BTreeMap::new(), last: 0 }
     }
 
+    /// Replaces the reserved names and the default. Users who may no longer answer for a name do not; returns the
+    /// attempts that wait for their answers.
+    pub(super) fn configure(&mut self, reserved: BTreeMap<Name, u32>, is_accepted_by_default: bool) -> Vec<Attempt> {
+        let answering = std::mem::take(&mut self.answering);
+        *self = Consents { answering, last: self.last, ..Consents::new(reserved, is_accepted_by_default) };
+        let is_over = |(name, answering): (&Name, &Answering)| {
+            let uid = answering.owner.uid;
+            self.reserved.get(name).is_some_and(|user| *user != uid && uid != 0).then(|| name.clone())
+        };
+        let over: Vec<Name> = self.answering.iter().filter_map(is_over).collect();
+        over.iter().flat_map(|name| self.remove(name)).collect()
+    }
+
     /// From now on the peer answers for an application; returns who does.
     pub(super) fn set(
         &mut self,
@@ -280,6 +293,21 @@ mod tests {
         let (reply, mut told) = oneshot::channel();
         consents.next(peer(5), &player, reply, NOW).unwrap();
         assert_eq!(told.try_recv().unwrap().contract, attempt(1).id);
+    }
+
+    #[test]
+    fn a_name_that_is_reserved_later_is_taken_from_its_user_and_others_keep_theirs() {
+        let (mut consents, player) = (consents(), name("player"));
+        for application in ["player", "viewer"] {
+            consents.set(peer(5), &name(application), ConsentPolicy::Ask, None).unwrap();
+        }
+        ask(&mut consents, 1);
+        assert_eq!(consents.configure([(player.clone(), 6)].into(), true), vec![attempt(1)]);
+        assert_eq!(ask(&mut consents, 2), Some(Ok(())), "nobody answers, and the default is new");
+        assert_eq!(consents.list(peer(5))[0].application, name("viewer"));
+        consents.set(peer(6), &player, ConsentPolicy::Ask, None).unwrap();
+        assert_eq!(consents.configure(BTreeMap::new(), false), Vec::new());
+        assert_eq!(consents.list(peer(0)).len(), 2);
     }
 
     #[test]

@@ -165,6 +165,12 @@ impl Contracts {
         self.ask(|reply| Call::Rate { id, end, reply }).await?.ok_or(refused)
     }
 
+    /// Applies a changed section `[joint]`. Contracts beyond a new cap stay, and get nothing more.
+    pub(crate) async fn configure(&self, config: JointConfig) -> Result<(), Problem> {
+        let config = Box::new(config);
+        self.ask(|reply| Call::Configure { config, reply }).await
+    }
+
     /// What this host holds for contracts.
     pub(crate) async fn look(&self) -> Result<Vec<JointHolding>, Problem> {
         self.ask(|reply| Call::Look { reply }).await

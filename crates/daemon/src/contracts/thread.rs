@@ -116,6 +116,7 @@ impl Runner {
         let Parts { host, requests, memory, net, channels, config, .. } = parts;
         let mut participant = Participant::new(host.clone());
         participant.set_caps(config.caps());
+        participant.set_consent_time(config.consent_time);
         let book = Holds::over(Brokers { requests, memory, links: Links::of(&net) });
         Runner {
             coordinator: Coordinator::new(host.clone(), Timing::default(), random()),
@@ -208,6 +209,10 @@ impl Runner {
                 _ = reply.send(self.answer_offer(peer, &id, &host, is_accepted, now));
             }
             Call::Consent(call) => self.consent(call, now),
+            Call::Configure { config, reply } => {
+                self.configure(*config, now);
+                _ = reply.send(());
+            }
             Call::Look { reply } => _ = reply.send(self.look(now)),
             Call::Count { reply } => _ = reply.send(self.count()),
             Call::HolderEnded(lease) => self.holder_ended(lease, now),

@@ -91,6 +91,7 @@ impl Engine {
         self.end_abandoned(peer, pid, covers, now);
         self.apps.check_free(pid, covers)?;
         self.check_places(peer, target.owner.uid)?;
+        // Before the memory is promised, and the control group of the program is changed.
         claim.map_or(Ok(()), |claim| self.check_drawer(peer, claim))?;
         let memory = self.promise(&target, covers, &contract, claim)?;
         let memory_owner = self.memory.counted_for(target.owner, &target.groups);

@@ -135,12 +135,13 @@ impl Engine {
     }
 
     /// Whether the caller may draw from a contract: its owner, and for contracts of other hosts everybody who knows its
-    /// number, as for loans.
+    /// number, as for loans. A claim of neither is refused.
     pub(super) fn check_drawer(&self, peer: Peer, claim: &Claim) -> Result<(), Problem> {
         match self.joints.0.get(&id_of(claim)).map(|joint| joint.owner) {
             Some(owner) if owner != Owner::NOBODY && !peer.may_touch(owner) => {
                 Err(problem::not_your_contract(&id_of(claim), owner.uid, peer.owner.uid))
             }
+            None if !self.loans.has(claim) => Err(problem::no_such_claim(claim)),
             _ => Ok(()),
         }
     }

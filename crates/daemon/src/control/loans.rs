@@ -81,6 +81,11 @@ impl Loans {
         self.0.values().map(|kept| kept.until).min()
     }
 
+    /// Whether a loan is kept for the claim.
+    pub(super) fn has(&self, claim: &Claim) -> bool {
+        self.0.contains_key(claim)
+    }
+
     fn list(&self, now: Instant) -> Vec<Loan> {
         let loan = |(claim, kept): (&Claim, &Kept)| Loan {
             host: claim.host.clone(),

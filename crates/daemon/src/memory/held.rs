@@ -118,6 +118,36 @@ impl Accounts {
         Ok(granted)
     }
 
+    /// Changes the promise to a program. What it needs more is taken from its contract first. The room of a decrease is
+    /// free with [`Accounts::settle_program`]. A refusal changes nothing.
+    pub(super) fn change_program(&mut self, reserve: ReserveId, bytes: Bytes) -> Result<Bytes, MemoryRefusal> {
+        let more = self.broker.whole_pages(bytes) - self.broker.granted(reserve).unwrap_or_default();
+        let drawn = self.programs.get(&reserve).and_then(|program| program.drawn.as_ref());
+        let contract = drawn.filter(|_| more > Bytes::ZERO).map(|(id, _)| id.clone());
+        let taken = contract.and_then(|id| self.take_from(id, more));
+        let granted = self.broker.want(reserve, bytes);
+        let drawn = self.programs.get_mut(&reserve).and_then(|program| program.drawn.as_mut());
+        match (&granted, drawn, &taken) {
+            (Ok(_), Some((_, amount)), Some((_, taken))) => *amount += *taken,
+            (Ok(_), ..) => {}
+            (Err(_), ..) => self.return_to(taken.as_ref()),
+        }
+        granted
+    }
+
+    /// The decrease of a promise to a program has taken effect: what its contract gave beyond the present promise returns
+    /// there.
+    pub(super) fn settle_program(&mut self, reserve: ReserveId) {
+        self.broker.settle(reserve);
+        let granted = self.broker.granted(reserve).unwrap_or_default();
+        let drawn = self.programs.get_mut(&reserve).and_then(|program| program.drawn.as_mut());
+        let Some((id, amount)) = drawn else { return };
+        let over = *amount - granted;
+        *amount = *amount - over;
+        let returned = (id.clone(), over);
+        self.return_to(Some(&returned));
+    }
+
     /// Returns what [`Accounts::take_from`] took, after the application's own promise ended.
     pub(super) fn return_to(&mut self, drawn: Option<&(JointId, Bytes)>) {
         let Some((id, taken)) = drawn else { return };

@@ -98,7 +98,7 @@ fn run(mut groups: MemoryGroups, accounts: &SharedAccounts, watcher: &Watcher, w
             Work::Resize { reserve, bytes } => {
                 let done = groups.resize(reserve.0, bytes);
                 accounts.with(|accounts| {
-                    accounts.broker.settle(reserve);
+                    accounts.settle_program(reserve);
                     accounts.kept(reserve, done);
                 });
             }

@@ -45,15 +45,16 @@ impl Promise {
         self.memory.granted(self.reserve)
     }
 
-    /// Changes the amount.
+    /// Changes the amount. An increase is taken from the joint contract of the application first; a decrease returns to it
+    /// when it has taken effect.
     ///
     /// # Errors
     /// An increase does not fit; the promise stays as it was. A decrease never fails.
     pub(crate) fn change(&self, bytes: Bytes) -> Result<(), Problem> {
         let changed = self.memory.accounts.with(|accounts| {
-            let granted = accounts.broker.want(self.reserve, bytes);
+            let granted = accounts.change_program(self.reserve, bytes);
             if self.memory.keeper.is_none() {
-                accounts.broker.settle(self.reserve);
+                accounts.settle_program(self.reserve);
             }
             granted
         });

@@ -105,6 +105,33 @@ fn a_reserve_draws_from_a_contract_grows_shrinks_and_returns_the_rest() {
 }
 
 #[test]
+fn a_promise_to_a_program_grows_from_its_contract_and_returns_there_what_it_loses() {
+    let memory = memory("global_reserve = \"1M\"");
+    let (contract, owner) = ("alpha:7".parse::<JointId>().unwrap(), Owner { uid: 7, gid: 7 });
+    memory.hold(&contract, owner, Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
+    let held = |pages: u64| {
+        memory.settle();
+        assert_eq!(memory.accounts.with(|a| a.held_pages(&contract)), Some(pages));
+        assert!(promised(&memory) >= Bytes::new(100 * PAGE), "the contract keeps its whole amount");
+    };
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = child.id() as i32;
+    let whom = PromiseTarget { owner, groups: &[], name: "program", pid, from: Some(contract.clone()) };
+    let promise = memory.promise(whom, Bytes::new(60 * PAGE)).unwrap();
+    held(40);
+    for (pages, left) in [(20, 80), (70, 30), (110, 0), (50, 50)] {
+        promise.change(Bytes::new(pages * PAGE)).unwrap();
+        held(left);
+    }
+    assert_eq!(promise.change(Bytes::from_mib(2)).unwrap_err().code, "over_committed");
+    held(50);
+    drop(promise);
+    held(100);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn only_the_user_of_a_contract_draws_its_memory_unless_another_host_made_it() {
     let memory = memory("global_reserve = \"1M\"");
     let (mine, theirs) = ("alpha:7".parse::<JointId>().unwrap(), "beta:8".parse::<JointId>().unwrap());

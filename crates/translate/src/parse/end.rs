@@ -4,7 +4,7 @@ use qfabric_types::{Bytes, Nanos};
 
 use super::InvalidStream;
 use super::section::{Item, Section};
-use crate::stream::{Computation, End, Medium, Peer, Stream};
+use crate::stream::{Computation, End, Medium, Peer, Stream, TransportCost};
 
 /// The longest period that a reservation may have.
 const MAX_COMPUTATION: Nanos = Nanos::from_millis(4_000);
@@ -39,12 +39,26 @@ fn end(section: &Section) -> Result<End, InvalidStream> {
         memory: section.get("memory").map_or(Ok(Bytes::ZERO), |item| item.size_within(MEMORY))?,
         video: video.map_err(twice)?,
         sound: sound.map_err(twice)?,
-        transport: section.get("transport").map(|item| item.time_up_to(MAX_COMPUTATION)).transpose()?,
+        transport: section.get("transport").map(|item| transport(&item)).transpose()?,
     })
 }
 
 fn interface(item: &Item) -> Result<qfabric_types::InterfaceName, InvalidStream> {
     item.parsed("the name of a network interface in quotes, such as \"eth0\"")
+}
+
+/// A time for each frame, or a table with the times of a message and of a megabyte.
+fn transport(item: &Item) -> Result<TransportCost, InvalidStream> {
+    if !item.is_table() {
+        return item.time_up_to(MAX_COMPUTATION).map(TransportCost::Frame);
+    }
+    let section = item.section("transport")?;
+    section.check_keys(&["message", "megabyte"])?;
+    let time = |key, example| section.require(key, example)?.time_up_to(MAX_COMPUTATION);
+    Ok(TransportCost::Message {
+        message: time("message", "message = \"50us\"")?,
+        megabyte: time("megabyte", "megabyte = \"60ms\"")?,
+    })
 }
 
 fn time(item: &Item) -> Result<Computation, InvalidStream> {

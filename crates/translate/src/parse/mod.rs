@@ -143,7 +143,7 @@ fn default_name() -> Name {
 }
 
 fn default_network() -> Network {
-    Network { packet: qfabric_types::Bytes::new(DEFAULT_PACKET), overhead: None, delay: None }
+    Network { packet: qfabric_types::Bytes::new(DEFAULT_PACKET), overhead: None, delay: None, is_metp: false }
 }
 
 fn direction(item: Item) -> Result<Direction, InvalidStream> {
@@ -155,12 +155,13 @@ fn reliability(item: Item) -> Result<Reliability, InvalidStream> {
 }
 
 fn network(section: &Section) -> Result<Network, InvalidStream> {
-    section.check_keys(&["packet", "overhead", "delay"])?;
+    section.check_keys(&["packet", "overhead", "delay", "transport"])?;
     let default = default_network();
     Ok(Network {
         packet: section.get("packet").map_or(Ok(default.packet), |item| item.size_within(PACKET_RANGE))?,
         overhead: section.get("overhead").map(|item| item.fraction()).transpose()?,
         delay: section.get("delay").map(|item| item.time_up_to(MAX_TIME)).transpose()?,
+        is_metp: section.get("transport").map_or(Ok(false), |item| item.word(&[("metp", true), ("other", false)]))?,
     })
 }
 

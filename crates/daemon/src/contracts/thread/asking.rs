@@ -8,7 +8,9 @@ use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Resources};
 use tokio::sync::oneshot;
 
+use super::super::JointConfig;
 use super::super::calls::{ConsentCall, NotMade};
+use super::super::config::DefaultConsent;
 use super::super::consents::Attempt;
 use super::super::problems;
 use super::Runner;
@@ -52,7 +54,7 @@ impl Runner {
         Ok(())
     }
 
-    /// A declined offer stays held until its time is over, so that it is not offered again at once.
+    /// A declined offer is free at once, and is not offered again for eight holds.
     pub(super) fn answer_offer(
         &mut self,
         peer: Peer,
@@ -63,8 +65,9 @@ impl Runner {
     ) -> Result<(), Problem> {
         let offer = self.own_contract(peer, id)?.offers.remove(host).filter(|(_, until)| *until > now);
         offer.ok_or_else(|| problems::no_such_offer(id, host))?;
-        if is_accepted {
-            self.coordinator.upgrade(id, host, now);
+        match is_accepted {
+            true => self.coordinator.upgrade(id, host, now),
+            false => self.coordinator.decline(id, host, now),
         }
         Ok(())
     }
@@ -100,6 +103,16 @@ impl Runner {
                 _ = reply.send(answered.and_then(|attempt| is_open(attempt).then_some(()).ok_or_else(late)));
             }
         }
+    }
+
+    /// The section `[joint]` has changed.
+    pub(super) fn configure(&mut self, config: JointConfig, now: Instant) {
+        self.participant.set_caps(config.caps());
+        self.participant.set_consent_time(config.consent_time);
+        let open = self.consents.configure(config.applications, config.consent == DefaultConsent::Accept);
+        self.nobody_answers(&open, now);
+        // A larger cap may let contracts grow.
+        self.participant.freed(now);
     }
 
     /// The process of a lease has ended: its contract ends, or its answers do.

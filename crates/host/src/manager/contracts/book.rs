@@ -21,6 +21,10 @@ pub fn carry_out<B: JointBrokers>(holds: &mut Holds<B>, order: Order, now: Insta
             let whole = holds.grow(&id, until, now);
             Some(Answer::Grown { id, round, whole })
         }
+        Order::FreeUpgrade { id } => {
+            holds.free_upgrade(&id);
+            None
+        }
         Order::Release { id } => {
             holds.release(&id);
             None

@@ -125,6 +125,15 @@ impl Coordinator {
         }
     }
 
+    /// Declines the last upgrade that a host offered: it is free there at once, or when its hold is over if the message
+    /// is lost.
+    pub fn decline(&mut self, id: &JointId, host: &Name, now: Instant) {
+        if let Some(job) = self.jobs.get_mut(&id.number) {
+            job.decline(host, now, &mut self.out);
+            self.track(id.number);
+        }
+    }
+
     /// Handles a message of a participant. One that no contract expects is answered with a Cancel, so that nothing
     /// stays held for it.
     pub fn receive(&mut self, from: &Name, message: ContractMessage, now: Instant) {

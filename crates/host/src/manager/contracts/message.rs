@@ -46,6 +46,8 @@ pub enum Body {
         /// Number of the Accept, increasing; a participant ignores one that a later one has overtaken.
         step: u32,
         granted: Resources,
+        /// The initiator declines the held upgrade: it is free at once.
+        frees_upgrade: bool,
     },
     /// To the coordinator: this vector is committed.
     Confirm {

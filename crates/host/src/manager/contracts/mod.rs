@@ -11,6 +11,7 @@
 //!   Accept again, before the time is over (renewal) ...                            committed for `hold` more
 //!   one refused, is silent, or ends: Cancel ──> every host                         released
 //!   Accept with more  <── Offer (upgrade) <── capacity became free                 the difference is held
+//!   Accept that frees the upgrade: it is declined                                  the difference is released
 //! ```
 //! * Nobody waits for a resource while holding one: a participant refuses at once, and the coordinator then cancels
 //!   all holds and tries again after a random time, a bounded number of times. So no deadlock can occur.
@@ -37,7 +38,7 @@ pub use coordinator::{Coordinator, CoordinatorOutput};
 pub use message::{Body, ContractMessage, PartRequest};
 pub use participant::{Answer, Order, Participant, ParticipantOutput};
 pub use refusal::{NoConsent, Reason, Refused};
-pub use timing::Timing;
+pub use timing::{AnswerTimes, Timing};
 pub use wire::{CONTRACT, NotReadable, VERSION};
 
 use qfabric_types::channel::{ChannelId, Name, Plane};

@@ -28,10 +28,29 @@ const UPGRADE_PAUSE: u64 = 8;
 /// An order for the brokers of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    Hold { round: u32, request: HoldRequest },
-    Commit { id: JointId, round: u32, step: u32, accepted: Resources, until: Instant },
-    Grow { id: JointId, round: u32, until: Instant },
-    Release { id: JointId },
+    Hold {
+        round: u32,
+        request: HoldRequest,
+    },
+    Commit {
+        id: JointId,
+        round: u32,
+        step: u32,
+        accepted: Resources,
+        until: Instant,
+    },
+    Grow {
+        id: JointId,
+        round: u32,
+        until: Instant,
+    },
+    /// Frees what [`Order::Grow`] held and no Commit took.
+    FreeUpgrade {
+        id: JointId,
+    },
+    Release {
+        id: JointId,
+    },
 }
 
 /// The brokers' answer to an order.
@@ -118,6 +137,8 @@ impl Entry {
 pub struct Participant {
     host: Name,
     caps: InitiatorCaps,
+    /// Longest time that an application has to consent.
+    consent_time: Nanos,
     entries: BTreeMap<JointId, Entry>,
     wakeups: Deadlines<JointId>,
     /// The contracts that would accept more.
@@ -130,7 +151,13 @@ pub struct Participant {
 impl Participant {
     pub fn new(host: Name) -> Participant {
         let (caps, entries, wakeups, growing, cancelled, out) = Default::default();
-        Participant { host, caps, entries, wakeups, growing, cancelled, out }
+        Participant { host, caps, consent_time: Nanos::MAX, entries, wakeups, growing, cancelled, out }
+    }
+
+    /// Sets the longest time that an application has to consent; [`Timing::consent`] bounds it for every request.
+    /// Questions that were asked keep their time.
+    pub fn set_consent_time(&mut self, longest: Nanos) {
+        self.consent_time = longest;
     }
 
     /// Replaces the caps of initiators. Contracts beyond a new cap stay, and their initiator gets nothing more.
@@ -152,7 +179,13 @@ impl Participant {
         }
         match body {
             Body::Request(part) => self.requested(id, round, part, now),
-            Body::Accept { step, granted } => self.accepted(id, round, step, granted, now),
+            Body::Accept { step, granted, frees_upgrade } => {
+                let accepted = self.accepted(&id, round, step, granted, now);
+                if accepted && frees_upgrade {
+                    self.out.push_back(ParticipantOutput::Order(Order::FreeUpgrade { id }));
+                    self.freed(now);
+                }
+            }
             Body::Cancel => self.cancelled(id, round, now),
             Body::Offer { .. } | Body::Refuse(_) | Body::Confirm { .. } => {}
         }
@@ -276,7 +309,7 @@ impl Participant {
         let (wanted, minimum, until) = (part.wanted.clone(), part.minimum.least(&part.wanted), now + part.hold);
         let request = HoldRequest { id: id.clone(), owner, wanted, minimum, until };
         let (granted, stage, step, may_grow) = (Resources::default(), Stage::AskingBroker, 0, false);
-        let (answer_by, upgrade_from) = (now + Timing::consent(part.hold), now);
+        let (answer_by, upgrade_from) = (now + Timing::consent(part.hold).min(self.consent_time), now);
         let entry = Entry { round, part, stage, granted, until, answer_by, step, may_grow, upgrade_from };
         self.entries.insert(id.clone(), entry);
         self.track(&id);
@@ -305,22 +338,24 @@ impl Participant {
         }
     }
 
-    fn accepted(&mut self, id: JointId, round: u32, step: u32, accepted: Resources, now: Instant) {
-        let is_newer = self.entries.get(&id).is_some_and(|entry| entry.round > round);
-        let Some(entry) = self.entry(&id, round).filter(|entry| entry.until > now) else {
+    /// Returns whether the Accept counts.
+    fn accepted(&mut self, id: &JointId, round: u32, step: u32, accepted: Resources, now: Instant) -> bool {
+        let is_newer = self.entries.get(id).is_some_and(|entry| entry.round > round);
+        let Some(entry) = self.entry(id, round).filter(|entry| entry.until > now) else {
             if !is_newer {
-                self.send(id, round, Body::Refuse(Reason::Ended));
+                self.send(id.clone(), round, Body::Refuse(Reason::Ended));
             }
-            return;
+            return false;
         };
         let is_ready = matches!(entry.stage, Stage::Offered | Stage::InForce);
         if !is_ready || step <= entry.step {
-            return;
+            return false;
         }
         (entry.step, entry.until) = (step, now + entry.part.hold);
-        let until = entry.until;
+        let (id, until) = (id.clone(), entry.until);
         self.track(&id);
         self.out.push_back(ParticipantOutput::Order(Order::Commit { id, round, step, accepted, until }));
+        true
     }
 
     fn committed(&mut self, id: JointId, round: u32, step: u32, result: Result<Resources, NotHeld>, now: Instant) {

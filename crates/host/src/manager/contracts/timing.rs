@@ -12,6 +12,13 @@ pub struct Timing {
     pub attempts: u32,
 }
 
+/// The times that a coordinator waits for the answers of all hosts; see [`Timing::answer_times`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerTimes {
+    pub offers: Nanos,
+    pub confirmations: Nanos,
+}
+
 impl Default for Timing {
     fn default() -> Timing {
         Timing { hold: Nanos::from_millis(3_000), attempts: 8 }
@@ -24,15 +31,18 @@ impl Timing {
     pub const LONGEST: Nanos = Nanos::from_millis(600_000);
 
     /// Time to wait for all offers, and then for all confirmations. Both together are less than a hold, so an offer
-    /// that came in time is still held when its Accept arrives.
-    pub fn answer_time(self) -> Nanos {
-        self.part(2.5)
+    /// that came in time is still held when its Accept arrives. Offers that need the consent of an application may take
+    /// longer, and confirmations have the rest.
+    pub fn answer_times(self, needs_consent: bool) -> AnswerTimes {
+        let (offers, confirmations) = if needs_consent { (0.6, 0.2) } else { (0.4, 0.4) };
+        let part = |part: f64| Nanos::from_f64(self.hold.as_f64() * part);
+        AnswerTimes { offers: part(offers), confirmations: part(confirmations) }
     }
 
-    /// Time that a participant gives its application to consent, from the arrival of the request, as a part of the hold of
-    /// the request: less than [`Timing::answer_time`], so that the answer reaches the coordinator in time.
+    /// Longest time that a participant gives its application to consent, from the arrival of the request, as a part of
+    /// the hold of the request: less than the time for offers, so that the answer reaches the coordinator in time.
     pub fn consent(hold: Nanos) -> Nanos {
-        Nanos::from_f64(hold.as_f64() * 0.3)
+        Nanos::new(hold.get() / 2)
     }
 
     /// A message without an answer is sent again after this time.
@@ -67,7 +77,8 @@ impl Timing {
     /// The longest time until a contract is in force or refused: all attempts and the pauses between them. The patience
     /// of the request is added to it.
     pub fn longest(self) -> Nanos {
-        let round = self.answer_time().saturating_mul(2) + self.hold;
+        let AnswerTimes { offers, confirmations } = self.answer_times(false);
+        let round = offers + confirmations + self.hold;
         round.saturating_mul(self.attempts.into())
     }
 

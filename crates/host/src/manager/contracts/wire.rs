@@ -11,11 +11,15 @@
 //! tail    := host:text round:u32 body
 //! Request := uid:u32 gid:u32 wanted:vector minimum:vector application:text (empty: none) may_grow:u8
 //!            hold_ns:u64
-//! Offer   := is_upgrade:u8 vector        Accept, Confirm := step:u32 vector        Cancel :=
+//! Offer   := is_upgrade:u8 vector        Accept := step:u32 vector [frees_upgrade:u8]
+//! Confirm := step:u32 vector             Cancel :=
 //! Refuse  := reason:u8 fields of the reason
 //! vector  := cpu_ppm:u32 memory_bytes:u64 links:u8 { direction:u8 interface:text rate_bps:u64 }
 //! text    := length:u8 bytes
 //! ```
+//! An Accept of an older host has no `frees_upgrade`, and an older host ignores it: there a declined upgrade is free
+//! when its hold is over.
+//!
 //! A manager that does not know contracts sees a request for an attribute that it does not have, and does not answer;
 //! it cannot read a Refuse, and ignores it. One that knows another version refuses with its version.
 
@@ -120,7 +124,12 @@ fn write_body(writer: &mut Writer, body: &Body) {
             writer.vector(granted);
         }
         Body::Refuse(reason) => writer.reason(reason),
-        Body::Accept { step, granted } | Body::Confirm { step, granted } => {
+        Body::Accept { step, granted, frees_upgrade } => {
+            writer.word(*step);
+            writer.vector(granted);
+            writer.byte((*frees_upgrade).into());
+        }
+        Body::Confirm { step, granted } => {
             writer.word(*step);
             writer.vector(granted);
         }
@@ -135,7 +144,10 @@ fn read(reader: &mut Reader<'_>, kind: QualityKind, number: u64) -> Option<Contr
         QualityKind::Request => Body::Request(read_part(reader)?),
         QualityKind::Offer => Body::Offer { is_upgrade: reader.flag()?, granted: reader.vector()? },
         QualityKind::Refuse => Body::Refuse(reader.reason()?),
-        QualityKind::Accept => Body::Accept { step: reader.word()?, granted: reader.vector()? },
+        QualityKind::Accept => {
+            let (step, granted) = (reader.word()?, reader.vector()?);
+            Body::Accept { step, granted, frees_upgrade: reader.optional_flag()? }
+        }
         QualityKind::Confirm => Body::Confirm { step: reader.word()?, granted: reader.vector()? },
         QualityKind::Cancel => Body::Cancel,
         _ => return None,

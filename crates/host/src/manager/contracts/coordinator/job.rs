@@ -6,7 +6,7 @@ use qfabric_types::api::contracts::{JointId, JointRequest, UpgradePolicy};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Owner, RandomNumbers, Resources};
 
-use super::super::{Body, ContractMessage, PartRequest, Reason, Refused, Timing};
+use super::super::{AnswerTimes, Body, ContractMessage, PartRequest, Reason, Refused, Timing};
 use super::CoordinatorOutput;
 
 /// Accepts of which the sending time is remembered, per host: more than are sent in the time of a hold.
@@ -139,10 +139,14 @@ impl Job {
     /// Begins the next attempt.
     pub(super) fn begin(&mut self, now: Instant, out: &mut Outputs) {
         self.round += 1;
-        self.stage = Stage::Holding { until: now + self.timing.answer_time() };
+        self.stage = Stage::Holding { until: now + self.answer_times().offers };
         self.next_send = now + self.timing.resend();
         self.sites.values_mut().for_each(|site| *site = Site::new(site.part.clone()));
         self.request(out);
+    }
+
+    fn answer_times(&self) -> AnswerTimes {
+        self.timing.answer_times(self.sites.values().any(|site| site.part.application.is_some()))
     }
 
     pub(super) fn back_off(&mut self, until: Instant) {
@@ -172,7 +176,15 @@ impl Job {
         let Some(site) = self.sites.get_mut(host) else { return };
         let Some(upgrade) = site.upgrade.take().filter(|_| self.stage == Stage::InForce) else { return };
         (site.target, site.target_step) = (Some(upgrade), self.step + 1);
-        self.accept(&host.clone(), now, out);
+        self.accept(host, false, now, out);
+    }
+
+    /// Declines the upgrade that a host offered.
+    pub(super) fn decline(&mut self, host: &Name, now: Instant, out: &mut Outputs) {
+        let upgrade = self.sites.get_mut(host).and_then(|site| site.upgrade.take());
+        if upgrade.is_some() && self.is_in_force() {
+            self.accept(host, true, now, out);
+        }
     }
 
     pub(super) fn wake(&mut self, now: Instant, out: &mut Outputs) -> Option<Event> {
@@ -219,10 +231,10 @@ impl Job {
     fn accept_where(&mut self, is_chosen: impl Fn(&Site) -> bool, now: Instant, out: &mut Outputs) {
         let chosen: Vec<Name> =
             self.sites.iter().filter(|(_, site)| is_chosen(site)).map(|(host, _)| host.clone()).collect();
-        chosen.iter().for_each(|host| self.accept(host, now, out));
+        chosen.iter().for_each(|host| self.accept(host, false, now, out));
     }
 
-    fn accept(&mut self, host: &Name, now: Instant, out: &mut Outputs) {
+    fn accept(&mut self, host: &Name, frees_upgrade: bool, now: Instant, out: &mut Outputs) {
         self.step += 1;
         let step = self.step;
         let Some(site) = self.sites.get_mut(host) else { return };
@@ -231,7 +243,7 @@ impl Job {
             site.sent.pop_front();
         }
         site.sent.push_back((step, now));
-        self.send(host, Body::Accept { step, granted }, out);
+        self.send(host, Body::Accept { step, granted, frees_upgrade }, out);
     }
 
     fn offered(&mut self, from: &Name, granted: Resources, now: Instant, out: &mut Outputs) -> Option<Event> {
@@ -245,7 +257,7 @@ impl Job {
         }
         site.target = Some(granted);
         if self.sites.values().all(|site| site.target.is_some()) {
-            self.stage = Stage::Accepting { until: now + self.timing.answer_time() };
+            self.stage = Stage::Accepting { until: now + self.answer_times().confirmations };
             self.next_send = now + self.timing.resend();
             self.accept_where(|_| true, now, out);
         }

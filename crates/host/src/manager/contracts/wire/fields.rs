@@ -145,6 +145,11 @@ impl<'a> Reader<'a> {
         self.byte().filter(|byte| *byte <= 1).map(|byte| byte == 1)
     }
 
+    /// The last field of a tail, which an older host does not write; absent: false.
+    pub(super) fn optional_flag(&mut self) -> Option<bool> {
+        if self.0.is_empty() { Some(false) } else { self.flag() }
+    }
+
     pub(super) fn word(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
