@@ -3,10 +3,12 @@
 //!
 //! Parts: `submission` (CPU time of the submitting process), `trips` (round trips, idle and with every processor busy),
 //! `sinks` (one that stopped or is slow, beside a healthy one), `flood` (control beside bulk to the same host),
-//! `valve` (from a reading to a changed parameter of a Q-filter), `reports` (a hundred hosts report). Engines take
+//! `valve` (from a reading to a changed parameter of a Q-filter), `reports` (a hundred hosts report), `combined` (the same through
+//! combiners, and with certificates). Engines take
 //! turns; medians of rounds. The disturber is `stress-ng`; SCHED_FIFO is set by `chrt` and needs root. Rivals that are
 //! not installed are left out: `nats-server`, ZeroMQ and Cyclone DDS ([`field::foreign`]).
 
+mod combined;
 #[path = "../field/mod.rs"]
 mod field;
 mod tables;
@@ -46,13 +48,14 @@ fn main() {
         let _ = stage::TAKE_PART.set(rivals.clone());
     }
     let wanted = |part: &str| after("--only").is_none_or(|only| only.split(',').any(|only| only == part));
-    let parts: [Part; 6] = [
+    let parts: [Part; 7] = [
         ("submission", tables::submission),
         ("trips", tables::trips),
         ("sinks", tables::sinks),
         ("flood", tables::flood),
         ("valve", tables::valve),
         ("reports", tables::reports),
+        ("combined", combined::combined),
     ];
     parts.iter().filter(|(name, _)| wanted(name)).for_each(|(_, part)| part(effort));
     foreign::clean();
