@@ -6,7 +6,6 @@ use crate::Effort;
 use crate::field::combined::write_certificates;
 use crate::field::stage::{Policy, Process, fresh_net, median};
 
-const HOSTS: usize = 100;
 const RATE: &str = "10";
 /// Milliseconds for which a report may wait.
 const SLACK: &str = "100";
@@ -17,15 +16,16 @@ const WAYS: [&str; 6] = ["zenoh-1", "direct", "mesh", "tree", "direct-tls", "tre
 /// Prints the CPU use of the receiving process for each way, in percent of a processor.
 pub(crate) fn combined(effort: Effort) {
     let folder = tempfile::tempdir().expect("a folder");
-    write_certificates(folder.path(), HOSTS);
+    write_certificates(folder.path(), effort.hosts);
     println!(
-        "a hundred hosts report ten times a second each, evenly: directly, or through ten combiners within {SLACK} ms"
+        "{} hosts report ten times a second each, evenly: directly, or through ten combiners within {SLACK} ms",
+        effort.hosts
     );
     println!("reports per second, and percentage of a processor where they are received: median (lowest to highest)");
     let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); WAYS.len()];
     for _ in 0..effort.rounds {
         for (way, runs) in WAYS.iter().zip(&mut runs) {
-            runs.extend(run(way, folder.path()));
+            runs.extend(run(way, folder.path(), effort.hosts));
         }
     }
     for (way, runs) in WAYS.iter().zip(&runs) {
@@ -37,8 +37,8 @@ pub(crate) fn combined(effort: Effort) {
     println!();
 }
 
-fn run(way: &str, folder: &Path) -> Option<Vec<f64>> {
-    let (net, hosts) = (fresh_net(), HOSTS.to_string());
+fn run(way: &str, folder: &Path, hosts: usize) -> Option<Vec<f64>> {
+    let (net, hosts) = (fresh_net(), hosts.to_string());
     if way == "zenoh-1" {
         let mut collector = Process::start(Policy::Normal, &["collector", way, &net, &hosts])?;
         collector.line("ready")?;

@@ -1,5 +1,5 @@
 //! The cost of Q-channels and of their rivals, measured in one run:
-//! `cargo run --release -p qfabric-link --example rivals -- [--short] [--only PARTS] [--rounds N] [--rivals NAMES]`
+//! `cargo run --release -p qfabric-link --example rivals -- [--short] [--only PARTS] [--rounds N] [--rivals NAMES] [--hosts N]`
 //!
 //! Parts: `submission` (CPU time of the submitting process), `trips` (round trips, idle and with every processor busy),
 //! `sinks` (one that stopped or is slow, beside a healthy one), `flood` (control beside bulk to the same host),
@@ -25,6 +25,8 @@ pub struct Effort {
     events: usize,
     /// Duration of continuous measurements in seconds.
     seconds: u64,
+    /// Reporting hosts of the part `combined`.
+    hosts: usize,
 }
 
 /// A part's name, and the function that measures and prints it.
@@ -37,12 +39,15 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let after = |flag: &str| arguments.iter().skip_while(|argument| *argument != flag).nth(1);
     let short = arguments.iter().any(|argument| argument == "--short");
-    let mut effort = Effort { rounds: 3, trips: 2000, events: 1000, seconds: 4 };
+    let mut effort = Effort { rounds: 3, trips: 2000, events: 1000, seconds: 4, hosts: 100 };
     if short {
-        effort = Effort { rounds: 1, trips: 500, events: 300, seconds: 2 };
+        effort = Effort { rounds: 1, trips: 500, events: 300, seconds: 2, hosts: 100 };
     }
     if let Some(rounds) = after("--rounds").and_then(|rounds| rounds.parse().ok()) {
         effort.rounds = rounds;
+    }
+    if let Some(hosts) = after("--hosts").and_then(|hosts| hosts.parse().ok()) {
+        effort.hosts = hosts;
     }
     if let Some(rivals) = after("--rivals") {
         let _ = stage::TAKE_PART.set(rivals.clone());
