@@ -18,7 +18,7 @@ pub(crate) fn combined(effort: Effort) {
     let folder = tempfile::tempdir().expect("a folder");
     write_certificates(folder.path(), effort.hosts);
     println!(
-        "{} hosts report ten times a second each, evenly: directly, or through ten combiners within {SLACK} ms",
+        "{} hosts report ten times a second each, evenly: directly, or through a combiner for ten hosts within {SLACK} ms",
         effort.hosts
     );
     println!("reports per second, and percentage of a processor where they are received: median (lowest to highest)");
