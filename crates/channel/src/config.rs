@@ -41,6 +41,12 @@ pub trait Policy: Send {
     fn why_not(&self, _host: &Name, _action: Action, _channel: &ChannelId) -> String {
         "the policy of this host does not allow it".to_owned()
     }
+
+    /// Whether the host is believed about frames of other hosts that it passes on in bundles. If `host` is this host:
+    /// whether it passes them on.
+    fn relays(&self, _host: &Name) -> bool {
+        false
+    }
 }
 
 /// Allows everything, except that only this host may install filters here.
@@ -50,6 +56,10 @@ pub struct AllowAll {
 }
 
 impl Policy for AllowAll {
+    fn relays(&self, _host: &Name) -> bool {
+        true
+    }
+
     fn allows(&self, host: &Name, action: Action, _channel: &ChannelId) -> bool {
         action != Action::Install || *host == self.this
     }
@@ -79,6 +89,11 @@ pub struct Config {
     pub policy: Box<dyn Policy>,
     /// Signs and verifies creations. With `None`, creations of hosts that are gone are believed without a proof.
     pub notary: Option<Box<dyn Notary>>,
+    /// The host through which events of Q-channels go to other hosts, in one frame with those of its other users. It has
+    /// to be a host that [`Policy::relays`]. While it is absent, events go directly.
+    pub combiner: Option<Name>,
+    /// Whether this host sends and reads several frames in one. Hosts before this version do not.
+    pub bundles: bool,
 }
 
 impl Config {
@@ -86,7 +101,22 @@ impl Config {
     pub fn new(host: Name, incarnation: Incarnation) -> Config {
         let policy = Box::new(AllowAll { this: host.clone() });
         let quality = Spec::default();
-        Config { host, incarnation, unix_offset_ns: 0, quality, engines: interpreter(), policy, notary: None }
+        Config {
+            host,
+            incarnation,
+            unix_offset_ns: 0,
+            quality,
+            engines: interpreter(),
+            policy,
+            notary: None,
+            combiner: None,
+            bundles: true,
+        }
+    }
+
+    /// The combiner, if it is another host that this one believes.
+    pub(crate) fn believed_combiner(&self) -> Option<&Name> {
+        self.combiner.as_ref().filter(|combiner| **combiner != self.host && self.policy.relays(combiner))
     }
 
     /// Why the host may not do the action; `None`: it may.

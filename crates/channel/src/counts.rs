@@ -39,6 +39,18 @@ pub struct NodeCounts {
     pub gaps: u64,
     /// Changes that were ignored because they exceed a limit.
     pub beyond_limit: u64,
+    /// Bundles sent: frames that carry several frames.
+    #[serde(default)]
+    pub bundles_out: u64,
+    /// Frames that arrived in bundles.
+    #[serde(default)]
+    pub combined: u64,
+    /// Frames of other hosts that this host passed on in bundles, once for each receiver.
+    #[serde(default)]
+    pub passed_on: u64,
+    /// Frames of other hosts for a host that is not present here, or that cannot read bundles.
+    #[serde(default)]
+    pub undelivered: u64,
 }
 
 /// Number of events at a sink by outcome.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::{Instant, Nanos};
 
 use crate::{AttributesRef, SourceId};
 
@@ -27,6 +27,9 @@ pub struct Submission<'a> {
     /// The event is of no use after this time of this host's clock.
     pub deadline: Option<Instant>,
     pub target: Target<'a>,
+    /// The time for which the event may wait on its way, so that it goes to other hosts in one frame with others: at most
+    /// [`crate::Limits::SLACK`], and half of the time to the deadline; more is shortened. Only Q-channels use it.
+    pub slack: Nanos,
     /// At most 16; each name has 1 to 32 characters of `a-z A-Z 0-9 _`.
     pub attributes: &'a [(&'a str, i64)],
     /// In the format of the type, with any bytes behind it; at most 1 MiB in total ([`crate::Limits::EVENT`]).

@@ -3,6 +3,7 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
+use crate::bundles::Bundles;
 use crate::output::{Destination, Outputs};
 use crate::wire::{self, Kind, Writer};
 use crate::{Action, Incarnation, Lane, NodeCounts, Notice};
@@ -13,14 +14,16 @@ pub(crate) struct Exit {
     incarnation: Incarnation,
     pub out: Outputs,
     pub counts: NodeCounts,
+    /// Frames that wait to go in one with others.
+    pub bundles: Bundles,
     /// The earliest time at which some part has work.
     due: Option<Instant>,
 }
 
 impl Exit {
-    pub(crate) fn new(incarnation: Incarnation) -> Exit {
+    pub(crate) fn new(incarnation: Incarnation, bundles: Bundles) -> Exit {
         let (out, counts) = Default::default();
-        Exit { incarnation, out, counts, due: None }
+        Exit { incarnation, out, counts, bundles, due: None }
     }
 
     /// The incarnation of this host that its frames carry.

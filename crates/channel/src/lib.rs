@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod bundles;
 mod change;
 mod config;
 mod counts;

@@ -179,6 +179,14 @@ impl Limits {
     /// attributes.
     pub const UNREAD: usize = Limits::QUEUE_BYTES / 4 * 3;
     pub const FRAME: usize = 128 << 10;
+    /// Bytes of frames that go to a host in one: they fill one of Zenoh's batches of 64 KiB.
+    pub const BUNDLE: usize = 60 << 10;
+    /// Bytes of frames that wait for others, for all hosts; when there are more, all of them are sent.
+    pub const BUNDLES: usize = 4 << 20;
+    /// Hosts to which a combiner passes one frame on.
+    pub const BUNDLE_HOSTS: usize = 32;
+    /// Longest time for which an event may wait for others.
+    pub const SLACK: Nanos = Nanos::from_millis(10_000);
     /// Bytes of an encoded specification.
     pub const SPEC: usize = 48 << 10;
     /// Bytes of a creation's proof.

@@ -124,6 +124,54 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(cases(192))]
+
+    /// Q-channels whose events wait for each other, and go through a combiner that may fail like any host.
+    #[test]
+    fn combined_events_keep_their_order_and_their_accounts(
+        settings in settings(100),
+        ops in prop::collection::vec(prop_oneof![4 => members(), 6 => traffic(), 1 => faults()], 1..120),
+    ) {
+        let mut run = Run::combined(settings);
+        for op in &ops {
+            run.act(op);
+            run.assert_sound();
+        }
+        run.end();
+    }
+
+    #[test]
+    fn without_faults_every_combined_event_is_accounted_for(
+        settings in settings(1),
+        start in prop::collection::vec(
+            prop_oneof![
+                (0..HOSTS, 0..CHANNELS).prop_map(|(host, channel)| Op::Source(host, channel)),
+                (0..HOSTS, 0..CHANNELS, 0..5_u32).prop_map(|(host, channel, room)| Op::Sink(host, channel, room)),
+            ],
+            2..16,
+        ),
+        ops in prop::collection::vec(traffic(), 1..200),
+    ) {
+        let mut run = Run::combined(Settings { control_loss: 0, disorder: false, ..settings });
+        for number in 0..CHANNELS {
+            run.open(0, number);
+        }
+        run.world.run_for(Nanos::from_millis(5_000));
+        for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
+            run.open(host, number);
+        }
+        start.iter().for_each(|op| run.act(op));
+        run.world.run_for(Nanos::from_millis(5_000));
+        ops.iter().for_each(|op| run.act(op));
+        run.end();
+        prop_assert_eq!(run.books_balance(), run.sent, "what sources sent is what sinks know of");
+        prop_assert_eq!(unknown(&run), run.queued(), "sources know of all but what waits in queues");
+        let lost = |(host, source): &(_, _)| run.world.node(host).source_counts(*source).expect("it is there").lost;
+        prop_assert_eq!(run.sources.iter().map(lost).sum::<u64>(), 0, "no frame was lost");
+    }
+}
+
 /// One host takes another for gone or detects it again; the other notices nothing.
 fn glimpses() -> impl Strategy<Value = Op> {
     prop_oneof![

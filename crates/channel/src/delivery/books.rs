@@ -15,6 +15,7 @@ use super::Delivery;
 use super::channel::{Channel, Source, Tally, Totals};
 use super::link::{Entry, Inbound, Link};
 use super::pipe::{Piece, Pipe};
+use crate::bundles::Wait;
 use crate::exit::Exit;
 use crate::output::Destination;
 use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
@@ -35,13 +36,14 @@ impl Delivery {
     pub(super) fn welcome(&mut self, place: u32, fresh: &[usize], exit: &mut Exit) {
         let Some(channel) = self.channels.at(place) else { return };
         for number in channel.sources.keys().copied().collect::<Vec<_>>() {
-            self.mark_seats(place, number, Behind::Waits, |at, _| fresh.binary_search(&at).is_ok(), exit);
+            let wanted = |at: usize, _: &Tally| fresh.binary_search(&at).is_ok();
+            self.mark_seats(place, number, (Behind::Waits, Wait::NONE), wanted, exit);
         }
     }
 
     /// Welcomes all seats on behalf of a new source.
     pub(crate) fn welcome_all(&mut self, place: u32, number: u32, exit: &mut Exit) {
-        self.mark_seats(place, number, Behind::Waits, |_, _| true, exit);
+        self.mark_seats(place, number, (Behind::Waits, Wait::NONE), |_, _| true, exit);
     }
 
     /// Marks the events that are not marked or not reported, and sets the time of the next call.
@@ -55,7 +57,8 @@ impl Delivery {
         let again = now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
         source.mark_due = (source.unanswered < TRIES).then_some(again);
         source.mark_due.into_iter().for_each(|due| exit.wake_by(due));
-        self.mark_seats(place, number, Behind::Later, |_, tally| tally.outstanding() > 0, exit);
+        let wait = Wait { now, slack: source.slack };
+        self.mark_seats(place, number, (Behind::Later, wait), |_, tally| tally.outstanding() > 0, exit);
     }
 
     /// Sends marks for the chosen seats of other hosts, one frame for each host, behind the frames that the source has
@@ -64,12 +67,12 @@ impl Delivery {
         &mut self,
         place: u32,
         number: u32,
-        behind: Behind,
+        (behind, wait): (Behind, Wait),
         wanted: impl Fn(usize, &Tally) -> bool,
         exit: &mut Exit,
     ) {
         let Some(channel) = self.channels.at_mut(place) else { return };
-        let lane = channel.lane();
+        let (lane, incarnation) = (channel.lane(), exit.incarnation());
         let Some(source) = channel.sources.get_mut(&number) else { return };
         for span in channel.roster.spans.iter().filter(|span| !span.local) {
             let seats = (span.from..span.to).filter(|at| wanted(*at, &source.tallies[*at])).map(|at| {
@@ -86,13 +89,15 @@ impl Delivery {
             for portion in seats.chunks(PORTION) {
                 let (to, channel_id) = (span.incarnation, (*channel.id).clone());
                 let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
+                let write = |frame: &mut Vec<u8>| mark.write(&mut begin(frame, Kind::Mark, incarnation));
                 match &mut way {
-                    None => {
-                        exit.send(Destination::Host(span.host.clone()), lane, Kind::Mark, |writer| mark.write(writer))
+                    None if lane == Lane::Control && exit.bundles.concern(wait.slack) => {
+                        exit.ship(&[&span.host], wait, write);
                     }
+                    None => _ = exit.send_written(Destination::Host(span.host.clone()), lane, write),
                     Some(way) => {
                         let mut frame = Vec::new();
-                        mark.write(&mut begin(&mut frame, Kind::Mark, exit.incarnation()));
+                        write(&mut frame);
                         way.pipe.push(Piece::new(number, Arc::new(frame)));
                         source.waiting += 1;
                     }
@@ -217,7 +222,8 @@ impl Delivery {
             return;
         }
         source.probed = Some(now);
-        self.mark_seats(place, number, Behind::Later, |_, tally| tally.blocked_since.is_some(), exit);
+        let wanted = |_: usize, tally: &Tally| tally.blocked_since.is_some();
+        self.mark_seats(place, number, (Behind::Later, Wait::NONE), wanted, exit);
         exit.wake_by(now + PROBE);
     }
 

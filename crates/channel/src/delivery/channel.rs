@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
+use qfabric_types::{Instant, Nanos};
 
 use crate::counts::Fates;
 use crate::directory::Directory;
@@ -70,6 +70,8 @@ pub(crate) struct Source {
     pub largest: usize,
     /// Its frames that wait for other hosts: later frames must not overtake them.
     pub waiting: u32,
+    /// The slack of its last event: its marks may wait as long.
+    pub slack: Nanos,
 }
 
 /// The account of the events that a source has sent to one sink.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use qfabric_types::Nanos;
 use qfabric_types::channel::Name;
 
 use super::channel::{Channel, Roster, Span};
 use super::pipe::Piece;
 use super::scratch::Scratch;
 use super::submit::Step;
+use crate::bundles::Wait;
 use crate::filter;
 use crate::output::Destination;
 use crate::wire::Header;
@@ -101,8 +103,47 @@ impl Step<'_> {
         })
     }
 
+    /// The slack of an event: only Q-channels, whose frames do not wait in pipes, use it.
+    fn slack(&self, submission: &Submission<'_>) -> Nanos {
+        if self.channel.lane() != Lane::Control {
+            return Nanos::ZERO;
+        }
+        let left = submission.deadline.map(|deadline| Nanos::new(deadline.since(self.now).get() / 2));
+        submission.slack.min(Limits::SLACK).min(left.unwrap_or(Limits::SLACK))
+    }
+
+    /// Sends an event of a Q-channel to each host of a chosen sink, at once or with other frames.
+    fn ship(&mut self, header: &Header, submission: &Submission<'_>, whole: bool, slack: Nanos) {
+        let (incarnation, wait) = (self.exit.incarnation(), Wait { now: self.now, slack });
+        let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
+        let (payload, roster) = (changed.payload(submission.payload), &self.channel.roster);
+        if whole {
+            let hosts: Vec<&Name> = roster
+                .spans
+                .iter()
+                .filter(|span| !span.local && chosen[span.from..span.to].contains(&true))
+                .map(|span| &*span.host)
+                .collect();
+            let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, ALL, attributes, payload);
+            return self.exit.ship(&hosts, wait, write);
+        }
+        each(roster, chosen, copies, sinks, payload, |span, sinks, payload| {
+            let list = Some((span.incarnation, sinks.iter()));
+            let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, list, attributes, payload);
+            self.exit.ship(&[&span.host], wait, write);
+        });
+    }
+
     fn send_now(&mut self, header: &Header, submission: &Submission<'_>, whole: bool) {
         let (lane, incarnation) = (self.channel.lane(), self.exit.incarnation());
+        if lane == Lane::Control {
+            let slack = self.slack(submission);
+            let source = self.channel.sources.get_mut(&header.source);
+            source.into_iter().for_each(|source| source.slack = slack);
+            if self.exit.bundles.concern(slack) {
+                return self.ship(header, submission, whole, slack);
+            }
+        }
         let Scratch { chosen, attributes, changed, copies_out: copies, sinks, .. } = &mut *self.scratch;
         let (payload, mut bytes) = (changed.payload(submission.payload), 0);
         if whole {

@@ -60,7 +60,7 @@ impl Membership {
         if portions.is_empty() {
             portions.push((&[], 0));
         }
-        let (version, last) = (record.version, portions.len() - 1);
+        let (version, last, abilities) = (record.version, portions.len() - 1, exit.bundles.abilities());
         for (number, (part, count)) in portions.into_iter().enumerate() {
             exit.send(Destination::Host(to.clone().into()), Lane::Control, Kind::Full, |writer| {
                 writer.u64(version);
@@ -69,6 +69,7 @@ impl Membership {
                 writer.u64(meeting);
                 writer.u64(heard);
                 put_part(writer, part, count);
+                writer.u8(abilities);
             });
         }
         if let Some(there) = self.neighbours.get_mut(to) {

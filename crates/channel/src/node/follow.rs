@@ -57,6 +57,7 @@ impl Node {
         self.forget(host);
         self.members.begin(host, incarnation, now, &mut self.exit);
         self.delivery.greet(host, incarnation);
+        self.exit.forget_host(host);
     }
 
     /// Removes a host's record, its members, and the filters that it shipped.

@@ -10,6 +10,7 @@
 //! ```
 //! Each part owns its fields and does not use the other parts; all parts write their outputs to the one `Exit`.
 
+mod bundle;
 mod filters;
 mod follow;
 mod groups;
@@ -28,6 +29,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use requests::Requests;
 
+use crate::bundles::Bundles;
 use crate::delivery::Delivery;
 use crate::exit::Exit;
 use crate::membership::{Membership, Presence};
@@ -55,13 +57,14 @@ impl Node {
     /// A node that has not seen any other host.
     pub fn new(config: Config, now: Instant) -> Node {
         let host = Arc::new(config.host.clone());
+        let bundles = Bundles::new(config.believed_combiner(), config.bundles);
         Node {
             members: Membership::new(host.clone(), config.incarnation, now),
             delivery: Delivery::new(host),
             requests: Requests::default(),
             last_number: 0,
             touched: BTreeSet::new(),
-            exit: Exit::new(config.incarnation),
+            exit: Exit::new(config.incarnation, bundles),
             config,
         }
     }
@@ -95,6 +98,7 @@ impl Node {
     /// Removes everything known of a host that was present.
     fn lose(&mut self, host: &Name, now: Instant) {
         self.delivery.part(host);
+        self.exit.forget_host(host);
         if self.members.directory.host(host).is_some() {
             self.forget(host);
             self.exit.notice(Notice::HostVanished(host.clone()));
@@ -164,6 +168,7 @@ impl Node {
             Kind::Pong => delivery.answered(from, &wire::Pong::read(reader)?, now, exit),
             Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?),
             Kind::Answer => requests.answered(from, wire::Answer::read(reader)?, exit),
+            Kind::Bundle => self.unpack(from, reader, now)?,
         }
         Ok(())
     }
@@ -175,6 +180,7 @@ impl Node {
         if !self.members.learn_meeting(from, &part) {
             return;
         }
+        self.exit.learn_abilities(from, part.abilities);
         if part.part == 0 {
             self.members.confirm(from, now, &mut self.exit);
         }
@@ -202,11 +208,12 @@ impl Node {
 
     /// The time at which [`Node::wake`] has to be called.
     pub fn next_wakeup(&self) -> Option<Instant> {
-        [self.exit.due(), self.members.digest_due()].into_iter().flatten().min()
+        [self.exit.due(), self.members.digest_due(), self.exit.bundles.due()].into_iter().flatten().min()
     }
 
     /// Does all work that is due.
     pub fn wake(&mut self, now: Instant) {
+        self.exit.flush_bundles(Some(now));
         self.members.digest(now, &mut self.exit);
         if self.exit.take_due(now) {
             self.members.wake(now, &mut self.exit);

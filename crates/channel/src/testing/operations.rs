@@ -10,8 +10,8 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Delivered, EAGER, Memory, Settings, World};
 use crate::{
-    Direction, EventType, FilterError, FilterId, FilterSpec, Node, Pressure, SinkId, SinkSpec, SourceId, SourceSpec,
-    Spec, Submission, SubmitError, Taken,
+    Direction, EventType, FilterError, FilterId, FilterSpec, Limits, Node, Pressure, SinkId, SinkSpec, SourceId,
+    SourceSpec, Spec, Submission, SubmitError, Taken,
 };
 
 /// Number of hosts of a run.
@@ -80,6 +80,9 @@ pub struct Run {
     pub world: Memory,
     pub hosts: Vec<Name>,
     pressure: Pressure,
+    plane: Plane,
+    /// Submissions so far; they choose the slack of the next one.
+    submissions: usize,
     /// The sources that have not left.
     pub sources: Vec<(Name, SourceId)>,
     sinks: Vec<(Name, SinkId)>,
@@ -91,16 +94,29 @@ pub struct Run {
 impl Run {
     /// No channel is open.
     pub fn new(settings: Settings, pressure: Pressure) -> Run {
-        let world = Memory::new(settings);
-        let hosts = world.hosts();
-        let (sources, sinks, got) = Default::default();
-        Run { world, hosts, pressure, sources, sinks, got, sent: 0 }
+        Run::over(Memory::new(settings), pressure, Plane::Data)
     }
 
-    fn spec(&self) -> Spec {
-        let formats = parse_formats("struct one { int a; }; struct two { int b; };").expect("it compiles");
-        let types = formats.into_iter().map(|format| EventType { format }).collect();
-        Spec { types, pressure: self.pressure, ..Spec::default() }
+    /// Members are on Q-channels, the events of `h2` and `h3` go through `h1`, and most events have some slack.
+    pub fn combined(settings: Settings) -> Run {
+        let world = Memory::configured(settings, |mut config| {
+            config.quality = spec(Pressure::DropOldest);
+            let has_combiner = matches!(config.host.as_str(), "h2" | "h3");
+            config.combiner = has_combiner.then(|| "h1".parse().expect("a name"));
+            config
+        });
+        Run::over(world, Pressure::DropOldest, Plane::Quality)
+    }
+
+    fn over(world: Memory, pressure: Pressure, plane: Plane) -> Run {
+        let hosts = world.hosts();
+        let (sources, sinks, got) = Default::default();
+        Run { world, hosts, pressure, plane, submissions: 0, sources, sinks, got, sent: 0 }
+    }
+
+    /// The channel that members join.
+    fn joined(&self, number: usize) -> ChannelId {
+        ChannelId { plane: self.plane, ..channel(number) }
     }
 
     /// Executes one operation.
@@ -112,7 +128,8 @@ impl Run {
             }
             Op::Source(host, number) => {
                 let source = SourceSpec::default();
-                let made = self.with(*host, |node, now| node.source_subscribe(&channel(*number), source, now));
+                let id = self.joined(*number);
+                let made = self.with(*host, |node, now| node.source_subscribe(&id, source, now));
                 self.sources.extend(made.and_then(Result::ok).map(|id| (self.hosts[*host].clone(), id)));
             }
             Op::Sink(host, number, room) => self.sink(*host, *number, *room),
@@ -149,7 +166,7 @@ impl Run {
 
     /// Opens a channel, or creates it.
     pub fn open(&mut self, host: usize, number: usize) {
-        let spec = self.spec();
+        let spec = spec(self.pressure);
         self.with(host, |node, now| {
             let id = channel(number);
             node.open(&id, now).or_else(|_| node.create(&id, spec, now))
@@ -160,7 +177,8 @@ impl Run {
         let capacity = if room == 0 { EAGER } else { room };
         let types = if room == 3 { vec!["two".to_owned()] } else { vec![] };
         let sink = SinkSpec { types, capacity, ..SinkSpec::default() };
-        let made = self.with(host, |node, now| node.sink_subscribe(&channel(number), sink, now));
+        let id = self.joined(number);
+        let made = self.with(host, |node, now| node.sink_subscribe(&id, sink, now));
         self.sinks.extend(made.and_then(Result::ok).map(|id| (self.hosts[host].clone(), id)));
     }
 
@@ -175,7 +193,7 @@ impl Run {
     /// A number beyond the last filter removes the filter.
     fn filter(&mut self, host: usize, number: usize, out: bool, which: usize) {
         let direction = if out { Direction::Out } else { Direction::In };
-        let id = FilterId { channel: channel(number), direction, name: "f".parse().expect("a name") };
+        let id = FilterId { channel: self.joined(number), direction, name: "f".parse().expect("a name") };
         self.with(host, |node, _| match FILTERS.get(which) {
             Some(text) => {
                 let (types, text) = (vec!["one".to_owned()], (*text).to_owned());
@@ -188,10 +206,13 @@ impl Run {
 
     fn submit(&mut self, which: usize, priority: u8, within: u64, bytes: usize) {
         let Some((host, id)) = chosen(&self.sources, which) else { return };
-        let mut payload = vec![0; bytes.max(4)];
+        let most = if self.plane == Plane::Quality { Limits::WHOLE } else { usize::MAX };
+        let mut payload = vec![0; bytes.max(4).min(most)];
         payload[0] = priority;
-        let event =
-            Submission { event_type: u16::from(priority % 2), priority, payload: &payload, ..Submission::default() };
+        self.submissions += 1;
+        let slack = Nanos::from_millis([100, 20, 0, 400][self.submissions % 4]);
+        let event_type = u16::from(priority % 2);
+        let event = Submission { event_type, priority, slack, payload: &payload, ..Submission::default() };
         let sent = self.on(&host, |node, now| {
             let deadline = (within > 0).then(|| now + Nanos::from_millis(within));
             node.submit(id, &Submission { deadline, ..event }, now)
@@ -220,11 +241,13 @@ impl Run {
         }
     }
 
-    /// Checks the events that sinks took at once; their order does not depend on priorities.
+    /// Checks the events that sinks took at once. Their order does not depend on priorities, except those of events that
+    /// arrived in one frame.
     fn look(&mut self) {
         for host in self.hosts.clone() {
-            for Delivered { sink, host: from, source, number, .. } in self.world.delivered(&host) {
-                self.got.entry((host.clone(), sink, from, source)).or_default().push((number, 0));
+            for Delivered { sink, host: from, source, number, priority, .. } in self.world.delivered(&host) {
+                let priority = if self.plane == Plane::Quality { priority } else { 0 };
+                self.got.entry((host.clone(), sink, from, source)).or_default().push((number, priority));
             }
         }
     }
@@ -302,6 +325,12 @@ impl Run {
         }
         sent
     }
+}
+
+fn spec(pressure: Pressure) -> Spec {
+    let formats = parse_formats("struct one { int a; }; struct two { int b; };").expect("it compiles");
+    let types = formats.into_iter().map(|format| EventType { format }).collect();
+    Spec { types, pressure, ..Spec::default() }
 }
 
 fn channel(number: usize) -> ChannelId {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Changes:  before u64 | n u16 | n × change            a host's changes number before+1 … before+n
-//! Full:     version u64 | part u16 | last u8 | meeting u64 | heard u64 | n u16 | n × change
+//! Full:     version u64 | part u16 | last u8 | meeting u64 | heard u64 | n u16 | n × change | abilities u8
 //!           the changes from an empty record, in parts
 //! Met:      heard u64
 //! ```
 //! `meeting` is the sender's number of its meeting with the receiver, `heard` the receiver's number as the sender knows it;
-//! see `membership::neighbour`.
+//! see `membership::neighbour`. Earlier versions neither write nor read `abilities`: what the sender can do beyond them.
 
 use qfabric_types::channel::ChannelId;
 
@@ -32,6 +32,8 @@ pub(crate) struct Full {
     /// 0: the sender knows no number of the receiver.
     pub heard: u64,
     pub changes: Vec<Change>,
+    /// 0: none, or a host of an earlier version.
+    pub abilities: u8,
 }
 
 /// The sender has what the receiver said of this meeting.
@@ -53,7 +55,9 @@ impl Full {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Full, Malformed> {
         let (version, part, last) = (reader.u64()?, reader.u16()?, reader.flag()?);
         let (meeting, heard) = (reader.u64()?, reader.u64()?);
-        Ok(Full { version, part, last, meeting, heard, changes: reader.list(MOST, Change::read)? })
+        let changes = reader.list(MOST, Change::read)?;
+        let abilities = reader.u8().unwrap_or(0);
+        Ok(Full { version, part, last, meeting, heard, changes, abilities })
     }
 }
 

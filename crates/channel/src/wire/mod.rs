@@ -7,6 +7,7 @@
 //! A frame does not name its sender: the network states the sender and has authenticated it.
 
 mod announce;
+mod bundle;
 mod codec;
 mod control;
 mod event;
@@ -17,6 +18,7 @@ mod order;
 mod tests;
 
 pub(crate) use announce::{Changes, Full, Met, encode_change};
+pub(crate) use bundle::{Item, Onward, write_item};
 pub(crate) use codec::{Malformed, Reader, Writer};
 pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
 pub(crate) use event::{EventFrame, Header, withdraw, write_attributes};
@@ -44,9 +46,10 @@ pub(crate) enum Kind {
     Answer,
     Fragment,
     Met,
+    Bundle,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Event,
     Kind::Changes,
     Kind::Full,
@@ -60,6 +63,7 @@ const KINDS: [Kind; 13] = [
     Kind::Answer,
     Kind::Fragment,
     Kind::Met,
+    Kind::Bundle,
 ];
 
 /// The fields at the beginning of every frame.
@@ -121,5 +125,11 @@ pub fn readable(frame: &[u8]) -> bool {
         Kind::Answer => Answer::read(&mut reader).is_ok(),
         Kind::Fragment => Fragment::read(&mut reader).is_ok(),
         Kind::Met => Met::read(&mut reader).is_ok(),
+        Kind::Bundle => loop {
+            match Item::next(&mut reader) {
+                Ok(Some(_)) => {}
+                end => return end.is_ok(),
+            }
+        },
     }
 }

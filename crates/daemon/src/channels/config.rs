@@ -53,6 +53,13 @@ pub struct ChannelsConfig {
     /// Interval at which this host reports the arrival rate of events to the sources of its channels; 0: never.
     #[serde(deserialize_with = "crate::config::time")]
     pub report: Nanos,
+    /// The router of the access list that passes this host's events on Q-channels on to other hosts, those of several
+    /// hosts in one frame; by default none, and events go directly.
+    pub combiner: Option<Name>,
+    /// Time for which readings of this host's monitor may wait on their way to other hosts, to go there in one frame
+    /// with others; 0: they do not wait.
+    #[serde(deserialize_with = "crate::config::time")]
+    pub slack: Nanos,
     /// Whether this host lends CPU time to other hosts, and asks them for a loan when it refuses an application.
     pub lend: Lend,
     /// How long a lender keeps capacity for an application that this host refused.
@@ -142,6 +149,8 @@ impl Default for ChannelsConfig {
             max_members_per_user: Limits::HOST_MEMBERS / 4,
             policy_budget: Nanos::from_millis(10),
             report: Nanos::from_millis(500),
+            combiner: None,
+            slack: Nanos::ZERO,
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
             contracts: false,
@@ -173,6 +182,9 @@ impl ChannelsConfig {
         let (least, most) = (Nanos::from_millis(50), Nanos::from_millis(60_000));
         if self.report != Nanos::ZERO && !(least..=most).contains(&self.report) {
             return Some(("channels.report", self.report.to_string(), "50ms to 60s, or 0ms for never"));
+        }
+        if self.slack > Limits::SLACK {
+            return Some(("channels.slack", self.slack.to_string(), "0ms to 10s"));
         }
         let (least, most) = (Nanos::from_millis(3_000), Nanos::from_millis(600_000));
         if !(least..=most).contains(&self.lend_hold) {
@@ -274,6 +286,7 @@ mod tests {
         assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
         assert_eq!(said("policy_budget = '2s'"), "channels.policy_budget 2 s 1ms to 1s, per second");
         assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
+        assert!(said("slack = '11s'").starts_with("channels.slack 11 s 0ms to 10s"));
         assert!(said("lend_hold = '1s'").starts_with("channels.lend_hold 1 s 3s to 600s"));
         assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));
         let error = toml::from_str::<ChannelsConfig>("host = 'a/b'").unwrap_err().to_string();

@@ -53,10 +53,13 @@ impl Network {
         let mut own = node::config(host.clone());
         let linked = linked(config, host).map_err(refused)?;
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
+            is_router(config.combiner.as_ref(), tls)?;
             own.policy = Box::new(ChannelRights(tls.access.clone()));
             own.notary = Some(security::notary(tls).map_err(refused)?);
         }
-        let managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
+        own.combiner = config.combiner.clone();
+        let mut managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
+        managed.member.set_slack(config.slack);
         let Some(linked) = linked else {
             return Ok(Network::Alone { managed: Box::new(Lock::new(managed)), mailbox: mailbox.clone() });
         };
@@ -180,6 +183,16 @@ pub(super) fn hurry(link: &Link<ManagedNode>, priority: u32) {
         // Without the capability the thread keeps the ordinary policy; this was logged before.
         let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
     }
+}
+
+/// Other hosts believe only routers about frames of third hosts.
+fn is_router(combiner: Option<&Name>, tls: &Tls) -> Result<(), DaemonError> {
+    let Some(combiner) = combiner.filter(|combiner| !tls.access.routers.contains(*combiner)) else { return Ok(()) };
+    Err(DaemonError::Channels(format!(
+        "channels.combiner {combiner} is not among the routers of {}; add it to `routers` on all hosts, or leave \
+         channels.combiner out",
+        tls.access.path.display()
+    )))
 }
 
 /// The engine's configuration; none if there are no other hosts.

@@ -34,6 +34,26 @@ const BYTES_PER_TURN: usize = 128 << 10;
 /// Largest number of connections accepted per turn.
 const ACCEPTED_PER_TURN: usize = 16;
 
+/// While a connection's messages are read, answers do not wake it; it is woken once at the end, also if a panic ends the
+/// turn.
+pub(super) struct ReadTurn<'a> {
+    pub registry: &'a mut Registry,
+    id: LeaseId,
+}
+
+impl<'a> ReadTurn<'a> {
+    pub(super) fn begin(registry: &'a mut Registry, id: LeaseId) -> ReadTurn<'a> {
+        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.set_read(true));
+        ReadTurn { registry, id }
+    }
+}
+
+impl Drop for ReadTurn<'_> {
+    fn drop(&mut self) {
+        self.registry.leases.get_mut(&self.id).into_iter().for_each(|lease| lease.set_read(false));
+    }
+}
+
 impl Fabric {
     /// Accepts waiting connections.
     pub(super) fn accept(&self, listener: &OwnedFd) {
@@ -148,9 +168,9 @@ impl Fabric {
     pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8], looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         self.flush(&mut registry, id);
-        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.set_read(true));
-        let is_cut = self.read_turn(&mut registry, id, buffer, looks);
-        registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.set_read(false));
+        let turn = ReadTurn::begin(&mut registry, id);
+        let is_cut = self.read_turn(turn.registry, id, buffer, looks);
+        drop(turn);
         drop(registry);
         if is_cut {
             self.mailbox.unread(id);
@@ -290,6 +310,7 @@ impl Fabric {
             },
             attributes: &attributes[..count],
             payload: submit.payload,
+            ..Submission::default()
         };
         let said = self.network.with(|node, now| node.submit(source, &event, now));
         said.map_err(|error| match error {

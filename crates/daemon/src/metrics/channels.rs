@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 29] = [
+const TOTALS: [Metric<ChannelsReport>; 33] = [
     of("channels_hosts", "number of hosts in the realm, including this one", |r| Gauge(r.hosts as f64)),
     of("channels_known", "number of channels on all hosts", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "number of connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -55,6 +55,10 @@ const TOTALS: [Metric<ChannelsReport>; 29] = [
         Counter(r.node.mismatched)
     }),
     of("channels_gaps", "changes of other hosts that were missed and requested again", |r| Counter(r.node.gaps)),
+    of("channels_bundles_out", "frames sent that carry several frames", |r| Counter(r.node.bundles_out)),
+    of("channels_combined", "frames that came in one frame with others", |r| Counter(r.node.combined)),
+    of("channels_passed_on", "frames of other hosts passed on in one frame with others", |r| Counter(r.node.passed_on)),
+    of("channels_undelivered", "frames of other hosts for a host that is not present", |r| Counter(r.node.undelivered)),
     of("channels_beyond_limit", "changes of other hosts refused because of a limit", |r| Counter(r.node.beyond_limit)),
 ];
 

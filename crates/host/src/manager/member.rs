@@ -10,9 +10,9 @@ use qfabric_channel::{
     Config, Event, EventType, Frame, Key, Node, Notice, Output as NodeOutput, SinkId, SinkSpec, SourceId, SourceSpec,
     Spec, Submission, Taken, Target,
 };
-use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format, reading_format};
+use qfabric_types::{Instant, Nanos};
 
 use super::contracts::{self, ContractMessage, NotReadable};
 use super::{Controller, Effect, Input, Manager, Output, Recipient, asked};
@@ -62,6 +62,8 @@ pub struct Member {
     own_sinks: BTreeMap<SinkId, ChannelId>,
     /// [`Manager::turnover`] when the marks of the sinks were last updated.
     turnover: u64,
+    /// The time for which readings may wait on their way.
+    slack: Nanos,
     /// The time of the last call.
     now: Instant,
     taken: Taken,
@@ -86,6 +88,7 @@ impl Member {
             outlets,
             own_sinks,
             turnover: 0,
+            slack: Nanos::ZERO,
             now,
             taken,
             contract_channel: contracts::channel(),
@@ -93,6 +96,12 @@ impl Member {
             unsent: 0,
             unread: 0,
         }
+    }
+
+    /// Sets the time for which readings may wait on their way to other hosts, so that they go in one frame with others
+    /// ([`Submission::slack`]). Control events do not wait. Zero at first.
+    pub fn set_slack(&mut self, slack: Nanos) {
+        self.slack = slack;
     }
 
     /// The node, for reading.
@@ -184,7 +193,8 @@ impl Member {
         let payload = ReadingEvent::encode(reading, name);
         let wanted = |at: &ChannelId| channel.is_none_or(|channel| channel == at);
         for outlet in self.outlets.iter().filter(|(at, _)| wanted(at)).map(|(_, outlet)| outlet) {
-            let event = Submission { event_type: READING, payload: &payload, ..Submission::default() };
+            let (slack, payload) = (self.slack, &payload);
+            let event = Submission { event_type: READING, slack, payload, ..Submission::default() };
             self.unsent += submit(&mut self.node, outlet, event, to, now);
         }
         let host = self.node.host().clone();

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each example uses some of it")]
 
 pub(crate) mod bare;
+pub(crate) mod combined;
 pub(crate) mod dear;
 pub(crate) mod foreign;
 pub(crate) mod nats;

@@ -9,11 +9,12 @@ use qfabric_channel::{
     Submission, Taken,
 };
 use qfabric_jit::Jit;
-use qfabric_link::{Address, Config, EngineKind, Link, Listener, NodeOwner};
-use qfabric_types::Instant;
-use qfabric_types::channel::{ChannelId, Plane};
+use qfabric_link::security::ChannelRights;
+use qfabric_link::{Address, Config, EngineKind, Link, Listener, NodeOwner, Security};
+use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::Format;
 use qfabric_types::monitor::reading_format;
+use qfabric_types::{Instant, Nanos};
 
 use super::{Each, Peer, Publish, now_ns, until};
 
@@ -22,6 +23,7 @@ pub(crate) struct Ours {
     called: Called,
     /// Whether this host connects to another one, which has to appear before channels are opened.
     calls: bool,
+    slack: Nanos,
 }
 
 /// The callbacks for the events of each sink.
@@ -54,7 +56,16 @@ pub(crate) fn config(rival: &str, net: &str, host: usize) -> Config {
 
 /// A node as in the daemon: its Q-channels carry readings, and its filters are machine code.
 pub(crate) fn node(config: &Config, host: usize) -> Node {
+    node_of(config, host, None)
+}
+
+/// A node with a combiner.
+pub(crate) fn node_of(config: &Config, host: usize, combiner: Option<Name>) -> Node {
     let mut node = NodeConfig::new(config.host.clone(), Incarnation::new(1, host as u32 + std::process::id()));
+    node.combiner = combiner;
+    if let Security::Tls(tls) = &config.security {
+        node.policy = Box::new(ChannelRights(tls.access.clone()));
+    }
     node.engines = Box::new(|program, limits| {
         let jit = Jit::new(program, limits).map_err(|error| error.to_string())?;
         Ok(Box::new(jit) as Box<dyn qfabric_ecode::Engine + Send>)
@@ -86,10 +97,15 @@ pub(crate) fn source(node: &mut Node, topic: &str, now: Instant) -> SourceId {
 impl Ours {
     pub(crate) fn open(rival: &str, net: &str, host: usize) -> Ours {
         let config = config(rival, net, host);
+        Ours::open_node(&config, node(&config, host), Nanos::ZERO)
+    }
+
+    /// Opens a host of another configuration. `slack`: of its events.
+    pub(crate) fn open_node(config: &Config, node: Node, slack: Nanos) -> Ours {
         let called = Called::default();
-        let owner = Echo { node: node(&config, host), called: called.clone(), back: None, taken: Taken::default() };
-        let link = Link::open(&config, owner, Arc::new(Quiet), || {}).expect("a link");
-        Ours { link: Arc::new(link), called, calls: host > 0 }
+        let owner = Echo { node, called: called.clone(), back: None, taken: Taken::default() };
+        let link = Link::open(config, owner, Arc::new(Quiet), || {}).expect("a link");
+        Ours { link: Arc::new(link), called, calls: !config.peers.is_empty(), slack }
     }
 
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Node, Instant) -> R) -> R {
@@ -115,8 +131,9 @@ impl Peer for Ours {
         self.ready();
         let link = Arc::clone(&self.link);
         let from = link.with(|echo, now| source(&mut echo.node, topic, now));
+        let slack = self.slack;
         Box::new(move |bytes| {
-            let event = Submission { payload: bytes, ..Submission::default() };
+            let event = Submission { payload: bytes, slack, ..Submission::default() };
             link.with(|echo, now| echo.node.submit(from, &event, now)).expect("submitted");
         })
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use qfabric_link::one_receive_thread;
 
 use super::ours::Ours;
-use super::{Peer, cpu_us, dear, now_ns, open, until, valve};
+use super::{Peer, Publish, combined, cpu_us, dear, now_ns, open, valve};
 
 /// Measured values in microseconds, which `tell` requests.
 static SEEN: Mutex<Vec<f64>> = Mutex::new(Vec::new());
@@ -35,7 +35,7 @@ pub(crate) fn play(role: &str) {
     }
     thread::spawn(obey);
     thread::spawn(|| {
-        thread::sleep(Duration::from_secs(150)); // end in any case
+        thread::sleep(Duration::from_secs(600)); // end in any case
         std::process::exit(1);
     });
     let number = |at: usize| words[at].parse::<usize>().expect("a number");
@@ -50,6 +50,9 @@ pub(crate) fn play(role: &str) {
         ["flooded", rival, net] => flooded(&*open(rival, net, 1)),
         ["collector", rival, net, ..] => collector(&*open(rival, net, 0), number(3)),
         ["reporters", rival, net, ..] => reporters(rival, net, number(3), number(4)),
+        ["root", way, net, ..] => collector(&combined::open(way, net, 0, None), number(3)),
+        ["combiners", way, net, ..] => combined::combiners(way, net, number(3)),
+        ["leaves", way, net, ..] => combined::leaves(way, net, number(3), number(4), number(5)),
         ["rates", rival, net, ..] => dear::rates(&*open(rival, net, 0), number(3), number(4)),
         ["chosen", rival, net, ..] => dear::chosen(&Ours::open(rival, net, 0), number(3)),
         ["handled", rival, net, _] => dear::handled(&Ours::open(rival, net, 1), number(3)),
@@ -265,7 +268,9 @@ fn collector(peer: &dyn Peer, reporters: usize) {
     let came = || *CAME.lock().expect("no panic");
     peer.subscribe("control", Box::new(|_| *CAME.lock().expect("no panic") += 1));
     say("ready");
-    until(|| came() >= 20 * reporters as u64);
+    while came() < 20 * reporters as u64 {
+        thread::sleep(Duration::from_millis(50)); // a hundred hosts meet each other meanwhile
+    }
     let (before, spent, begin) = (came(), cpu_us(), Instant::now());
     thread::sleep(Duration::from_secs(5));
     let took = begin.elapsed().as_secs_f64();
@@ -277,8 +282,12 @@ fn collector(peer: &dyn Peer, reporters: usize) {
 /// Hosts that each report `rate` times a second; evenly spread, so that each report arrives alone.
 fn reporters(rival: &str, net: &str, reporters: usize, rate: usize) {
     let peers: Vec<Box<dyn Peer>> = (1..=reporters).map(|number| open(rival, net, number)).collect();
-    let mut publish: Vec<_> = peers.iter().map(|peer| peer.publish("control")).collect();
-    let gap = Duration::from_secs(1) / (reporters * rate) as u32;
+    report(peers.iter().map(|peer| peer.publish("control")).collect(), rate)
+}
+
+/// Calls each function `rate` times a second, evenly spread.
+pub(crate) fn report(mut publish: Vec<Publish>, rate: usize) -> ! {
+    let gap = Duration::from_secs(1) / (publish.len() * rate) as u32;
     let mut next = Instant::now() + Duration::from_secs(1);
     loop {
         for publish in &mut publish {

@@ -13,6 +13,11 @@ impl Policy for ChannelRights {
         self.0.gives(host, right(action), channel)
     }
 
+    /// The routers of the list: Zenoh believes them about frames of other hosts, too.
+    fn relays(&self, host: &Name) -> bool {
+        self.0.routers.contains(host)
+    }
+
     fn why_not(&self, host: &Name, action: Action, channel: &ChannelId) -> String {
         self.0.why_not(host, right(action), &channel.name)
     }
