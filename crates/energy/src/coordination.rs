@@ -7,8 +7,8 @@
 //!    └───────────────────────────────── the burst ends ───────────────────────────────────┘
 //! ```
 //!
-//! [`ClockRule::Optimal`] is the general rule: the clock rises only while the card is held awake, and to the level that
-//! costs the least then. Where that level is f_max, the printed rule is a case of it.
+//! [`ClockRule::Optimal`] is the general rule: the clock rises only while the awake card waits for the processor, and to
+//! the level that costs the least then. Where that level is f_max, the printed rule is a case of it.
 
 use crate::clock::{cheapest_level, governor_level, slowest_level, stretch_limit};
 use crate::model::Model;
@@ -46,10 +46,10 @@ pub struct Coordination {
     low: usize,
     /// The level while the card is held awake.
     sending: usize,
-    is_sending: bool,
-    is_raised: bool,
+    /// The printed rule: begin of the time at f_max.
+    raised: Option<u64>,
     low_since: u64,
-    /// Packets in a burst, and t_b: means of the bursts so far.
+    /// Packets in a burst, and t_b, the time at f_max for a burst: means of the bursts so far.
     mean_packets: f64,
     mean_ns: f64,
 }
@@ -78,20 +78,19 @@ impl Coordination {
             highest: cpu.highest(),
             low,
             sending,
-            is_sending: false,
-            is_raised: false,
+            raised: None,
             low_since: 0,
             mean_packets: 1.0,
             mean_ns: 0.0,
         }
     }
 
-    /// The level of this moment.
-    pub fn level(&self) -> usize {
-        match (self.is_sending, self.is_raised) {
-            (true, _) => self.sending,
-            (false, true) => self.highest,
-            (false, false) => self.low,
+    /// The level of this moment. `card_waits` says that the card is awake only because the processor prepares a packet.
+    pub fn level(&self, card_waits: bool) -> usize {
+        match self.raised {
+            Some(_) => self.highest,
+            None if card_waits => self.sending,
+            None => self.low,
         }
     }
 
@@ -103,21 +102,26 @@ impl Coordination {
     /// A packet joined the queue.
     pub fn on_arrival(&mut self, now: u64) {
         let has_rested = (now - self.low_since) as f64 >= self.mean_ns;
-        if self.rule == ClockRule::Printed && self.mean_packets >= 2.0 && has_rested {
-            self.is_raised = true;
+        if self.rule == ClockRule::Printed && self.raised.is_none() && self.mean_packets >= 2.0 && has_rested {
+            self.raised = Some(now);
         }
     }
 
-    pub fn on_burst(&mut self) {
-        self.is_sending = true;
+    /// A packet of a burst begins.
+    pub fn on_transmission(&mut self, now: u64) {
+        if self.rule == ClockRule::Printed {
+            self.raised.get_or_insert(now);
+        }
     }
 
-    /// A burst of `packets` that began at `begun` is over. The low clock holds for at least t_b, although packets may
-    /// wait: so it has at least half of the time.
-    pub fn on_burst_end(&mut self, packets: u32, begun: u64, now: u64) {
-        (self.is_sending, self.is_raised, self.low_since) = (false, false, now);
+    /// A burst of `packets` is over. The low clock holds for at least t_b, although packets may wait: so it has about
+    /// half of the time.
+    pub fn on_burst_end(&mut self, packets: u32, now: u64) {
         self.mean_packets += LAST * (f64::from(packets) - self.mean_packets);
-        self.mean_ns += LAST * ((now - begun) as f64 - self.mean_ns);
+        if let Some(raised) = self.raised.take() {
+            self.mean_ns += LAST * ((now - raised) as f64 - self.mean_ns);
+        }
+        self.low_since = now;
     }
 }
 
@@ -149,26 +153,25 @@ mod tests {
     fn the_printed_rule_raises_the_clock_at_arrival_only_for_large_bursts() {
         let mut clock = coordination(ClockRule::Printed);
         clock.on_arrival(0);
-        assert_eq!(clock.level(), 0, "bursts of one packet so far");
+        assert_eq!(clock.level(false), 0, "bursts of one packet so far");
         for begun in 0..12 {
-            clock.on_burst();
-            assert_eq!(clock.level(), 10);
-            clock.on_burst_end(3, begun * 100, begun * 100 + 20);
+            clock.on_transmission(begun * 100);
+            assert_eq!(clock.level(false), 10);
+            clock.on_burst_end(3, begun * 100 + 20);
         }
         clock.on_arrival(1_125);
-        assert_eq!(clock.level(), 0, "the low clock holds for t_b");
+        assert_eq!(clock.level(false), 0, "the low clock holds for t_b");
         clock.on_arrival(1_150);
-        assert_eq!(clock.level(), 10);
+        assert_eq!(clock.level(false), 10);
     }
 
     #[test]
-    fn ours_raises_the_clock_only_while_the_card_is_awake() {
+    fn ours_raises_the_clock_only_while_the_card_waits_for_the_processor() {
         let mut clock = coordination(ClockRule::Optimal);
-        (0..20).for_each(|at| clock.on_burst_end(3, at * 100, at * 100 + 20));
+        (0..20).for_each(|at| clock.on_burst_end(3, at * 100));
         clock.on_arrival(5_000);
-        assert_eq!(clock.level(), 0);
-        clock.on_burst();
-        assert_eq!(clock.level(), 10);
+        clock.on_transmission(5_000);
+        assert_eq!((clock.level(false), clock.level(true)), (0, 10));
     }
 
     #[test]

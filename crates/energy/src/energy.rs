@@ -76,6 +76,11 @@ impl Energy {
         self.same(other).map(|()| Energy::new(self.joules - other.joules, self.source))
     }
 
+    /// The mean of `parts` equal parts.
+    pub fn divided(self, parts: f64) -> Energy {
+        Energy::new(self.joules / parts, self.source)
+    }
+
     /// This amount over `other`, without a unit. Zero if `other` is zero.
     pub fn ratio(self, other: Energy) -> f64 {
         if other.joules == 0.0 { 0.0 } else { self.joules / other.joules }
@@ -92,11 +97,12 @@ impl Energy {
 
 impl fmt::Display for Energy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (amount, unit) = match self.joules.abs() {
-            small if small < 1.0 => (self.joules * 1e3, "mJ"),
-            _ => (self.joules, "J"),
-        };
-        f.pad(&format!("{amount:.1} {unit} ({})", self.source.name()))
+        let source = self.source.name();
+        if self.joules.abs() < 1.0 {
+            f.pad(&format!("{:.1} mJ ({source})", self.joules * 1e3))
+        } else {
+            f.pad(&format!("{:.3} J ({source})", self.joules))
+        }
     }
 }
 
@@ -117,7 +123,7 @@ mod tests {
     #[test]
     fn an_amount_is_printed_with_its_source() {
         assert_eq!(Energy::modelled(0.42).to_string(), "420.0 mJ (model)");
-        assert_eq!(Energy::new(12.34, EnergySource::Rapl).to_string(), "12.3 J (rapl)");
+        assert_eq!(Energy::new(12.34, EnergySource::Rapl).to_string(), "12.340 J (rapl)");
         assert_eq!(Energy::new(f64::NAN, EnergySource::Ina).to_string(), "0.0 mJ (ina)");
     }
 

@@ -94,7 +94,7 @@ fn text(report: &Report) -> String {
             format!("{:.0}", row.utility),
             row.misses.to_string(),
             row.late.to_string(),
-            row.wakeups.to_string(),
+            format!("{:.1}", row.wakeups),
             format!("{:.1} ms", row.awake_ms),
             format!("{:.0} MHz", row.mean_mhz),
         ]);

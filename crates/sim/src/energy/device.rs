@@ -50,6 +50,11 @@ pub struct Techniques {
 }
 
 impl Techniques {
+    /// The same with each packet at its ready time.
+    pub(super) const fn without_bursts(self) -> Techniques {
+        Techniques { shapes: false, ..self }
+    }
+
     /// No technique: highest clock, card awake, no delay.
     pub const NONE: Techniques =
         Techniques { clock: ClockRule::Highest, card: CardRule::Awake, shapes: false, coordinates: false };
@@ -63,14 +68,26 @@ pub struct Usage {
     pub misses: u64,
     /// Packets whose transmission began after their deadline, or for which the queue had no place.
     pub late: u64,
-    pub wakeups: u64,
+    /// Changes of the card from doze to awake.
+    pub wakeups: f64,
     /// Time with the card awake, ns.
-    pub awake: u64,
-    pub packets: u64,
+    pub awake: f64,
     /// Mean clock over time, MHz.
     pub mean_mhz: f64,
-    /// t_o at the end, ns.
-    pub offset: u64,
+}
+
+impl Usage {
+    /// An energy without a run.
+    pub(super) fn of(energy: Energy) -> Self {
+        Usage { energy, misses: 0, late: 0, wakeups: 0.0, awake: 0.0, mean_mhz: 0.0 }
+    }
+
+    /// The mean of `parts` equal parts of the run. Misses and late packets stay those of the whole run.
+    pub(super) fn mean_of(self, parts: u64) -> Self {
+        let parts = parts as f64;
+        let energy = self.energy.divided(parts);
+        Usage { energy, wakeups: self.wakeups / parts, awake: self.awake / parts, ..self }
+    }
 }
 
 /// Runs `sources` on the device of `model` for `duration` nanoseconds.
@@ -157,7 +174,7 @@ impl<'a> Device<'a> {
     fn advance(&mut self, end: u64) {
         self.send();
         self.doze();
-        let level = self.clock.level();
+        let level = self.clock.level(matches!(self.sending, Some(Sending::Cpu { .. })));
         let stretch = self.model.cpu.stretch(level);
         let decision = self.machine.decide(self.now);
         let running = match (self.sending, decision.run) {
@@ -187,14 +204,14 @@ impl<'a> Device<'a> {
         match self.shaper.next(self.now) {
             Some(packet) => {
                 self.wake();
-                self.clock.on_burst();
+                self.clock.on_transmission(self.now);
                 let (left, air) = (self.model.radio.cpu_ns(packet.bytes), self.model.radio.air_ns(packet.bytes));
                 self.sending = Some(Sending::Cpu { left, air });
                 self.packets += 1;
             }
             None => {
                 if let Some(burst) = before {
-                    self.clock.on_burst_end(burst.packets, burst.begun, self.now);
+                    self.clock.on_burst_end(burst.packets, self.now);
                     self.quiet_since = self.now;
                 }
             }
@@ -320,11 +337,9 @@ impl<'a> Device<'a> {
             energy: Energy::modelled(self.joules),
             misses,
             late: self.shaper.late() + self.refused,
-            wakeups: self.wakeups,
-            awake: self.awake,
-            packets: self.packets,
+            wakeups: self.wakeups as f64,
+            awake: self.awake as f64,
             mean_mhz: self.mhz_ns / self.now.max(1) as f64,
-            offset: self.shaper.offset(),
         }
     }
 }

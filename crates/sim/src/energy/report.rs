@@ -36,9 +36,10 @@ pub struct Row {
     /// The saving as energy, with its source.
     pub saved: Energy,
     pub utility: f64,
+    /// Misses and late packets are those of the whole run, also where the rest is a mean.
     pub misses: u64,
     pub late: u64,
-    pub wakeups: u64,
+    pub wakeups: f64,
     pub awake_ms: f64,
     pub mean_mhz: f64,
 }
@@ -62,7 +63,7 @@ impl Report {
             misses: usage.misses,
             late: usage.late,
             wakeups: usage.wakeups,
-            awake_ms: usage.awake as f64 / 1e6,
+            awake_ms: usage.awake / 1e6,
             mean_mhz: usage.mean_mhz,
         });
     }
