@@ -13,13 +13,14 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Name and title of each scenario.
-pub const SCENARIOS: [(&str, &str); 6] = [
+pub const SCENARIOS: [(&str, &str); 7] = [
     ("fig53", "Figure 53: three streams, 5 kB every 200 ms, with and without bursts, for 10 s"),
     ("fig54", "Figure 54: a loop of 3.09 s at the lowest clock, at each clock, without the card"),
     ("fig61", "Figures 60 and 61: 25 % of the processor and 50 % of the network, expected and actual, for 1 s"),
     ("fig69", "Figure 69: four streams of 5 kB (200, 250, 333 and 500 ms), for 500 ms"),
     ("fig69-double", "Figure 69 with packets of 10 kB, for 500 ms"),
     ("fig73", "Figure 73: video of 25 frames/s and 30 kB, reduced to 10 frames/s and 7.5 kB, for 1 s"),
+    ("fig73-load", "Figure 73 beside the three other streams of Figure 69, for 1 s"),
 ];
 
 /// Simulates the scenario of this name; `None` if there is none.
@@ -35,7 +36,8 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
         "fig61" => figure_61(report, model),
         "fig69" => figure_69(report, model, chance, 5_000),
         "fig69-double" => figure_69(report, model, chance, 10_000),
-        "fig73" => figure_73(report, model, chance),
+        "fig73" => figure_73(report, model, chance, (20, 1_000)),
+        "fig73-load" => figure_73(report, model, chance, (55, 5_000)),
         _ => figure_53(report, model, chance),
     })
 }
@@ -142,10 +144,10 @@ const LADDER: [(&str, Techniques); 10] = [
     ("default kernel policy", DEFAULT_KERNEL),
     ("clock alone", Techniques { clock: ClockRule::Windows, ..Techniques::NONE }),
     ("doze alone", Techniques { card: AT_ONCE, ..Techniques::NONE }),
-    ("bursts and doze", Techniques { card: AT_ONCE, shapes: true, ..Techniques::NONE }),
+    ("bursts alone", Techniques { card: AT_ONCE, shapes: true, ..Techniques::NONE }),
     ("clock and doze", Techniques { shapes: false, ..UNCOORDINATED }),
-    ("all, doze after 100 ms", Techniques { card: DEFAULT_CARD, ..UNCOORDINATED }),
-    ("all, doze at once", UNCOORDINATED),
+    ("all uncoordinated, 100 ms timeout", Techniques { card: DEFAULT_CARD, ..UNCOORDINATED }),
+    ("all uncoordinated, immediate doze", UNCOORDINATED),
     ("coordinated (thesis)", THESIS),
     ("coordinated (ours)", OURS),
 ];
@@ -177,13 +179,19 @@ fn utility(rate: u32, side: u32) -> f64 {
 /// Seconds that are simulated; the mean of one is reported.
 const VIDEO_SECONDS: u64 = 30;
 
-fn figure_73(mut report: Report, model: &Model, mut chance: Chance) -> Result<Report, BadTask> {
-    let background = [250, 333, 500].map(|ms| stream(ms * MS, ms * MS / 50, 1_000, 50, &mut chance));
+/// `background` is the share of the processor, in thousandths, and the packet size of each of three other streams.
+fn figure_73(
+    mut report: Report,
+    model: &Model,
+    mut chance: Chance,
+    (share, size): (u64, u64),
+) -> Result<Report, BadTask> {
+    let background = [250, 333, 500].map(|ms| stream(ms * MS, ms * MS * share / 1_000, size, 50, &mut chance));
     let arrival = chance.below(40 * MS);
-    // A video packet may begin half a period after its job's.
+    // Live video: a packet begins within the period of its job.
     let video = |rate: u64, work: u64, bytes: u64| {
         let (period, work) = (SECOND / rate, scaled(work, model));
-        let video = Source { period, arrival, work, bytes, window: window(STRICT), slack: period / 2, network: 100 };
+        let video = Source { period, arrival, work, bytes, window: window(STRICT), slack: 0, network: 100 };
         [vec![video], background.to_vec()].concat()
     };
     // Capture of a frame takes 8 ms, and its reduction 0.27 ms/kB (Table 4), at the highest clock of the iPAQ.
