@@ -40,6 +40,22 @@ fn figure_54_saves_200_millijoules() {
 }
 
 #[test]
+fn checkpoints_recover_most_of_the_misses_that_can_be_recovered() {
+    for seed in SEEDS {
+        let report = report("fig56", &ipaq(), seed);
+        let misses = |policy: &str| report.row(policy).unwrap().misses as f64;
+        let infeasible = misses("highest clock: infeasible jobs");
+        let counts: Vec<f64> = (0..=4).map(|n| misses(&format!("{n} code checkpoints"))).collect();
+        assert!(counts.windows(2).all(|pair| pair[1] <= pair[0]), "seed {seed}: {counts:?}");
+        assert!(counts[4] - infeasible <= 0.4 * (counts[0] - infeasible), "seed {seed}: {counts:?}, {infeasible}");
+        assert!(counts[4] < misses("4 code checkpoints, first half"), "seed {seed}");
+        assert!(misses("scheduler checkpoints") <= 1.2 * counts[4], "seed {seed}");
+        let mhz = |policy: &str| report.row(policy).unwrap().mean_mhz;
+        assert!(mhz("4 code checkpoints") - mhz("0 code checkpoints") <= 15.0, "seed {seed}");
+    }
+}
+
+#[test]
 fn figure_61_loses_a_third_of_the_expected_saving() {
     let report = report("fig61", &ipaq(), 0);
     let expected = saved(&report, "both, expected: sum of the savings");

@@ -4,6 +4,7 @@
 //! streams come from a seed; a seed repeats a run.
 
 mod chart;
+mod checkpoints;
 mod device;
 mod report;
 mod scenarios;

@@ -6,6 +6,7 @@ use qfabric_types::Window;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::checkpoints::figure_56;
 use super::device::{CardRule, Source, Techniques, Usage, run};
 use super::report::Report;
 
@@ -13,9 +14,10 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Name and title of each scenario.
-pub const SCENARIOS: [(&str, &str); 7] = [
+pub const SCENARIOS: [(&str, &str); 8] = [
     ("fig53", "Figure 53: three streams, 5 kB every 200 ms, with and without bursts, for 10 s"),
     ("fig54", "Figure 54: a loop of 3.09 s at the lowest clock, at each clock, without the card"),
+    ("fig56", "Figures 55 to 59: 1000 jobs, of which one in four is delayed, with power checkpoints"),
     ("fig61", "Figures 60 and 61: 25 % of the processor and 50 % of the network, expected and actual, for 1 s"),
     ("fig69", "Figure 69: four streams of 5 kB (200, 250, 333 and 500 ms), for 500 ms"),
     ("fig69-double", "Figure 69 with packets of 10 kB, for 500 ms"),
@@ -33,6 +35,7 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
     let chance = Chance(ChaCha8Rng::seed_from_u64(seed));
     Some(match name {
         "fig54" => Ok(figure_54(report, model)),
+        "fig56" => Ok(figure_56(report, model, chance)),
         "fig61" => figure_61(report, model),
         "fig69" => figure_69(report, model, chance, 5_000),
         "fig69-double" => figure_69(report, model, chance, 10_000),
@@ -46,11 +49,16 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
 const DEFAULT_CARD: CardRule = CardRule::Doze(100 * MS);
 const AT_ONCE: CardRule = CardRule::Doze(0);
 
-struct Chance(ChaCha8Rng);
+pub(super) struct Chance(ChaCha8Rng);
 
 impl Chance {
     fn below(&mut self, limit: u64) -> u64 {
         self.0.random_range(0..limit.max(1))
+    }
+
+    /// In [0, 1).
+    pub(super) fn part(&mut self) -> f64 {
+        self.0.random::<f64>()
     }
 }
 
