@@ -1,7 +1,8 @@
 //! The figures of chapters 6 and 7 of the thesis, within the limits that the specification names.
 
 use qfabric_energy::{Energy, Model, SHIPPED};
-use qfabric_sim::energy::{Report, SCENARIOS, simulate, svg};
+use qfabric_sim::energy::{CardRule, Report, SCENARIOS, Source, Techniques, run, simulate, svg};
+use qfabric_types::Window;
 
 const SEEDS: std::ops::Range<u64> = 0..8;
 
@@ -80,6 +81,29 @@ fn figure_69_gains_by_coordination() {
         let [both, ours] = ["clock and doze", "coordinated (ours)"].map(|policy| saved(&double, policy));
         assert!(ours >= 1.08 * both, "seed {seed}, double packets: both {both}, ours {ours}");
     }
+}
+
+/// Two tasks that compute and two that send, with equal deadlines (§7.1.2, Figure 67).
+#[test]
+fn the_modified_precedence_joins_packets_of_equal_deadlines() {
+    const MS: u64 = 1_000_000;
+    let task = |work: u64, bytes: u64| Source {
+        period: 200 * MS,
+        arrival: 0,
+        work: work * MS,
+        bytes,
+        window: Window::new(0, 1).unwrap(),
+        slack: 0,
+        network: if bytes > 0 { 100 } else { 0 },
+    };
+    let sources = [task(2, 5_000), task(20, 0), task(2, 5_000), task(20, 0)];
+    let usage = |coordinates| {
+        let techniques = Techniques { card: CardRule::Doze(0), coordinates, ..Techniques::NONE };
+        run(&ipaq(), &sources, techniques, 2_000 * MS).unwrap()
+    };
+    let (plain, modified) = (usage(false), usage(true));
+    assert_eq!((plain.wakeups, modified.wakeups), (20.0, 10.0));
+    assert_eq!((plain.misses, plain.late, modified.misses, modified.late), (0, 0, 0, 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `qfabric sim energy`: joules of one device by a power model, with and without each technique of the thesis.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -13,15 +14,16 @@ use crate::output;
 
 const EXAMPLE: &str = "\
 Examples: qfabric sim energy --scenario fig53 --model ipaq-h3870-orinoco
-          qfabric sim energy --scenario fig53 --model my-board.toml --json --svg fig53.svg
+          qfabric sim energy --scenario fig73 --model pixel6-tensor --svg fig73.svg
+          qfabric sim energy --scenario fig69 --model my-board.toml --json
 
 A model is a TOML file, or a shipped name: ipaq-h3870-orinoco (the device of the thesis), pixel6-tensor, rk3399, \
 wifi-generic-11n, x86-server. Every number of a model has a source, and is printed, derived or assumed; the first line \
 counts them. All joules are modelled: time in each state times the power of that state. They are never measured.
 
 saving     part of the energy of the first row
-misses     jobs that were not done by their deadline
-late       packets whose transmission began after their deadline
+misses     jobs that were not done by their deadline, in the whole run
+late       packets whose transmission began after their deadline, in the whole run
 wakeups    changes of the card from doze to awake";
 
 /// Computes the energy of one device under each policy of a figure of the thesis, by a power model.
@@ -75,12 +77,19 @@ fn read_model(name: &str) -> Result<Model, Failure> {
         let names = SHIPPED.map(|(name, _)| name).join(", ");
         return Err(Failure::usage(format!("model {name} is neither a file nor a shipped model; shipped: {names}")));
     }
-    let failure = |error| Failure::usage(format!("cannot read model {name}: {error}"));
-    let length = fs::metadata(path).map_err(failure)?.len();
-    if length > MAX_BYTES as u64 {
-        return Err(Failure::usage(format!("model {name} has {length} bytes; a model has at most {MAX_BYTES}")));
+    Model::parse(name, &read_file(path)?).map_err(Failure::usage)
+}
+
+/// The text of a file that may be endless.
+fn read_file(path: &Path) -> Result<String, Failure> {
+    let failure = |error: io::Error| Failure::usage(format!("cannot read model {}: {error}", path.display()));
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(failure)?;
+    let length = file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(failure)?;
+    if length > MAX_BYTES {
+        return Err(Failure::usage(format!("model {} is longer than {MAX_BYTES} bytes; shorten it", path.display())));
     }
-    Model::parse(name, &fs::read_to_string(path).map_err(failure)?).map_err(Failure::usage)
+    Ok(text)
 }
 
 fn text(report: &Report) -> String {
