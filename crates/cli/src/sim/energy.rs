@@ -18,7 +18,7 @@ Examples: qfabric sim energy --scenario fig53 --model ipaq-h3870-orinoco
           qfabric sim energy --scenario fig69 --model my-board.toml --json
 
 A model is a TOML file, or a shipped name: ipaq-h3870-orinoco (the device of the thesis), pixel6-tensor, rk3399, \
-wifi-generic-11n, x86-server. Every number of a model has a source, and is printed, derived or assumed; the first line \
+wifi-generic-11n, x86-server. Every number of a model has a source, and is printed, derived or assumed; the second line \
 counts them. All joules are modelled: time in each state times the power of that state. They are never measured.
 
 saving     part of the energy of the first row
