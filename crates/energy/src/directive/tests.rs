@@ -19,7 +19,8 @@ fn best(gains: &Gains, goal: impl Fn((f64, f64)) -> f64) -> f64 {
 proptest! {
     #[test]
     fn each_directive_is_that_of_brute_force(gains in gains()) {
-        let goals: [(Directive, fn((f64, f64)) -> f64); 3] = [
+        type Goal = fn((f64, f64)) -> f64;
+        let goals: [(Directive, Goal); 3] = [
             (Directive::MaxSot, |(sender, _)| sender),
             (Directive::MaxRot, |(_, receiver)| receiver),
             (Directive::MinSec, |(sender, receiver)| sender + receiver),
