@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn pure_rooms_use_pure_rooms_only() {
-        let pure = ["types", "sched", "control", "broker", "ecode", "channel", "host"];
+        let pure = ["types", "sched", "control", "broker", "ecode", "channel", "energy", "host"];
         let real = real(root()).unwrap();
         for room in pure {
             assert!(real[room].iter().all(|used| pure.contains(&used.as_str())), "{room} uses {:?}", real[room]);

@@ -3,6 +3,7 @@
 
 mod compare;
 mod dwcs;
+mod energy;
 mod fabric;
 mod grid;
 
@@ -36,6 +37,7 @@ pub(crate) struct Args {
 enum Command {
     Control(Control),
     Dwcs(dwcs::Args),
+    Energy(energy::Args),
     Fabric(fabric::Args),
     Grid(grid::Args),
 }
@@ -107,6 +109,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Control(args) => control(&args),
         Command::Dwcs(args) => dwcs::run(&args),
+        Command::Energy(args) => energy::run(&args),
         Command::Fabric(args) => fabric::run(&args),
         Command::Grid(args) => grid::run(&args),
     }

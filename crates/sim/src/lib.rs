@@ -6,6 +6,7 @@
 //!   supervisor and the order of settings are those of the daemon.
 //! - [`grid`] compares policies over many sets of conditions.
 //! - [`dwcs`] runs tasks with windows and events on one processor, tick by tick.
+//! - [`energy`] runs one device by a power model, with and without the techniques of the thesis.
 //! - [`contracts`] makes contracts over several hosts on a bad network, and compares them with Banker's algorithm.
 //! - [`fabric`] runs hundreds of hosts on a simulated network, with the channels and managers of the daemon.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 pub mod contracts;
 pub mod control_loop;
 pub mod dwcs;
+pub mod energy;
 pub mod fabric;
 pub mod grid;
 pub mod streams;

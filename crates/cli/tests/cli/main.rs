@@ -20,4 +20,5 @@ mod policies;
 mod policies_together;
 mod sim_control;
 mod sim_dwcs;
+mod sim_energy;
 mod sim_fabric;

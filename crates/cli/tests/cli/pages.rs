@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 44] = [
     "run",
     "probe",
     "doctor",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 43] = [
     "restore",
     "sim control",
     "sim dwcs",
+    "sim energy",
     "demo",
     "services",
     "ecode check",

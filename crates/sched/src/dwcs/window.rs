@@ -28,6 +28,21 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// The state at the beginning of `window`.
+    pub fn of(window: Window) -> Self {
+        Progress::start(Span::from(window))
+    }
+
+    /// Rule a: a period or a packet was served in time.
+    pub fn on_served(&mut self, window: Window) {
+        self.served(Span::from(window));
+    }
+
+    /// Rule b: a period or a packet was lost. Returns whether the loss violates `window`.
+    pub fn on_lost(&mut self, window: Window) -> bool {
+        self.lost(Span::from(window))
+    }
+
     /// The state at the beginning of a window.
     pub(super) const fn start(window: Span) -> Self {
         Progress { x: window.x, y: window.y }
@@ -65,7 +80,7 @@ impl Progress {
     /// Table 1 below the deadline as one number, lower first: x'/y', then higher y' if x' is zero, and lower x' if
     /// it is not. Two ratios of numbers up to 255 differ by more than 2^-17, so these bits suffice to tell them
     /// apart; y' exceeds 255 only if x' is zero.
-    pub(super) fn urgency(self) -> u64 {
+    pub fn urgency(self) -> u64 {
         match self.x {
             0 => u64::from(Y_BOUND - self.y),
             x => (u64::from((u32::from(x) << 17) / u32::from(self.y)) << 16) | u64::from(x),

@@ -1,0 +1,15 @@
+//! The figures of chapters 6 and 7 of the thesis (000): one device, a ladder of techniques, joules by a model.
+//!
+//! Every scenario prints the whole ladder, so that no technique is compared with a weak rival alone. The phases of the
+//! streams come from a seed; a seed repeats a run.
+
+mod chart;
+mod checkpoints;
+mod device;
+mod report;
+mod scenarios;
+
+pub use chart::svg;
+pub use device::{CardRule, Source, Techniques, Usage, run};
+pub use report::{ModelInfo, Report, Row};
+pub use scenarios::{SCENARIOS, simulate};

@@ -1,0 +1,149 @@
+//! The figures of chapters 6 and 7 of the thesis, within the limits that the specification names.
+
+use qfabric_energy::{Energy, Model, SHIPPED};
+use qfabric_sim::energy::{CardRule, Report, SCENARIOS, Source, Techniques, run, simulate, svg};
+use qfabric_types::Window;
+
+const SEEDS: std::ops::Range<u64> = 0..8;
+
+fn ipaq() -> Model {
+    Model::shipped("ipaq-h3870-orinoco").unwrap()
+}
+
+fn report(scenario: &str, model: &Model, seed: u64) -> Report {
+    simulate(scenario, model, seed).expect("the scenario exists").expect("the tasks fit")
+}
+
+/// Millijoules saved by a policy.
+fn saved(report: &Report, policy: &str) -> f64 {
+    report.row(policy).unwrap_or_else(|| panic!("no policy {policy}")).saved.ratio(Energy::modelled(1e-3))
+}
+
+fn percent(report: &Report, policy: &str) -> f64 {
+    100.0 * report.row(policy).unwrap_or_else(|| panic!("no policy {policy}")).saving
+}
+
+#[test]
+fn bursts_cut_wakeups_to_two_fifths_without_a_late_packet() {
+    for (seed, (name, _)) in SEEDS.flat_map(|seed| SHIPPED.map(|model| (seed, model))) {
+        let report = report("fig53", &Model::shipped(name).unwrap(), seed);
+        let [spread, bursts] = ["doze at once", "bursts, doze at once"].map(|policy| report.row(policy).unwrap());
+        assert!(spread.wakeups >= 2.5 * bursts.wakeups, "seed {seed}, {name}: {} {}", spread.wakeups, bursts.wakeups);
+        assert!(report.rows.iter().all(|row| row.late + row.misses == 0), "seed {seed}, {name}");
+    }
+}
+
+#[test]
+fn figure_54_saves_200_millijoules() {
+    let report = report("fig54", &ipaq(), 0);
+    let last = report.rows.last().unwrap();
+    assert!((160.0..240.0).contains(&saved(&report, &last.policy)), "{}", last.saved);
+}
+
+#[test]
+fn checkpoints_recover_most_of_the_misses_that_can_be_recovered() {
+    for seed in SEEDS {
+        let report = report("fig56", &ipaq(), seed);
+        let misses = |policy: &str| report.row(policy).unwrap().misses as f64;
+        let infeasible = misses("highest clock: infeasible jobs");
+        let counts: Vec<f64> = (0..=4).map(|n| misses(&format!("{n} code checkpoints"))).collect();
+        assert!(counts.windows(2).all(|pair| pair[1] <= pair[0]), "seed {seed}: {counts:?}");
+        assert!(counts[4] - infeasible <= 0.4 * (counts[0] - infeasible), "seed {seed}: {counts:?}, {infeasible}");
+        assert!(counts[4] < misses("4 code checkpoints, first half"), "seed {seed}");
+        assert!(misses("scheduler checkpoints") <= 1.2 * counts[4], "seed {seed}");
+        let mhz = |policy: &str| report.row(policy).unwrap().mean_mhz;
+        assert!(mhz("4 code checkpoints") - mhz("0 code checkpoints") <= 15.0, "seed {seed}");
+    }
+}
+
+#[test]
+fn figure_61_loses_a_third_of_the_expected_saving() {
+    let report = report("fig61", &ipaq(), 0);
+    let expected = saved(&report, "both, expected: sum of the savings");
+    let actual = saved(&report, "both, actual");
+    assert!((40.0..58.0).contains(&saved(&report, "clock alone")), "Figure 60: {}", saved(&report, "clock alone"));
+    assert!((expected / 473.0 - 1.0).abs() <= 0.05, "expected {expected}");
+    assert!((225.0..300.0).contains(&actual), "actual {actual}");
+    assert!(actual <= 0.65 * expected && saved(&report, "coordinated (ours)") > actual);
+}
+
+#[test]
+fn figure_69_gains_by_coordination() {
+    for seed in SEEDS {
+        let single = report("fig69", &ipaq(), seed);
+        let [doze, both, ours] =
+            ["doze alone", "clock and doze", "coordinated (ours)"].map(|policy| saved(&single, policy));
+        assert!((370.0..405.0).contains(&doze), "seed {seed}: {doze}");
+        assert!(both <= doze + 15.0 && ours >= 1.04 * both, "seed {seed}: both {both}, ours {ours}");
+        let wakeups = |policy| single.row(policy).unwrap().wakeups;
+        assert!((6.0..7.5).contains(&wakeups("doze alone")) && wakeups("coordinated (ours)") <= 2.0, "seed {seed}");
+        let double = report("fig69-double", &ipaq(), seed);
+        let [both, ours] = ["clock and doze", "coordinated (ours)"].map(|policy| saved(&double, policy));
+        assert!(ours >= 1.08 * both, "seed {seed}, double packets: both {both}, ours {ours}");
+    }
+}
+
+/// Two tasks that compute and two that send, with equal deadlines (§7.1.2, Figure 67).
+#[test]
+fn the_modified_precedence_joins_packets_of_equal_deadlines() {
+    const MS: u64 = 1_000_000;
+    let task = |work: u64, bytes: u64| Source {
+        period: 200 * MS,
+        arrival: 0,
+        work: work * MS,
+        bytes,
+        window: Window::new(0, 1).unwrap(),
+        slack: 0,
+        network: if bytes > 0 { 100 } else { 0 },
+    };
+    let sources = [task(2, 5_000), task(20, 0), task(2, 5_000), task(20, 0)];
+    let usage = |coordinates| {
+        let techniques = Techniques { card: CardRule::Doze(0), coordinates, ..Techniques::NONE };
+        run(&ipaq(), &sources, techniques, 2_000 * MS).unwrap()
+    };
+    let (plain, modified) = (usage(false), usage(true));
+    assert_eq!((plain.wakeups, modified.wakeups), (20.0, 10.0));
+    assert_eq!((plain.misses, plain.late, modified.misses, modified.late), (0, 0, 0, 0));
+}
+
+#[test]
+fn figure_73_saves_half_without_a_late_packet() {
+    for seed in SEEDS {
+        let report = report("fig73", &ipaq(), seed);
+        for policy in ["coordinated (thesis)", "coordinated (ours)"] {
+            let row = report.row(policy).unwrap();
+            assert!(percent(&report, policy) >= 50.0, "seed {seed}: {policy} {}", percent(&report, policy));
+            assert_eq!((row.misses, row.late), (0, 0), "seed {seed}: {policy}");
+            assert_eq!((report.rows[0].utility, row.utility), (300.0, 130.0));
+        }
+        for policy in
+            ["default kernel policy", "transcoding, default kernel policy", "all uncoordinated, 100 ms timeout"]
+        {
+            assert!(percent(&report, policy) <= 30.0, "seed {seed}: {policy} {}", percent(&report, policy));
+        }
+    }
+}
+
+#[test]
+fn ours_uses_no_more_than_the_printed_rule_on_every_model() {
+    for (scenario, (name, _)) in ["fig61", "fig69", "fig73"].iter().flat_map(|at| SHIPPED.map(|model| (at, model))) {
+        for seed in 0..3 {
+            let report = report(scenario, &Model::shipped(name).unwrap(), seed);
+            let [printed, ours] =
+                ["coordinated (thesis)", "coordinated (ours)"].map(|policy| report.row(policy).unwrap());
+            assert!(ours.energy.ratio(printed.energy) <= 1.0 + 1e-6, "{scenario}, {name}, seed {seed}");
+            assert!(ours.misses <= printed.misses && ours.late <= printed.late, "{scenario}, {name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_repeats_a_run_and_every_scenario_is_drawn() {
+    for (name, title) in SCENARIOS {
+        let [first, second] = [0, 0].map(|seed| report(name, &ipaq(), seed));
+        assert_eq!(format!("{first:?}"), format!("{second:?}"));
+        let picture = svg(&first);
+        assert!(picture.contains(title) && picture.contains("(model)"));
+    }
+    assert!(simulate("fig1", &ipaq(), 0).is_none());
+}
