@@ -126,7 +126,9 @@ impl fmt::Display for Bottleneck {
             Evidence::Loss { from, before, to, after } => {
                 write!(f, "{}: {after:.1}/s {to} of {before:.1}/s {from}", self.guilty)?;
             }
-            Evidence::Misses { per_second } => write!(f, "{}: {per_second:.1} deadlines missed per second", self.guilty)?,
+            Evidence::Misses { per_second } => {
+                write!(f, "{}: {per_second:.1} deadlines missed per second", self.guilty)?
+            }
         }
         self.pressure.map_or(Ok(()), |pressure| write!(f, "; CPU pressure {:.0} %", pressure * 100.0))
     }
@@ -183,7 +185,17 @@ mod tests {
         let known = |value: f64| (value >= 0.0).then_some(value);
         let [generated, sent, arrived, decoded, shown] = rates.map(known);
         let (source_pressure, sink_pressure) = (known(source), known(sink));
-        Observation { wanted: 20.0, generated, sent, arrived, decoded, shown, misses: None, source_pressure, sink_pressure }
+        Observation {
+            wanted: 20.0,
+            generated,
+            sent,
+            arrived,
+            decoded,
+            shown,
+            misses: None,
+            source_pressure,
+            sink_pressure,
+        }
     }
 
     #[test]

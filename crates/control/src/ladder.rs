@@ -175,7 +175,18 @@ impl Ladder {
         }
         let wait = terms.calm;
         let (changed, kept, reported) = (None, None, None);
-        Ok(Ladder { dimensions, terms, rung: 0, changed, is_probing: false, low: 0, smooth: None, kept, wait, reported })
+        Ok(Ladder {
+            dimensions,
+            terms,
+            rung: 0,
+            changed,
+            is_probing: false,
+            low: 0,
+            smooth: None,
+            kept,
+            wait,
+            reported,
+        })
     }
 
     /// Begins at another rung, such as after a restart; a rung below the minimum is the minimum.

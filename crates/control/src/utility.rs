@@ -135,9 +135,7 @@ fn moved(used: &[u64], from: &Level, to: &Level, capacity: &[u64]) -> Option<Vec
 
 /// The change of the amounts as a fraction of the capacities: the price of a move, for a comparison of resources.
 fn price(from: &Level, to: &Level, capacity: &[u64]) -> f64 {
-    let part = |((from, to), capacity): ((&u64, &u64), &u64)| {
-        (*to as f64 - *from as f64) / (*capacity as f64).max(1.0)
-    };
+    let part = |((from, to), capacity): ((&u64, &u64), &u64)| (*to as f64 - *from as f64) / (*capacity as f64).max(1.0);
     from.needs.iter().zip(&to.needs).zip(capacity).map(part).sum()
 }
 

@@ -10,8 +10,11 @@ fn at(second: u64) -> Instant {
 }
 
 fn ladder() -> Ladder {
-    let dimensions =
-        [Dimension::new("quality", &[80, 60, 40, 20]), Dimension::new("size", &[640, 320, 176]), Dimension::new("codec", &[1, 0])];
+    let dimensions = [
+        Dimension::new("quality", &[80, 60, 40, 20]),
+        Dimension::new("size", &[640, 320, 176]),
+        Dimension::new("codec", &[1, 0]),
+    ];
     Ladder::new(dimensions.to_vec(), Terms::new(20.0)).unwrap()
 }
 
