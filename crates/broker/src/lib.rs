@@ -24,6 +24,7 @@ mod partition;
 mod pool;
 mod refusal;
 mod supervisor;
+mod utility;
 
 pub use deadlines::Deadlines;
 pub use fit::as_much_as_fits;
@@ -40,3 +41,4 @@ pub use partition::{Partition, PartitionRefusal, Promise};
 pub use pool::{Member, Pool, PoolRefusal};
 pub use refusal::{Bound, Refusal};
 pub use supervisor::Supervisor;
+pub use utility::{Steps, UtilityStep};

@@ -14,13 +14,14 @@
 //! applications whose room is free at once ([`Supervisor::free_at_once`]), `booked` always equals `granted`. An
 //! increase above the free room is granted in part; the rest stays pending and is granted when room becomes free.
 //! Source: AQuoSA 2009, §3.2, §4.4, §5.3.2. A request is O(1) while every application holds the share it wants,
-//! O(n) otherwise. After admission no call allocates memory.
+//! O(n) otherwise. After admission no call allocates memory, except the exchange by utility under overload.
 
 use qfabric_types::api::Holder;
 use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
 use crate::filling::{self, Claim, NO_LIMIT, Room};
 use crate::refusal::{Bound, Refusal};
+use crate::utility::{self, Party, Steps};
 use crate::{LEVELS, Limits};
 
 /// The accounts of one application.
@@ -50,6 +51,8 @@ struct Entry {
     left: bool,
     /// Already in `changed`.
     is_listed: bool,
+    /// Its preferences; `None`: weights alone decide.
+    utility: Option<Box<Steps>>,
 }
 
 /// The accounts of one host's processor.
@@ -120,6 +123,7 @@ impl Supervisor {
             at_once: false,
             left: false,
             is_listed: false,
+            utility: None,
         });
         self.number_owners();
         self.reserve_scratch();
@@ -162,6 +166,19 @@ impl Supervisor {
         } else {
             self.share_out(now);
         }
+    }
+
+    /// Sets what shares are worth to `app`; `None`: weights alone decide. Under overload, the applications of one user,
+    /// group and priority level that have utilities divide what the weights give them together by marginal utility.
+    pub fn set_utility(&mut self, app: AppId, steps: Option<Steps>, now: Instant) {
+        let Some(at) = self.find_present(app) else { return };
+        let steps = steps.map(Box::new);
+        if self.entries[at].utility == steps {
+            return;
+        }
+        self.entries[at].utility = steps;
+        self.expire(now);
+        self.share_out(now);
     }
 
     /// The grants that changed since the last call, each application once, with its newest grant.
@@ -371,6 +388,30 @@ impl Supervisor {
         filling::fill(&mut self.claims, &mut self.room);
         for (entry, claim) in self.entries.iter_mut().zip(&self.claims) {
             entry.target = claim.given;
+        }
+        self.exchange_by_utility();
+    }
+
+    /// Lets applications of one user, group and level exchange their targets. No limit is exceeded: limits apply to
+    /// users, groups and levels, whose sums stay.
+    fn exchange_by_utility(&mut self) {
+        let takes_part = |entry: &Entry| entry.utility.is_some() && !entry.left;
+        let key = |entry: &Entry| (entry.level, entry.owner.uid, entry.owner.gid);
+        for first in 0..self.entries.len() {
+            let this = key(&self.entries[first]);
+            let is_member = |entry: &Entry| takes_part(entry) && key(entry) == this;
+            if !is_member(&self.entries[first]) || self.entries[..first].iter().any(is_member) {
+                continue;
+            }
+            let members: Vec<usize> = (first..self.entries.len()).filter(|at| is_member(&self.entries[*at])).collect();
+            let party = |at: &usize| {
+                let Entry { guaranteed, wanted, target, ref utility, .. } = self.entries[*at];
+                Some(Party { steps: utility.as_deref()?, guaranteed, wanted, given: target })
+            };
+            let mut parties: Vec<Party<'_>> = members.iter().filter_map(party).collect();
+            utility::exchange(&mut parties);
+            let given: Vec<u64> = parties.iter().map(|party| party.given).collect();
+            members.into_iter().zip(given).for_each(|(at, given)| self.entries[at].target = given);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tests of the supervisor: scenarios with expected grants, and properties over random steps.
 
 use proptest::prelude::*;
-use qfabric_broker::{Limits, Supervisor};
+use qfabric_broker::{Limits, Steps, Supervisor, UtilityStep};
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, Class, Contract, Demand, Instant, Nanos, Owner, Share};
 
@@ -40,6 +40,32 @@ fn with_apps(capacity: u32, apps: u64) -> Supervisor {
 
 fn held(supervisor: &Supervisor, apps: u64) -> Vec<u32> {
     (1..=apps).map(|app| supervisor.grant_of(AppId(app)).ppm() / 10_000).collect()
+}
+
+/// A minimum of 10 %, and one step of 40 % more with this gain.
+fn utility(gain: u64) -> Option<Steps> {
+    Some(Steps { floor: share(10), steps: vec![UtilityStep { share: share(40), gain }] })
+}
+
+#[test]
+fn under_overload_utilities_decide_among_the_programs_of_one_user_and_take_nothing_from_others() {
+    let mut books = with_apps(90, 2);
+    let other = Owner { uid: 1001, gid: 100 };
+    books.admit(AppId(3), other, &contract(|_| ()), Share::ZERO).unwrap();
+    (1..=3).for_each(|app| books.free_at_once(AppId(app), true));
+    (1..=3).for_each(|app| books.want(demand(app, 50), at(0)));
+    assert_eq!(held(&books, 3), [30, 30, 30], "without utilities the weights decide");
+    books.set_utility(AppId(1), utility(1), at(1));
+    books.set_utility(AppId(3), utility(u64::MAX), at(1));
+    assert_eq!(held(&books, 3), [30, 30, 30], "the utility of one program of a user changes nothing");
+    books.set_utility(AppId(2), utility(1_000), at(2));
+    assert_eq!(held(&books, 3), [10, 50, 30], "the second gains more; the other user's claim does not count");
+    books.set_utility(AppId(2), None, at(3));
+    assert_eq!(held(&books, 3), [30, 30, 30]);
+    books.set_utility(AppId(2), utility(1_000), at(4));
+    books.release(AppId(3), at(5));
+    books.settle(AppId(3), at(6));
+    assert_eq!(held(&books, 2), [40, 50], "with more room both get what is left");
 }
 
 #[test]

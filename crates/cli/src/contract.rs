@@ -1,13 +1,19 @@
 //! The options that describe a contract.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
 use clap::ArgAction;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use qfabric_types::{
     Bytes, Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PERIOD_RANGE,
-    PredictorSpec, Reclaiming, Share, Window,
+    PredictorSpec, Reclaiming, Share, Utility, Window,
 };
 
 use crate::exit::Failure;
+
+/// Number of bytes that are read of a file with utility functions: more than the texts of four metrics need.
+const MOST_FILE: u64 = 65_536;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate(f64);
@@ -166,6 +172,14 @@ pub(crate) struct ContractArgs {
     /// `qfabric doctor` shows whether this host has it.
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub memory: Bytes,
+    /// TOML file with utility functions: what each level of a metric is worth, and the CPU time it takes
+    ///
+    /// Under overload, programs of one user with equal --priority and a utility share the CPU so that the sum of their
+    /// utilities times --weight is the highest, and `qfabric status` shows the best levels. The file has a table
+    /// [[metrics]] for each of up to 4 metrics: name, min, max, step, and E-code in utility and cpu (millionths of a
+    /// CPU). Both must not fall as the level rises.
+    #[arg(long, value_name = "FILE")]
+    pub utility: Option<PathBuf>,
     /// Name of the application, 1 to 64 characters [default: the name of the program's file]
     #[arg(long)]
     pub name: Option<String>,
@@ -208,6 +222,7 @@ impl ContractArgs {
         contract.favour_events = self.favour_events;
         contract.controller = self.controller;
         contract.memory = self.memory;
+        contract.utility = self.utility.as_deref().map(read_utility).transpose()?;
         let contract = contract.settled();
         contract.check().map_err(Failure::usage)?;
         Ok(contract)
@@ -216,6 +231,15 @@ impl ContractArgs {
     fn name<'a>(&'a self, program: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(program)
     }
+}
+
+/// Reads the utility functions of a file.
+fn read_utility(path: &Path) -> Result<Utility, Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure::usage(format!("--utility {}: {error}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| about(&error))?;
+    let mut text = String::new();
+    file.take(MOST_FILE).read_to_string(&mut text).map_err(|error| about(&error))?;
+    toml::from_str(&text).map_err(|error| about(&error))
 }
 
 pub(crate) fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {

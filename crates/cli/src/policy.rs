@@ -7,10 +7,10 @@ use std::path::Path;
 
 use clap::builder::{Resettable, StyledStr};
 use clap::{Command as Clap, Subcommand};
-use qfabric_client::channel::{Name, Policy, PolicyInfo};
-use qfabric_types::Nanos;
+use qfabric_client::channel::{Explanation, Name, Policy, PolicyInfo};
 use qfabric_types::api::channel::TextFile;
 use qfabric_types::monitor::Unit;
+use qfabric_types::{Instant, Nanos};
 
 use crate::connect::{self, Daemon};
 use crate::ecode::source::Source;
@@ -34,6 +34,7 @@ enum Command {
     #[command(subcommand)]
     Start(Kind),
     Stop(StopArgs),
+    Why(WhyArgs),
 }
 
 macro_rules! define_kind {
@@ -102,6 +103,19 @@ struct StopArgs {
     daemon: Daemon,
 }
 
+/// Shows the last decisions of a policy: the cause of each, the part that limits the stream, and the candidates with
+/// their predicted utility.
+///
+/// The daemon keeps the last 32 decisions of each policy. Ends with 3 if no policy has this name, channel or group.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: qfabric policy why video")]
+struct WhyArgs {
+    /// The channel or group that the policies decide about, or the name of a policy
+    name: Name,
+    #[command(flatten)]
+    call: CallOptions,
+}
+
 pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
         Command::Ls(args) => ls(args),
@@ -110,7 +124,37 @@ pub(crate) fn run(args: Args) -> Outcome {
             args.daemon.client()?.stop_policy(&args.name).map_err(connect::failure)?;
             Ok(Done(0))
         }
+        Command::Why(args) => why(args),
     }
+}
+
+fn why(args: WhyArgs) -> Outcome {
+    let list = args.call.daemon.client()?.policy_explanations(&args.name).map_err(connect::failure)?;
+    if args.call.json {
+        output::print_json(&list)?
+    } else {
+        output::print(&explained(&list, qfabric_linux::clock::now()))?
+    }
+    Ok(Done(0))
+}
+
+/// One paragraph for each decision, oldest first.
+fn explained(list: &[Explanation], now: Instant) -> String {
+    if list.is_empty() {
+        return "no decision so far\n".to_owned();
+    }
+    let paragraph = |one: &Explanation| {
+        let Explanation { policy, at_ns, cause, bottleneck, decision, candidates } = one;
+        let ago = now.since(Instant::new(*at_ns)).as_f64() / 1e9;
+        let limit = bottleneck.iter().map(|part| format!("  limited by {part}\n"));
+        let candidates = candidates.iter().map(|one| {
+            let mark = if one.chosen { '*' } else { ' ' };
+            format!("  {mark} {:5.1} %  {:.1}/s  {}\n", one.utility * 100.0, one.rate, one.decision)
+        });
+        let details: String = limit.chain(candidates).collect();
+        format!("{ago:.1} s ago, {policy}: {decision}\n  because of {cause}\n{details}")
+    };
+    list.iter().map(paragraph).collect()
 }
 
 fn start(kind: Kind) -> Outcome {

@@ -7,7 +7,7 @@ use comfy_table::CellAlignment;
 use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
-use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share};
+use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share, UtilityStatus};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, net, output};
@@ -88,7 +88,8 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let applications = [overload_lines(status), loan_lines(status), joint_lines(status)].concat();
+    let applications =
+        [overload_lines(status), utility_lines(status), loan_lines(status), joint_lines(status)].concat();
     let resources = [memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
     let above = applications + &resources;
     format!("{}\n{above}\n{table}\n", headline(status))
@@ -112,6 +113,18 @@ fn overload_lines(status: &HostStatus) -> String {
             "overload: application {id} ({name}) is granted {granted} of the {wanted} it asks for; \
              its jobs should cost at most {part:.0} % of what they cost now\n"
         ))
+    };
+    status.applications.iter().filter_map(line).collect()
+}
+
+/// One line for each application with utility functions.
+fn utility_lines(status: &HostStatus) -> String {
+    let line = |app: &Application| {
+        let UtilityStatus { utility, most, needs, levels } = app.utility.as_ref()?;
+        let levels = levels.iter().map(|one| format!("{} {}", one.metric, one.level)).collect::<Vec<_>>().join(", ");
+        let lack = if *utility == 0 && *needs > app.granted { "; the grant is below the minimum" } else { "" };
+        let (id, name) = (app.id, &app.contract.name);
+        Some(format!("utility: application {id} ({name}) has {utility} of {most} with {levels}{lack}\n"))
     };
     status.applications.iter().filter_map(line).collect()
 }

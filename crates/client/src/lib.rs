@@ -37,7 +37,7 @@
 //!
 //! [`Cpu`] is QualMan's interface to the processor (§6.4: probe, reserve, start, yield, free), [`Mem`] the one to memory
 //! (reserve, lock the text, allocate, free), [`JointHandle`] the one to contracts over
-//! several resources and hosts. ECalls are in [`ecalls`], Q-channels in
+//! several resources and hosts. [`Ladder`] lowers and raises an encoder's quality. ECalls are in [`ecalls`], Q-channels in
 //! [`channel`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -85,6 +85,7 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use reserved_rate::ReservedRate;
 pub use session::Session;
 
+pub use qfabric_control::ladder::{self, Ladder};
 pub use qfabric_shm::Process;
 pub use qfabric_types::api::contracts::{
     ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,

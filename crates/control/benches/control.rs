@@ -1,10 +1,11 @@
 //! Measures the cost of control per job: learn from the last job, predict the next, decide its budget. Target: 200
 //! ns. Run with `cargo bench -p qfabric-control`. `job/…` measures all of it through [`TaskController`], `law` the
-//! decision alone, `train` the one solution of OL, which happens once per task.
+//! decision alone, `utility…` a plan for applications with utility functions (target: 1 ms for ten), `train` the one solution of OL, which happens once per task.
 
 use divan::{Bencher, black_box};
+use qfabric_control::utility::{self, Level, Tables};
 use qfabric_control::{Interval, Target, TaskController, law, predictor};
-use qfabric_types::{Choice, Contract, Foresight, Instant, JobRecord, Nanos, Usage};
+use qfabric_types::{Choice, Contract, Foresight, Instant, JobRecord, Nanos, RandomNumbers, Usage};
 
 fn main() {
     divan::main();
@@ -88,4 +89,36 @@ fn train(bencher: Bencher, spec: &str) {
         (0..1_024).for_each(|k| predictor.observe(frames[k % frames.len()].0 as f64, None));
         predictor.predict(None)
     });
+}
+
+/// Applications with two metrics of eight levels each and two resources, of which there is half of what all want.
+fn choices(applications: usize) -> utility::Choices {
+    let mut numbers = RandomNumbers::new(17);
+    let mut metric = || {
+        let mut level = Level { value: 0, utility: 0, needs: vec![0, 0] };
+        let grow = |at: i64| {
+            level.value = at;
+            level.utility += numbers.draw() % 1_000;
+            level.needs.iter_mut().for_each(|need| *need += 1_000 + numbers.draw() % 20_000);
+            level.clone()
+        };
+        (0..8).map(grow).collect::<Vec<_>>()
+    };
+    let tables = |at: usize| Tables { weight: 1 + at as u32 % 3, metrics: vec![metric(), metric()] };
+    let applications: Vec<Tables> = (0..applications).map(tables).collect();
+    let top = |at: usize| -> u64 { applications.iter().flat_map(|t| &t.metrics).map(|m| m[7].needs[at]).sum() };
+    let capacity = vec![top(0) / 2, top(1) / 2];
+    utility::Choices { applications, capacity }
+}
+
+#[divan::bench(args = [2, 5, 10, 20])]
+fn utility_solve(bencher: Bencher, applications: usize) {
+    let choices = choices(applications);
+    bencher.bench(|| utility::solve(black_box(&choices)));
+}
+
+#[divan::bench(args = [10, 20])]
+fn utility_greedy(bencher: Bencher, applications: usize) {
+    let choices = choices(applications);
+    bencher.bench(|| utility::greedy(black_box(&choices)));
 }

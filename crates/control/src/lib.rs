@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 pub mod adapt;
+pub mod bottleneck;
 mod consumption;
 pub mod fixed;
 pub mod guarantee;
+pub mod ladder;
 pub mod law;
 pub mod model;
 pub mod predict;
@@ -23,6 +25,7 @@ mod target;
 mod task;
 pub mod traces;
 pub mod trial;
+pub mod utility;
 
 pub use consumption::ConsumptionController;
 pub use predict::{Interval, Predictor, predictor};

@@ -291,6 +291,7 @@ mod tests {
             wanted: Share::from_ppm(250_000),
             granted: Share::from_ppm(200_000),
             overload: None,
+            utility: None,
             threads: Vec::new(),
             quality: qfabric_types::Quality { jobs: 7, misses: 2, ..Default::default() },
             used: Share::ZERO,

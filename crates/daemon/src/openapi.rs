@@ -81,6 +81,7 @@ pub(crate) fn document() -> String {
         channels::policies::list,
         channels::policies::start,
         channels::policies::stop,
+        channels::policies::why,
         contracts::own,
         contracts::apply,
         contracts::list,

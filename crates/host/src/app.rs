@@ -19,11 +19,12 @@ mod terms;
 
 use qfabric_control::TaskController;
 use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
+use qfabric_control::utility::Tables;
 use qfabric_types::api::{Application, ApplicationScope, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
     AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Quality, QualityMeter, Reclaiming, Reservation,
-    Sample, Share, ThreadId, Usage,
+    Sample, Share, ThreadId, Usage, UtilityStatus,
 };
 
 use self::overload::ShortJobs;
@@ -50,6 +51,8 @@ pub(crate) struct App {
     pub covers: ApplicationScope,
     pub contract: Contract,
     pub guarantee: Guarantee,
+    /// The tables of the contract's utility functions.
+    pub utility: Option<Tables>,
     pub threads: Vec<Thread>,
     lead: Option<ThreadId>,
     elect_at: Instant,
@@ -125,6 +128,7 @@ impl App {
             covers,
             guarantee,
             contract,
+            utility: None,
             threads: Vec::new(),
             lead: None,
             elect_at: Instant::NEVER,
@@ -571,6 +575,11 @@ impl App {
         cpus
     }
 
+    /// The best levels of its metrics for its grant.
+    fn utility(&self) -> Option<UtilityStatus> {
+        Some(crate::utility::status(self.contract.utility.as_ref()?, self.utility.as_ref()?, self.granted))
+    }
+
     pub(crate) fn application(&self, now: Instant) -> Application {
         let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
         Application {
@@ -583,6 +592,7 @@ impl App {
             wanted: self.wanted,
             granted: self.granted,
             overload: self.overload(),
+            utility: self.utility(),
             rhythm: self.rhythm(),
             threads: self.threads.iter().map(status).collect(),
             quality: self.quality(now),

@@ -19,6 +19,7 @@ mod settings;
 use std::collections::VecDeque;
 
 use qfabric_broker::{Limits, Partition, Supervisor};
+use qfabric_control::utility::Tables;
 use qfabric_types::api::{Application, ApplicationScope, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId};
@@ -27,8 +28,7 @@ pub(crate) use abilities::FEEDBACK;
 
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
-use crate::problem;
-use crate::{HostConfig, HostEvent, Input, Output};
+use crate::{HostConfig, HostEvent, Input, Output, problem, utility};
 
 /// Smaller changes of wants and smaller increases are not worth a setting: a two-thousandth of a CPU, 20 µs in 10
 /// ms. This is far below the spread of predictors and above the noise of a constant job.
@@ -275,6 +275,7 @@ impl Host {
         self.check_join(owner, threads, &contract)?;
         let app = AppId(self.next_app);
         let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
+        let utility = tables_of(&contract)?;
         let before = self.promise(app, &contract, guarantee.share, cpus.as_deref())?;
         if let Err(refusal) = self.books.admit(app, owner, &contract, guarantee.share) {
             self.unpromise(before);
@@ -284,6 +285,8 @@ impl Host {
         let joint = self.config.features.joins_threads();
         let mut joining = App::new(app, pid, owner, covers, contract, guarantee, joint);
         joining.cpus = cpus;
+        self.books.set_utility(app, utility.as_ref().map(utility::steps), self.now);
+        joining.utility = utility;
         self.apps.push(joining);
         for &thread in threads {
             self.take_over(thread, app);
@@ -329,12 +332,15 @@ impl Host {
         contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
         self.check_abilities(&contract)?;
         let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
+        let utility = tables_of(&contract)?;
         let cpus = self.apps[at].cpus.clone();
         let before = self.promise(app, &contract, guarantee.share, cpus.as_deref())?;
         if let Err(refusal) = self.books.change(app, &contract, guarantee.share, self.now) {
             self.unpromise(before);
             return Err(refusal.into());
         }
+        self.books.set_utility(app, utility.as_ref().map(utility::steps), self.now);
+        self.apps[at].utility = utility;
         self.apps[at].change(contract, guarantee);
         self.make_room_for(app);
         self.recompute_shares();
@@ -472,4 +478,9 @@ impl Host {
         self.follow_grants();
         self.serve_starved();
     }
+}
+
+/// The tables of a contract's utility functions, if it has any.
+fn tables_of(contract: &Contract) -> Result<Option<Tables>, Problem> {
+    contract.utility.as_ref().map(|functions| utility::tables(functions, contract.weight)).transpose()
 }

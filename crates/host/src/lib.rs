@@ -16,6 +16,7 @@ pub mod monitor;
 mod problem;
 mod rhythm;
 mod thread;
+mod utility;
 mod words;
 
 pub use host::Host;

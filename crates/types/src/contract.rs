@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Choice, Class, ControlPlace, InvalidReservation, Nanos, PERIOD_RANGE, PredictorSpec, Reclaiming,
-    Reservation, Share, Window,
+    Bytes, Choice, Class, ControlPlace, InvalidReservation, InvalidUtility, Nanos, PERIOD_RANGE, PredictorSpec,
+    Reclaiming, Reservation, Share, Utility, Window,
 };
 
 /// The need of a contract with a fixed service ([`Contract::needs`]).
@@ -102,6 +102,11 @@ pub struct Contract {
     /// reserve. Zero is not sent, because a daemon without reserves refuses the field (docs/design/0035).
     #[serde(rename = "memory_bytes", skip_serializing_if = "is_zero")]
     pub memory: Bytes,
+    /// What the levels of its metrics are worth, for the division of the CPU under overload among contracts of one user
+    /// with equal priority. Absent: the division follows weights alone. An absent utility is not sent, because an older
+    /// daemon refuses the field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utility: Option<Utility>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // called by serde
@@ -184,6 +189,8 @@ pub enum InvalidContract {
     Reservation(#[from] InvalidReservation),
     #[error("memory {memory} is above {}; use a smaller amount, such as 64M", Bytes::MAX)]
     Memory { memory: Bytes },
+    #[error(transparent)]
+    Utility(#[from] InvalidUtility),
 }
 
 impl Default for Contract {
@@ -226,6 +233,7 @@ impl Contract {
             favour_events: false,
             controller: ControlPlace::User,
             memory: Bytes::ZERO,
+            utility: None,
         }
     }
 
@@ -327,6 +335,7 @@ impl Contract {
         if self.memory > Bytes::MAX {
             return Err(InvalidContract::Memory { memory: self.memory });
         }
+        self.utility.as_ref().map_or(Ok(()), Utility::check)?;
         if let Some(guaranteed) = self.guaranteed {
             in_range(
                 "guaranteed",

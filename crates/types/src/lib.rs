@@ -43,6 +43,7 @@ mod spec;
 pub mod text;
 mod traffic;
 mod units;
+mod utility;
 
 /// The layout of a ring is part of the protocol with the other side.
 const _: () = assert!(size_of::<ring::JobRing>() == 64 * (3 + ring::CAPACITY) && align_of::<ring::JobRing>() == 64);
@@ -69,3 +70,4 @@ pub use server::{ControlPlace, InvalidWindow, KernelController, MechanismFeature
 pub use spec::{Choice, Class, InvalidSpec, PredictorSpec};
 pub use traffic::{InvalidTraffic, PathError, TrafficSpec};
 pub use units::{BitRate, Bytes, Instant, InvalidQuantity, Nanos, Share};
+pub use utility::{InvalidUtility, MetricLevel, Utility, UtilityMetric, UtilityStatus};

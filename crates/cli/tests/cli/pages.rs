@@ -48,6 +48,7 @@ const COMMANDS: [&str; 44] = [
     "monitor ls",
     "monitor set",
     "monitor watch",
+    "policy why",
     "group ls",
 ];
 

@@ -1,9 +1,9 @@
 //! The calls to a daemon about channels, groups, hosts and monitors.
 
 use qfabric_types::api::channel::{
-    AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, FilterRemoval, FilterRequest,
-    FilterScope, GroupInfo, GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo, MonitorRequest,
-    ParameterRequest, Policy, PolicyInfo, Registered, ReloadOutcome, SinkRequest, SourceRequest,
+    AttributeChanges, BindingRequest, ChannelInfo, ChannelRequest, Direction, Explanation, FilterRemoval,
+    FilterRequest, FilterScope, GroupInfo, GroupRequest, HostInfo, Installed, Joined, Lease, LeaseId, MonitorInfo,
+    MonitorRequest, ParameterRequest, Policy, PolicyInfo, Registered, ReloadOutcome, SinkRequest, SourceRequest,
 };
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -63,6 +63,12 @@ impl Client {
     /// Starts a policy on this host: it runs until it is stopped.
     pub fn start_policy(&self, policy: &Policy) -> Result<PolicyInfo, ClientError> {
         self.call("POST", "/v1/policies", Some(policy))
+    }
+
+    /// The last decisions of a policy with their causes, oldest first; of all its policies, if `name` is a channel or a
+    /// group.
+    pub fn policy_explanations(&self, name: &Name) -> Result<Vec<Explanation>, ClientError> {
+        self.get(&format!("/v1/policies/{name}/why"))
     }
 
     /// Stops it.

@@ -1,6 +1,7 @@
 //! The interface of policies: a controller states its interests, and decides when one of them changes.
 
 use qfabric_channel::Registration;
+use qfabric_types::api::channel::Candidate;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, Reading};
 use qfabric_types::{AppId, Instant};
@@ -120,6 +121,17 @@ pub enum Decision {
     Ask(Ask),
 }
 
+/// Why a controller made a decision: its cause, and what it compared.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reasons {
+    /// The measurement that led to the decision.
+    pub cause: String,
+    /// The part that limits the stream, with the measurement.
+    pub bottleneck: Option<String>,
+    pub decision: String,
+    pub candidates: Vec<Candidate>,
+}
+
 /// Decisions, in order.
 pub type Decisions = Vec<Decision>;
 
@@ -158,6 +170,12 @@ pub trait Controller: Send {
 
     /// The time from [`Controller::next_wakeup`] has come.
     fn woken(&mut self, _view: &View<'_>, _decisions: &mut Decisions) {}
+
+    /// Takes the explanations of the decisions of the last call, for a controller that compares candidates. At most
+    /// one per call is kept.
+    fn explanation(&mut self) -> Option<Reasons> {
+        None
+    }
 
     /// When [`Controller::woken`] must be called; read after every call.
     fn next_wakeup(&self) -> Option<Instant> {

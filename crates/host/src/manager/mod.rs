@@ -24,7 +24,9 @@ mod requests;
 mod shares;
 
 pub use self::core::{Counts, Effect, Input, Manager, Output};
-pub use controller::{Change, ChangeKind, Controller, Decision, Decisions, Filter, Interest, Recipient, Topic, View};
+pub use controller::{
+    Change, ChangeKind, Controller, Decision, Decisions, Filter, Interest, Reasons, Recipient, Topic, View,
+};
 pub use groups::GroupController;
 pub use lending::Lending;
 pub use member::{Member, MemberOutput, quality_spec};

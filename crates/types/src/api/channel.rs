@@ -23,6 +23,7 @@
 //! | `GET /v1/policies` | → list of [`PolicyInfo`] |
 //! | `POST /v1/policies` | [`Policy`] → 201 [`PolicyInfo`] |
 //! | `DELETE /v1/policies/{name}` | → 204 |
+//! | `GET /v1/policies/{name}/why` | → list of [`Explanation`]; the name is that of a policy, channel or group |
 //!
 //! `{channel}` is a name, or `quality:NAME` for the hidden Q-channel of that name. Opened channels, members and
 //! registrations live as long as their lease, a connection to `channels.sock` ([`crate::channel_wire`]).

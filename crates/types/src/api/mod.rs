@@ -45,7 +45,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reservation, ServerCounts, Share, ThreadId};
+use crate::{
+    AppId, Contract, Invariance, Nanos, Overload, Owner, Quality, Reservation, ServerCounts, Share, ThreadId,
+    UtilityStatus,
+};
 
 /// The threads that a contract covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +100,9 @@ pub struct Application {
     /// The overload, if the application's jobs are short. The same values are in the application's ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
+    /// The utility at the granted share, if the contract has utility functions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utility: Option<UtilityStatus>,
     /// The period found in the activations, if the contract leaves the period to the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rhythm: Option<FoundRhythm>,

@@ -15,6 +15,7 @@
 //! | `supervised.rs`, `control_listener.rs` | decisions of controllers of this host and of other hosts |
 //! | `pace.rs`, `rate.rs` | pacing of events, and the measurement of rates |
 //! | `least.rs` | requests go to the least loaded sinks |
+//! | `why.rs` | explanations of the last decisions |
 //! | `notify.rs`, `cpu.rs` | notifications to applications, and changes of their reservations |
 //!
 //! Locks: [`Policies::running`] before the node's; the runner's after it, then those of records and tables. A running
@@ -32,6 +33,7 @@ mod rate;
 mod refused;
 mod runner;
 mod supervised;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +62,7 @@ pub(super) use rate::RateMeter;
 pub(crate) use runner::PolicyThread;
 use runner::Runner;
 pub(crate) use runner::Usage;
-use supervised::{Outlets, Shared, Streams, Supervised};
+use supervised::{Levels, Outlets, Shared, Streams, Supervised};
 
 /// Largest number of policies of a host, and of one user; root is excepted.
 const MOST: usize = 64;
@@ -267,6 +269,7 @@ impl Fabric {
         Outlets {
             streams: paced(decides).map(|channel| self.streams(kind, channel, user)).collect(),
             members: kind.members().map(|group| Members::new(group, &self.mailbox)),
+            levels: leveled(decides).map(|channel| Levels::new(channel, &kind.dimensions(), &self.mailbox)),
         }
     }
 
@@ -317,6 +320,14 @@ impl Fabric {
 fn paced(decides: &[Resource]) -> impl Iterator<Item = &Name> {
     decides.iter().filter_map(|resource| match resource {
         Resource::Rates(channel) => Some(channel),
+        _ => None,
+    })
+}
+
+/// The channel for which a policy decides the levels of quality.
+fn leveled(decides: &[Resource]) -> Option<&Name> {
+    decides.iter().find_map(|resource| match resource {
+        Resource::Levels(channel) => Some(channel),
         _ => None,
     })
 }

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
-use qfabric_host::manager::policies::{BEGUN, DELAY, DROP, FORWARD, NEED, POSITION, RATE, SHOW, SKIP, SPEED};
+use qfabric_host::manager::policies::{
+    BEGUN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, NEED, POSITION, RATE, SHOW, SHOWN, SKIP, SPEED,
+};
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::{Decision, FromDaemon};
@@ -21,8 +23,10 @@ use crate::control::AdjustmentTarget;
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 13] =
-    [RATE, DELAY, CPU_MOST, CPU_WEIGHT, "app.level", NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN];
+const OF_APPLICATIONS: [&str; 16] = [
+    RATE, DELAY, CPU_MOST, CPU_WEIGHT, LEVEL, NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN, GENERATED,
+    DECODED, SHOWN,
+];
 
 /// Name of an attribute; its number if this host has no name for it.
 pub(super) fn attribute_name(attribute: AttributeId) -> String {

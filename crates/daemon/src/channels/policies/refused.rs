@@ -25,6 +25,15 @@ pub(super) fn unknown(name: &Name) -> Problem {
     new("no_such_policy", format!("no policy `{name}` runs here"), "see qfabric policy ls")
 }
 
+pub(super) fn unexplained(name: &Name) -> Problem {
+    let message = format!("no policy has the name `{name}`, or decides about a channel or group of that name");
+    new("no_such_policy", message, "see qfabric policy ls")
+}
+
+pub(super) fn ladder(reason: &qfabric_host::manager::policies::InvalidLadder) -> Problem {
+    new("channel_invalid", reason.to_string(), "see qfabric policy start adapt --help")
+}
+
 pub(super) fn not_yours(name: &Name, uid: Option<u32>) -> Problem {
     let by = uid.map_or("this host's configuration".to_owned(), |uid| format!("user {uid}"));
     new("channel_forbidden", format!("the policy `{name}` was started by {by}"), "ask as root")

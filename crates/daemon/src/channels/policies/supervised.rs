@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use qfabric_host::manager::policies::RATE;
+use qfabric_host::manager::policies::{LEVEL, RATE};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
@@ -16,6 +16,7 @@ use super::cpu::is_cpu;
 use super::group::Members;
 use super::kinds::Pacing;
 use super::pace::Paces;
+use super::why::{Explanations, plain_reasons};
 use crate::auth::Peer;
 
 /// State of a policy outside its controller.
@@ -29,6 +30,8 @@ pub(super) struct Record {
     pub is_over: bool,
     /// The last amount of each attribute, by the subject of the decision.
     pub decided: BTreeMap<(String, AttributeId), (i64, Instant)>,
+    /// The last explanations.
+    pub why: Explanations,
 }
 
 impl Record {
@@ -63,6 +66,37 @@ pub(super) struct Outlets {
     /// One for each channel.
     pub streams: Vec<Streams>,
     pub members: Option<Members>,
+    pub levels: Option<Levels>,
+}
+
+/// Decided levels of quality, for the applications of this host with a source on the channel.
+pub(super) struct Levels {
+    channel: Name,
+    dimensions: BTreeMap<AttributeId, Name>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Levels {
+    pub(super) fn new(channel: &Name, dimensions: &[&Name], mailbox: &Arc<Mailbox>) -> Levels {
+        let dimension = |name: &&Name| (AttributeId::of(name.as_str()), (*name).clone());
+        let dimensions = dimensions.iter().map(dimension).collect();
+        Levels { channel: channel.clone(), dimensions, mailbox: mailbox.clone() }
+    }
+
+    /// The dimension whose level is decided.
+    fn dimension(&self, application: AppId, attribute: AttributeId) -> Option<&Name> {
+        self.dimensions.get(&attribute).filter(|_| application == HOST)
+    }
+
+    /// Notifies the sources of the level of a dimension; returns whether the decision was one.
+    fn carry_out(&self, decision: &Decision) -> bool {
+        let Decision::Apply { application, attribute, amount } = decision else { return false };
+        let Some(dimension) = self.dimension(*application, *attribute) else { return false };
+        let (channel, amount) = (ChannelId::data(self.channel.clone()), Some(*amount));
+        let (subject, audience) = (dimension.to_string(), Audience::Sources);
+        self.mailbox.tell(Notification { channel, attribute: AttributeId::of(LEVEL), subject, amount, audience });
+        true
+    }
 }
 
 /// A controller whose calls are counted.
@@ -90,7 +124,7 @@ impl Controller for Supervised {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
-        let Supervised { outlets: Outlets { streams, members }, record, .. } = self;
+        let Supervised { outlets: Outlets { streams, members, .. }, record, .. } = self;
         let record = lock(record);
         if record.is_over {
             return;
@@ -104,14 +138,15 @@ impl Controller for Supervised {
                 return;
             }
         }
-        self.inner.changed(corrected.as_ref().unwrap_or(change), view, decisions);
-        self.carry_out(before, view, decisions);
+        let change = corrected.as_ref().unwrap_or(change);
+        self.inner.changed(change, view, decisions);
+        self.carry_out(before, Some(change), view, decisions);
     }
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
         self.inner.woken(view, decisions);
-        self.carry_out(before, view, decisions);
+        self.carry_out(before, None, view, decisions);
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
@@ -121,20 +156,26 @@ impl Controller for Supervised {
 
 impl Supervised {
     /// Carries out decisions about streams, members and reservations; the manager carries out the rest.
-    fn carry_out(&mut self, before: usize, view: &View<'_>, decisions: &mut Decisions) {
-        let Supervised { record, outlets, peer, mailbox, .. } = self;
+    fn carry_out(&mut self, before: usize, change: Option<&Change>, view: &View<'_>, decisions: &mut Decisions) {
+        let Supervised { inner, record, outlets, peer, mailbox } = self;
+        let reasons = inner.explanation();
         let mut record = lock(record);
         if record.is_over {
             return decisions.truncate(before);
         }
         record.calls += 1;
         record.decisions += (decisions.len() - before) as u64;
+        let reasons = reasons.or_else(|| {
+            plain_reasons(change, &decisions[before..], |application, attribute| outlets.key(application, attribute))
+        });
+        if let Some(reasons) = reasons {
+            record.why.push(view.now, reasons);
+        }
         for decision in decisions.split_off(before) {
             if let Decision::Apply { application, attribute, amount } = decision {
-                let subject = outlets.subject(application);
-                record.decided.insert((subject, attribute), (amount, view.now));
+                record.decided.insert(outlets.key(application, attribute), (amount, view.now));
             } else if let Decision::Release { application, attribute } = decision {
-                record.decided.remove(&(outlets.subject(application), attribute));
+                record.decided.remove(&outlets.key(application, attribute));
             } else if let Decision::Tell { to, event, .. } = &decision
                 && event.kind == QualityKind::Level
             {
@@ -163,6 +204,15 @@ fn is_of_others(change: &Change, members: &Members) -> bool {
 }
 
 impl Outlets {
+    /// The subject and the attribute of a decision, as they are shown.
+    fn key(&self, application: AppId, attribute: AttributeId) -> (String, AttributeId) {
+        let dimension = self.levels.as_ref().and_then(|levels| levels.dimension(application, attribute));
+        match dimension {
+            Some(dimension) => (dimension.to_string(), AttributeId::of(LEVEL)),
+            None => (self.subject(application), attribute),
+        }
+    }
+
     fn subject(&self, application: AppId) -> String {
         let stream = match self.streams.as_slice() {
             [one] => one.hosts.get(&application).map(ToString::to_string),
@@ -175,6 +225,7 @@ impl Outlets {
 
     fn carry_out(&self, decision: &Decision, now: Instant) -> bool {
         self.streams.iter().any(|streams| streams.carry_out(decision, now))
+            || self.levels.as_ref().is_some_and(|levels| levels.carry_out(decision))
             || self.members.as_ref().is_some_and(|members| members.carry_out(decision))
     }
 }
@@ -297,7 +348,7 @@ mod tests {
     #[test]
     fn what_comes_of_a_call_after_the_stop_is_dropped() {
         let mailbox = Arc::new(Mailbox::new(&Ending::new().unwrap()).unwrap());
-        let outlets = Outlets { streams: Vec::new(), members: None };
+        let outlets = Outlets { streams: Vec::new(), members: None, levels: None };
         let peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
         let record = Shared::default();
         let mut policy = Supervised { inner: Box::new(Steady), record: record.clone(), outlets, peer, mailbox };

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{Policy, PolicyInfo};
+use qfabric_types::api::channel::{Explanation, Policy, PolicyInfo};
 
 use super::Shared;
 use crate::api::answers::{Answer, created, done, read, shown, word};
@@ -33,6 +33,17 @@ pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<PolicyInfo>
 pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Peer>, body: Body) -> Answer<Response> {
     let policy: Policy = read(body).await?;
     created(move || channels.on()?.start_policy(Some(peer), policy)).await
+}
+
+/// The last decisions of a policy, or of all policies of a channel or group, with their causes
+#[utoipa::path(get, path = "/v1/policies/{name}/why",
+    params(("name" = String, Path, description = "Name of the policy, the channel or the group")), responses(
+    (status = 200, description = "Oldest first", body = Vec<Explanation>),
+    (status = 404, description = "No such policy", body = Problem),
+))]
+pub(crate) async fn why(State(channels): Shared, Path(name): Path<String>) -> Answer<Json<Vec<Explanation>>> {
+    let name = word(&name).map_err(problems::invalid)?;
+    shown(move || channels.on()?.explanations(&name)).await
 }
 
 /// Stop a policy: its decisions about rates end

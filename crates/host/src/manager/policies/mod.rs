@@ -1,6 +1,7 @@
 //! The policies of the papers as controllers: they apply the arithmetic of `qfabric_control::adapt` to events. Each
 //! is small enough to be copied.
 
+mod adapt;
 mod balance;
 mod hold;
 mod media;
@@ -20,7 +21,9 @@ pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
 pub use qfabric_control::adapt::inter_media::Terms as MediaTerms;
 pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
+pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
+pub use adapt::{Adapt, DECODED, GENERATED, LEVEL, SHOWN};
 pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};
 pub use hold::HoldRate;
 pub use media::{MediaSync, POSITION, SKIP, SPEED};

@@ -7,6 +7,7 @@
 //! With the feature `cli`, the structures are also the options of `qfabric policy start KIND`, and their doc
 //! comments are its help.
 
+mod adapt;
 mod balance;
 mod code;
 mod group;
@@ -18,9 +19,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod why;
 
 use std::fmt;
 
+pub use adapt::{AdaptPolicy, LadderDimension};
 pub use balance::BalancePolicy;
 pub use code::CodePolicy;
 pub use group::GroupPolicy;
@@ -30,6 +33,7 @@ pub use roles::RolesPolicy;
 pub use spread::SpreadPolicy;
 pub use sync::SyncPolicy;
 pub use tree::{TreeLink, TreePolicy, TreeStream};
+pub use why::{Candidate, Explanation};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +52,8 @@ macro_rules! policy_kinds {
             "hold" => Hold(HoldPolicy),
             /// Spreads reports of many hosts over time.
             "spread" => Spread(SpreadPolicy),
+            /// Lowers the quality of a stream while its rate is too low, and raises it again.
+            "adapt" => Adapt(AdaptPolicy),
             /// Divides a resource among the applications of a group, on all its hosts.
             "group" => Group(GroupPolicy),
             /// Runs E-code for the events on the channel's Q-channel.
@@ -99,6 +105,8 @@ pub enum Resource {
     Rates(Name),
     /// The times at which events of a data channel are shown.
     Shown(Name),
+    /// The levels of quality at which a data channel is encoded.
+    Levels(Name),
     /// The destinations of requests on a data channel.
     Requests(Name),
     /// The leader with which an application of a group keeps in step.
@@ -111,6 +119,7 @@ impl fmt::Display for Resource {
         match self {
             Resource::Rates(channel) => write!(f, "at what rates `{channel}` goes to its sinks"),
             Resource::Shown(channel) => write!(f, "when events of `{channel}` are shown"),
+            Resource::Levels(channel) => write!(f, "with what quality `{channel}` is encoded"),
             Resource::Requests(channel) => write!(f, "where requests of `{channel}` go"),
             Resource::Step { follower, .. } => write!(f, "with whom `{follower}` keeps in step"),
         }

@@ -1,5 +1,6 @@
 //! The kinds of policies, and how this host turns each of them into a controller. One file per kind, with its limits.
 
+mod adapt;
 mod balance;
 mod code;
 mod group;
@@ -48,6 +49,11 @@ pub(super) trait Runs: PolicyKind {
     /// The group whose applications on this host it decides about; they are notified by their names.
     fn members(&self) -> Option<&Name> {
         self.group()
+    }
+
+    /// The dimensions of quality whose levels it decides, for a kind that decides [`Resource::Levels`].
+    fn dimensions(&self) -> Vec<&Name> {
+        Vec::new()
     }
 
     /// Refuses a user who holds its channels, or is in its group, and still may not start it.

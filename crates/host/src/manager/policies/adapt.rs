@@ -1,0 +1,285 @@
+//! Application adaptation at the source: a ladder that follows the rate at the median sink.
+//!
+//! ```text
+//!   hosts of sinks ── RATE ──> Adapt ── once a second: the median ──> ladder ── LEVEL ──> sources here
+//!   applications ── GENERATED, DECODED, SHOWN; cpu.pressure ──> bottleneck finder ──> the explanation
+//! ```
+//! The median makes the stream independent of a few sinks: a bad downlink, or a sink that reports a wrong rate, changes
+//! nothing for the others while fewer than half are like it. With an even number the lower middle counts. The ladder
+//! decides; the predicted utilities of its candidates are for the user. Source: thesis §5.3, §5.5.
+
+use std::collections::BTreeMap;
+
+use qfabric_control::bottleneck::{self, Observation};
+use qfabric_control::ladder::{Ladder, Move};
+use qfabric_types::api::channel::Candidate;
+use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::{AttributeId, HOST, Reading};
+use qfabric_types::{Instant, Nanos};
+
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
+use super::RATE;
+
+/// Name of the attribute for the level of a dimension of a ladder.
+pub const LEVEL: &str = "app.level";
+
+/// Names of the attributes by which applications report their rates, in thousandths of an event per second: generated
+/// at the source, decoded and shown at a sink.
+pub const GENERATED: &str = "app.generated_milli";
+pub const DECODED: &str = "app.decoded_milli";
+pub const SHOWN: &str = "app.shown_milli";
+
+/// Pressure on a host's CPU, in millionths.
+const PRESSURE: &str = "cpu.pressure";
+
+/// Time between two looks at the rates.
+const LOOK: Nanos = Nanos::from_millis(1_000);
+/// A report older than this no longer counts: the sink has closed, or its host is away.
+const FRESH: Nanos = Nanos::from_millis(3_000);
+/// Limit of the sinks; reports of further hosts are ignored.
+const MOST_SINKS: usize = 1_024;
+/// A rate seen at a rung predicts the rate there for this time.
+const REMEMBERED: Nanos = Nanos::from_millis(60_000);
+
+#[derive(Debug)]
+pub struct Adapt {
+    channel: ChannelId,
+    ladder: Ladder,
+    /// The last rate of each sink, in events per second, with its time.
+    sinks: BTreeMap<Name, (f64, Instant)>,
+    look: Option<Instant>,
+    /// The last rate at each rung that was in force.
+    seen: BTreeMap<usize, (f64, Instant)>,
+    reasons: Option<Reasons>,
+    begun: bool,
+}
+
+impl Adapt {
+    /// For the sources here on the data channel of this Q-channel.
+    pub fn new(channel: &ChannelId, ladder: Ladder) -> Self {
+        let (sinks, seen) = (BTreeMap::new(), BTreeMap::new());
+        Adapt { channel: channel.clone(), ladder, sinks, look: None, seen, reasons: None, begun: false }
+    }
+
+    fn reported(&mut self, host: &Name, reading: &Reading, now: Instant) {
+        if self.sinks.len() >= MOST_SINKS && !self.sinks.contains_key(host) {
+            return;
+        }
+        self.sinks.insert(host.clone(), (reading.value.max(0) as f64 / 1e3, now));
+        self.look.get_or_insert(now + LOOK);
+    }
+
+    /// The sink in the middle, ordered by rate; the lower one of two.
+    fn median(&self) -> Option<(&Name, f64)> {
+        let mut all: Vec<(&Name, f64)> = self.sinks.iter().map(|(host, (rate, _))| (host, *rate)).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all.get(all.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Sends the levels that differ from those of another rung; `None`: all.
+    fn tell(&self, before: Option<usize>, decisions: &mut Decisions) {
+        let old: Vec<i64> =
+            before.map_or(Vec::new(), |rung| self.ladder.levels_at(rung).map(|(_, level)| level).collect());
+        for (at, (name, amount)) in self.ladder.levels().enumerate() {
+            if old.get(at) != Some(&amount) {
+                decisions.push(Decision::Apply { application: HOST, attribute: AttributeId::of(name), amount });
+            }
+        }
+    }
+
+    fn observe(&self, sink: &Name, arrived: f64, view: &View<'_>) -> Observation {
+        let fresh = |reading: &&Reading| view.now.since(reading.at) <= FRESH;
+        let host_of = |host: &Name, name: &str| {
+            let of = view.all(AttributeId::of(name)).filter(|(own, _)| *own == host).map(|(_, reading)| reading);
+            of.filter(fresh).map(|reading| reading.value.max(0)).max()
+        };
+        let rate = |host: &Name, name: &str| host_of(host, name).map(|milli| milli as f64 / 1e3);
+        let pressure = |host: &Name| host_of(host, PRESSURE).map(|millionths| millionths as f64 / 1e6);
+        Observation {
+            wanted: self.ladder.terms().wanted,
+            generated: rate(view.host, GENERATED),
+            sent: None,
+            arrived: Some(arrived),
+            decoded: rate(sink, DECODED),
+            shown: rate(sink, SHOWN),
+            misses: None,
+            source_pressure: pressure(view.host),
+            sink_pressure: pressure(sink),
+        }
+    }
+
+    /// The predicted rate at a rung: what was seen there lately, else scaled from the rate now. Assumes that the cost of
+    /// an event falls in equal parts from rung to rung, to `1/(rungs + 1)` at the lowest.
+    fn predict(&self, rung: usize, now_at: usize, rate: f64, now: Instant) -> f64 {
+        if rung == now_at {
+            return rate;
+        }
+        if let Some((seen, _)) = self.seen.get(&rung).filter(|(_, at)| now.since(*at) <= REMEMBERED) {
+            return *seen;
+        }
+        let cost = |rung: usize| 1.0 - rung as f64 / (self.ladder.lowest() as f64 + 1.0);
+        (rate * cost(now_at) / cost(rung)).min(self.ladder.terms().wanted.max(rate))
+    }
+
+    /// Rungs near the present one and the chosen one, with their predicted utility. The lowest rung is worth half of
+    /// the best.
+    fn candidates(&self, step: &Move, rate: f64, now: Instant) -> Vec<Candidate> {
+        let lowest = self.ladder.lowest();
+        let mut rungs: Vec<usize> =
+            [step.from.saturating_sub(1), step.from, (step.from + 1).min(lowest), step.to].into();
+        rungs.sort_unstable();
+        rungs.dedup();
+        let candidate = |rung: usize| {
+            let predicted = self.predict(rung, step.from, rate, now);
+            let worth = 1.0 - rung as f64 / (2.0 * lowest.max(1) as f64);
+            let utility = (predicted / self.ladder.terms().wanted).min(1.0) * worth;
+            Candidate { decision: self.words(rung, step.from), rate: predicted, utility, chosen: rung == step.to }
+        };
+        rungs.into_iter().map(candidate).collect()
+    }
+
+    fn words(&self, rung: usize, from: usize) -> String {
+        let levels: Vec<String> = self.ladder.levels_at(rung).map(|(name, level)| format!("{name} {level}")).collect();
+        let verb = match rung.cmp(&from) {
+            std::cmp::Ordering::Less => "raise to",
+            std::cmp::Ordering::Equal => "keep",
+            std::cmp::Ordering::Greater => "lower to",
+        };
+        format!("{verb} {}", levels.join(", "))
+    }
+
+    fn look_at_rates(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        self.sinks.retain(|_, (_, at)| view.now.since(*at) <= FRESH);
+        let Some((sink, rate)) = self.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
+        self.seen.insert(self.ladder.rung(), (rate, view.now));
+        let Some(step) = self.ladder.on_rate(rate, view.now) else { return };
+        self.tell(Some(step.from), decisions);
+        let found = bottleneck::find(&self.observe(&sink, rate, view), &bottleneck::Terms::default());
+        self.reasons = Some(Reasons {
+            cause: format!("{} at {sink}, the median of {} sinks", step.reason, self.sinks.len()),
+            bottleneck: found.filter(|_| step.is_lower()).map(|found| found.to_string()),
+            decision: self.words(step.to, step.from),
+            candidates: self.candidates(&step, rate, view.now),
+        });
+    }
+}
+
+impl Controller for Adapt {
+    fn name(&self) -> &str {
+        "adapt"
+    }
+
+    fn interests(&self) -> Vec<Interest> {
+        let on = |name: &str| Interest::on(&self.channel, Topic::Reading(AttributeId::of(name)));
+        let anywhere = |name: &str| Interest::anywhere(Topic::Reading(AttributeId::of(name)));
+        let others = [GENERATED, DECODED, SHOWN, PRESSURE].map(anywhere);
+        others.into_iter().chain([on(RATE), Interest::anywhere(Topic::Members)]).collect()
+    }
+
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.tell(None, decisions);
+        }
+        match &change.what {
+            ChangeKind::Reading(reading) if reading.attribute == AttributeId::of(RATE) => {
+                if change.channel.as_ref() == Some(&self.channel) {
+                    self.reported(&change.host, reading, view.now);
+                }
+            }
+            ChangeKind::HostGone => {
+                self.sinks.remove(&change.host);
+            }
+            _ => {}
+        }
+    }
+
+    fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
+        self.look_at_rates(view, decisions);
+        self.look = (!self.sinks.is_empty()).then(|| view.now + LOOK);
+    }
+
+    fn explanation(&mut self) -> Option<Reasons> {
+        self.reasons.take()
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_control::ladder::{Dimension, Terms};
+    use qfabric_types::monitor::{Cause, Unit};
+
+    use super::super::super::{Effect, Input, Manager, Output};
+    use super::*;
+
+    fn source(channel: &ChannelId) -> Manager {
+        let dimensions = vec![Dimension::new("quality", &[80, 60, 40]), Dimension::new("size", &[640, 320])];
+        let mut manager = Manager::new("a".parse().unwrap());
+        manager.add(Box::new(Adapt::new(channel, Ladder::new(dimensions, Terms::new(20.0)).unwrap())));
+        manager
+    }
+
+    /// One second with a report from each sink; the decided levels.
+    fn second(manager: &mut Manager, channel: &ChannelId, at: u64, rates: &[(&str, f64)]) -> Vec<i64> {
+        let now = Instant::new(at * 1_000_000_000);
+        for (host, rate) in rates {
+            let reading = Reading {
+                attribute: AttributeId::of(RATE),
+                application: HOST,
+                value: (rate * 1e3) as i64,
+                at: now,
+                over: Nanos::from_millis(500),
+                cause: Cause::Poll,
+                unit: Unit::Count,
+            };
+            manager.handle(Input::Reading(Some(channel.clone()), host.parse().unwrap(), reading), now);
+        }
+        while let Some(due) = manager.next_wakeup().filter(|due| *due <= now + LOOK) {
+            manager.handle(Input::Wake, due);
+        }
+        let level = |output| match output {
+            Output::Effect(Effect::Apply(_, _, amount)) => Some(amount),
+            _ => None,
+        };
+        std::iter::from_fn(|| manager.poll()).filter_map(level).collect()
+    }
+
+    #[test]
+    fn quality_falls_while_the_rate_is_too_low_then_size_and_both_come_back_in_reverse_order() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let mut manager = source(&channel);
+        assert_eq!(second(&mut manager, &channel, 0, &[("b", 20.0)]), [80, 640], "the levels at the beginning");
+        let down: Vec<i64> = (1..12).flat_map(|at| second(&mut manager, &channel, at, &[("b", 16.0)])).collect();
+        assert_eq!(down, [60, 40, 320]);
+        let up: Vec<i64> = (12..400).flat_map(|at| second(&mut manager, &channel, at, &[("b", 20.0)])).collect();
+        assert_eq!(up, [640, 60, 80]);
+    }
+
+    #[test]
+    fn one_bad_sink_of_three_changes_nothing() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let mut manager = source(&channel);
+        let rates = [("b", 20.0), ("c", 19.9), ("d", 2.0)];
+        let told: Vec<i64> = (0..60).flat_map(|at| second(&mut manager, &channel, at, &rates)).collect();
+        assert_eq!(told, [80, 640]);
+    }
+
+    #[test]
+    fn the_explanation_names_cause_candidates_and_bottleneck() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let dimensions = vec![Dimension::new("quality", &[80, 60, 40])];
+        let mut adapt = Adapt::new(&channel, Ladder::new(dimensions, Terms::new(20.0)).unwrap());
+        let (host, readings) = ("a".parse().unwrap(), super::super::super::Readings::new(1));
+        adapt.sinks.insert("b".parse().unwrap(), (12.0, Instant::ZERO));
+        adapt.woken(&View { host: &host, now: Instant::new(1_000_000_000), readings: &readings }, &mut Vec::new());
+        let reasons = adapt.explanation().unwrap();
+        assert_eq!(reasons.cause, "12.0/s of 20.0/s at b, the median of 1 sinks");
+        assert_eq!(reasons.bottleneck.unwrap(), "link: 12.0/s arrived of 20.0/s wanted");
+        let chosen: Vec<_> = reasons.candidates.iter().filter(|one| one.chosen).collect();
+        assert_eq!((chosen.len(), chosen[0].decision.as_str()), (1, "lower to quality 40"));
+        assert_eq!((reasons.candidates.len(), adapt.explanation()), (3, None));
+    }
+}
