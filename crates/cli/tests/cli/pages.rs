@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 44] = [
     "run",
     "probe",
     "doctor",
@@ -47,6 +47,7 @@ const COMMANDS: [&str; 43] = [
     "monitor ls",
     "monitor set",
     "monitor watch",
+    "conference",
     "group ls",
 ];
 

@@ -1,8 +1,9 @@
 //! A picture in memory: three planes, the two of the colours at half the width and height (4:2:0).
 
 use anyhow::{Context, Result};
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
 use crate::Size;
 
@@ -73,11 +74,12 @@ impl Scaler {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
         for number in 0..3 {
             let ((width, height), (to_width, to_height)) = (picture.shape(number), self.scaled.shape(number));
-            let from = ImageRef::new(width as u32, height as u32, picture.plane(number), PixelType::U8);
+            let from = TypedImageRef::<U8>::from_buffer(width as u32, height as u32, picture.plane(number));
             let rows = self.scaled.plane_mut(number);
-            let to = Image::from_slice_u8(to_width as u32, to_height as u32, rows, PixelType::U8);
+            let to = TypedImage::<U8>::from_buffer(to_width as u32, to_height as u32, rows);
             let (from, mut to) = (from.context("a plane")?, to.context("a plane")?);
-            self.resizer.resize(&from, &mut to, &options).context("cannot scale a picture")?;
+            // With its type: otherwise code for all types of pixels is compiled here.
+            self.resizer.resize_typed(&from, &mut to, &options).context("cannot scale a picture")?;
         }
         Ok(&self.scaled)
     }

@@ -8,9 +8,6 @@ use super::{CodecProblem, CodedPicture, KEY_DISTANCE};
 use crate::media::picture::Picture;
 use crate::{Codec, Level, Size};
 
-/// libavcodec counts quantisers in 118ths (`FF_QP2LAMBDA`).
-const QUANTISER: i32 = 118;
-
 fn id(codec: Codec) -> Id {
     match codec {
         Codec::Jpeg => Id::MJPEG,
@@ -25,6 +22,11 @@ fn encoder(codec: Codec) -> Option<ffmpeg::Codec> {
         Codec::H264 => ["libx264", "libopenh264"].into_iter().find_map(codec::encoder::find_by_name),
         _ => codec::encoder::find(id(codec)),
     }
+}
+
+/// Errors are returned, and not printed as well.
+pub(super) fn be_quiet() {
+    ffmpeg::util::log::set_level(ffmpeg::util::log::Level::Quiet);
 }
 
 pub(super) fn has(codec: Codec) -> bool {
@@ -56,17 +58,17 @@ impl Encoder {
         video.set_time_base((1001, 30_000));
         video.set_gop(KEY_DISTANCE);
         video.set_max_b_frames(0);
-        // Quality 30 is the smallest quantiser.
-        let quantiser = i32::from(codec.best_quality()) + 1 - i32::from(level.quality());
+        // From 2, the smallest quantiser that the encoder takes, at quality 30, to 31, the largest one, at quality 1.
+        let quantiser = i32::from(codec.best_quality()) + 2 - i32::from(level.quality());
         let mut options = ffmpeg::Dictionary::new();
         if codec == Codec::H264 {
             options.set("preset", "ultrafast");
             options.set("tune", "zerolatency");
             options.set("forced-idr", "1");
-            options.set("crf", &(quantiser + 15).to_string());
+            options.set("crf", &(quantiser + 14).to_string());
         } else {
-            video.set_flags(Flags::QSCALE);
-            video.set_global_quality(quantiser * QUANTISER);
+            video.set_qmin(quantiser);
+            video.set_qmax(quantiser);
         }
         let encoder = video.open_with(options).map_err(failed)?;
         let frame = ffmpeg::frame::Video::new(Pixel::YUV420P, width, height);
@@ -104,6 +106,7 @@ pub(super) struct Decoder {
     codec: Codec,
     decoder: codec::decoder::Video,
     frame: ffmpeg::frame::Video,
+    spare: ffmpeg::frame::Video,
 }
 
 impl Decoder {
@@ -117,7 +120,8 @@ impl Decoder {
         // A hostile header cannot make it take memory for a larger picture. H.264 codes 1080 rows as 1088.
         options.set("max_pixels", &(Size::LARGEST.pixels() + 8 * 1920).to_string());
         let opened = context.decoder().open_as_with(found, options).and_then(|opened| opened.video());
-        Ok(Decoder { codec, decoder: opened.map_err(failed)?, frame: ffmpeg::frame::Video::empty() })
+        let [frame, spare] = [(); 2].map(|()| ffmpeg::frame::Video::empty());
+        Ok(Decoder { codec, decoder: opened.map_err(failed)?, frame, spare })
     }
 
     pub(super) fn decode(&mut self, data: &[u8], picture: &mut Picture) -> Result<(), CodecProblem> {
@@ -129,7 +133,9 @@ impl Decoder {
         let sent = self.decoder.send_packet(&ffmpeg::Packet::copy(data));
         sent.map_err(|error| failed(format!("cannot decode a picture: {error}")))?;
         let mut got = false;
-        while self.decoder.receive_frame(&mut self.frame).is_ok() {
+        // A call without a picture empties its frame.
+        while self.decoder.receive_frame(&mut self.spare).is_ok() {
+            std::mem::swap(&mut self.frame, &mut self.spare);
             got = true;
         }
         let (width, height) = picture.shape(0);

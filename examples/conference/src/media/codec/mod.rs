@@ -64,6 +64,7 @@ impl Encoder {
     /// # Errors
     /// This host has no encoder for it.
     pub fn open(level: Level) -> Result<Encoder, CodecProblem> {
+        libav::be_quiet();
         let inner = (level.codec() != Codec::Jpeg).then(|| libav::Encoder::open(level)).transpose()?;
         Ok(Encoder { level, inner })
     }
@@ -97,6 +98,7 @@ impl Decoder {
     /// # Errors
     /// This host has no decoder for it.
     pub fn open(codec: Codec, size: Size) -> Result<Decoder, CodecProblem> {
+        libav::be_quiet();
         let inner = (codec != Codec::Jpeg).then(|| libav::Decoder::open(codec)).transpose()?;
         Ok(Decoder { codec, size, inner, picture: Picture::grey(size) })
     }
