@@ -68,7 +68,7 @@ struct Serve {
     /// First level: codec, quality and size
     #[arg(long, default_value = "jpeg:50:352x288")]
     level: Level,
-    /// A picture that has not arrived after this time is dropped
+    /// A picture that has not arrived this long after it was coded is dropped
     #[arg(long, default_value = "1s")]
     deadline: Nanos,
     /// Largest number of bytes of a picture in one event

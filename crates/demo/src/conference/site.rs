@@ -49,7 +49,8 @@ impl Site {
         Ok(site)
     }
 
-    /// The CPU of a host's processes.
+    /// The CPU of a host's conference and of its spinning programs. A daemon needs all CPUs: the kernel refuses
+    /// reservations of bound threads.
     pub(super) fn cpu(&self, host: usize) -> usize {
         host % self.cpus
     }
@@ -79,10 +80,9 @@ impl Site {
         Ok(())
     }
 
-    /// A program of a host: on its CPU, in its network, with its messages in a file.
+    /// A program in the host's network, with its messages in a file.
     fn command(&self, host: usize, program: &Path, messages: &str) -> Result<Command> {
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(self.cpu(host).to_string()).arg(program);
+        let mut command = Command::new(program);
         command.stdin(Stdio::null()).stderr(self.file(host, messages)?);
         let placed = if host == SERVER { self.lab.command_local(command) } else { self.lab.command_peer(command) };
         placed.context("cannot enter a host's network")
@@ -150,8 +150,14 @@ impl Site {
     pub(super) fn talk(mut self, level: &str, rate: u32, stop: &Stop) -> Result<Talk> {
         let rate = rate.to_string();
         let program = |host: usize, words: &[&str]| -> Result<ChildGuard> {
-            let mut command = self.command(host, &self.conference, "conference.log")?;
-            command.args(words).args(["--fps", &rate, "--json", "--socket"]).arg(self.socket(host));
+            let mut command = self.command(host, Path::new("taskset"), "conference.log")?;
+            command
+                .arg("-c")
+                .arg(self.cpu(host).to_string())
+                .arg(&self.conference)
+                .args(words)
+                .args(["--fps", &rate, "--json", "--socket"])
+                .arg(self.socket(host));
             command.stdout(self.file(host, "seconds.jsonl")?);
             children::spawn(command)
         };

@@ -35,7 +35,7 @@ pub struct ServeOptions {
     pub channel: String,
     /// Time between two pictures.
     pub period: Nanos,
-    /// A picture that has not arrived after this time is dropped.
+    /// A picture that has not arrived this long after it was coded is dropped.
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
@@ -199,10 +199,10 @@ impl<'a> Sender<'a> {
         let (stream, number, sent, key) = (self.stream, self.number, self.sent, coded.key);
         let bytes = bytes as u32;
         let mut header = FrameHeader { stream, number, sent, bytes, part: 0, parts, setting, key, level, generated };
+        let (event_type, deadline) = (outlet.kind, Some(now() + self.options.deadline));
         for part in 0..parts {
             header.part = part;
             header.encode(&coded.data, &mut self.event);
-            let (event_type, deadline) = (outlet.kind, Some(generated + self.options.deadline));
             outlet.source.submit(&Submission {
                 event_type,
                 deadline,
